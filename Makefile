@@ -1,0 +1,42 @@
+# Two commands do everything on a fresh machine: make demo and make test.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test format bench clean
+
+help:
+	@echo "make demo    a tour of what is here"
+	@echo "make test    every check: format, lint, types, tests"
+	@echo "make setup   the environment alone, in .venv"
+	@echo "make format  put the code into the house format"
+	@echo "make bench   the benchmarks of this machine"
+	@echo "make clean   remove .venv and what the tools left behind"
+
+# The environment is made anew whenever what it is made from changes.
+.venv/done: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sdssm needs Python 3.11 or later; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: .venv/done
+
+demo: setup
+	$(BIN)/python examples/tour.py
+
+test: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --numprocesses 2 --quiet
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	$(BIN)/python benchmarks/tasks.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,51 @@
+"""What can go wrong, by name.
+
+Every error a user can cause is an `SdssmError`. Its message is one line that names the rule, the value that broke
+it and the way to mend it; the command line prints that line and exits with code 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SdssmError(ValueError):
+    """A rule of the library was broken by its input."""
+
+
+class AutomatonError(SdssmError):
+    """A machine that cannot exist, or a question it cannot answer."""
+
+
+class FormatError(SdssmError):
+    """A text or file that is not the machine it claims to be."""
+
+
+class UnknownNameError(SdssmError):
+    """A name that stands in no catalogue."""
+
+
+class TaskError(SdssmError):
+    """A string that cannot be asked of a task."""
+
+
+class OutputError(SdssmError):
+    """A result that cannot be written where it was asked for."""
+
+
+class MissingExtraError(SdssmError, ImportError):
+    """An optional package that is not installed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that ends an error message: the known names most like `name`, or all of them when none is.
+
+    >>> nearest("parety", ["parity", "cycle"])
+    "did you mean 'parity'?"
+    """
+    known = list(known)
+    close = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
+    return "known: " + ", ".join(known)

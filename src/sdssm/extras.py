@@ -1,0 +1,31 @@
+"""Optional packages: the one place that knows which extra brings which module."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from sdssm.errors import MissingExtraError
+
+#: Importable module -> the extra of `pyproject.toml` that installs it.
+EXTRAS = {
+    "rich": "rich",
+    "triton": "triton",
+    "numba": "numba",
+    "matplotlib": "plots",
+    "jinja2": "report",
+    "ray": "ray",
+    "tensorboard": "tensorboard",
+    "networkx": "networkx",
+    "automata": "automata-lib",
+    "aalpy": "aalpy",
+}
+
+
+def require(module: str, purpose: str) -> ModuleType:
+    """Import `module` (dotted names allowed), or say which extra to install for `purpose`."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        extra = EXTRAS[module.partition(".")[0]]
+        raise MissingExtraError(f"{purpose} needs {module}; install sdssm[{extra}]") from error
