@@ -1,0 +1,271 @@
+"""The Moore machine: what a model is asked to emulate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sdssm.automata import compare, theory
+from sdssm.automata.algebra import Algebra
+from sdssm.automata.checks import checked_names, checked_outputs, checked_state, checked_table, listed
+from sdssm.automata.refinement import Ints, coarsest_congruence, reachable
+from sdssm.errors import AutomatonError
+
+#: A string: symbol numbers, symbol names, or a text (of one-letter names, or of names with spaces between them).
+Word = str | Sequence[int | str] | Ints
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Machine:
+    """A deterministic finite automaton with an output at each state (a Moore machine), immutable and valid.
+
+    `table[q, a]` is the state that symbol `a` leads to from state `q`. States are 0..Q-1, symbols 0..V-1, outputs are
+    numbers from 0 (left out: the number of the state). Names are optional; where given they are unique.
+
+    >>> parity = Machine(table=[[0, 1], [1, 0]], states=["even", "odd"])
+    >>> parity.run("1101"), parity.output("1101")
+    (1, 1)
+    >>> Machine(table=[[0, 1], [2, 0]])
+    Traceback (most recent call last):
+    sdssm.errors.AutomatonError: symbol 0 sends state 1 to 2; states are 0..1
+    """
+
+    table: Ints
+    start: int
+    outputs: Ints
+    states: tuple[str, ...] | None
+    symbols: tuple[str, ...] | None
+
+    def __init__(
+        self,
+        *,
+        table: ArrayLike,
+        start: int = 0,
+        outputs: ArrayLike | None = None,
+        states: Sequence[str] | None = None,
+        symbols: Sequence[str] | None = None,
+    ) -> None:
+        checked = checked_table(table)
+        n_states, n_symbols = checked.shape
+        fields = {
+            "table": checked,
+            "start": checked_state(start, n_states, "the start state"),
+            "outputs": checked_outputs(outputs, n_states),
+            "states": checked_names("state", states, n_states),
+            "symbols": checked_names("symbol", symbols, n_symbols),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    # -- sizes and names ---------------------------------------------------------------------------------------------
+
+    @property
+    def n_states(self) -> int:
+        return int(self.table.shape[0])
+
+    @property
+    def n_symbols(self) -> int:
+        return int(self.table.shape[1])
+
+    @cached_property
+    def n_outputs(self) -> int:
+        """Outputs are 0..n_outputs-1; not every one of them need occur."""
+        return int(self.outputs.max()) + 1
+
+    @cached_property
+    def state_names(self) -> tuple[str, ...]:
+        return self.states or tuple(map(str, range(self.n_states)))
+
+    @cached_property
+    def symbol_names(self) -> tuple[str, ...]:
+        return self.symbols or tuple(map(str, range(self.n_symbols)))
+
+    def __repr__(self) -> str:
+        return f"Machine({self.n_states} states, {self.n_symbols} symbols, {self.n_outputs} outputs)"
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.table.tobytes(), self.table.shape, self.start, self.outputs.tobytes(), self.states, self.symbols)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to the letter: table, start, outputs and names. For the same behaviour ask `distinguish`."""
+        return self._key() == other._key() if isinstance(other, Machine) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {name: getattr(self, name) for name in ("table", "start", "outputs", "states", "symbols")}
+        return partial(Machine, **fields), ()
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def encode(self, word: Word) -> list[int]:
+        """The symbol numbers of a string given as numbers, as names, or as text.
+
+        >>> Machine(table=[[0, 1], [1, 0]], symbols=["stay", "flip"]).encode("flip stay flip")
+        [1, 0, 1]
+        """
+        if isinstance(word, str):
+            one_letter = all(len(name) == 1 for name in self.symbol_names)
+            word = [c for c in word if not c.isspace() or c in self._numbers] if one_letter else word.split()
+        return [self._symbol(symbol) for symbol in (word.tolist() if isinstance(word, np.ndarray) else word)]
+
+    def decode(self, tokens: Sequence[int] | Ints) -> str:
+        """The text of a string: names joined, with spaces between them where any is longer than one letter."""
+        names = [self.symbol_names[int(t)] for t in tokens]
+        return ("" if all(len(name) == 1 for name in self.symbol_names) else " ").join(names)
+
+    def step(self, state: int, symbol: int | str) -> int:
+        """The state that one symbol leads to."""
+        return int(self.table[checked_state(state, self.n_states, "the state"), self._symbol(symbol)])
+
+    def trace(self, word: Word, *, start: int | None = None) -> Ints:
+        """The state after each symbol, from the machine's start state unless another is given."""
+        state = self.start if start is None else checked_state(start, self.n_states, "the start state")
+        rows = self._rows
+        out = []
+        for symbol in self.encode(word):
+            state = rows[state][symbol]
+            out.append(state)
+        return np.array(out, dtype=np.int64)
+
+    def run(self, word: Word, *, start: int | None = None) -> int:
+        """The state after the whole string."""
+        states = self.trace(word, start=start)
+        return int(states[-1]) if len(states) else (self.start if start is None else start)
+
+    def output(self, word: Word) -> int:
+        """The output after the whole string."""
+        return int(self.outputs[self.run(word)])
+
+    @cached_property
+    def _rows(self) -> list[list[int]]:
+        return self.table.tolist()  # type: ignore[no-any-return]  # numpy types tolist() as Any
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.symbol_names)}
+
+    def _symbol(self, symbol: int | str) -> int:
+        number = self._numbers.get(symbol) if isinstance(symbol, str) else index(symbol)
+        if number is None or not 0 <= number < self.n_symbols:
+            raise AutomatonError(f"{symbol!r} is not a symbol of this machine; symbols are {listed(self.symbol_names)}")
+        return number
+
+    # -- new machines from old ---------------------------------------------------------------------------------------
+
+    def reachable(self) -> Machine:
+        """The same machine without the states that no string leads to; the others keep their order."""
+        kept = np.flatnonzero(reachable(self.table, self.start))
+        return self if len(kept) == self.n_states else self._keep(kept, np.searchsorted(kept, self.table[kept]))
+
+    def minimise(self) -> Machine:
+        """The smallest machine with the same outputs on every string.
+
+        Each of its states stands for the states that no string tells apart, and takes the name and the place of the
+        first of them; a machine that is minimal already is returned as it is.
+        """
+        machine = self.reachable()
+        classes = coarsest_congruence(machine.table, machine.outputs)
+        _, first = np.unique(classes, return_index=True)
+        if len(first) == machine.n_states:
+            return machine
+        return machine._keep(first, classes[machine.table[first]], start=int(classes[machine.start]))
+
+    def _keep(self, kept: Ints, table: Ints, start: int | None = None) -> Machine:
+        return Machine(
+            table=table,
+            start=int(np.searchsorted(kept, self.start)) if start is None else start,
+            outputs=self.outputs[kept],
+            states=None if self.states is None else [self.states[q] for q in kept],
+            symbols=self.symbols,
+        )
+
+    def product(self, other: Machine) -> Machine:
+        """Both machines on the same string: the state is the pair, the output `mine * other.n_outputs + other's`."""
+        compare.same_alphabet(self, other)
+        table = self.table[:, None, :] * other.n_states + other.table[None, :, :]
+        return self._pair(other, table, self.symbols or other.symbols)
+
+    def direct_product(self, other: Machine) -> Machine:
+        """Side by side, each with an alphabet of its own: the symbols of this machine, then the other's."""
+        mine = np.broadcast_to(self.table[:, None, :], (self.n_states, other.n_states, self.n_symbols))
+        theirs = np.broadcast_to(other.table[None, :, :], (self.n_states, other.n_states, other.n_symbols))
+        p, q = np.arange(self.n_states)[:, None, None], np.arange(other.n_states)[None, :, None]
+        table = np.concatenate([mine * other.n_states + q, p * other.n_states + theirs], axis=2)
+        names = self.symbol_names, other.symbol_names
+        if set(names[0]) & set(names[1]):
+            names = tuple(f"{s}.1" for s in names[0]), tuple(f"{s}.2" for s in names[1])
+        return self._pair(other, table, names[0] + names[1])
+
+    def __mul__(self, other: Machine) -> Machine:
+        return self.direct_product(other)
+
+    def _pair(self, other: Machine, table: Ints, symbols: tuple[str, ...] | None) -> Machine:
+        return Machine(
+            table=table.reshape(self.n_states * other.n_states, -1),
+            start=self.start * other.n_states + other.start,
+            outputs=(self.outputs[:, None] * other.n_outputs + other.outputs[None, :]).ravel(),
+            states=[f"{p},{q}" for p in self.state_names for q in other.state_names],
+            symbols=symbols,
+        )
+
+    # -- comparing ---------------------------------------------------------------------------------------------------
+
+    def distinguish(self, other: Machine, valid: Machine | None = None) -> tuple[int, ...] | None:
+        """The shortest non-empty string on which the outputs differ, or None: then they agree on all of them.
+
+        With `valid`, only strings on which that machine's output is not 0 are asked. Of several shortest strings it
+        is the first in the order of the symbols.
+
+        >>> flip = Machine(table=[[0, 1], [1, 0]])
+        >>> flip.distinguish(Machine(table=[[0, 1], [1, 1]]))
+        (1, 1)
+        """
+        return compare.distinguish(self, other, valid)
+
+    def isomorphism(self, other: Machine, *, outputs: bool = True) -> tuple[int, ...] | None:
+        """The renaming of states that turns this machine into the other, or None.
+
+        It maps start to start and respects every symbol and, unless `outputs=False`, the outputs. There is at most one
+        for machines whose states are all reachable; others are refused (call `reachable()` first).
+        """
+        return compare.isomorphism(self, other, outputs=outputs)
+
+    # -- algebra of the minimal machine ------------------------------------------------------------------------------
+
+    @cached_property
+    def algebra(self) -> Algebra:
+        """The algebra of the minimal reachable machine."""
+        return Algebra(self.minimise().table)
+
+    @property
+    def is_commutative(self) -> bool:
+        """The order of the symbols never matters."""
+        return self.algebra.is_commutative
+
+    @property
+    def is_group(self) -> bool:
+        """Every symbol permutes the states."""
+        return self.algebra.is_group
+
+    @property
+    def is_solvable(self) -> bool | None:
+        """Every group inside the transition monoid is solvable; None where that is not known."""
+        return self.algebra.is_solvable
+
+    @property
+    def is_aperiodic(self) -> bool | None:
+        """Every group inside the transition monoid is trivial; None where that is not known."""
+        return self.algebra.is_aperiodic
+
+    @property
+    def theory(self) -> str:
+        """One sentence: which models can emulate the machine, as far as that is proved."""
+        return theory.sentence(self.algebra)
