@@ -1,0 +1,44 @@
+"""Finite automata: what a model is asked to emulate.
+
+Machine              an immutable, validated Moore machine
+named(name)          a machine of the library, of a regular expression, or of a file
+Algebra              commutative, group, solvable, aperiodic
+to_json, from_json, to_dot, from_dot, read_machine, write_machine, bridges
+draw(machine)        a state diagram as SVG
+"""
+
+from sdssm.automata.algebra import Algebra
+from sdssm.automata.bridges import (
+    from_aalpy,
+    from_automata_lib,
+    from_networkx,
+    to_aalpy,
+    to_automata_lib,
+    to_networkx,
+)
+from sdssm.automata.dot import from_dot, to_dot
+from sdssm.automata.draw import draw
+from sdssm.automata.formats import from_json, read_machine, to_json, write_machine
+from sdssm.automata.library import named
+from sdssm.automata.machine import Machine
+from sdssm.automata.regex import regex_machine
+
+__all__ = [
+    "Algebra",
+    "Machine",
+    "draw",
+    "from_aalpy",
+    "from_automata_lib",
+    "from_dot",
+    "from_json",
+    "from_networkx",
+    "named",
+    "read_machine",
+    "regex_machine",
+    "to_aalpy",
+    "to_automata_lib",
+    "to_dot",
+    "to_json",
+    "to_networkx",
+    "write_machine",
+]

@@ -1,0 +1,98 @@
+"""Machines as text: JSON here, DOT in `dot.py`, and files of either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sdssm.automata.dot import from_dot, to_dot
+from sdssm.automata.machine import Machine
+from sdssm.errors import AutomatonError, FormatError, OutputError, nearest
+
+KEYS = ("table", "start", "outputs", "states", "symbols")
+
+
+def to_json(machine: Machine) -> str:
+    """The machine as JSON, a row of the table a line; `from_json` gives back an equal machine."""
+    rows = ",\n  ".join(json.dumps(row) for row in machine.table.tolist())
+    outputs = json.dumps(machine.outputs.tolist())
+    parts = [f'"table": [\n  {rows}\n ]', f'"start": {machine.start}', f'"outputs": {outputs}']
+    for key, names in (("states", machine.states), ("symbols", machine.symbols)):
+        if names is not None:
+            parts.append(f'"{key}": {json.dumps(names, ensure_ascii=False)}')
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def from_json(text: str) -> Machine:
+    """The machine that a JSON text describes; only the table is required.
+
+    >>> from_json('{"table": [[0, 1], [1, 0]]}')
+    Machine(2 states, 2 symbols, 2 outputs)
+    """
+    try:
+        data: Any = json.loads(text, object_pairs_hook=_no_twice)
+    except json.JSONDecodeError as error:
+        raise FormatError(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise FormatError("not a machine: the JSON is nested too deeply") from None
+    if not isinstance(data, dict) or "table" not in data:
+        raise FormatError('a machine is a JSON object with a "table": [[next state for each symbol] for each state]')
+    for key in data:
+        if key not in KEYS:
+            raise FormatError(f"a machine has no {key!r}; {nearest(key, KEYS)}")
+    return Machine(
+        table=data["table"],
+        start=data.get("start", 0),
+        outputs=data.get("outputs"),
+        states=data.get("states"),
+        symbols=data.get("symbols"),
+    )
+
+
+def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise FormatError("a key of the JSON object stands twice; keep one of them")
+    return out
+
+
+#: File ending -> reader, writer.
+FORMATS = {".json": (from_json, to_json), ".dot": (from_dot, to_dot)}
+
+
+def read_machine(path: Path) -> Machine:
+    """The machine in a `.json` or `.dot` file."""
+    reader, _ = _format_of(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise FormatError(f"cannot read {path}: {reason}") from None
+    try:
+        return reader(text)
+    except (AutomatonError, FormatError) as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def write_machine(machine: Machine, path: Path) -> None:
+    """Write the machine as a `.json` or `.dot` file."""
+    _, writer = _format_of(path)
+    write_text(path, writer(machine))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file, or say why it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}; choose a path that can be written") from None
+
+
+def _format_of(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
+    if path.suffix not in FORMATS:
+        raise FormatError(
+            f"{path} ends in {path.suffix or 'nothing'!r}; machines are read from {' and '.join(FORMATS)}"
+        )
+    return FORMATS[path.suffix]

@@ -1,0 +1,129 @@
+"""The machines that are no groups: the paper's Even Pairs and Arithmetic, the Tomita languages, random tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sdssm.automata.machine import Machine
+from sdssm.automata.refinement import reachable
+from sdssm.errors import AutomatonError
+
+#: Plain redraws of a random table before it is drawn by counting; and the most numbers that counting may keep.
+REDRAWS = 50
+MOST_COUNTS = 20_000_000
+
+
+def even_pairs() -> Machine:
+    """Are there as many 01 as 10 in the string? That is so when its first and last symbol agree: output 0, else 1.
+
+    States: the start, then (first, last). The empty string has no natural label; the start state says 0.
+    """
+    return Machine(
+        table=[[1, 4], [1, 2], [1, 2], [3, 4], [3, 4]],
+        outputs=[0, 0, 1, 1, 0],
+        states=["start", "0..0", "0..1", "1..0", "1..1"],
+    )
+
+
+def arithmetic() -> Machine:
+    """The value mod 5 of digits 0..4 joined by + - *, with the usual precedence and no brackets.
+
+    State (s, p): the sum of the finished terms and the signed product of the current one. A digit d multiplies p by d;
+    '+' and '-' add p to s and begin a term with sign 1 or 4 = -1; '*' changes nothing. The output is s + p.
+    """
+    pairs = [(s, p) for s in range(5) for p in range(5)]
+    number = {pair: q for q, pair in enumerate(pairs)}
+    rows = []
+    for s, p in pairs:
+        ahead = [(s, p * d % 5) for d in range(5)] + [((s + p) % 5, 1), ((s + p) % 5, 4), (s, p)]
+        rows.append([number[pair] for pair in ahead])
+    return Machine(
+        table=rows,
+        start=number[0, 1],
+        outputs=[(s + p) % 5 for s, p in pairs],
+        states=[f"{s},{p}" for s, p in pairs],
+        symbols=[*"01234+-*"],
+    )
+
+
+def arithmetic_strings() -> Machine:
+    """Which strings Arithmetic may be asked: a digit first and last, digits and operators in turn."""
+    return Machine(
+        table=[[1] * 5 + [2] * 3, [2] * 5 + [0] * 3, [2] * 8],
+        outputs=[0, 1, 0],
+        states=["digit next", "operator next", "ill-formed"],
+        symbols=[*"01234+-*"],
+    )
+
+
+#: The seven languages of Tomita (1982) over 0 and 1: definition, table, accepting states.
+TOMITA: dict[int, tuple[str, list[list[int]], set[int]]] = {
+    1: ("1*", [[1, 0], [1, 1]], {0}),
+    2: ("(10)*", [[2, 1], [0, 2], [2, 2]], {0}),
+    3: (
+        "no odd run of 1s directly followed by an odd run of 0s",
+        [[0, 1], [2, 0], [3, 4], [2, 1], [4, 4]],
+        {0, 1, 3},
+    ),
+    4: ("no 000 inside", [[1, 0], [2, 0], [3, 0], [3, 3]], {0, 1, 2}),
+    5: ("an even number of 0s and an even number of 1s", [[1, 2], [0, 3], [3, 0], [2, 1]], {0}),
+    6: ("as many 0s as 1s, mod 3", [[1, 2], [2, 0], [0, 1]], {0}),
+    7: ("0*1*0*1*", [[0, 1], [2, 1], [2, 3], [4, 3], [4, 4]], {0, 1, 2, 3}),
+}
+
+
+def tomita(number: int) -> Machine:
+    """Is the string in Tomita's language? Output 1 if it is; the sink, where there is one, says 0 like any other."""
+    _, table, accepting = TOMITA[number]
+    return Machine(table=table, outputs=[int(q in accepting) for q in range(len(table))])
+
+
+def random_machine(states: int, symbols: int, seed: int) -> Machine:
+    """A uniformly random table whose states are all reachable from state 0; the output is the state.
+
+    A table is redrawn until every state is reachable. Where that would take for ever (few symbols, many states) the
+    same distribution is drawn by counting.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(REDRAWS):
+        table = rng.integers(states, size=(states, symbols))
+        if reachable(table, 0).all():
+            return Machine(table=table)
+    return Machine(table=_draw_by_counting(states, symbols, rng))
+
+
+def _draw_by_counting(states: int, symbols: int, rng: np.random.Generator) -> np.ndarray:
+    """Fill the table in breadth-first order, each entry with its share of the tables that reach every state.
+
+    With d states met so far, an entry is one of the d, or one of the states - d others. `log_ways[d]` counts the ways
+    to fill the entries that are left; the k-th state to be filled must have been met before its row begins.
+    """
+    entries = states * symbols
+    if entries * states > MOST_COUNTS:
+        raise AutomatonError(
+            f"random:{states}x{symbols}: almost no table with so few symbols reaches all states; use more symbols"
+        )
+    met = np.arange(1, states + 1)
+    with np.errstate(divide="ignore"):
+        stay, grow = np.log(met), np.log(states - met)
+    log_ways = np.where(met == states, 0.0, -np.inf)
+    new = np.zeros((entries, states))  # the chance that an entry is a new state
+    for entry in reversed(range(entries)):
+        to_new = grow + np.append(log_ways[1:], -np.inf)
+        log_ways = np.logaddexp(stay + log_ways, to_new)
+        if entry % symbols == 0:
+            log_ways[met <= entry // symbols] = -np.inf
+        with np.errstate(invalid="ignore"):
+            new[entry] = np.nan_to_num(np.exp(to_new - log_ways))
+    order = np.concatenate(([0], 1 + rng.permutation(states - 1)))  # the states in the order they are met
+    table = np.empty(entries, dtype=np.int64)
+    known = 1
+    for entry in range(entries):
+        if rng.random() < new[entry, known - 1]:
+            table[entry] = order[known]
+            known += 1
+        else:
+            table[entry] = order[rng.integers(known)]
+    out = np.empty((states, symbols), dtype=np.int64)
+    out[order] = table.reshape(states, symbols)
+    return out

@@ -1,0 +1,299 @@
+"""Diagrams: valid SVG, positions by structure, nothing on top of anything else, and no need of `dot`."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from itertools import permutations
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from sdssm.automata import layout as layouts
+from sdssm.automata.draw import COLOURS, draw
+from sdssm.automata.layout import Floats, graphviz, layout
+from sdssm.automata.machine import Machine
+from sdssm.errors import AutomatonError
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def ring(n: int, *steps: int) -> Machine:
+    return Machine(table=[[(q + step) % n for step in steps] for q in range(n)])
+
+
+def two_rings(n: int, sense: int) -> Machine:
+    """C_2 x C_n (sense 1) or D_n (sense -1): symbol 0 changes rings, symbol 1 steps along."""
+    return Machine(table=[[(q + n) % (2 * n), q // n * n + (q + (sense if q >= n else 1)) % n] for q in range(2 * n)])
+
+
+def a5() -> Machine:
+    """Even permutations of five things under a 5-cycle and a pair of swaps."""
+    even = [p for p in permutations(range(5)) if np.linalg.det(np.eye(5)[list(p)]) > 0]
+    number = {p: k for k, p in enumerate(even)}
+    moves = [(1, 2, 3, 4, 0), (1, 0, 3, 2, 4)]
+    return Machine(
+        table=[[number[tuple(g[i] for i in p)] for g in moves] for p in even],
+        states=["".join(map(str, p)) for p in even],
+    )
+
+
+def arithmetic() -> Machine:
+    """Sum and product of digits modulo 5, state 5 s + p: times 0..4, plus, minus, nothing."""
+    table = []
+    for s in range(5):
+        for p in range(5):
+            total = (s + p) % 5
+            table.append([*(5 * s + p * d % 5 for d in range(5)), 5 * total + 1, 5 * total + 4, 5 * s + p])
+    outputs = [(s + p) % 5 for s in range(5) for p in range(5)]
+    names = [f"s={s} p={p}" for s in range(5) for p in range(5)]
+    return Machine(table=table, start=1, outputs=outputs, states=names)
+
+
+def chance(n: int, seed: int, symbols: int = 2) -> Machine:
+    return Machine(table=np.random.default_rng(seed).integers(0, n, (n, symbols)))
+
+
+AWKWARD = ["a<b", 'x&"y"', '<a long & "quoted" name that isn\'t short>']
+MACHINES = {
+    "parity": Machine(table=[[0, 1], [1, 0]], states=["even", "odd"]),
+    "cycle of 5": ring(5, -1, 0, 1),
+    "z12": ring(12, 0, 1, 3),
+    "c2xc2": two_rings(2, 1),
+    "c2xc4": two_rings(4, 1),
+    "c2xc30": two_rings(30, 1),
+    "d4": two_rings(4, -1),
+    "d30": two_rings(30, -1),
+    "a5": a5(),
+    "arithmetic": arithmetic(),
+    "even pairs": Machine(table=[[1, 4], [1, 2], [1, 2], [3, 4], [3, 4]], outputs=[0, 0, 1, 1, 0]),
+    "random 10": chance(10, 0),
+    "random 20": chance(20, 1),
+    "random 60": chance(60, 2),
+    "random 90": chance(90, 3),
+    "one state": Machine(table=[[0, 0]]),
+    "unconnected": Machine(table=[[0], [2], [1], [3], [3]]),
+    "all to one": Machine(table=[[0, 0]] * 9),
+    "awkward names": Machine(table=[[1, 2], [2, 0], [2, 1]], states=AWKWARD, symbols=["<", '&"'], outputs=[1, 0, 1]),
+}
+every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
+
+
+@pytest.fixture(autouse=True)
+def _without_dot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pictures on every computer."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+
+def parts(text: str, kind: str) -> list[ET.Element]:
+    return [g for g in ET.fromstring(text).iter(f"{SVG}g") if g.get("class") == kind]
+
+
+def titles(elements: list[ET.Element]) -> list[str]:
+    return [str(next(element.iter(f"{SVG}title")).text) for element in elements]
+
+
+def circles(text: str) -> Floats:
+    found = ET.fromstring(text).iter(f"{SVG}circle")
+    return np.array([[float(c.get(key, "nan")) for key in ("cx", "cy", "r")] for c in found])
+
+
+@every_machine
+def test_every_diagram(machine: Machine) -> None:
+    text = draw(machine, title="A & B")
+    states, symbols = titles(parts(text, "state")), titles(parts(text, "symbol"))
+    numbers = range(machine.n_states)
+    assert states == [f"{machine.state_names[q]} (state {q}, output {machine.outputs[q]})" for q in numbers]
+    assert symbols == list(machine.symbol_names)
+    assert "nan" not in text
+    assert "inf" not in text
+
+    nodes = circles(text)
+    assert len(nodes) == machine.n_states
+    gaps = np.hypot(*(nodes[:, None, :2] - nodes[None, :, :2]).T) + 1e6 * np.eye(len(nodes))
+    assert gaps.min() > 2 * nodes[0, 2] + 20  # not only apart: room for an arrow between them
+
+    root = ET.fromstring(text)
+    left, top, wide, tall = map(float, root.get("viewBox", "").split())
+    assert (nodes[:, :2] - nodes[:, 2:] > [left, top]).all()
+    assert (nodes[:, :2] + nodes[:, 2:] < [left + wide, top + tall]).all()
+
+
+@every_machine
+def test_every_transition_is_told(machine: Machine) -> None:
+    edges = {str(t.text) for t in ET.fromstring(draw(machine)).iter(f"{SVG}title")}
+    for q, row in enumerate(machine.table.tolist()):
+        for a, ahead in enumerate(row):
+            symbol, names = machine.symbol_names[a], (machine.state_names[q], machine.state_names[ahead])
+            told = {f"{symbol}: {names[0]} \u2192 {names[1]}"}
+            told |= {f"{symbol}: {x} \u2194 {y}" for x, y in (names, names[::-1])}
+            assert edges & told
+
+
+@every_machine
+def test_drawn_twice_is_the_same(machine: Machine) -> None:
+    assert draw(machine) == draw(machine)
+
+
+@pytest.mark.parametrize(("n", "steps", "along"), [(5, (-1, 0, 1), 1), (12, (0, 1, 3), 1), (60, (7, 2), 7)])
+def test_ring(n: int, steps: tuple[int, ...], along: int) -> None:
+    found = layout(ring(n, *steps).table, 0)
+    assert found.kind == "ring"
+    radii, angles = np.hypot(*found.positions.T), np.arctan2(*found.positions.T[::-1])
+    np.testing.assert_allclose(radii, radii[0])
+    assert angles[0] == pytest.approx(-math.pi / 2)  # the start state at the top
+    ordered = np.arange(n) * along % n
+    turns = np.diff(angles[ordered]) % (2 * math.pi)
+    np.testing.assert_allclose(turns, 2 * math.pi / n)
+
+
+@pytest.mark.parametrize("n", [3, 4, 30])
+@pytest.mark.parametrize("sense", [1, -1])
+def test_two_rings(n: int, sense: int) -> None:
+    machine = two_rings(n, sense)
+    found = layout(machine.table, 0)
+    assert found.kind == "two rings"
+    outer, inner = found.positions[:n], found.positions[machine.table[:n, 0]]
+    np.testing.assert_allclose(np.hypot(*outer.T), np.hypot(*outer[0]))
+    np.testing.assert_allclose(np.hypot(*inner.T), np.hypot(*inner[0]))
+    assert np.hypot(*outer[0]) >= np.hypot(*inner[0]) + 1
+    np.testing.assert_allclose(outer[:, 0] * inner[:, 1], outer[:, 1] * inner[:, 0], atol=1e-9)  # on one line
+    assert ((outer * inner).sum(1) > 0).all()  # on the same side of it
+    neighbours = np.hypot(*(inner - np.roll(inner, 1, axis=0)).T)
+    np.testing.assert_allclose(neighbours, neighbours[0])
+
+
+def test_a5_is_twelve_pentagons_without_a_crossing() -> None:
+    machine = a5()
+    found = layout(machine.table, 0)
+    assert found.kind == "cycles"
+    pentagons = layouts.cycles(machine.table[:, 0])
+    assert [len(p) for p in pentagons] == [5] * 12
+    for pentagon in pentagons:
+        sides = np.hypot(*(found.positions[pentagon] - np.roll(found.positions[pentagon], 1, axis=0)).T)
+        np.testing.assert_allclose(sides, sides[0])
+    edges = [(found.positions[p], found.positions[q]) for p, row in enumerate(machine.table) for q in row]
+    edges = edges[::2] + [e for p, e in enumerate(edges[1::2]) if p < machine.table[p, 1]]
+    assert len(edges) == 90
+
+    def left(a: Floats, b: Floats, c: Floats) -> float:
+        return float((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]))
+
+    for k, (a, b) in enumerate(edges):
+        for c, d in edges[:k]:
+            assert left(a, b, c) * left(a, b, d) > -1e-9 or left(c, d, a) * left(c, d, b) > -1e-9
+
+
+def test_names_are_escaped_and_shortened() -> None:
+    text = draw(MACHINES["awkward names"], title="<&>")
+    assert ET.fromstring(text)[0].text == "<&>"
+    shown = ["".join(t.text or "" for t in g.iter(f"{SVG}text")) for g in parts(text, "state")]
+    assert shown[:2] == ["a<b/ 1", 'x&"y"/ 0']
+    assert "\u2026" in shown[2]
+    assert len(shown[2]) < 14
+
+
+def test_names_that_xml_forbids() -> None:
+    machine = Machine(table=[[1], [2], [0]], states=["\x00", "\ud800", " "], symbols=["\x1b\n"])
+    assert len(parts(draw(machine), "state")) == 3
+
+
+def test_names_alike_when_shortened_become_numbers() -> None:
+    names = [f"aaaaaaaaaa{middle}bbbbbbbbbb" for middle in "xyz"]
+    shown = [g[-1].text for g in parts(draw(Machine(table=[[1], [2], [0]], states=names)), "state")]
+    assert shown == ["0", "1", "2"]
+
+
+def test_outputs_are_shown_unless_they_are_the_numbers() -> None:
+    shown = [[str(g[-1].text) for g in parts(draw(ring(3, 1)), "state")]]
+    machine = Machine(table=[[1], [2], [0]], outputs=[0, 0, 1])
+    shown += [[str(g[-1].text) for g in parts(draw(machine), "state")]]
+    assert shown == [["0", "1", "2"], ["0 / 0", "1 / 0", "2 / 1"]]
+
+
+def test_colours_differ() -> None:
+    text = draw(ring(3, *range(40)))
+    looks = [(g[0].get("stroke"), g[0].get("stroke-dasharray")) for g in parts(text, "symbol")]
+    assert len(set(looks)) == 40
+    assert tuple(stroke for stroke, _ in looks[:8]) == COLOURS
+
+
+def test_parallel_edges_do_not_coincide() -> None:
+    text = draw(Machine(table=[[1, 1, 1], [0, 0, 0]]))  # three involutions
+    lines = re.findall(r'<path d="(M[^"]*Q[^"]*)"', text.split('class="symbol"')[0])
+    assert len(set(lines)) == 4  # and the start arrow
+    both = draw(Machine(table=[[1], [2], [1]], start=1))  # 1 and 2 lead to each other, not by an involution
+    lines = re.findall(r'<path d="(M[^"]*Q[^"]*)"', both.split('class="symbol"')[0])
+    assert len(set(lines)) == 4
+
+
+def test_many_states_show_numbers_and_too_many_are_refused() -> None:
+    names = [f"name {q}" for q in range(61)]
+    shown = [g[-1].text for g in parts(draw(Machine(table=ring(61, 1).table, states=names)), "state")]
+    assert shown == [str(q) for q in range(61)]
+    with pytest.raises(AutomatonError, match=r"at most 200 states and this machine has 201; draw machine\.minimise"):
+        draw(ring(201, 1))
+
+
+# -- dot -------------------------------------------------------------------------------------------------------------
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+    def run(command: list[str], **settings: object) -> subprocess.CompletedProcess[str]:
+        assert settings["timeout"]
+        if isinstance(answer, Exception):
+            raise answer
+        return subprocess.CompletedProcess(command, 0, stdout=answer, stderr="")
+
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        subprocess.TimeoutExpired("dot", 1),
+        subprocess.CalledProcessError(1, "dot"),
+        OSError("not a program"),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "not text"),
+        "",
+        "graph 1 1 1\nnode 0 1 1\nstop\n",
+        "node 0 here there\n",
+        "".join(f"node {q} nan 0 1 1\n" for q in range(10)),
+    ],
+    ids=str,
+)
+def test_when_dot_fails_the_layout_is_ours(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+    machine = MACHINES["random 10"]
+    ours = draw(machine)
+    pretend(monkeypatch, answer)
+    assert graphviz(machine.table) is None
+    assert draw(machine) == ours
+
+
+def test_dot_places_general_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = MACHINES["even pairs"]
+    at = np.array([[0, 0], [1, 0.6], [2.1, 0.6], [2.1, -0.6], [1, -0.6]])
+    pretend(monkeypatch, "".join(f"node {q} {x} {y} 1 1\n" for q, (x, y) in enumerate(at)))
+    found = layout(machine.table, 0)
+    assert found.kind == "graphviz"
+    np.testing.assert_allclose(found.positions, at * [1, -1], atol=0.01)  # dot counts upward
+    assert layout(ring(5, 1).table, 0).kind == "ring"  # structure comes first
+
+
+def test_dot_is_not_followed_into_a_worse_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = MACHINES["even pairs"]
+    pretend(monkeypatch, "".join(f"node {q} {9 * q} 0 1 1\n" for q in range(5)))
+    assert layout(machine.table, 0).kind == "plain"
+
+
+def test_the_real_dot_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    if shutil.which("dot") is None:
+        pytest.skip("graphviz is not installed")
+    found = graphviz(MACHINES["random 10"].table)
+    assert found is not None
+    assert found.shape == (10, 2)

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdssm.automata import (
+    Machine,
+    from_aalpy,
+    from_automata_lib,
+    from_dot,
+    from_json,
+    from_networkx,
+    named,
+    read_machine,
+    to_aalpy,
+    to_automata_lib,
+    to_dot,
+    to_json,
+    to_networkx,
+    write_machine,
+)
+from sdssm.errors import AutomatonError, FormatError, OutputError, SdssmError
+from sdssm.tasks import BEYOND, PAPER
+from tests.strategies import machines, words
+
+
+@given(machines(named=True))
+def test_json_round_trip_is_the_identity(machine: Machine) -> None:
+    assert from_json(to_json(machine)) == machine
+
+
+@given(machines(named=True))
+def test_dot_round_trip_is_the_identity(machine: Machine) -> None:
+    assert from_dot(to_dot(machine)) == machine
+
+
+@pytest.mark.parametrize("name", [*PAPER, *BEYOND])
+def test_the_library_survives_files(name: str, tmp_path: Path) -> None:
+    machine = named(name)
+    for ending in ("json", "dot"):
+        path = tmp_path / f"machine.{ending}"
+        write_machine(machine, path)
+        assert read_machine(path) == named(str(path)) == machine
+
+
+@given(st.text(alphabet='{}[]":,0123456789 tablesoutpr.-enul', max_size=60))
+def test_no_text_breaks_the_json_reader(text: str) -> None:
+    try:
+        from_json(text)
+    except SdssmError as error:
+        assert "\n" not in str(error)
+
+
+@given(st.text(alphabet='{}[]";,=->a b1digraphlex\\/*#\n', max_size=60))
+def test_no_text_breaks_the_dot_reader(text: str) -> None:
+    for graph in (text, "digraph {" + text + "}"):
+        try:
+            from_dot(graph)
+        except SdssmError as error:
+            assert "\n" not in str(error)
+
+
+def test_the_json_of_the_documentation() -> None:
+    machine = from_json('{"table": [[0, 1], [1, 0]], "start": 1, "states": ["even", "odd"], "symbols": ["0", "1"]}')
+    assert machine.outputs.tolist() == [0, 1]
+    assert machine.start == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON: Expecting property name"),
+        ("[1, 2]", 'a machine is a JSON object with a "table"'),
+        ("{}", 'a machine is a JSON object with a "table"'),
+        ('{"table": [[0]], "sates": ["a"]}', "a machine has no 'sates'; did you mean 'states'"),
+        ('{"table": [[0]], "table": [[0]]}', "stands twice"),
+        ('{"table": [[0, 1]]}', "symbol 1 sends state 0 to 1; states are 0..0"),
+        ('{"table": [[0, null]]}', "leads nowhere"),
+        ('{"table": [[0]], "outputs": [NaN]}', "whole numbers, not nan"),
+        ('{"table": [[0]], "start": null}', "must be the number of a state, not None"),
+        ('{"table": [[0]], "symbols": {"a": 1}}', "a list of texts"),
+        ('{"table": ' + "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_bad_json(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(FormatError) as caught:
+        named(str(path))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("digraph {", "line 1: the graph ends too early, '}' is missing"),
+        ("", "the text is empty"),
+        ("graph { a -- b }", "a machine is a 'digraph { ... }'"),
+        ("digraph { a -- b }", "plain directed edges"),
+        ("digraph {}", "the graph has no states"),
+        ("digraph {\n a -> b [label=x];\n b -> a; a -> a [label=y] }", "line 3: the edge b -> a has no label"),
+        ("digraph { a -> a [label=x]; a -> a [label=x] }", "state a has two edges for symbol 'x'"),
+        ("digraph { a -> b [label=x] }", "state b has no edge for symbol 'x'"),
+        ("digraph { a -> a [label=x] } more", "text after the closing '}'"),
+        ("digraph { a [label }", "line 1: expected '=', near '}'"),
+        ("digraph { @ }", "line 1: '@' begins no word"),
+        ("digraph { a [output=x]; a -> a [label=x] }", "the output of state a is x"),
+        ("digraph { s -> a; t -> a; a -> a [label=x] }", "2 arrows mark a start state"),
+    ],
+)
+def test_bad_dot(text: str, message: str) -> None:
+    with pytest.raises(SdssmError) as caught:
+        from_dot(text)
+    assert message in str(caught.value)
+
+
+def test_dot_by_hand() -> None:
+    machine = from_dot(
+        """
+        // even numbers of ones
+        digraph "parity" { rankdir=LR; node [shape=circle];
+          s [shape=none, label=""]; s -> even;
+          odd; even [shape=doublecircle];
+          even -> even [label="0"]; even -> odd [label="1"] /* back
+          and forth */
+          odd -> odd [label="0"]; odd -> even [label="1"]
+        }
+        """
+    )
+    assert machine.states == ("odd", "even") or machine.states == ("even", "odd")
+    assert machine.output("1001") == 1
+    assert machine.output("10") == 0
+    assert from_dot('digraph { a -> b -> a [label="x, y"]; }').symbols == ("x", "y")
+    assert from_dot("strict digraph { b [start=true]; a -> a [label=x]; b -> a [label=x] }").run("x") == 1
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="cannot read"):
+        read_machine(tmp_path / "nothing.json")
+    binary = tmp_path / "binary.dot"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FormatError, match="not UTF-8"):
+        read_machine(binary)
+    with pytest.raises(FormatError, match="machines are read from .json and .dot"):
+        read_machine(tmp_path / "machine.yaml")
+    with pytest.raises(OutputError, match="cannot write .*; choose a path that can be written"):
+        write_machine(named("parity"), tmp_path / "missing" / "machine.json")
+
+
+@given(st.data())
+def test_bridges_keep_the_behaviour(data: st.DataObject) -> None:
+    machine = data.draw(machines(outputs=2)).reachable()
+    word = data.draw(words(machine.n_symbols))
+    names = [machine.symbol_names[a] for a in word]
+    assert to_automata_lib(machine).accepts_input(names) == bool(machine.output(word))
+    theirs = to_aalpy(machine)
+    theirs.reset_to_initial()
+    assert [theirs.step(a) for a in names] == machine.outputs[machine.trace(word)].tolist()
+    for there_and_back in (
+        from_networkx(to_networkx(machine)),
+        from_automata_lib(to_automata_lib(machine)),
+        from_aalpy(to_aalpy(machine)),
+    ):
+        assert machine.distinguish(there_and_back) is None
+    assert from_networkx(to_networkx(machine)) == machine
+
+
+def test_bridges_beyond_round_trips() -> None:
+    from aalpy.automata import Dfa, DfaState
+    from automata.fa.dfa import DFA
+
+    partial = DFA(
+        states={"p", "q"},
+        input_symbols={"a", "b"},
+        transitions={"p": {"a": "q"}, "q": {"b": "p"}},
+        initial_state="p",
+        final_states={"p"},
+        allow_partial=True,
+    )
+    assert from_automata_lib(partial).distinguish(named("regex:(ab)*")) is None
+    with pytest.raises(AutomatonError, match="has 60 outputs; say which of them accept"):
+        to_automata_lib(named("a5"))
+    assert to_automata_lib(named("cycle"), accepting={0}).accepts_input(["left", "right"])
+    state = DfaState("only", is_accepting=True)
+    state.transitions = {"a": state}
+    assert from_aalpy(Dfa(state, [state])).outputs.tolist() == [1]
+    graph = to_networkx(named("parity"))
+    graph.add_edge(0, 1, label="1")
+    with pytest.raises(AutomatonError, match="two edges for symbol '1'"):
+        from_networkx(graph)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import re
+import time
+from itertools import product
+
+import pytest
+from automata.fa.nfa import NFA
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdssm.automata import from_automata_lib, named, regex_machine
+from sdssm.errors import FormatError
+
+
+def expressions(depth: int = 3) -> st.SearchStrategy[str]:
+    atoms = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", "()"])
+    return st.recursive(
+        atoms,
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map("".join),
+            st.tuples(inner, inner).map(lambda pair: f"({pair[0]}|{pair[1]})"),
+            st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,}", "{0,2}"])).map(lambda p: f"({p[0]}){p[1]}"),
+        ),
+        max_leaves=8,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(expressions())
+def test_agrees_with_python(pattern: str) -> None:
+    machine = regex_machine(pattern, "ab")
+    compiled = re.compile(pattern)
+    for length in range(6):
+        for word in map("".join, product("ab", repeat=length)):
+            assert machine.output(word) == int(compiled.fullmatch(word) is not None), (pattern, word)
+
+
+@pytest.mark.parametrize("pattern", ["(ab|c)*", "a*(ba*ba*)*", "a?b+c{2,3}", "(a|b)*a(a|b)(a|b)"])
+def test_agrees_with_automata_lib(pattern: str) -> None:
+    from automata.fa.dfa import DFA
+
+    letters = "abc"
+    theirs = from_automata_lib(DFA.from_nfa(NFA.from_regex(pattern, input_symbols={*letters})))
+    assert regex_machine(pattern, letters).distinguish(theirs) is None
+
+
+def test_alphabets_and_escapes() -> None:
+    assert named("regex:(ab)*c").symbols == ("a", "b", "c")
+    assert named("regex[01]:1*").symbols == ("0", "1")
+    assert named("regex[01]:1*").output("110") == 0
+    assert regex_machine(r"\*\.\\").symbols == ("*", ".", "\\")
+    assert regex_machine(r"\*\.\\").output("*.\\") == 1
+    assert regex_machine("[a-d]").symbols == ("a", "b", "c", "d")
+    assert regex_machine("[a-]").symbols == ("-", "a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", "a group is not closed, ')' is missing at place 1 of the expression '('"),
+        ("a)", "unexpected ')' at place 1"),
+        ("*a", "nothing to repeat before '*' at place 0"),
+        ("a{3", "a repetition is {3}, {2,} or {2,4}"),
+        ("a{,2}", "a repetition is {3}, {2,} or {2,4}"),
+        ("a{x}", "a repetition is {3}, {2,} or {2,4}"),
+        ("a{4,2}", "write the smaller number first"),
+        ("[a", "a class is not closed"),
+        ("[b-a]", "the range b-a is empty"),
+        ("a\\", "a backslash needs a letter after it"),
+        ("]", r"write \] for the letter"),
+        ("", "has no letters; give an alphabet"),
+        ("(.)*", "has no letters; give an alphabet"),
+        ("(a|b)*a(a|b){30}", "needs more than 10,000 states"),
+        ("(a{999}){999}", "more than 10,000 pieces"),
+        ("a{99999}", "more than 10,000 pieces"),
+        ("(a?){3000}", "too many optional parts"),
+        ("(" * 5000 + "a" + ")" * 5000, "nested too deeply"),
+        ("a" + "*" * 5000, "nested too deeply"),
+    ],
+)
+def test_bad_expressions_are_refused_at_once(pattern: str, message: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(FormatError) as caught:
+        named(f"regex:{pattern}")
+    assert message in str(caught.value)
+    assert time.process_time() - begin < 5
+
+
+def test_foreign_letters() -> None:
+    with pytest.raises(FormatError, match="the letter 'c' is not in the alphabet 'ab'"):
+        regex_machine("abc", "ab")
+    with pytest.raises(FormatError, match="names a letter twice"):
+        regex_machine("a", "aba")
