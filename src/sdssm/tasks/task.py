@@ -1,0 +1,205 @@
+"""A task: a machine, and which strings it may be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm.automata import Machine
+from sdssm.errors import TaskError
+from sdssm.tasks.labels import Labeller
+from sdssm.tasks.strings import StringSampler
+
+#: The most numbers that balanced sampling may keep (labels x lengths x states).
+MOST_COUNTS = 1 << 27
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Strings and the labels of all their prefixes, both int64 (batch, length); -1 where a prefix has no label."""
+
+    tokens: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Emulate `machine`: tell its output after every prefix of a string.
+
+    Every string may be asked, unless a second machine `valid` says which: those after which its output is not 0.
+
+    >>> from sdssm.automata import named
+    >>> parity = Task(name="parity", machine=named("parity"))
+    >>> parity.labels(torch.tensor([[1, 1, 0, 1]]))
+    tensor([[1, 0, 0, 1]])
+    """
+
+    name: str
+    machine: Machine
+    valid: Machine | None = None
+
+    def __post_init__(self) -> None:
+        if self.valid is not None and self.valid.n_symbols != self.machine.n_symbols:
+            raise TaskError(
+                f"the machine reads {self.machine.n_symbols} symbols but the machine of valid strings "
+                f"{self.valid.n_symbols}; both need the same alphabet"
+            )
+
+    @property
+    def n_symbols(self) -> int:
+        return self.machine.n_symbols
+
+    @property
+    def n_classes(self) -> int:
+        """Labels are 0..n_classes-1."""
+        return self.machine.n_outputs
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, {self.machine!r})"
+
+    # -- which strings -----------------------------------------------------------------------------------------------
+
+    def has(self, length: int) -> bool:
+        """Whether any string of this length is valid."""
+        if length < 1:
+            return False
+        if self.valid is None:
+            return True
+        return bool((self.valid.outputs[self._valid_states(length)] != 0).any())
+
+    def floor(self, length: int) -> int:
+        """The greatest length up to this one that has a valid string.
+
+        >>> from sdssm.tasks import task
+        >>> task("arithmetic").floor(40)
+        39
+        """
+        _check_length(length)
+        for candidate in range(length, 0, -1):
+            if self.has(candidate):
+                return candidate
+        raise TaskError(f"{self.name} has no valid string of length {length} or less{self._nearest(length)}")
+
+    def _valid_states(self, length: int) -> np.ndarray:
+        """The states of `valid` that strings of this length reach, remembered for all lengths met on the way."""
+        assert self.valid is not None
+        layers = self._layers
+        while len(layers) <= length:
+            layers.append(np.unique(self.valid.table[layers[-1]]))
+        return layers[length]
+
+    @cached_property
+    def _layers(self) -> list[np.ndarray]:
+        assert self.valid is not None
+        return [np.array([self.valid.start])]
+
+    def _nearest(self, length: int) -> str:
+        """The nearest lengths that have a valid string, for an error message."""
+        assert self.valid is not None
+        below = next((k for k in range(length - 1, 0, -1) if self.has(k)), None)
+        # From any state a valid one is at most as many steps away as there are states.
+        above = next((k for k in range(max(length, 0) + 1, length + self.valid.n_states + 2) if self.has(k)), None)
+        found = [str(k) for k in (below, above) if k is not None]
+        return f"; the nearest with one: {' and '.join(found)}" if found else "; no string is valid"
+
+    # -- drawing them ------------------------------------------------------------------------------------------------
+
+    def sample(self, batch: int, length: int, *, generator: torch.Generator, balance: bool = False) -> Batch:
+        """`batch` strings, drawn uniformly among the valid ones of this length, on the generator's device.
+
+        With `balance`, the label of the whole string is drawn first, uniformly among those that occur at this length,
+        and then a string among those with that label.
+
+        >>> from sdssm.tasks import task
+        >>> task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
+        torch.Size([128, 40])
+        """
+        if batch < 1:
+            raise TaskError(f"a batch of {batch} strings was asked for; a batch has at least 1")
+        _check_length(length)
+        if not self.has(length):
+            raise TaskError(f"{self.name} has no valid string of length {length}{self._nearest(length)}")
+        tokens = self._draw(batch, length, generator, balance)
+        return Batch(tokens=tokens, labels=self._labeller(tokens.device)(tokens))
+
+    def _draw(self, batch: int, length: int, generator: torch.Generator, balance: bool) -> Tensor:
+        if balance:
+            self._check_counts(length)
+            possible = torch.nonzero(self._by_label.log_ways(length) > -torch.inf).flatten().to(generator.device)
+            which = torch.randint(len(possible), (batch,), generator=generator, device=generator.device)
+            return self._by_label.draw(possible[which], batch, length, generator)
+        if self.valid is None:
+            return torch.randint(self.n_symbols, (batch, length), generator=generator, device=generator.device)
+        return self._valid_strings.draw(None, batch, length, generator)
+
+    def _check_counts(self, length: int) -> None:
+        counts = self.n_classes * (length + 1) * self._labelled.n_states
+        if counts > MOST_COUNTS:
+            raise TaskError(
+                f"balancing {self.name} at length {length} needs {counts:,} counts, the most is {MOST_COUNTS:,}; "
+                "use shorter strings or balance=False"
+            )
+
+    @cached_property
+    def _valid_strings(self) -> StringSampler:
+        assert self.valid is not None
+        machine = self.valid.minimise()
+        wanted = torch.tensor(machine.outputs != 0)[None]
+        return StringSampler(torch.tensor(machine.table), machine.start, wanted)
+
+    @cached_property
+    def _by_label(self) -> StringSampler:
+        machine = self._labelled
+        wanted = torch.arange(self.n_classes)[:, None] == torch.tensor(machine.outputs - 1)
+        return StringSampler(torch.tensor(machine.table), machine.start, wanted)
+
+    # -- labelling them ----------------------------------------------------------------------------------------------
+
+    def labels(self, tokens: Tensor) -> Tensor:
+        """The label of every prefix: int64 (..., L) -> int64 (..., L), -1 where a prefix has none."""
+        if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
+            raise TaskError(f"tokens are {tokens.dtype}; symbols are whole numbers, use int64")
+        if tokens.ndim == 0 or tokens.shape[-1] == 0:
+            raise TaskError(f"tokens have shape {tuple(tokens.shape)}; a string needs at least one symbol")
+        flat = tokens.reshape(-1, tokens.shape[-1]).long()
+        if flat.numel() == 0:
+            return torch.empty_like(tokens, dtype=torch.long)
+        low, high = (int(value) for value in torch.aminmax(flat))
+        if low < 0 or high >= self.n_symbols:
+            wrong = low if low < 0 else high
+            raise TaskError(f"token {wrong} is no symbol of {self.name}; symbols are 0..{self.n_symbols - 1}")
+        return self._labeller(tokens.device)(flat).view(tokens.shape)
+
+    @cached_property
+    def _labelled(self) -> Machine:
+        """A machine whose output is one more than the label, and 0 after a string that is not valid."""
+        if self.valid is None:
+            both, outputs = self.machine, self.machine.outputs + 1
+        else:
+            both = self.machine.product(self.valid)
+            label, valid = np.divmod(both.outputs, self.valid.n_outputs)
+            outputs = np.where(valid != 0, label + 1, 0)
+        return Machine(table=both.table, start=both.start, outputs=outputs).reachable()
+
+    def _labeller(self, device: torch.device) -> Labeller:
+        if device not in self._labellers:
+            machine = self._labelled
+            self._labellers[device] = Labeller.build(
+                torch.tensor(machine.table, device=device),
+                machine.start,
+                torch.tensor(machine.outputs - 1, device=device),
+            )
+        return self._labellers[device]
+
+    @cached_property
+    def _labellers(self) -> dict[torch.device, Labeller]:
+        return {}
+
+
+def _check_length(length: int) -> None:
+    if length < 1:
+        raise TaskError(f"strings of length {length} were asked for; the shortest has length 1")
