@@ -1,0 +1,3 @@
+from sdssm.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,50 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from sdssm import __version__
+from sdssm.cli import tasks
+from sdssm.errors import SdssmError
+
+#: Exit codes: what the user can mend, and the shell's own for Ctrl-C.
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line on a mistake, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    root: argparse.ArgumentParser = _Parser(
+        prog="sdssm", description="Train sequence models to emulate finite automata.", allow_abbrev=False
+    )
+    root.add_argument("--version", action="version", version=f"sdssm {__version__}")
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    tasks.add_to(commands)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, or 2 with one line on standard error for what the user can mend."""
+    try:
+        options = parser().parse_args(arguments)
+        options.run(options)
+        sys.stdout.flush()
+    except SdssmError as error:
+        print(f"sdssm: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe went away, as in `sdssm tasks | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,62 @@
+"""Tables and facts on standard output: with rich on a terminal, in plain columns elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def _fancy() -> bool:
+    return sys.stdout.isatty() and find_spec("rich") is not None
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Rows under headers; the columns named in `right` are numbers."""
+    if _fancy():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for header in headers:
+            table.add_column(header, justify="right" if header in right else "left", no_wrap=header in right)
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        Console().print(table)
+        return
+    widths = [max(len(row[k]) for row in [headers, *rows]) for k in range(len(headers))]
+    for row in [headers, *rows]:
+        cells = [
+            cell.rjust(width) if header in right else cell.ljust(width)
+            for header, cell, width in zip(headers, row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def print_facts(title: str, facts: dict[str, str]) -> None:
+    """A title and one line for each fact."""
+    if _fancy():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column()
+        for name, value in facts.items():
+            table.add_row(name, Text(value))
+        console = Console()
+        console.print(Text(title, style="bold"))
+        console.print(table)
+        return
+    print(title)
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"  {name.ljust(width)}  {value}")

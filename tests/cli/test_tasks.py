@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sdssm.cli import main
+from sdssm.tasks import BEYOND, PAPER
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "tasks")
+    assert (code, err) == (0, "")
+    for name in (*PAPER, *BEYOND):
+        assert any(line.startswith(name + " ") for line in out.splitlines())
+    assert "\x1b" not in out
+    code, out, _ = run(capsys, "tasks", "--json")
+    facts = {one["name"]: one for one in json.loads(out)}
+    assert facts["a5"]["solvable"] is False
+    assert facts["arithmetic"]["monoid_size"] == 129
+    assert facts["arithmetic"]["group_orders"] == [4, 5]
+
+
+def test_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "a5.svg"
+    code, out, err = run(capsys, "tasks", "show", "a5", "--svg", str(picture), "--length", "5")
+    assert (code, err) == (0, "")
+    assert picture.read_text().startswith("<svg")
+    assert "not solvable" in out
+    assert str(picture) in out
+    code, out, _ = run(capsys, "tasks", "show", "arithmetic", "--json", "--length", "8")
+    shown = json.loads(out)
+    assert len(shown["samples"]) == 3
+    for sample in shown["samples"]:
+        assert len(sample["tokens"]) == 7
+        assert sample["labels"][-1] == eval(sample["text"]) % 5
+        assert sample["labels"][1] == -1
+    code, out, _ = run(capsys, "tasks", "show", "random:100x2:0")
+    assert "unknown (monoid > 20,000)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tasks", "show", "parety"], "sdssm: no machine is called 'parety'; did you mean 'parity'?"),
+        (["tasks", "show", "s99"], "the most is 10,000, choose a smaller one"),
+        (["tasks", "show", "regex:("], "a group is not closed"),
+        (["tasks", "show", "regex:(a|b)*a(a|b){40}"], "more than 10,000 states"),
+        (["tasks", "show", "nowhere.json"], "cannot read nowhere.json"),
+        (["tasks", "show", "a5", "--length", "0"], "strings of length 0 were asked for; the shortest has length 1"),
+        (["tasks", "show", "a5", "--svg", "/nowhere/a5.svg"], "cannot write /nowhere/a5.svg"),
+        (["tasks", "show", "s7", "--svg", "s7.svg"], "at most 200 states"),
+        (["tasks", "show"], "the following arguments are required: name"),
+        (["taks"], "invalid choice: 'taks'"),
+        (["tasks", "show", "a5", "--length", "x"], "invalid int value: 'x'"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD_FILES = {
+    "missing.json": ('{"table": [[0, 1], [1]]}', "state 1 has 1 of 2 entries"),
+    "range.json": ('{"table": [[0, 7]]}', "symbol 1 sends state 0 to 7"),
+    "names.json": ('{"table": [[0, 0]], "symbols": ["a", "a"]}', "symbol name 'a' stands for both 0 and 1"),
+    "empty.json": ('{"table": [[]]}', "the alphabet is empty"),
+    "broken.json": ('{"table": [[0, 1]', "not JSON"),
+    "broken.dot": ("digraph { a -> ", "the graph ends too early"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text, message = BAD_FILES[name]
+    (tmp_path / name).write_text(text)
+    code, out, err = run(capsys, "tasks", "show", str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_on_a_terminal_it_is_coloured_and_in_a_pipe_it_is_not() -> None:
+    command = [sys.executable, "-m", "sdssm", "tasks", "show", "parity"]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "\x1b" not in piped
+    reader, writer = pty.openpty()
+    with subprocess.Popen(command, stdout=writer, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"}) as process:
+        process.wait()
+    os.close(writer)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(reader, 4096)
+        except OSError:  # Linux ends a closed terminal so
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(reader)
+    assert b"\x1b[" in shown
+    assert b"solvable" in shown
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m sdssm tasks | head -n 1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""

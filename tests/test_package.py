@@ -1,0 +1,130 @@
+"""The package as a whole: what it imports, in which order, and what it needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import sdssm
+from sdssm.errors import MissingExtraError, SdssmError
+from sdssm.extras import EXTRAS, require
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "sdssm"
+#: One road through the house: a module imports only what stands before its own package here.
+ORDER = [
+    "errors",
+    "extras",
+    "automata",
+    "tasks",
+    "ops",
+    "layers",
+    "models",
+    "runs",
+    "evaluate",
+    "train",
+    "exact",
+    "experiments",
+    "report",
+    "cli",
+]
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of sdssm that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module or ""] if node.module != "sdssm" else [f"sdssm.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("sdssm.")}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path: Path) -> None:
+    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if part in ("__init__", "__main__"):
+        return
+    assert part in ORDER, f"{part} has no place in the order of the house"
+    behind = {other for other in imported(path) - {part, "__version__"} if ORDER.index(other) > ORDER.index(part)}
+    assert not behind
+
+
+#: Only the standard library and these may be imported when the package is.
+ALLOWED = {"torch", "numpy", "safetensors"}
+PROBE = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without(missing: set[str], code: str) -> str:
+    """What a program prints on a machine where `missing` are not installed."""
+    program = PROBE.format(missing=missing) + code
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_runs_with_torch_numpy_and_safetensors_alone() -> None:
+    code = "import sdssm\nfrom sdssm.cli import main\nraise SystemExit(main(['tasks', 'show', 'a5']))"
+    assert "not solvable" in without(set(EXTRAS) - ALLOWED, code)
+
+
+@pytest.mark.parametrize(
+    ("call", "extra"),
+    [("to_networkx", "networkx"), ("to_automata_lib", "automata-lib"), ("to_aalpy", "aalpy")],
+)
+def test_a_missing_extra_says_what_to_install(call: str, extra: str) -> None:
+    code = f"""
+from sdssm.automata import {call}, named
+from sdssm.errors import MissingExtraError
+try:
+    {call}(named("parity"))
+except MissingExtraError as error:
+    print(error)
+"""
+    assert f"install sdssm[{extra}]" in without(set(EXTRAS) - ALLOWED, code)
+
+
+def test_every_extra_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert set(EXTRAS.values()) <= set(extras)
+    assert project["dependencies"] == ["torch>=2.6", "numpy>=1.26", "safetensors>=0.4"]
+    with pytest.raises(MissingExtraError, match=re.escape("a test needs ray.nothing; install sdssm[ray]")):
+        require("ray.nothing", "a test")
+    assert issubclass(MissingExtraError, SdssmError)
+
+
+def test_versions_agree() -> None:
+    assert f"## {sdssm.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"version: {sdssm.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert (SOURCE / "py.typed").exists()
+
+
+def test_the_readme_tells_the_truth() -> None:
+    """Every Python example of the README runs and prints what stands there."""
+    import doctest
+
+    failures, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert tried > 0
+    assert failures == 0
