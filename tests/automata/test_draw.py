@@ -12,9 +12,10 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from sdssm.automata import layout as layouts
-from sdssm.automata.draw import COLOURS, draw
-from sdssm.automata.layout import Floats, graphviz, layout
+from sdssm.automata.drawing import draw
+from sdssm.automata.drawing.general import Floats, graphviz
+from sdssm.automata.drawing.layout import cycles, layout
+from sdssm.automata.drawing.wording import COLOURS
 from sdssm.automata.machine import Machine
 from sdssm.errors import AutomatonError
 
@@ -170,7 +171,7 @@ def test_a5_is_twelve_pentagons_without_a_crossing() -> None:
     machine = a5()
     found = layout(machine.table, 0)
     assert found.kind == "cycles"
-    pentagons = layouts.cycles(machine.table[:, 0])
+    pentagons = cycles(machine.table[:, 0])
     assert [len(p) for p in pentagons] == [5] * 12
     for pentagon in pentagons:
         sides = np.hypot(*(found.positions[pentagon] - np.roll(found.positions[pentagon], 1, axis=0)).T)

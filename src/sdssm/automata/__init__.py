@@ -17,7 +17,7 @@ from sdssm.automata.bridges import (
     to_networkx,
 )
 from sdssm.automata.dot import from_dot, to_dot
-from sdssm.automata.draw import draw
+from sdssm.automata.drawing import draw
 from sdssm.automata.formats import from_json, read_machine, to_json, write_machine
 from sdssm.automata.library import named
 from sdssm.automata.machine import Machine

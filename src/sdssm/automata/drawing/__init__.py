@@ -1,0 +1,5 @@
+"""State diagrams."""
+
+from sdssm.automata.drawing.diagram import draw
+
+__all__ = ["draw"]

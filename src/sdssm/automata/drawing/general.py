@@ -1,0 +1,184 @@
+"""Layouts of machines without a structure to show: by layers, by stress, and by the program `dot`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdssm.automata.refinement import Ints
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+#: Seconds after which an answer of `dot` is no longer awaited.
+PATIENCE = 10.0
+#: Distance between neighbours in the plain layouts, in units: their edges cross and need more room than a ring's.
+STRIDE = 1.7
+
+
+def graphviz(table: Ints) -> Floats | None:
+    """The positions that `dot` finds, or None where it is missing, fails, is too slow or answers something else."""
+    program = shutil.which("dot")
+    if program is None:
+        return None
+    look = 'rankdir=LR; nodesep=0.8; ranksep=1.2; node [shape=circle, fixedsize=true, width=0.5, label=""];'
+    edges = " ".join(f"{p} -> {q};" for p, q in neighbours(table))
+    nodes = " ".join(f"{q};" for q in range(len(table)))
+    try:
+        answer = subprocess.run(  # numbers only: no name reaches the program
+            [program, "-Tplain"],
+            input=f"digraph {{ {look} {nodes} {edges} }}",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        ).stdout
+        rows = [line.split() for line in answer.splitlines() if line.startswith("node ")]
+        at = {int(row[1]): (float(row[2]), -float(row[3])) for row in rows}
+        found = np.array([at[q] for q in range(len(table))])
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError):
+        return None  # any failure at all: our own layout needs no program
+    return found if np.isfinite(found).all() else None
+
+
+def plain(table: Ints, start: int, edges: Ints) -> Floats:
+    """The layout with the fewest crossings among layers from the start and stress from two beginnings."""
+    distance = _distances(len(table), edges)
+    order = np.argsort(distance[start], kind="stable")
+    circle = np.empty((len(table), 2))
+    circle[order] = pairs(directions(len(table))) * len(table) / 4
+    layers = _layers(distance[start], edges)
+    candidates = [layers, *(_upright(_stress(distance, x), start) for x in (circle, layers))]
+    candidates = [apart(_exchanged(x, edges)) for x in candidates]
+    scores = [badness(x, edges) for x in candidates]
+    scores[0] *= 0.9  # columns read from left to right: worth a crossing in ten
+    return candidates[int(np.argmin(scores))]
+
+
+def neighbours(table: Ints) -> list[tuple[int, int]]:
+    """The pairs of different states with an edge between them in either direction, each once."""
+    return sorted({(min(p, q), max(p, q)) for p, row in enumerate(table.tolist()) for q in row if p != q})
+
+
+def depths(n: int, edges: Ints, start: int) -> Ints | None:
+    """Steps from `start`, along edges in either direction; None if not every vertex is reached."""
+    distance = _distances(n, edges)[start]
+    return None if (distance > n).any() else distance.astype(np.int64)
+
+
+def _distances(n: int, edges: Ints) -> Floats:
+    """Steps between every two vertices (n + 1 where there is no way)."""
+    out = np.full((n, n), float(n + 1))
+    np.fill_diagonal(out, 0)
+    for p, q in edges:
+        out[p, q] = out[q, p] = 1
+    for via in range(n):
+        out = np.minimum(out, out[:, via, None] + out[None, via, :])
+    return np.asarray(np.minimum(out, n + 1))
+
+
+def _layers(depth: Floats, edges: Ints) -> Floats:
+    """A column for each distance from the start; within it the states in the order of their neighbours' heights."""
+    columns = [np.flatnonzero(depth == d) for d in np.unique(depth)]
+    at = np.zeros((len(depth), 2))
+    for x, column in enumerate(columns):
+        at[column] = np.stack([np.full(len(column), STRIDE * x), _centred(len(column))], axis=1)
+    for _ in range(8):
+        for column in columns:
+            heights = [
+                at[np.concatenate([edges[edges[:, 0] == q, 1], edges[edges[:, 1] == q, 0], [q]]), 1].mean()
+                for q in column
+            ]
+            at[column[np.argsort(heights, kind="stable")], 1] = _centred(len(column))
+    return at
+
+
+def _centred(n: int) -> Floats:
+    return np.asarray(STRIDE * (np.arange(n) - (n - 1) / 2))
+
+
+def _stress(distance: Floats, x: Floats, steps: int = 300) -> Floats:
+    """Positions whose distances are as near as can be to the graph's (majorisation; Gansner, Koren, North 2004)."""
+    n = len(x)
+    near = np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE  # parts without a way: apart
+    weight = np.where(near > 0, 1 / np.maximum(near, 1) ** 2, 0)
+    inverse = np.linalg.inv(np.diag(weight.sum(1)) - weight + 1 / n)
+    for _ in range(steps):
+        gap = np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1))
+        pull = -weight * near / np.maximum(gap, 1e-6)
+        np.fill_diagonal(pull, 0)
+        np.fill_diagonal(pull, -pull.sum(1))
+        x = np.asarray(inverse @ pull @ x, dtype=np.float64)
+    return x
+
+
+def _upright(x: Floats, start: int) -> Floats:
+    """Turned so that the longest extent lies from left to right, with the start state in the left half."""
+    x = x - x.mean(0)
+    _, axes = np.linalg.eigh(x.T @ x)
+    x = x @ axes[:, ::-1]
+    return np.asarray(x * np.where(x[start] > 0, -1, 1))
+
+
+def _exchanged(x: Floats, edges: Ints) -> Floats:
+    """Exchange two states wherever that makes a better picture; up to 30 states, for it tries all pairs."""
+    best = badness(x, edges)
+    for _ in range(3 if len(x) <= 30 else 0):
+        before = best
+        for p, q in combinations(range(len(x)), 2):
+            moved = x.copy()
+            moved[[p, q]] = moved[[q, p]]
+            if (found := badness(moved, edges)) < best - 1e-9:
+                x, best = moved, found
+        if best == before:
+            break
+    return x
+
+
+def badness(x: Floats, edges: Ints) -> float:
+    """Crossings, states that lie on an edge (worse), and a little for the length of the edges."""
+    if not len(edges):
+        return 0.0
+    a, b = x[edges[:, 0]], x[edges[:, 1]]
+    side_a, side_b = _sides(a, b, a), _sides(a, b, b)  # [i, j]: on which side of edge i the ends of edge j lie
+    across = (side_a * side_b < -1e-9) & ((side_a * side_b).T < -1e-9)
+    along = b - a
+    length = np.maximum((along**2).sum(1), 1e-9)
+    t = ((x[None] - a[:, None]) * along[:, None]).sum(-1) / length[:, None]
+    foot = a[:, None] + np.clip(t, 0, 1)[..., None] * along[:, None]
+    on = (((x[None] - foot) ** 2).sum(-1) < 0.4**2) & (t > 0) & (t < 1)
+    on[np.arange(len(edges))[:, None], edges] = False
+    return float(across.sum() / 2 + 3 * on.sum() + 0.3 * np.sqrt(length).sum())
+
+
+def _sides(a: Floats, b: Floats, points: Floats) -> Floats:
+    along, to = (b - a)[:, None], points[None] - a[:, None]
+    return np.asarray(along[..., 0] * to[..., 1] - along[..., 1] * to[..., 0])
+
+
+def apart(x: Floats, least: float = 1.0) -> Floats:
+    """Push states that stand too near away from each other, each pair along its own line."""
+    if len(x) == 1:
+        return np.zeros((1, 2))
+    n = len(x)
+    x = x + 1e-4 * pairs(directions(n))  # two states on one spot get a line
+    for _ in range(500):
+        to = x[None] - x[:, None]
+        gap = np.sqrt((to**2).sum(-1)) + np.eye(n) * 9
+        if gap.min() >= least:
+            return x
+        push = np.where(gap < least * 1.02, (least * 1.02 - gap) / gap / 2, 0)
+        x = x - (push[..., None] * to).sum(1)
+    return np.asarray(x * (least / gap.min()))
+
+
+def directions(n: int, *, half: bool = False) -> Complexes:
+    """n unit vectors clockwise from the top, or from half a step past it."""
+    return np.asarray(-1j * np.exp(2j * np.pi * (np.arange(n) + half / 2) / n))
+
+
+def pairs(points: Complexes) -> Floats:
+    return np.stack([points.real, points.imag], axis=1)

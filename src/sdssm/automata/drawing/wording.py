@@ -1,0 +1,112 @@
+"""The words and colours of a diagram: labels that fit their states, and a line for each symbol."""
+
+from __future__ import annotations
+
+import re
+from colorsys import hls_to_rgb
+from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import east_asian_width
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+if TYPE_CHECKING:  # only named in signatures: nothing of a machine is made here
+    from sdssm.automata.machine import Machine
+
+#: More states than this are drawn small, with numbers instead of names.
+NAMED = 60
+#: Okabe and Ito's colours for all kinds of sight, with a dark wine in the place of yellow, which is lost on white.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#4d4d4d")
+#: A second cue next to colour, from the fifth symbol on.
+DASHES = ("", "7 3", "2 3")
+FONT = 12.0
+#: Width of a letter as a share of the font size: a little more than that of common sans-serif fonts.
+LETTER = 0.6
+WIDE = "mwMW@%&<>=+~\u2026"
+
+
+class Style(NamedTuple):
+    colour: str
+    dash: str
+
+    @property
+    def line(self) -> str:
+        dashes = f' stroke-dasharray="{self.dash}"' if self.dash else ""
+        return f'stroke="{self.colour}" fill="none" stroke-width="1.6"{dashes}'
+
+
+def symbol_styles(n: int) -> list[Style]:
+    """The lines of the symbols: Okabe and Ito's colours first, then hues a golden angle apart."""
+    out = []
+    for a in range(n):
+        if a < len(COLOURS):
+            colour, dash = COLOURS[a], DASHES[a // 4]
+        else:
+            rgb = hls_to_rgb(a * 0.381966 % 1, (0.32, 0.5)[a % 2], 0.75)
+            colour, dash = "#" + "".join(f"{round(255 * x):02x}" for x in rgb), DASHES[a // 4 % 3]
+        out.append(Style(colour, dash))
+    return out
+
+
+def state_labels(machine: Machine) -> tuple[list[list[str]], float, float]:
+    """The lines of text in each state, the radius that holds them all, and the size of the font."""
+    numbers = [str(q) for q in range(machine.n_states)]
+    if machine.n_states > NAMED:
+        return [[number] for number in numbers], 10.5, 9.0
+    letters = 9 if machine.n_states <= 24 else 7
+    names = [_wrapped(printable(name), letters) for name in machine.state_names]
+    if len({tuple(name) for name in names}) < len(names):  # two names shortened to the same text
+        names = [[number] for number in numbers]
+    if (machine.outputs != np.arange(machine.n_states)).any():
+        tails = [f"/ {output}" for output in machine.outputs]
+        inline = all(
+            len(name) == 1 and text_width(name[0] + tail) <= 6 for name, tail in zip(names, tails, strict=True)
+        )
+        names = [[f"{name[0]} {tail}"] if inline else [*name, tail] for name, tail in zip(names, tails, strict=True)]
+    needed = max(
+        np.hypot(text_width(line) * LETTER * FONT / 2, abs(k - (len(lines) - 1) / 2) * 13 + 5)
+        for lines in names
+        for k, line in enumerate(lines)
+    )
+    return names, max(16.0, round(float(needed)) + 3.0), FONT
+
+
+def _wrapped(name: str, letters: int) -> list[str]:
+    """A name on one line, or on two where it has a space or comma to break at, shortened where it must be.
+
+    >>> _wrapped("first=0 last=1", 9), _wrapped("acknowledged", 9)
+    (['first=0', 'last=1'], ['ackno\u2026ged'])
+    """
+    if text_width(name) <= letters:
+        return [name]
+    breaks = [m.end() for m in re.finditer(r"[ ,;]", name)]
+    halves = [[name[:b].strip(), name[b:].strip()] for b in breaks]
+    fitting = [pair for pair in halves if all(pair) and max(map(text_width, pair)) <= letters]
+    return min(fitting, key=lambda pair: abs(len(pair[0]) - len(pair[1]))) if fitting else [short(name, letters)]
+
+
+def short(name: str, letters: int) -> str:
+    """The beginning and the end of a long name, which often is what tells it from others."""
+    if text_width(name) <= letters:
+        return name
+    tail = letters // 3
+    while text_width(name[-tail:]) > letters // 2:  # wide letters
+        tail -= 1
+    head = letters - 1 - tail
+    while text_width(name[:head] + name[-tail:]) >= letters and head > 1:
+        head -= 1
+    return f"{name[:head]}\u2026{name[-tail:]}"
+
+
+def text_width(text: str) -> float:
+    """The width of a text in letters: Chinese, Japanese and Korean ones count twice."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1.4 if letter in WIDE else 1 for letter in text)
+
+
+def printable(text: str) -> str:
+    """A text on one line, with the characters that XML forbids replaced."""
+    return re.sub(r"[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", " ".join(text.split()) or "\u2423")
+
+
+def safe(text: str) -> str:
+    return escape(printable(text))
