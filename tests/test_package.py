@@ -121,10 +121,11 @@ def test_versions_agree() -> None:
     assert (SOURCE / "py.typed").exists()
 
 
-def test_the_readme_tells_the_truth() -> None:
-    """Every Python example of the README runs and prints what stands there."""
+@pytest.mark.parametrize("page", ["README.md", "docs/automata.md"])
+def test_the_pages_tell_the_truth(page: str) -> None:
+    """Every Python example of a page runs and prints what stands there."""
     import doctest
 
-    failures, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    failures, tried = doctest.testfile(str(ROOT / page), module_relative=False)
     assert tried > 0
     assert failures == 0

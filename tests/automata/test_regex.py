@@ -26,7 +26,7 @@ def expressions(depth: int = 3) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(expressions())
 def test_agrees_with_python(pattern: str) -> None:
     machine = regex_machine(pattern, "ab")

@@ -75,14 +75,14 @@ def test_lengths_without_strings() -> None:
 
 
 def uniform(counts: Counter[Any], possible: int) -> bool:
-    """Whether the counts look uniform over `possible` outcomes (chi-square within five deviations)."""
+    """Whether the counts look uniform over `possible` outcomes: chi-square, which fails by chance once in 10^8."""
     expected = counts.total() / possible
     statistic = float(sum((count - expected) ** 2 / expected for count in counts.values()))
     statistic += (possible - len(counts)) * expected
-    return bool(abs(statistic - (possible - 1)) < 5 * (2 * possible) ** 0.5)
+    return bool(abs(statistic - (possible - 1)) < 30 + 5 * (2 * possible) ** 0.5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(machines(symbols=2, most_states=4, outputs=2), st.integers(1, 5))
 def test_strings_are_uniform_among_the_valid_ones(valid: Machine, length: int) -> None:
     task = Task(name="some", machine=named("parity"), valid=valid)
@@ -95,7 +95,7 @@ def test_strings_are_uniform_among_the_valid_ones(valid: Machine, length: int) -
         assert uniform(counts, len(possible))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(machines(symbols=2, most_states=4, outputs=3), st.none() | machines(symbols=2, most_states=3, outputs=2))
 def test_balanced_labels(machine: Machine, valid: Machine | None) -> None:
     task = Task(name="some", machine=machine, valid=valid)

@@ -26,7 +26,8 @@ def add_to(commands: Commands) -> None:
     inner = every.add_subparsers(metavar="show")
     one = inner.add_parser("show", help="one task: facts, theory, sample strings", allow_abbrev=False)
     one.add_argument("name", help="a task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
-    one.add_argument("--json", action="store_true", help="print JSON")
+    # Left out here, what was said before the word "show" holds.
+    one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     one.add_argument("--svg", metavar="FILE", type=Path, help="write the state diagram there")
     one.add_argument("--length", type=int, default=12, help="length of the sample strings (default 12)")
     one.add_argument("--seed", type=int, default=0, help="seed of the sample strings (default 0)")

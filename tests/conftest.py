@@ -1,0 +1,11 @@
+"""Property tests look at the same examples on CI each time; elsewhere they go on exploring."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("explore", deadline=None)  # how long an example takes depends on what else the machine does
+settings.register_profile("repeat", deadline=None, derandomize=True)
+settings.load_profile("repeat" if os.environ.get("CI") else "explore")
