@@ -1,0 +1,31 @@
+"""Linear recurrences with gradients: dense, block-diagonal and diagonal scans, on CPU and GPU.
+
+Every scan returns (states, final). See `docs/ops.md` for how to choose among them.
+"""
+
+from sdssm.ops.backend import use_backend
+from sdssm.ops.block_diagonal import block_diagonal_scan, block_diagonal_step
+from sdssm.ops.checks import NonFiniteError, OpsError, unchecked
+from sdssm.ops.column_norm import column_norm
+from sdssm.ops.dense import dense_scan, dense_step
+from sdssm.ops.diagonal import diagonal_scan, diagonal_step
+from sdssm.ops.mixture import mixture_scan, mixture_step
+from sdssm.ops.token import token_scan, token_step
+
+__all__ = [
+    "NonFiniteError",
+    "OpsError",
+    "block_diagonal_scan",
+    "block_diagonal_step",
+    "column_norm",
+    "dense_scan",
+    "dense_step",
+    "diagonal_scan",
+    "diagonal_step",
+    "mixture_scan",
+    "mixture_step",
+    "token_scan",
+    "token_step",
+    "unchecked",
+    "use_backend",
+]

@@ -1,0 +1,40 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+"""The second stage of a two-stage sum: parts added in a fixed order, so that the result is the same every time."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit(do_not_specialize=["count", "size", "row", "head"])
+def partial_sums_kernel(parts, out, rest, count, size, row, head, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum parts (count, size) over count; of every `row` sums the first `head` go to out, the others to rest."""
+    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), parts.dtype.element_ty)
+    for first in range(0, count, PARTS):
+        part = first + tl.arange(0, PARTS)
+        inside = (part < count)[:, None] & (n < size)[None, :]
+        total += tl.sum(tl.load(parts + part[:, None].to(tl.int64) * size + n[None, :], mask=inside, other=0.0), axis=0)
+    if rest is None:
+        tl.store(out + n, total, mask=n < size)
+    else:
+        which = n // row
+        place = n % row
+        tl.store(out + which * head + place, total, mask=(n < size) & (place < head))
+        tl.store(rest + which * (row - head) + place - head, total, mask=(n < size) & (place >= head))
+
+
+def partial_sums(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> tuple[Tensor, Tensor | None]:
+    """The sum over the first dimension of parts (count, groups, row), as (groups, head) and (groups, row - head)."""
+    count, groups, row = parts.shape
+    out = parts.new_empty((groups, row if head is None else head), dtype=dtype)
+    rest = None if head is None else parts.new_empty((groups, row - head), dtype=dtype)
+    block = 64
+    partial_sums_kernel[(triton.cdiv(groups * row, block),)](
+        parts, out, rest, count, groups * row, row, row if head is None else head, PARTS=32, BLOCK=block, num_warps=4
+    )
+    return out, rest

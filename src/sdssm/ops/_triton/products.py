@@ -1,0 +1,148 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+"""Chunk products: each chunk of the row as one affine map, all chunks at once.
+
+For chunk c over t = start .. stop-1 the forward kernel leaves x_end = P_c x_start + r_c,
+
+    P_c = A_{stop-1} ... A_start,    r_c = the state the chunk reaches from zero (b alone),
+
+and the backward one h_start = P_c^T h_end + r_c, with r_c what the chunk's own outside gradients send back.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from sdssm.ops._triton.tile import ANY_LENGTH, coefficients, dictionary_tile, l2_norm, matrix_index, transition
+
+
+@triton.jit
+def quarters(left):
+    """The columns k = 0, 1, 2, 3 modulo 4 of a matrix. Neighbours lie in one thread, so nothing moves."""
+    M: tl.constexpr = left.shape[0]
+    K: tl.constexpr = left.shape[1]
+    even, odd = tl.split(tl.reshape(left, (M, K // 4, 2, 2)))
+    first, third = tl.split(even)
+    second, fourth = tl.split(odd)
+    return first, second, third, fourth
+
+
+@triton.jit
+def block_product(a, P, SP: tl.constexpr, JB: tl.constexpr, DOT: tl.constexpr, WIDE: tl.constexpr):
+    """a P, block by block: a matrix product for large blocks, a sum for blocks too small for one.
+
+    WIDE: in float64, whose tensor cores are as fast as plain float32 on data-centre GPUs. Otherwise a thread first
+    loads all it needs of both factors, and four products, each over a quarter of the inner index, keep that within
+    its registers.
+    """
+    if DOT:
+        left = tl.reshape(a, (SP, SP))
+        right = tl.reshape(P, (SP, JB))
+        if WIDE:
+            wide = tl.dot(left.to(tl.float64), right.to(tl.float64), input_precision="ieee", out_dtype=tl.float64)
+            right = wide.to(P.dtype)
+        elif SP >= 64:
+            a0, a1, a2, a3 = quarters(left)
+            p0, p1, p2, p3 = quarters(tl.trans(right))
+            right = tl.dot(a0, tl.trans(p0), input_precision="ieee", out_dtype=P.dtype)
+            right = tl.dot(a1, tl.trans(p1), right, input_precision="ieee", out_dtype=P.dtype)
+            right = tl.dot(a2, tl.trans(p2), right, input_precision="ieee", out_dtype=P.dtype)
+            right = tl.dot(a3, tl.trans(p3), right, input_precision="ieee", out_dtype=P.dtype)
+        else:
+            right = tl.dot(left, right, input_precision="ieee", out_dtype=P.dtype)
+        P = right[None, :, :]
+    else:
+        P = tl.sum(a[:, :, :, None] * P[:, None, :, :], axis=2)
+    return P
+
+
+@triton.jit(do_not_specialize=ANY_LENGTH)
+def products_kernel(
+    A, tokens, weights, norms, b, grad_states, grad_final, lengths, factors,
+    products, remainders, scales,
+    L, T, C, rows_per_replica,
+    count: tl.constexpr, SOURCE: tl.constexpr,
+    H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
+    RESIDENT: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
+    JB: tl.constexpr, DOT: tl.constexpr, WIDE: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """products (rows, C, H, S, S) = P_c, remainders (rows, C, N) = r_c, scales (rows, C, H, J) = log of what P_c lost.
+
+    The columns of P are independent: a program keeps JB of them (of J groups) for HB blocks. Forward with RESCALE only
+    the direction of the state counts, so P is divided by its Frobenius norm at each step and the logarithm of that
+    divisor kept (other programs have other divisors). Backward the factors are known: step t is factor_t A_t, and no
+    division is needed (and the outside gradients come projected).
+    """
+    program = tl.program_id(0).to(tl.int64)
+    row = program // C
+    chunk = (program % C).to(tl.int32)
+    replica = row // rows_per_replica
+    head = tl.program_id(1) * HB
+    N: tl.constexpr = H * S
+
+    block = (head + tl.arange(0, HB))[:, None]
+    entry = tl.arange(0, SP)[None, :]
+    n = block * S + entry
+    mask = (block < H) & (entry < S)
+
+    length = L
+    if lengths is not None:
+        length = tl.load(lengths + row).to(tl.int32)
+    start = chunk * T
+    end = tl.minimum(start + T, L)
+    stop = tl.minimum(end, length)
+
+    dictionary = A
+    if RESIDENT:
+        dictionary = dictionary_tile(A, replica, count, S, SP, KP)
+
+    h = (head + tl.arange(0, HB))[:, None, None]
+    i = tl.arange(0, SP)[None, :, None]
+    column = tl.program_id(2) * JB
+    j = column + tl.arange(0, JB)[None, None, :]
+    P = tl.where((i == j) & (h < H) & (i < S), 1.0, 0.0).to(ACC)
+    r = tl.zeros((HB, JB if ADJOINT else SP), ACC)
+    log_scale = tl.sum(tl.sum(r, axis=1), axis=0)
+
+    index = matrix_index(tokens, row, replica, start, L, count, SOURCE)
+    w, rho = coefficients(weights, norms, index, count, S, SP, KP, RESIDENT, ACC)
+    for t in range(start, stop):
+        ahead = matrix_index(tokens, row, replica, tl.minimum(t + 1, L - 1), L, count, SOURCE)
+        w_ahead, rho_ahead = coefficients(weights, norms, ahead, count, S, SP, KP, RESIDENT, ACC)
+        a = transition(A, dictionary, weights, norms, w, rho, index, replica, count, head,
+                       SOURCE, H, S, HB, SP, RESIDENT, ACC)  # fmt: skip
+        if ADJOINT and RESCALE:
+            a = a * tl.load(factors + row * L + t).to(ACC)
+        P = block_product(a, P, SP, JB, DOT, WIDE)
+        if ADJOINT:
+            if grad_states is not None:
+                at = (row * L + t) * N + n
+                g = tl.load(grad_states + at, mask=mask, other=0.0).to(ACC)
+                r += tl.sum(P * g[:, :, None], axis=1)
+        else:
+            if b is not None:
+                r = tl.sum(a * r[:, None, :], axis=2)
+                r += tl.load(b + index * N + n, mask=mask, other=0.0).to(ACC)
+            if RESCALE:
+                norm = l2_norm(tl.reshape(P, (HB * SP, JB)), ACC)
+                P = tl.where(norm > 0.0, P / norm, 0.0)
+                log_scale += tl.log(tl.where(norm > 0.0, norm, 1.0))
+        index, w, rho = ahead, w_ahead, rho_ahead
+
+    if ADJOINT and grad_final is not None:
+        last = mask & (length > start) & (length <= end)
+        g = tl.load(grad_final + row * N + n, mask=last, other=0.0).to(ACC)
+        r += tl.sum(P * g[:, :, None], axis=1)
+
+    inside = (h < H) & (i < S) & (j < S)
+    tl.store(products + ((program * H + h) * S + i) * S + j, P, mask=inside)
+    if ADJOINT:
+        entry = column + tl.arange(0, JB)[None, :]
+        tl.store(remainders + program * N + block * S + entry, r, mask=(block < H) & (entry < S))
+    else:
+        tl.store(remainders + program * N + n, r, mask=mask & (column == 0))
+        if RESCALE:
+            heads = head + tl.arange(0, HB)
+            place = scales + (program * H + heads) * tl.num_programs(2) + tl.program_id(2)
+            tl.store(place, tl.zeros((HB,), ACC) + log_scale, mask=heads < H)

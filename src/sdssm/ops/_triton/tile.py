@@ -1,0 +1,140 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+"""What every scan kernel shares: where the transition matrix A_t comes from, and how a tile of it is laid out.
+
+A state of N = H * S entries is H blocks of S; A_t is block diagonal, block h acts on entries h*S .. h*S+S-1. A dense
+matrix is one block (H = 1), a real diagonal is N blocks of size 1, and a complex diagonal is N blocks of size 2, since
+multiplying by a + bi is the real 2 x 2 matrix [[a, -b], [b, a]]. So one family of kernels serves every scan; what
+differs is the SOURCE of A_t:
+
+    DENSE     A (rows, L, H, S, S)                      A_t is read
+    COMPLEX   A (rows, L, H, 2): real, imaginary        A_t is read as 2 x 2 blocks
+    TOKEN     A (R, V, S, S), tokens (rows, L)          A_t = A[token_t]
+    MIXTURE   A (R, K, S, S), weights (rows, L, K)      A_t = sum_k weights_t[k] A_k, columns divided by norms_t
+
+A program holds the tile a[HB, SP, SP]: HB blocks, the block size padded to the power of two SP. `index` below is the
+number of the matrix (and of its bias b_t) inside its tensor.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+#: Arguments whose values must not lead to a new compilation: lengths and batch sizes change from call to call.
+ANY_LENGTH = ["L", "T", "C", "rows_per_replica"]
+
+DENSE = tl.constexpr(0)
+COMPLEX = tl.constexpr(1)
+TOKEN = tl.constexpr(2)
+MIXTURE = tl.constexpr(3)
+
+
+@triton.jit
+def matrix_index(tokens, row, replica, t, L, count: tl.constexpr, SOURCE: tl.constexpr):
+    """Which matrix acts at step t: its token's for a finite alphabet, its own otherwise."""
+    if SOURCE == TOKEN:
+        return replica * count + tl.load(tokens + row * L + t)
+    return row * L + t
+
+
+@triton.jit
+def dictionary_tile(A, replica, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr):
+    """The whole dictionary A_1 .. A_K of one replica in registers, (KP, SP * SP).
+
+    Flat matrices leave no choice of layout: each thread holds the same entries of every A_k, so mixing moves nothing.
+    """
+    k = tl.arange(0, KP)[:, None]
+    i = tl.arange(0, SP * SP)[None, :] // SP
+    j = tl.arange(0, SP * SP)[None, :] % SP
+    inside = (k < count) & (i < S) & (j < S)
+    return tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0)
+
+
+@triton.jit
+def coefficients(
+    weights, norms, index, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
+    RESIDENT: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """What a resident dictionary still needs to become A_t: weights_t (KP) and norms_t (SP). Other sources: nothing.
+
+    Apart from `transition` so that a step's coefficients can be on their way while the step before is mixed.
+    """
+    if RESIDENT:
+        k = tl.arange(0, KP)
+        w = tl.load(weights + index * count + k, mask=k < count, other=0.0).to(ACC)
+        rho = tl.full((SP,), 1.0, ACC)
+        if norms is not None:
+            column = tl.arange(0, SP)
+            rho = tl.load(norms + index * S + column, mask=column < S, other=1.0).to(ACC)
+        return w, rho
+    else:
+        return index, index
+
+
+@triton.jit
+def transition(
+    A, dictionary, weights, norms, w, rho, index, replica, count: tl.constexpr, head,
+    SOURCE: tl.constexpr, H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr,
+    RESIDENT: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """A_t as a tile a[HB, SP, SP] in the accumulator's type; zero outside the H blocks of size S."""
+    h = (head + tl.arange(0, HB))[:, None, None]
+    i = tl.arange(0, SP)[None, :, None]
+    j = tl.arange(0, SP)[None, None, :]
+    inside = (h < H) & (i < S) & (j < S)
+    if RESIDENT:
+        a = tl.reshape(tl.sum(w[:, None] * dictionary.to(ACC), axis=0), (1, SP, SP))
+        a = over_columns(a, rho[None, None, :], ACC)
+    elif SOURCE == MIXTURE:
+        a = tl.zeros((1, SP, SP), ACC)
+        for k in range(count):
+            one = tl.load(weights + index * count + k).to(ACC)
+            a += one * tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
+        if norms is not None:
+            column = tl.arange(0, SP)
+            divisor = tl.load(norms + index * S + column, mask=column < S, other=1.0).to(ACC)
+            a = over_columns(a, divisor[None, None, :], ACC)
+    elif SOURCE == COMPLEX:
+        part = tl.where(i == j, 0, 1)
+        a = tl.load(A + (index * H + h) * 2 + part, mask=inside, other=0.0).to(ACC)
+        a = tl.where(i < j, -a, a)
+    else:
+        a = tl.load(A + ((index * H + h) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
+    return a
+
+
+@triton.jit
+def l2_norm(x, ACC: tl.constexpr):
+    """||x||_2 of a tile (.., ..). Squares that would overflow or vanish are taken relative to the largest entry."""
+    smallest: tl.constexpr = 1e-280 if tl.float64 == ACC else 1e-28
+    largest: tl.constexpr = 1e280 if tl.float64 == ACC else 1e28
+    total = tl.sum(tl.sum(x * x, axis=1), axis=0)
+    norm = tl.sqrt(total)
+    if (total < smallest) | (total > largest):
+        scale = tl.max(tl.max(tl.abs(x), axis=1), axis=0)
+        x = x / tl.where(scale > 0.0, scale, 1.0)
+        norm = scale * tl.sqrt(tl.sum(tl.sum(x * x, axis=1), axis=0))
+    return norm
+
+
+@triton.jit
+def over_columns(a, rho, ACC: tl.constexpr):
+    """a / rho. In float32 by the reciprocal, which is faster; in float64 exactly, so that x / |x| is 1."""
+    if tl.float64 == ACC:
+        return a / rho
+    else:
+        return a * (1.0 / rho)
+
+
+@triton.jit
+def outside_gradient(grad, states, offset, mask, PROJECT: tl.constexpr, ACC: tl.constexpr):
+    """The gradient that reaches a returned state x from outside; with PROJECT without its part along x.
+
+    x = z / ||z|| does not change along z, so g - x (x . g) is what passes; the factor 1 / ||z|| is constant after that.
+    """
+    g = tl.load(grad, mask=mask, other=0.0).to(ACC)
+    if PROJECT:
+        x = tl.load(states + offset, mask=mask, other=0.0).to(ACC)
+        g -= x * tl.sum(tl.sum(x * g, axis=1), axis=0)
+    return g

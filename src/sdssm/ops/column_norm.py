@@ -1,0 +1,61 @@
+"""Columns divided by their l_p norm: what keeps a selective dense recurrence from growing."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sdssm.ops.checks import OpsError, check_kinds, check_rank, shape_of, values_are_checked
+
+
+def check_p(op: str, p: float | Tensor) -> None:
+    """p is a finite number of at least 1; below 1 it is no norm and above all bounds it is not differentiable."""
+    if isinstance(p, Tensor):
+        if p.dtype.is_complex or p.dtype == torch.bool:
+            raise OpsError(f"{op}: p has dtype {p.dtype}; it must be a real number or a tensor of them")
+        return
+    if not (1 <= p < math.inf):
+        raise OpsError(f"{op}: p is {p}; a norm needs a finite p of at least 1")
+
+
+def check_p_values(op: str, p: Tensor) -> None:
+    """The same for a tensor, whose values must be looked at."""
+    if p.numel() and values_are_checked(p):
+        least, most = torch.stack(torch.aminmax(p)).tolist()
+        if not (least >= 1 and most < math.inf):
+            raise OpsError(f"{op}: p holds {least if not least >= 1 else most}; a norm needs a finite p of at least 1")
+
+
+def column_norms(A: Tensor, p: float | Tensor) -> Tensor:
+    """The l_p norm of every column: (..., N, N) -> (..., N). A tensor p has the leading dimensions of A."""
+    exponent = p[..., None, None] if isinstance(p, Tensor) else p
+    sums = A.abs().pow(exponent).sum(-2)
+    return sums.pow(1 / (p[..., None] if isinstance(p, Tensor) else p))
+
+
+def column_norm(A: Tensor, p: float | Tensor) -> Tensor:
+    """A with every column divided by its l_p norm; `p` is a number or a tensor over leading dimensions.
+
+    "Column" j is the fixed input coordinate j: (A x)_i = sum_j A[i, j] x_j. The induced 1-norm of the result is at
+    most n^(1 - 1/p), and exactly 1 at p = 1. There is no epsilon, as published: a column of zeros gives NaN.
+
+    >>> column_norm(torch.tensor([[3.0, 1.0], [4.0, 0.0]]), p=2)
+    tensor([[0.6000, 1.0000],
+            [0.8000, 0.0000]])
+    """
+    check_rank("column_norm", "A", A, ("N", "N"))
+    check_kinds("column_norm", [("A", A)])
+    check_p("column_norm", p)
+    if isinstance(p, Tensor):
+        p = p.to(A)
+        check_p_values("column_norm", p)
+        try:
+            torch.broadcast_shapes(p.shape, A.shape[:-2])  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            raise OpsError(
+                f"column_norm: p has shape {shape_of(p)}; it must broadcast with the leading dimensions of A "
+                f"of shape {shape_of(A)}"
+            ) from None
+    return A / column_norms(A, p)[..., None, :]

@@ -1,0 +1,140 @@
+"""The recurrent passes through numba (optional: sdssm[numba]), rows shared among threads.
+
+Threads come from a pool of our own and not from numba's `prange`: its default layer must not be entered by two Python
+threads at once and does not survive a fork, while here each thread runs one compiled function without the GIL on rows
+that belong to nobody else. Every row is computed by the same instructions whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm.ops.transitions import least_kept, no_factors
+
+#: Multiplications below which a second thread costs more than it saves.
+WORTH_A_THREAD = 200_000
+
+_enabled = importlib.util.find_spec("numba") is not None
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
+
+
+def available() -> bool:
+    """Whether numba is installed and not switched off."""
+    return _enabled
+
+
+@contextmanager
+def without_numba() -> Iterator[None]:
+    """Inside, the CPU implementation uses torch alone, as where numba is not installed."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+@functools.cache
+def _kernels() -> Any:
+    from sdssm.ops import numba_kernels
+
+    return numba_kernels
+
+
+def _share(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> None:
+    """Run kernel(first, last, *args) over 0..rows in as many parts as there are threads worth starting."""
+    parts = max(1, min(torch.get_num_threads(), rows, work // WORTH_A_THREAD))
+    if parts == 1:
+        kernel(0, rows, *args)
+        return
+    pool = _pools.get(parts - 1)
+    if pool is None:
+        pool = _pools[parts - 1] = ThreadPoolExecutor(parts - 1, thread_name_prefix="sdssm")
+    edges = [rows * part // parts for part in range(parts + 1)]
+    waiting = [pool.submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
+    kernel(edges[0], edges[1], *args)
+    for job in waiting:
+        job.result()
+
+
+def _array(tensor: Tensor | None, like: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The numpy view a kernel reads; an argument that was not given is an empty array of the same rank."""
+    if tensor is None or tensor.numel() == 0:
+        tensor = like.new_empty((0,) * len(shape))
+    return tensor.detach().contiguous().numpy()
+
+
+def forward(
+    kind: str,
+    matrices: tuple[Tensor, ...],
+    size: int,
+    drive: Tensor | None,
+    x0: Tensor | None,
+    lengths: Tensor | None,
+    rescale: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `Transitions.forward`; the last of `matrices` tells rows and length."""
+    like = matrices[0]
+    rows, length = matrices[-1].shape[:2]
+    states = like.new_empty(rows, length, size)
+    factors = like.new_empty((rows, length), dtype=like.dtype.to_real()) if rescale else no_factors(like)
+    _share(
+        getattr(_kernels(), f"{kind}_forward"),
+        rows,
+        rows * length * size * like.shape[-1],
+        *(tensor.detach().contiguous().numpy() for tensor in matrices),
+        _array(drive, like, (0, 0, 0)),
+        _array(x0, like, (0, 0)),
+        _lengths(lengths, rows, length),
+        torch.finfo(like.dtype).tiny,
+        states.numpy(),
+        factors.reshape(-1, length).numpy() if rescale else factors.reshape(0, 1).numpy(),
+    )
+    return states, factors
+
+
+def backward(
+    kind: str,
+    matrices: tuple[Tensor, ...],
+    grad_states: Tensor | None,
+    grad_final: Tensor | None,
+    lengths: Tensor | None,
+    states: Tensor,
+    factors: Tensor,
+    rescale: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `Transitions.backward`."""
+    rows, length, size = states.shape
+    adjoints = torch.empty_like(states)
+    grad_x0 = states.new_empty(rows, size)
+    _share(
+        getattr(_kernels(), f"{kind}_backward"),
+        rows,
+        rows * length * size * matrices[0].shape[-1],
+        *(tensor.detach().contiguous().numpy() for tensor in matrices),
+        _array(grad_states, states, (0, 0, 0)),
+        _array(grad_final, states, (0, 0)),
+        _lengths(lengths, rows, length),
+        states.detach().contiguous().numpy(),
+        factors.reshape(-1, length).numpy() if rescale else factors.reshape(0, 1).numpy(),
+        least_kept(states.dtype),
+        adjoints.numpy(),
+        grad_x0.numpy(),
+    )
+    return adjoints, grad_x0
+
+
+def _lengths(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, Any]:
+    return np.full(rows, length, dtype=np.int64) if lengths is None else lengths.numpy()

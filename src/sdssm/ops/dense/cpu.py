@@ -1,0 +1,34 @@
+"""Dense scan on the CPU: one block as large as the state."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sdssm.ops.block_diagonal import cpu as blocks
+
+
+def forward(
+    A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A (B, L, N, N), b (B, L, N), x0 (B, N) -> states (B, L, N), final (B, N), factors (B, L) or empty."""
+    return blocks.forward(A.unsqueeze(2), b, x0, lengths, rescale=rescale, mode=mode)
+
+
+def backward(
+    grad_states: Tensor | None,
+    grad_final: Tensor | None,
+    A: Tensor,
+    b: Tensor | None,
+    x0: Tensor | None,
+    lengths: Tensor | None,
+    states: Tensor,
+    factors: Tensor,
+    *,
+    rescale: bool,
+    mode: str,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Gradients of A, b and x0."""
+    grad_A, grad_b, grad_x0 = blocks.backward(
+        grad_states, grad_final, A.unsqueeze(2), b, x0, lengths, states, factors, rescale=rescale, mode=mode
+    )
+    return grad_A.squeeze(2), grad_b, grad_x0

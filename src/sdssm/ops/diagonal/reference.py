@@ -1,0 +1,21 @@
+"""Diagonal scan as a plain loop, real and complex."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sdssm.ops.reference import loop
+
+
+def step(A: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
+    """A * x + b, entry by entry."""
+    return A * x if b is None else A * x + b
+
+
+def scan(A: Tensor, b: Tensor | None, x0: Tensor, lengths: Tensor | None, *, rescale: bool) -> tuple[Tensor, Tensor]:
+    """x_t = A_t * x_{t-1} + b_t with A (..., L, N), from x0 (..., N)."""
+
+    def at(t: int, x: Tensor) -> Tensor:
+        return step(A[..., t, :], x, None if b is None else b[..., t, :])
+
+    return loop(at, x0, A.shape[-2], lengths, rescale)

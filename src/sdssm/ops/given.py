@@ -1,0 +1,121 @@
+"""Scans whose matrices are given one by one: dense, block-diagonal and diagonal differ in the form of a matrix only."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_square, check_states, check_tail
+from sdssm.ops.layout import broadcast_leads, flatten, lead_of
+from sdssm.ops.operators import ScanOperator, Tensors, register
+from sdssm.ops.prepare import check_length_values, check_lengths, check_options, no_autocast, one_dtype, start_state
+from sdssm.ops.reference import rescaled
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenScan:
+    """A scan by the form of its matrices, ("N", "N"), ("H", "S", "S") or ("N",), and its plain loop."""
+
+    kind: str
+    form: tuple[str, ...]
+    reference_step: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    reference_scan: Callable[..., tuple[Tensor, Tensor]]
+    complex_too: bool = False
+
+    def register(self) -> ScanOperator:
+        def sizes(tensors: Tensors) -> tuple[tuple[int, ...], int, int]:
+            A = tensors[0]
+            assert A is not None
+            return (A.shape[0],), A.shape[1], self.size(A)
+
+        def check_values(tensors: Tensors) -> None:
+            check_length_values(f"{self.kind}_scan", tensors[3], sizes(tensors)[1])
+
+        return register(
+            ScanOperator(
+                kind=self.kind,
+                tensors=("A", "b", "x0", "lengths"),
+                differentiable=("A", "b", "x0"),
+                sizes=sizes,
+                check_values=check_values,
+            )
+        )
+
+    def size(self, A: Tensor) -> int:
+        """N: the product of all of a matrix's dimensions but the second of its square ones."""
+        rest = A.shape[A.dim() - len(self.form) :]
+        return math.prod(rest[:-1]) if len(rest) > 1 else rest[0]
+
+    def checked(
+        self, op: str, form: tuple[str, ...], A: Tensor, b: Tensor | None, x: Tensor | None, x_name: str
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        check_rank(op, "A", A, form)
+        if len(self.form) > 1:
+            check_square(op, "A", A)
+        first, b, x = one_dtype((A, b, x))
+        assert first is not None
+        check_kinds(op, [("A", first), ("b", b), (x_name, x)], complex_too=self.complex_too)
+        if x is not None:
+            check_tail(op, x_name, x, (self.size(A),), ("N",), "A", A)
+        return first, b, x
+
+    def scan(
+        self,
+        operator: ScanOperator,
+        A: Tensor,
+        b: Tensor | None,
+        x0: Tensor | None,
+        lengths: Tensor | None,
+        *,
+        rescale: bool,
+        mode: str,
+        check_finite: bool,
+    ) -> tuple[Tensor, Tensor]:
+        op, form = f"{self.kind}_scan", ("L", *self.form)
+        A, b, x0 = self.checked(op, form, A, b, x0, "x0")
+        tail, size = len(form), self.size(A)
+        length = A.shape[A.dim() - tail]
+        if b is not None:
+            check_tail(op, "b", b, (length, size), ("L", "N"), "A", A)
+        check_lengths(op, lengths, "A", A)
+        check_options(op, A, size, b, rescale, mode)
+        lead = broadcast_leads(op, [("A", A, tail), ("b", b, 2), ("x0", x0, 1), ("lengths", lengths, 0)])
+        with no_autocast(A):
+            if backend.choose(A) == "reference":
+                check_length_values(op, lengths, length)
+                states, final = self.reference_scan(A, b, start_state(x0, lead, A, size), lengths, rescale=rescale)
+                if check_finite:
+                    check_states(op, states, lengths)
+                return states, final
+            rows = (math.prod(lead),)
+            tensors = (
+                flatten(A, lead, tail, rows),
+                None if b is None else flatten(b, lead, 2, rows),
+                None if x0 is None else flatten(x0, lead, 1, rows),
+                None if lengths is None else flatten(lengths.long(), lead, 0, rows),
+            )
+            states, final = operator(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+        if len(lead) != 1:
+            states, final = states.reshape(*lead, length, size), final.reshape(*lead, size)
+        return states, final
+
+    def step(self, A: Tensor, x: Tensor, b: Tensor | None, *, rescale: bool) -> Tensor:
+        op = f"{self.kind}_step"
+        A, b, checked = self.checked(op, self.form, A, b, x, "x")
+        assert checked is not None
+        if b is not None:
+            if rescale:
+                raise OpsError(
+                    f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None"
+                )
+            check_tail(op, "b", b, (self.size(A),), ("N",), "A", A)
+        lead = broadcast_leads(op, [("A", A, len(self.form)), ("b", b, 1), ("x", checked, 1)])
+        with no_autocast(A):
+            if tuple(lead_of(checked, 1)) != tuple(lead):
+                checked = checked.expand(*lead, -1)
+            z = self.reference_step(A, checked, b)
+            return rescaled(z) if rescale else z

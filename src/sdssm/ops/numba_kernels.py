@@ -1,0 +1,216 @@
+"""The recurrent passes, one row after the other, compiled by numba. Imported only where numba is installed.
+
+Every kernel runs over rows first..last and writes all of its outputs. Arrays that were not given are empty. Sums over
+a row of a matrix are taken in the order the compiler finds fastest ("reassoc"), the same in every run; NaN and infinity
+keep their meaning.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+FAST = {"reassoc", "contract", "nsz"}
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def add_columns(columns, x, out):  # type: ignore[no-untyped-def]
+    """out += sum_j x[j] columns[j], four columns at a time so that `out` is loaded and stored a quarter as often."""
+    count = len(x)
+    whole = count - count % 4
+    for j in range(0, whole, 4):
+        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
+        c0, c1, c2, c3 = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+        for i in range(len(out)):
+            out[i] += (c0[i] * x0 + c1[i] * x1) + (c2[i] * x2 + c3[i] * x3)
+    for j in range(whole, count):
+        xj, cj = x[j], columns[j]
+        for i in range(len(out)):
+            out[i] += cj[i] * xj
+
+
+@njit(nogil=True, cache=True)
+def rescale_state(z):  # type: ignore[no-untyped-def]
+    """Divide z by its l2 norm in place and return the factor; zeros stay, with factor 0."""
+    largest = abs(z[0])
+    for i in range(1, len(z)):
+        size = abs(z[i])
+        if size > largest or size != size:
+            largest = size
+    if largest == 0:
+        return largest
+    total = largest * 0
+    for i in range(len(z)):
+        size = abs(z[i]) / largest
+        total += size * size
+    factor = 1 / (largest * math.sqrt(total))
+    for i in range(len(z)):
+        z[i] = z[i] * factor
+    return factor
+
+
+@njit(nogil=True, cache=True)
+def arrive(carry, t, row, length, grad_states, grad_final, states, factors):  # type: ignore[no-untyped-def]
+    """Turn the gradient from later steps into the gradient at z_t, in place."""
+    if len(grad_states):
+        for i in range(len(carry)):
+            carry[i] += grad_states[row, t, i]
+    if len(grad_final) and t == length - 1:
+        for i in range(len(carry)):
+            carry[i] += grad_final[row, i]
+    if len(factors):
+        x, factor = states[row, t], factors[row, t]
+        along = factor * 0
+        for i in range(len(carry)):
+            along += x[i].real * carry[i].real + x[i].imag * carry[i].imag
+        for i in range(len(carry)):
+            carry[i] = (carry[i] - x[i] * along) * factor
+
+
+@njit(nogil=True, cache=True)
+def put(values, least, out):  # type: ignore[no-untyped-def]
+    """Store a state or a gradient. Entries below `least`, next to the denormal numbers, become 0: those slow every
+    product with them a hundredfold, and whatever decays over a long row passes through them."""
+    for i in range(len(values)):
+        value = values[i]
+        if abs(value) < least:
+            value = value * 0
+        out[i] = value
+
+
+@njit(nogil=True, cache=True)
+def start_state(x0, row, x):  # type: ignore[no-untyped-def]
+    x[:] = 0
+    if len(x0):
+        x[:] = x0[row]
+
+
+@njit(nogil=True, cache=True)
+def finish_row(row, length, grad_final, carry, grad_x0):  # type: ignore[no-untyped-def]
+    grad_x0[row] = carry
+    if length == 0 and len(grad_final):
+        grad_x0[row] = grad_final[row]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def token_forward(first, last, columns, index, drive, x0, lengths, least, states, factors):  # type: ignore[no-untyped-def]
+    """columns (M, N, N): the matrices transposed; index (P, L): which of them each step takes."""
+    x = states[0, 0].copy()
+    for row in range(first, last):
+        start_state(x0, row, x)
+        for t in range(lengths[row]):
+            z = states[row, t]
+            z[:] = 0
+            if len(drive):
+                z[:] = drive[row, t]
+            add_columns(columns[index[row, t]], x, z)
+            if len(factors):
+                factors[row, t] = rescale_state(z)
+            put(z, least, x)
+            z[:] = x
+        states[row, lengths[row] :] = 0
+        if len(factors):
+            factors[row, lengths[row] :] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def token_backward(  # type: ignore[no-untyped-def]
+    first, last, matrices, index, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
+):
+    carry = states[0, 0].copy()
+    for row in range(first, last):
+        length = lengths[row]
+        adjoints[row, length:] = 0
+        carry[:] = 0
+        for t in range(length - 1, -1, -1):
+            arrive(carry, t, row, length, grad_states, grad_final, states, factors)
+            put(carry, least, adjoints[row, t])
+            carry[:] = 0
+            add_columns(matrices[index[row, t]], adjoints[row, t], carry)
+        finish_row(row, length, grad_final, carry, grad_x0)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def block_forward(first, last, A, drive, x0, lengths, least, states, factors):  # type: ignore[no-untyped-def]
+    """A (P, L, H, S, S)."""
+    blocks, size = A.shape[2], A.shape[3]
+    x = states[0, 0].copy()
+    for row in range(first, last):
+        start_state(x0, row, x)
+        for t in range(lengths[row]):
+            z = states[row, t]
+            for h in range(blocks):
+                for i in range(size):
+                    total = A[row, t, h, i, 0] * x[h * size]
+                    for j in range(1, size):
+                        total += A[row, t, h, i, j] * x[h * size + j]
+                    z[h * size + i] = total
+            if len(drive):
+                for i in range(len(z)):
+                    z[i] += drive[row, t, i]
+            if len(factors):
+                factors[row, t] = rescale_state(z)
+            put(z, least, x)
+            z[:] = x
+        states[row, lengths[row] :] = 0
+        if len(factors):
+            factors[row, lengths[row] :] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def block_backward(  # type: ignore[no-untyped-def]
+    first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
+):
+    blocks, size = A.shape[2], A.shape[3]
+    carry = states[0, 0].copy()
+    for row in range(first, last):
+        length = lengths[row]
+        adjoints[row, length:] = 0
+        carry[:] = 0
+        for t in range(length - 1, -1, -1):
+            arrive(carry, t, row, length, grad_states, grad_final, states, factors)
+            put(carry, least, adjoints[row, t])
+            carry[:] = 0
+            for h in range(blocks):
+                begin, end = h * size, (h + 1) * size
+                add_columns(A[row, t, h], adjoints[row, t, begin:end], carry[begin:end])
+        finish_row(row, length, grad_final, carry, grad_x0)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors):  # type: ignore[no-untyped-def]
+    """A (P, L, N), real or complex."""
+    x = states[0, 0].copy()
+    for row in range(first, last):
+        start_state(x0, row, x)
+        for t in range(lengths[row]):
+            for i in range(len(x)):
+                x[i] = A[row, t, i] * x[i]
+            if len(drive):
+                for i in range(len(x)):
+                    x[i] += drive[row, t, i]
+            if len(factors):
+                factors[row, t] = rescale_state(x)
+            put(x, least, states[row, t])
+            x[:] = states[row, t]
+        states[row, lengths[row] :] = 0
+        if len(factors):
+            factors[row, lengths[row] :] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def diagonal_backward(  # type: ignore[no-untyped-def]
+    first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
+):
+    carry = states[0, 0].copy()
+    for row in range(first, last):
+        length = lengths[row]
+        adjoints[row, length:] = 0
+        carry[:] = 0
+        for t in range(length - 1, -1, -1):
+            arrive(carry, t, row, length, grad_states, grad_final, states, factors)
+            put(carry, least, adjoints[row, t])
+            for i in range(len(carry)):
+                carry[i] = A[row, t, i].conjugate() * adjoints[row, t, i]
+        finish_row(row, length, grad_final, carry, grad_x0)

@@ -1,0 +1,54 @@
+"""What every public scan does before its operator runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import OpsError, check_device, check_integers, check_range
+
+
+def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """Scans compute in the precision of what they are given, inside an autocast region too."""
+    device = tensor.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
+def one_dtype(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Under autocast some arguments arrive in 16 bits and parameters in 32: all take the widest. Else: as they came."""
+    given = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    if not given or not torch.is_autocast_enabled(given[0].device.type):
+        return list(tensors)
+    widest = given[0].dtype
+    for tensor in given[1:]:
+        widest = torch.promote_types(widest, tensor.dtype)
+    return [tensor.to(widest) if isinstance(tensor, Tensor) else tensor for tensor in tensors]
+
+
+def check_options(op: str, first: Tensor, state: int, b: Tensor | None, rescale: bool, mode: str) -> None:
+    backend.check_mode(op, mode)
+    backend.check_backend(op, first, state)
+    if rescale and b is not None:
+        raise OpsError(f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None")
+
+
+def check_lengths(op: str, lengths: Tensor | None, first_name: str, first: Tensor) -> None:
+    if lengths is not None:
+        check_integers(op, "lengths", lengths)
+        check_device(op, "lengths", lengths, first_name, first)
+
+
+def check_length_values(op: str, lengths: Tensor | None, length: int) -> None:
+    if lengths is not None:
+        check_range(op, "lengths", lengths, 0, length, "lengths count steps of each row")
+
+
+def start_state(x0: Tensor | None, lead: Sequence[int], like: Tensor, size: int) -> Tensor:
+    """x0, or zeros, with all leading dimensions: (*lead, N)."""
+    return like.new_zeros(*lead, size) if x0 is None else x0.expand(*lead, size)

@@ -1,0 +1,148 @@
+"""x_t = A[token_t] x_{t-1} + b[token_t]: a finite alphabet, one matrix a symbol."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import (
+    OpsError,
+    check_device,
+    check_integers,
+    check_kinds,
+    check_range,
+    check_rank,
+    check_square,
+    check_states,
+    check_tail,
+)
+from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.operators import ScanOperator, Tensors, register
+from sdssm.ops.prepare import check_length_values, check_lengths, check_options, no_autocast, one_dtype, start_state
+from sdssm.ops.reference import rescaled
+from sdssm.ops.token import reference
+
+
+def _sizes(tensors: Tensors) -> tuple[tuple[int, ...], int, int]:
+    A, tokens = tensors[0], tensors[2]
+    assert A is not None and tokens is not None
+    return (tokens.shape[0], tokens.shape[1]), tokens.shape[2], A.shape[-1]
+
+
+def _check_values(tensors: Tensors) -> None:
+    A, _, tokens, _, lengths = tensors
+    assert A is not None and tokens is not None
+    _check_tokens("token_scan", tokens, A.shape[1])
+    check_length_values("token_scan", lengths, tokens.shape[-1])
+
+
+def _check_tokens(op: str, tokens: Tensor, symbols: int) -> None:
+    check_range(op, "tokens", tokens, 0, symbols - 1, f"A has {symbols} matrices, so tokens are")
+
+
+OPERATOR = register(
+    ScanOperator(
+        kind="token",
+        tensors=("A", "b", "tokens", "x0", "lengths"),
+        differentiable=("A", "b", "x0"),
+        sizes=_sizes,
+        check_values=_check_values,
+    )
+)
+
+
+def _checked(
+    op: str, A: Tensor, b: Tensor | None, tokens: Tensor, form: tuple[str, ...], x: Tensor | None, x_name: str
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    check_rank(op, "A", A, ("V", "N", "N"))
+    check_square(op, "A", A)
+    first, b, x = one_dtype((A, b, x))
+    assert first is not None
+    check_kinds(op, [("A", first), ("b", b), (x_name, x)])
+    check_integers(op, "tokens", tokens)
+    check_rank(op, "tokens", tokens, form)
+    check_device(op, "tokens", tokens, "A", A)
+    if b is not None:
+        check_tail(op, "b", b, A.shape[-3:-1], ("V", "N"), "A", A)
+    if x is not None:
+        check_tail(op, x_name, x, A.shape[-1:], ("N",), "A", A)
+    return first, b, x
+
+
+def token_scan(
+    A: Tensor,
+    b: Tensor | None,
+    tokens: Tensor,
+    x0: Tensor | None = None,
+    *,
+    lengths: Tensor | None = None,
+    rescale: bool = False,
+    mode: str = "auto",
+    check_finite: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """x_t = A[token_t] x_{t-1} + b[token_t] over an alphabet of V symbols.
+
+    A (..., V, N, N), b (..., V, N) or None, tokens (..., B, L) whole numbers below V, x0 broadcasts to (..., B, N),
+    lengths to (..., B) -> states (..., B, L, N), final (..., B, N). Nothing of size B x L x N x N is ever built.
+
+    >>> import torch
+    >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> ones = torch.tensor([[1, 0, 1, 1]])
+    >>> states, final = token_scan(torch.stack([keep, swap]), None, ones, torch.tensor([1.0, 0.0]))
+    >>> states.argmax(-1).tolist()  # the parity of every prefix
+    [[1, 1, 0, 1]]
+    """
+    op = "token_scan"
+    A, b, x0 = _checked(op, A, b, tokens, ("B", "L"), x0, "x0")
+    check_lengths(op, lengths, "A", A)
+    size, length = A.shape[-1], tokens.shape[-1]
+    check_options(op, A, size, b, rescale, mode)
+    # Parameters have no row dimension: a dimension of size 1 stands in for it while leads are compared.
+    lead = broadcast_leads(
+        op,
+        [
+            ("tokens", tokens, 1),
+            ("A", A.unsqueeze(-4), 3),
+            ("b", None if b is None else b.unsqueeze(-3), 2),
+            ("x0", x0, 1),
+            ("lengths", lengths, 0),
+        ],
+    )
+    with no_autocast(A):
+        if backend.choose(A) == "reference":
+            _check_tokens(op, tokens, A.shape[-3])
+            check_length_values(op, lengths, length)
+            start = start_state(x0, lead, A, size)
+            states, final = reference.scan(A, b, tokens.long(), start, lengths, rescale=rescale)
+            if check_finite:
+                check_states(op, states, lengths)
+            return states, final
+        parameters = [lead_of(A, 3)] if b is None else [lead_of(A, 3), lead_of(b, 2)]
+        outer, replicas, rows = replicas_and_rows(parameters, lead)
+        tensors = (
+            flatten(A, outer, 3, (replicas,)),
+            None if b is None else flatten(b, outer, 2, (replicas,)),
+            flatten(tokens.long(), lead, 1, (replicas, rows)),
+            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
+            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
+        )
+        states, final = OPERATOR(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+    return states.reshape(*lead, length, size), final.reshape(*lead, size)
+
+
+def token_step(A: Tensor, b: Tensor | None, tokens: Tensor, x: Tensor, *, rescale: bool = False) -> Tensor:
+    """One step of `token_scan`: tokens (..., B), x (..., B, N) -> the next state (..., B, N).
+
+    >>> import torch
+    >>> token_step(torch.tensor([[[2.0]], [[3.0]]]), None, torch.tensor([0, 1]), torch.ones(2, 1)).tolist()
+    [[2.0], [3.0]]
+    """
+    op = "token_step"
+    A, b, checked = _checked(op, A, b, tokens, ("B",), x, "x")
+    assert checked is not None
+    if rescale and b is not None:
+        raise OpsError(f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None")
+    _check_tokens(op, tokens, A.shape[-3])
+    with no_autocast(A):
+        z = reference.step(A, b, tokens.long(), checked)
+        return rescaled(z) if rescale else z

@@ -1,0 +1,148 @@
+"""Token scan on the CPU: V matrices, looked up by symbol, never copied for every step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdssm.ops import chunks, compiled
+from sdssm.ops.transitions import Transitions, cut, final_state, previous
+
+#: Up to this many symbols one product with all matrices and a selection beats gathering a matrix a row (torch alone).
+FEW_SYMBOLS = 8
+
+
+class TokenTransitions(Transitions):
+    """Matrices (R V, N, N) and for every row and step which of them it takes, (P, L)."""
+
+    def __init__(self, pool: Tensor, index: Tensor, replicas: int) -> None:
+        self.pool, self.index, self.replicas = pool, index, replicas
+        self.rows, self.length = index.shape
+        self.size = self.block = pool.shape[-1]
+        self.symbols = pool.shape[0] // replicas
+
+    def _act(self, pool: Tensor, t: int, x: Tensor) -> Tensor:
+        """pool[index] x: (P, N) -> (P, N)."""
+        index = self.index[:, t]
+        if self.symbols > FEW_SYMBOLS:
+            return (pool[index] @ x[..., None])[..., 0]
+        per_replica = self.rows // self.replicas
+        all_rows = pool.reshape(self.replicas, self.symbols * self.size, self.size)
+        every = x.reshape(self.replicas, per_replica, self.size) @ all_rows.mT  # (R, B, V N)
+        symbol = index.remainder(self.symbols)[:, None, None].expand(-1, 1, self.size)
+        return every.reshape(self.rows, self.symbols, self.size).gather(1, symbol)[:, 0]
+
+    def apply(self, t: int, x: Tensor) -> Tensor:
+        return self._act(self.pool, t, x)
+
+    def adjoint(self, t: int, g: Tensor) -> Tensor:
+        return self._act(self.pool.mT, t, g)
+
+    def matrix(self, t: int) -> Tensor:
+        return self.pool[self.index[:, t]].unsqueeze(1)  # (P, 1, N, N)
+
+    def chunked(self, chunk: int) -> Transitions:
+        return TokenTransitions(self.pool, cut(self.index, chunk), self.replicas)
+
+    def forward(
+        self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if compiled.available():
+            tables = (self.pool.mT.contiguous(), self.index)
+            return compiled.forward("token", tables, self.size, drive, x0, lengths, rescale)
+        return super().forward(drive, x0, lengths, rescale, like)
+
+    def backward(
+        self,
+        grad_states: Tensor | None,
+        grad_final: Tensor | None,
+        lengths: Tensor | None,
+        states: Tensor,
+        factors: Tensor,
+        rescale: bool,
+    ) -> tuple[Tensor, Tensor]:
+        if compiled.available():
+            tables = (self.pool, self.index)
+            return compiled.backward("token", tables, grad_states, grad_final, lengths, states, factors, rescale)
+        return super().backward(grad_states, grad_final, lengths, states, factors, rescale)
+
+
+def transitions_of(A: Tensor, tokens: Tensor) -> TokenTransitions:
+    """A (R, V, N, N), tokens (R, B, L)."""
+    replicas, symbols = A.shape[:2]
+    index = tokens
+    if replicas > 1:
+        index = tokens + torch.arange(replicas, device=A.device)[:, None, None] * symbols
+    return TokenTransitions(A.flatten(0, 1), index.flatten(0, 1), replicas)
+
+
+def forward(
+    A: Tensor,
+    b: Tensor | None,
+    tokens: Tensor,
+    x0: Tensor | None,
+    lengths: Tensor | None,
+    *,
+    rescale: bool,
+    mode: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A (R, V, N, N), b (R, V, N), tokens (R, B, L) -> states (R, B, L, N), final (R, B, N), factors or empty."""
+    transitions = transitions_of(A, tokens)
+    drive = None if b is None else b.flatten(0, 1)[transitions.index]
+    start, steps = None if x0 is None else x0.flatten(0, 1), None if lengths is None else lengths.flatten()
+    scan = chunks.forward if mode == "parallel" else type(transitions).forward
+    states, factors = scan(transitions, drive, start, steps, rescale, A)
+    final = final_state(states, start, steps)
+    shape = tokens.shape
+    return (
+        states.reshape(*shape, -1),
+        final.reshape(*shape[:2], -1),
+        factors.reshape(shape) if rescale else factors,
+    )
+
+
+def backward(
+    grad_states: Tensor | None,
+    grad_final: Tensor | None,
+    A: Tensor,
+    b: Tensor | None,
+    tokens: Tensor,
+    x0: Tensor | None,
+    lengths: Tensor | None,
+    states: Tensor,
+    factors: Tensor,
+    *,
+    rescale: bool,
+    mode: str,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Gradients of A, b and x0."""
+    transitions = transitions_of(A, tokens)
+    flat = [None if given is None else given.flatten(0, 1) for given in (grad_states, grad_final, lengths, x0)]
+    rows_of_states = states.flatten(0, 1)
+    kept = factors.flatten(0, 1) if rescale else factors
+    scan = chunks.backward if mode == "parallel" else type(transitions).backward
+    adjoints, grad_x0 = scan(transitions, flat[0], flat[1], flat[2], rows_of_states, kept, rescale)
+    grad_A, grad_b = by_symbol(transitions, adjoints, previous(rows_of_states, flat[3]))
+    shape = (*tokens.shape[:2], -1)
+    return grad_A.reshape(A.shape), None if b is None else grad_b.reshape(b.shape), grad_x0.reshape(shape)
+
+
+def by_symbol(transitions: TokenTransitions, adjoints: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the positions of each symbol: adjoint x_{t-1}^T, (R V, N, N), and adjoint, (R V, N).
+
+    Positions are sorted by symbol, so that each sum is one matrix product over its own stretch; BLAS does that several
+    times faster than a loop compiled by numba.
+    """
+    count = transitions.pool.shape[0]
+    index = transitions.index.flatten()
+    order = index.to(torch.int16 if count < 2**15 else torch.int64).argsort(stable=True)
+    ends = torch.bincount(index, minlength=count).cumsum(0).tolist()
+    left, right = adjoints.flatten(0, 1).index_select(0, order), before.flatten(0, 1).index_select(0, order)
+    grad_A, grad_b = torch.zeros_like(transitions.pool), left.new_zeros(count, left.shape[-1])
+    begin = 0
+    for symbol, end in enumerate(ends):
+        if end > begin:
+            torch.mm(left[begin:end].T, right[begin:end], out=grad_A[symbol])
+            torch.sum(left[begin:end], 0, out=grad_b[symbol])
+        begin = end
+    return grad_A, grad_b

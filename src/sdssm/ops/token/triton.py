@@ -1,0 +1,138 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+"""Scan over a finite alphabet on NVIDIA GPUs: x_t = A[token_t] x_{t-1} + b[token_t].
+
+The V matrices of a replica stay in the caches; nothing of size B x L x N x N exists. The weight gradient
+dA[v] = sum over the positions with token v of dz_t x_{t-1}^T is summed in two stages, in a fixed order.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sdssm.ops._triton.partial_sums import partial_sums
+from sdssm.ops._triton.scan import Source, power_of_two, scan_backward, scan_forward
+from sdssm.ops._triton.tile import TOKEN
+
+#: Up to this many symbols every program reads all positions and masks; above it the positions are sorted by symbol.
+MASKED_SYMBOLS = 12
+#: Programs wanted for the weight gradient: about one and a half waves of a large GPU.
+PROGRAMS = 192
+
+
+@triton.jit(do_not_specialize=["positions", "L", "splits"])
+def weight_gradient_kernel(
+    tokens, order, bounds, adjoints, states, x0, parts,
+    positions, L, V, splits,
+    N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Partial sums over token_t = v of dz_t x_{t-1}^T and, with BIAS, of dz_t: parts (splits, R, V, N * N + N).
+
+    order, where given, lists a replica's positions sorted by symbol, and bounds (R, V + 1) where each symbol begins.
+    """
+    replica_symbol = tl.program_id(0).to(tl.int64)
+    replica = replica_symbol // V
+    symbol = replica_symbol % V
+    split = tl.program_id(1)
+    tiles: tl.constexpr = (N + TILE - 1) // TILE
+    i = (tl.program_id(2) // tiles) * TILE + tl.arange(0, TILE)
+    j = (tl.program_id(2) % tiles) * TILE + tl.arange(0, TILE)
+
+    begin = 0
+    end = positions
+    if order is not None:
+        begin = tl.load(bounds + replica * (V + 1) + symbol).to(tl.int32)
+        end = tl.load(bounds + replica * (V + 1) + symbol + 1).to(tl.int32)
+    acc = tl.zeros((TILE, TILE), ACC)
+    acc_b = tl.zeros((TILE,), ACC)
+    for at in range(begin + split * POSITIONS, end, splits * POSITIONS):
+        place = at + tl.arange(0, POSITIONS)
+        here = place < end
+        if order is not None:
+            place = tl.load(order + replica * positions + place, mask=here, other=0)
+        position = replica * positions + place
+        if order is None:
+            here = tl.load(tokens + position, mask=here, other=-1) == symbol
+        inner = here & (place % L > 0)
+        dz = tl.load(adjoints + position[:, None] * N + i[None, :], mask=here[:, None] & (i < N)[None, :], other=0.0)
+        x = tl.load(
+            states + (position - 1)[:, None] * N + j[None, :], mask=inner[:, None] & (j < N)[None, :], other=0.0
+        ).to(ACC)
+        if x0 is not None:
+            outer = here & (place % L == 0)
+            row = position // L
+            x += tl.load(x0 + row[:, None] * N + j[None, :], mask=outer[:, None] & (j < N)[None, :], other=0.0).to(ACC)
+        acc += tl.dot(tl.trans(dz), x, input_precision="ieee", out_dtype=ACC)
+        if BIAS:
+            acc_b += tl.sum(dz, axis=0)
+    size: tl.constexpr = N * N + N if BIAS else N * N
+    part = parts + (split * tl.num_programs(0) + replica_symbol) * size
+    tl.store(part + i[:, None] * N + j[None, :], acc, mask=(i < N)[:, None] & (j < N)[None, :])
+    if BIAS:
+        tl.store(part + N * N + i, acc_b, mask=(i < N) & (tl.program_id(2) % tiles == 0))
+
+
+def weight_gradient(
+    A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, states: Tensor, adjoints: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """dA (R, V, N, N) and db (R, V, N) from the adjoints dz (R * B, L, N)."""
+    R, V, N, _ = A.shape
+    positions = tokens.shape[1] * tokens.shape[2]
+    order = bounds = None
+    if V > MASKED_SYMBOLS:
+        keys = tokens.view(R, positions)
+        symbols, order = (keys.to(torch.uint8) if V < 256 else keys).sort(dim=1, stable=True)  # fewer radix passes
+        starts = torch.arange(V + 1, device=A.device, dtype=symbols.dtype).expand(R, -1).contiguous()
+        bounds = torch.searchsorted(symbols, starts)
+    block = 32
+    tile = min(64, max(16, power_of_two(N)))
+    tiles = triton.cdiv(N, tile) ** 2
+    share = positions if order is None else triton.cdiv(positions, V)
+    splits = max(1, min(PROGRAMS // (R * V * tiles), triton.cdiv(share, block)))
+    parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
+    weight_gradient_kernel[(R * V, splits, tiles)](
+        tokens, order, bounds, adjoints, states, x0, parts, positions, tokens.shape[2], V, splits,
+        N=N, TILE=tile, POSITIONS=block, BIAS=b is not None,
+        ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
+    )  # fmt: skip
+    dA, db = partial_sums(parts, A.dtype, None if b is None else N * N)
+    return dA.view(A.shape), None if db is None else db.view(R, V, N)
+
+
+def source_of(A: Tensor, tokens: Tensor) -> Source:
+    R, B, L = tokens.shape
+    return Source(TOKEN, A, R * B, L, 1, A.shape[-1], tokens=tokens, count=A.shape[1], rows_per_replica=B)
+
+
+def forward(
+    A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """states (R, B, L, N), final (R, B, N) and factors (R, B, L; empty without rescale)."""
+    states, final, factors = scan_forward(source_of(A, tokens), b, x0, lengths, rescale, mode)
+    shape = tokens.shape
+    return (
+        states.view(*shape, A.shape[-1]),
+        final.view(*shape[:2], A.shape[-1]),
+        factors.view(shape) if rescale else factors,
+    )
+
+
+def backward(
+    grad_states: Tensor | None, grad_final: Tensor | None, A: Tensor, b: Tensor | None, tokens: Tensor,
+    x0: Tensor | None, lengths: Tensor | None, states: Tensor, factors: Tensor, *, rescale: bool, mode: str,
+) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
+    """dA (R, V, N, N), db (R, V, N) or None, and dx0 (R, B, N)."""
+    source = source_of(A, tokens)
+    rows = (source.rows, source.length, source.state)
+    adjoints, dx0, _ = scan_backward(
+        source,
+        None if grad_states is None else grad_states.view(rows),
+        None if grad_final is None else grad_final.view(rows[0], rows[2]),
+        None if lengths is None else lengths.view(-1),
+        states.view(rows), factors, rescale, mode,
+    )  # fmt: skip
+    dA, db = weight_gradient(A, b, tokens, x0, states, adjoints)
+    return dA, db, dx0.view(*tokens.shape[:2], A.shape[-1]).to(A.dtype)

@@ -1,0 +1,175 @@
+"""Random scans of every kind, and the comparison all of them face."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.ops import compiled
+from tests.ops.tolerances import FLOOR, RELATIVE
+
+KINDS = ("dense", "token", "mixture", "block_diagonal", "diagonal", "diagonal_complex")
+Result = tuple[Tensor, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One scan by its sizes and options; `lead` are the leading dimensions (the last is B)."""
+
+    kind: str
+    L: int
+    N: int
+    b: bool = False
+    x0: bool = True
+    lengths: bool = False
+    rescale: bool = False
+    lead: tuple[int, ...] = (2, 3)
+    p: float | None = 1.2
+    dtype: torch.dtype = torch.float64
+    seed: int = 0
+
+    def __str__(self) -> str:
+        flags = [name for name in ("b", "x0", "lengths", "rescale") if getattr(self, name)]
+        return "-".join([self.kind, f"L{self.L}", f"N{self.N}", *flags])
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """The tensors of a case and the public scan over them."""
+
+    leaves: dict[str, Tensor]
+    scan: Callable[..., Result]
+
+    def fresh(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        return {
+            name: leaf.detach().to(dtype or leaf.dtype).clone().requires_grad_() for name, leaf in self.leaves.items()
+        }
+
+
+def divisor(N: int) -> int:
+    """A block size for N: the largest of 1..8 that divides it."""
+    return max(s for s in range(1, 9) if N % s == 0)
+
+
+def build(case: Case, device: str | torch.device = "cpu") -> Problem:
+    generator = torch.Generator().manual_seed(case.seed + 1000 * case.L + case.N)
+    dtype = case.dtype
+    if case.kind == "diagonal_complex":
+        dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def draw(*shape: int, scale: float = 1.0) -> Tensor:
+        # Drawn in float64 on the CPU, so that every dtype and device sees the same numbers.
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        return (torch.randn(*shape, generator=generator, dtype=wide) * scale).to(dtype).to(device)
+
+    replicas = case.lead[:-1]
+    L, N = case.L, case.N
+    spread = 0.9 / N**0.5
+    leaves: dict[str, Tensor] = {}
+    lengths = None
+    if case.lengths:
+        lengths = torch.randint(0, L + 1, case.lead, generator=generator)
+        lengths.flatten()[0], lengths.flatten()[-1] = 0, L
+        lengths = lengths.to(device)
+    if case.x0:
+        leaves["x0"] = draw(*case.lead, N)
+    tokens = None
+    if case.kind == "token":
+        V = 3
+        leaves["A"] = draw(*replicas, V, N, N, scale=spread)
+        tokens = torch.randint(0, V, (*case.lead, L), generator=generator).to(device)
+        if case.b:
+            leaves["b"] = draw(*replicas, V, N)
+    elif case.kind == "mixture":
+        K = 3
+        leaves["dictionary"] = draw(*replicas, K, N, N, scale=spread)
+        leaves["weights"] = draw(*case.lead, L, K).softmax(-1)
+    else:
+        form = {"dense": (N, N), "block_diagonal": (N // divisor(N), divisor(N), divisor(N))}.get(case.kind, (N,))
+        scale = {"dense": spread, "block_diagonal": 0.9 / divisor(N) ** 0.5}.get(case.kind, 0.7)
+        leaves["A"] = draw(*case.lead, L, *form, scale=scale)
+    if case.b and case.kind != "token":
+        leaves["b"] = draw(*case.lead, L, N)
+
+    def scan(given: dict[str, Tensor], mode: str = "auto", check_finite: bool = False) -> Result:
+        b, x0 = given.get("b"), given.get("x0")
+        options = {"lengths": lengths, "rescale": case.rescale, "mode": mode, "check_finite": check_finite}
+        if case.kind == "token":
+            assert tokens is not None
+            return ops.token_scan(given["A"], b, tokens, x0, **options)  # type: ignore[arg-type]
+        if case.kind == "mixture":
+            return ops.mixture_scan(given["dictionary"], given["weights"], b, x0, p=case.p, **options)  # type: ignore[arg-type]
+        function = getattr(ops, f"{case.kind.removesuffix('_complex')}_scan")
+        return function(given["A"], b, x0, **options)  # type: ignore[no-any-return]
+
+    return Problem(leaves, scan)
+
+
+def cotangents(states: Tensor, final: Tensor) -> Result:
+    """Fixed random weights of a loss over all outputs."""
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(like: Tensor) -> Tensor:
+        wide = torch.complex128 if like.is_complex() else torch.float64
+        return torch.randn(like.shape, generator=generator, dtype=wide).to(like.device, like.dtype)
+
+    return draw(states), draw(final)
+
+
+def outputs_and_gradients(
+    problem: Problem, mode: str, *, through: str = "both", dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Everything a scan gives: states, final, and the gradient of every leaf, the loss on states, final or both."""
+    leaves = problem.fresh(dtype)
+    states, final = problem.scan(leaves, mode)
+    weights = cotangents(states, final)
+    loss = torch.zeros((), device=states.device, dtype=states.dtype.to_real())
+    for name, output, weight in zip(("states", "final"), (states, final), weights, strict=True):
+        if through in (name, "both"):
+            loss = loss + (output * weight.conj()).real.sum()
+    grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    found = {"states": states.detach(), "final": final.detach()}
+    for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
+        found[f"grad {name}"] = torch.zeros_like(leaf) if grad is None else grad
+    return found
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    if found.shape != wanted.shape:
+        raise AssertionError(f"shape {tuple(found.shape)}, wanted {tuple(wanted.shape)}")
+    if wanted.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if wanted.is_complex() else torch.float64
+    difference = (found.to(wide) - wanted.to(wide)).abs().max()
+    error = difference / wanted.to(wide).abs().max().clamp(min=FLOOR)
+    return float("inf") if bool(error.isnan()) else float(error)
+
+
+def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], dtype: torch.dtype, label: str = "") -> None:
+    """The comparison: names the output and the error. Tolerances are those of `dtype`."""
+    for_outputs, for_gradients = RELATIVE[dtype]
+    for name, reference in wanted.items():
+        error = relative_error(found[name], reference)
+        allowed = for_gradients if name.startswith("grad") else for_outputs
+        if not error <= allowed:
+            raise AssertionError(f"{label} {name}: relative error {error:.2e}, allowed {allowed:.0e}")
+
+
+def face_reference(
+    case: Case, backend: str, mode: str, *, device: str = "cpu", through: str = "both", numba: bool = True
+) -> None:
+    """Compare a backend and mode with the reference."""
+    problem = build(case, device)
+    with ops.use_backend("reference"):
+        wanted = outputs_and_gradients(problem, "auto", through=through)
+    with ops.use_backend(backend):
+        if numba:
+            found = outputs_and_gradients(problem, mode, through=through)
+        else:
+            with compiled.without_numba():
+                found = outputs_and_gradients(problem, mode, through=through)
+    assert_same(found, wanted, case.dtype, f"{case} {backend} {mode}")

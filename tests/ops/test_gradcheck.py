@@ -1,0 +1,28 @@
+"""Gradients against finite differences, with no reference in between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.ops.cases import KINDS, Case, build
+
+CASES = [
+    Case(kind, 5, 4, lead=(2,), b=not rescale, rescale=rescale, lengths=lengths)
+    for kind in KINDS
+    for rescale in (False, True)
+    for lengths in (False, True)
+]
+
+
+@pytest.mark.parametrize("mode", ["recurrent", "parallel"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradcheck(case: Case, mode: str, device: str) -> None:
+    problem = build(case, device)
+    leaves = problem.fresh()
+
+    def scan(*values: Tensor) -> tuple[Tensor, Tensor]:
+        return problem.scan(dict(zip(leaves, values, strict=True)), mode)
+
+    assert torch.autograd.gradcheck(scan, tuple(leaves.values()), nondet_tol=0.0)

@@ -1,0 +1,101 @@
+"""The Triton kernels compile ahead of time, without a GPU, for sm_80 and sm_90, and fit those GPUs' shared memory."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+triton = pytest.importorskip("triton")
+backends = pytest.importorskip("triton.backends.compiler")
+jit = pytest.importorskip("triton.runtime.jit")
+
+from triton.compiler import ASTSource  # noqa: E402
+
+pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="interpreted kernels are not compiled")
+
+#: Compute capability -> bytes of shared memory a block may have.
+SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
+POINTERS = {
+    torch.bfloat16: "*bf16",
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int64: "*i64",
+}
+OPTIONS = ("num_warps", "num_stages")
+
+
+def compiler(capability: int, seen: list[str]) -> Callable[..., None]:
+    """Stands in for the launch of a kernel: compiles it for the arguments it would have had."""
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        values = dict(zip(kernel.arg_names, args, strict=False)) | kwargs
+        signature: dict[str, str] = {}
+        constants: dict[str, Any] = {}
+        attributes: dict[tuple[int], list[list[Any]]] = {}
+        for place, parameter in enumerate(kernel.params):
+            value = values[parameter.name]
+            if isinstance(value, Tensor):
+                signature[parameter.name] = POINTERS[value.dtype]
+                attributes[(place,)] = [["tt.divisibility", 16]]
+            elif value is None or parameter.is_constexpr:
+                signature[parameter.name] = "constexpr"
+                constants[parameter.name] = value
+            else:
+                signature[parameter.name] = "i32"
+        target = backends.GPUTarget("cuda", capability, 32)
+        compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options)
+        assert compiled.asm["cubin"]
+        assert compiled.metadata.shared <= SHARED_MEMORY[capability]
+        seen.append(kernel.__name__)
+
+    return run
+
+
+def arguments(kind: str, N: int, dtype: torch.dtype) -> tuple[tuple[Any, ...], int]:
+    """Forward arguments for rows of length 48, and where the lengths stand among them."""
+    R, B, L, K = 1, 2, 48, 8
+
+    def new(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=dtype)
+
+    lengths = torch.full((R, B), L)
+    if kind == "token":
+        tokens = torch.zeros(R, B, L, dtype=torch.int64)
+        return (new(R, 2, N, N), new(R, 2, N), tokens, new(R, B, N), lengths), 4
+    if kind == "mixture":
+        return (new(R, K, N, N), new(R, B, L, K), new(R, B, L, N), new(R, B, N), new(R), lengths), 5
+    A = {"dense": (N, N), "block_diagonal": (4, N // 4, N // 4), "diagonal": (N,)}[kind]
+    return (new(B, L, *A), new(B, L, N), new(B, N), lengths[0]), 3
+
+
+@pytest.mark.parametrize("capability", SHARED_MEMORY)
+@pytest.mark.parametrize(
+    ("kind", "N", "dtype"),
+    [
+        ("dense", 64, torch.float32),
+        ("dense", 128, torch.float32),
+        ("token", 64, torch.float32),
+        ("token", 64, torch.float64),
+        ("mixture", 64, torch.float32),
+        ("mixture", 60, torch.bfloat16),
+        ("block_diagonal", 64, torch.float32),
+        ("diagonal", 64, torch.float32),
+    ],
+)
+def test_compiles(capability: int, kind: str, N: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, seen))
+    module = importlib.import_module(f"sdssm.ops.{kind}.triton")
+    given, at = arguments(kind, N, dtype)
+    states, final, *rest = module.forward(*given, rescale=False, mode="parallel")
+    # The lengths stand last in forward; backward has the states and what else forward kept after them.
+    module.backward(states, final, *given[: at + 1], states, *rest, rescale=False, mode="parallel")
+    assert {"products_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
+    homogeneous = [value if place != (1 if kind != "mixture" else 2) else None for place, value in enumerate(given)]
+    module.forward(*homogeneous, rescale=True, mode="recurrent")
