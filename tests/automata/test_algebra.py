@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import time
+import tracemalloc
+from collections.abc import Callable
+from math import factorial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,8 +13,10 @@ from sympy.combinatorics import Permutation, PermutationGroup
 
 from sdssm.automata import Machine, named
 from sdssm.automata import algebra as algebra_module
-from sdssm.automata.algebra import Algebra
-from sdssm.automata.permutations import is_even, is_regular, is_solvable, order, order_floor
+from sdssm.automata import permutations as permutations_module
+from sdssm.automata.algebra import Algebra, index_and_period
+from sdssm.automata.chains import BUDGET, Purse, StabiliserChain, is_even
+from sdssm.automata.permutations import is_regular, is_solvable, order, order_floor
 from tests.strategies import machines
 
 #: name -> commutative, group, solvable, aperiodic, size of the monoid, orders of the groups inside it.
@@ -117,7 +124,8 @@ def test_past_the_cap_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.algebra.unknown == "unknown (monoid > 20)"
     large = named("random:100x2:0")
     assert large.is_solvable is None
-    assert large.is_aperiodic is None
+    assert large.is_aperiodic is False  # a symbol alone shows it
+    assert named("regex:(a|b)*a(a|b){6}").is_aperiodic is None
 
 
 def test_solvable_is_known_far_past_the_size_of_the_monoid() -> None:
@@ -167,6 +175,164 @@ def test_a_budget_too_small_gives_no_wrong_answer() -> None:
         assert order(symmetric(12), budget) in (None, 479_001_600)
         assert is_solvable(symmetric(12), budget) in (None, False)
         assert order_floor(symmetric(12), budget) <= 479_001_600
+
+
+def wreath(n: int) -> np.ndarray:
+    """Z2 wr Z_n on 2n points: swap one pair, turn the ring of pairs."""
+    swap = np.arange(2 * n)
+    swap[[0, n]] = [n, 0]
+    ring = np.roll(np.arange(n), -1)
+    return np.stack([swap, np.concatenate([ring, n + ring])], axis=1)
+
+
+def shuffles(n: int) -> np.ndarray:
+    """Two random permutations of n points: the symmetric group, unless both are even."""
+    rng = np.random.default_rng(0)
+    return np.stack([rng.permutation(n), rng.permutation(n)], axis=1)
+
+
+def table(name: str) -> Callable[[], np.ndarray]:
+    return lambda: named(name).minimise().table
+
+
+CHAIN = np.arange(10_000)
+#: name -> table, commutative, group, solvable, aperiodic, size of the monoid, orders of the groups inside it.
+LARGE: dict[str, tuple] = {
+    "semilattice": (
+        lambda: np.stack([np.arange(4096) | (1 << i) for i in range(12)], axis=1),
+        (True, False, True, True, 4096, ()),
+    ),
+    "a{5990}": (table("regex:a{5990}"), (True, False, True, True, 5992, ())),
+    "count to 10,000": (lambda: np.minimum(CHAIN + 1, 9_999)[:, None], (True, False, True, True, 10_000, ())),
+    "up and down": (
+        lambda: np.stack([np.minimum(CHAIN + 1, 9_999), np.maximum(CHAIN - 1, 0)], axis=1),
+        (False, False, None, None, None, None),
+    ),
+    "Z2 wr Z60": (lambda: wreath(60), (False, True, True, False, 60 * 2**60, (60 * 2**60,))),
+    "Z2 wr Z100": (lambda: wreath(100), (False, True, True, False, 100 * 2**100, (100 * 2**100,))),
+    "shuffle 60": (lambda: shuffles(60), (False, True, False, False, factorial(60), (factorial(60),))),
+    "shuffle 300": (lambda: shuffles(300), (False, True, False, False, factorial(300) // 2, (factorial(300) // 2,))),
+    "shuffle 5,000": (lambda: shuffles(5_000), (False, True, False, False, None, None)),  # too long to write
+    "z9973:255:0": (table("z9973:255:0"), (True, True, True, False, 9_973, (9_973,))),
+    "d5000:255:0": (table("d5000:255:0"), (False, True, True, False, 10_000, (10_000,))),
+    "d5000 on its ring": (
+        lambda: np.stack([(np.arange(5_000) + 1) % 5_000, -np.arange(5_000) % 5_000], axis=1),
+        (False, True, True, False, 10_000, (10_000,)),
+    ),
+    "random:10000x256:0": (table("random:10000x256:0"), (False, False, None, False, None, None)),
+    "random:9x3:1": (table("random:9x3:1"), (False, False, False, False, None, None)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_tables_cost_seconds(name: str) -> None:
+    make, expected = LARGE[name]
+    algebra = Algebra(make())
+    started = time.process_time()
+    found = (
+        algebra.is_commutative,
+        algebra.is_group,
+        algebra.is_solvable,
+        algebra.is_aperiodic,
+        algebra.monoid_size,
+        algebra.group_orders,
+    )
+    unknown = algebra.unknown
+    assert time.process_time() - started < 8  # about 2 on two cores
+    assert found == expected
+    assert unknown.startswith("unknown (monoid > ") == (algebra.monoid_size is None)
+
+
+def test_a_listing_is_bounded_in_memory() -> None:
+    algebra = Algebra(LARGE["up and down"][0]())
+    tracemalloc.start()
+    assert algebra.monoid_size is None
+    assert tracemalloc.get_traced_memory()[1] < 300_000_000
+    tracemalloc.stop()
+
+
+def test_a_bound_on_the_monoid_uses_the_powers_of_a_symbol() -> None:
+    assert Algebra(table("random:10000x256:0")()).unknown == "unknown (monoid > 20,000)"
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 9).flatmap(lambda n: st.lists(st.integers(0, n - 1), min_size=n, max_size=n)))
+def test_one_symbol_is_answered_by_its_powers(column: list[int]) -> None:
+    one = np.array(column)[:, None]
+    monoid = elements(one)
+    groups = maximal_groups(monoid)
+    found = Algebra(one)
+    assert sum(index_and_period(one[:, 0])) == found.monoid_size == len(monoid)
+    assert found.is_aperiodic == all(len(group) == 1 for group in groups)
+    assert found.group_orders == tuple(sorted({len(group) for group in groups} - {1}))
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 6).flatmap(
+        lambda n: st.lists(st.lists(st.integers(0, n - 1), min_size=n, max_size=n), min_size=1, max_size=2)
+    )
+)
+def test_any_table_agrees_with_its_listing(columns: list[list[int]]) -> None:
+    """Also tables that have states no start reaches."""
+    found, monoid = Algebra(np.array(columns).T), elements(np.array(columns).T)
+    assert found.monoid_size == len(monoid)
+    groups = maximal_groups(monoid) if len(monoid) < 300 else None
+    if groups is not None:
+        assert found.group_orders == tuple(sorted({len(group) for group in groups} - {1}))
+        assert found.is_aperiodic == all(len(group) == 1 for group in groups)
+
+
+def test_solvable_has_one_purse_and_stops_at_the_first_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S5 on six states, and on five of them after a letter that forgets one: the second group is never asked."""
+    purses = []
+
+    class Watched(permutations_module.PermutationGroup):
+        def __init__(self, generators: list[np.ndarray], purse: Purse | None = None) -> None:
+            purses.append((purse, len(generators[0])))
+            super().__init__(generators, purse)
+
+    monkeypatch.setattr(algebra_module, "PermutationGroup", Watched)
+    columns = [np.arange(6) for _ in range(3)]
+    columns[0][:2], columns[1][:5], columns[2][:] = [1, 0], [1, 2, 3, 4, 0], [0, 1, 2, 3, 4, 0]
+    assert Algebra(np.stack(columns, axis=1)).is_solvable is False
+    assert len(purses) == 1
+    purses.clear()
+    assert named("arithmetic").algebra.is_solvable is True
+    assert len({id(purse) for purse, _ in purses}) == 1
+
+
+@settings(max_examples=30)
+@given(st.integers(8, 14).flatmap(lambda n: st.lists(st.permutations(range(n)), min_size=2, max_size=3)))
+def test_larger_permutation_groups_agree_with_sympy(generators: list[list[int]]) -> None:
+    theirs = PermutationGroup([Permutation(list(g)) for g in generators])
+    ours = [np.array(g) for g in generators]
+    assert (order(ours), is_solvable(ours)) == (theirs.order(), theirs.is_solvable)
+    chain = StabiliserChain(len(ours[0]), Purse(BUDGET))  # without the short cuts
+    chain.add(ours)
+    chain.complete(Purse(BUDGET))
+    assert chain.size == theirs.order()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(2, 5), (3, 4), (5, 2), (4, 3), (2, 8), (7, 2)])
+def test_imprimitive_groups_agree_with_sympy(outer: int, inner: int) -> None:
+    """All permutations within blocks, and a turn of the blocks."""
+    points = np.arange(outer * inner)
+    swap, cycle = points.copy(), points.copy()
+    swap[:2], cycle[:inner] = [1, 0], np.roll(points[:inner], -1)
+    ours = [swap, cycle, np.roll(points, inner)]
+    theirs = PermutationGroup([Permutation(g.tolist()) for g in ours])
+    assert order(ours) == theirs.order() == factorial(inner) ** outer * outer
+    assert is_solvable(ours) == theirs.is_solvable == (inner < 5)
+
+
+def test_a_chain_completes_what_chance_left_out() -> None:
+    """Generators alone, no random elements: Schreier's lemma must find the rest."""
+    for n in (4, 7, 9):
+        chain = StabiliserChain(n, Purse(BUDGET))
+        chain.generators += chain.absorb(np.stack(symmetric(n)))
+        chain.complete(Purse(BUDGET))
+        assert chain.size == factorial(n)
 
 
 @pytest.mark.parametrize(

@@ -10,71 +10,111 @@ inside the monoid are solvable (or trivial) exactly when all the groups found he
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sdssm.automata.permutations import inverse, is_identity
+from sdssm.automata.chains import Permutation, Purse, TooLargeError, compact, is_identity
 from sdssm.automata.refinement import Ints
 
+#: Array entries of generators that are kept at most, eight bytes each.
+KEPT = 10_000_000
 
-def image_groups(maps: Ints, states: int, *, cap: int, work: int) -> list[list[Ints]] | None:
-    """Generators of the group on one image set of each strong component, trivial groups left out; None past the cap.
 
-    `maps` (maps x states) are the maps of the symbols. The permutations act on the places 0..|I|-1 of the sorted I.
+class Images:
+    """The image sets of all strings, numbered, and where each symbol sends them; `finished` unless past the cap.
+
+    `maps` (maps x states) are the maps of the symbols.
     """
-    graph = _image_graph(maps, states, cap, work)
-    if graph is None:
-        return None
-    images, arrows = graph
-    component = strong_components(arrows)
-    groups = [
-        _loops(root, images, arrows, maps, component) for root in {c: i for i, c in enumerate(component)}.values()
-    ]
-    return [group for group in groups if group]
 
+    def __init__(self, maps: Ints, states: int, *, cap: int, work: int) -> None:
+        self.maps, self.states = compact(maps), states
+        places = maps + np.arange(len(maps))[:, None] * states
+        self.number = {_key(np.ones(states, dtype=bool)): 0}
+        self.keys = list(self.number)
+        self.arrows: list[list[int]] = []
+        self.finished = True
+        for key in self.keys:  # which grows
+            image = self._states(key)
+            ahead = np.zeros(len(maps) * states, dtype=bool)
+            ahead[places.take(image, axis=1)] = True
+            packed = np.packbits(ahead.reshape(-1, states), axis=1)
+            self.arrows.append([self._number(row.tobytes()) for row in packed])
+            work -= len(maps) * (states + 1_000)
+            if len(self.keys) > cap or work < 0:
+                self.finished = False
+                break
 
-def _image_graph(maps: Ints, states: int, cap: int, work: int) -> tuple[list[Ints], list[list[int]]] | None:
-    """The image sets of all strings and where each symbol sends them; None past the cap."""
-    images = [np.arange(states)]
-    index = {images[0].tobytes(): 0}
-    arrows: list[list[int]] = []
-    while len(arrows) < len(images):
-        image = images[len(arrows)]
-        row = []
-        for m in maps:
-            ahead = np.unique(m[image])
-            key = ahead.tobytes()
-            if key not in index:
-                index[key] = len(images)
-                images.append(ahead)
-            row.append(index[key])
-            work -= 20 * len(image) + 1_000  # sorting dominates
-        arrows.append(row)
-        if len(images) > cap or work < 0:
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def _states(self, key: bytes) -> Ints:
+        return np.flatnonzero(np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=self.states).view(bool))
+
+    def _number(self, key: bytes) -> int:
+        if key not in self.number:
+            self.number[key] = len(self.keys)
+            self.keys.append(key)
+        return self.number[key]
+
+    def groups(self) -> dict[int, list[Permutation]] | None:
+        """Strong component -> generators of the group on one of its image sets, trivial groups left out.
+
+        The permutations act on the places 0..|I|-1 of the image set I in order. None past the budget (of `Purse`).
+        """
+        self.component = strong_components(self.arrows)
+        purse, kept = Purse(), 0
+        out: dict[int, list[Permutation]] = {}
+        try:
+            for component, root in {c: i for i, c in enumerate(self.component)}.items():
+                group = self._loops(root, purse)
+                kept += sum(map(len, group))
+                if kept > KEPT:
+                    return None
+                if group:
+                    out[component] = group
+        except TooLargeError:
             return None
-    return images, arrows
+        return out
 
+    def component_of(self, image: Ints) -> int:
+        """The strong component of an image set, given by its states."""
+        members = np.zeros(self.states, dtype=bool)
+        members[image] = True
+        return self.component[self.number[_key(members)]]
 
-def _loops(root: int, images: list[Ints], arrows: list[list[int]], maps: Ints, component: list[int]) -> list[Ints]:
-    """Schreier generators of the group on images[root]: along a tree to J, over an arrow to K, and back from K.
+    def _loops(self, root: int, purse: Purse) -> list[Permutation]:
+        """Schreier generators of the group on an image set: along a tree to J, over an arrow to K, and back from K.
 
-    `reach[J]` holds the places of J in the order in which the places of the root arrive there.
-    """
-    reach = {root: images[root]}
-    waiting = [root]
-    for here in waiting:
-        for m, there in zip(maps, arrows[here], strict=True):
-            if component[there] == component[root] and there not in reach:
-                reach[there] = m[reach[here]]
-                waiting.append(there)
-    found: dict[bytes, Ints] = {}
-    for here in waiting:
-        for m, there in zip(maps, arrows[here], strict=True):
-            if component[there] == component[root]:
-                arrived = np.searchsorted(images[there], m[reach[here]])
-                back = inverse(np.searchsorted(images[there], reach[there]))
-                loop = back[arrived]
+        `reach[J]` holds the places of J in the order in which the places of the root arrive there.
+        """
+        start = self._states(self.keys[root])
+        if len(start) == 1:
+            return []
+        reach, waiting = {root: start.astype(self.maps.dtype)}, [root]
+        found: dict[bytes, Permutation] = {}
+        place = np.zeros(self.states, dtype=np.int64)
+        for here in waiting:  # which grows
+            for m, there in zip(self.maps, self.arrows[here], strict=True):
+                if self.component[there] != self.component[root]:
+                    continue
+                purse.pay(4 * len(start))
+                arrived = m[reach[here]]
+                if there not in reach:
+                    reach[there] = arrived
+                    waiting.append(there)
+                    if len(reach) * len(start) > 10 * KEPT:
+                        raise TooLargeError
+                    continue
+                place[reach[there]] = np.arange(len(start))
+                loop = place[arrived]
                 if not is_identity(loop):
                     found[loop.tobytes()] = loop
-    return list(found.values())
+                    if len(found) * len(start) > KEPT:
+                        raise TooLargeError
+        return list(found.values())
+
+
+def _key(members: NDArray[np.bool_]) -> bytes:
+    return np.packbits(members).tobytes()
 
 
 def strong_components(arrows: list[list[int]]) -> list[int]:
