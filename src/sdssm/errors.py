@@ -38,6 +38,16 @@ class MissingExtraError(SdssmError, ImportError):
     """An optional package that is not installed."""
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value inside an error message: on one line, and not longer than a reader wants it.
+
+    >>> shown("two\nlines")
+    "'two\\nlines'"
+    """
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint that ends an error message: the known names most like `name`, or all of them when none is.
 

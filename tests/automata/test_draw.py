@@ -198,7 +198,7 @@ def test_names_are_escaped_and_shortened() -> None:
 
 
 def test_names_that_xml_forbids() -> None:
-    machine = Machine(table=[[1], [2], [0]], states=["\x00", "\ud800", " "], symbols=["\x1b\n"])
+    machine = Machine(table=[[1], [2], [0]], states=["\x00", "\uffff", " "], symbols=["\x1b\n"])
     assert len(parts(draw(machine), "state")) == 3
 
 

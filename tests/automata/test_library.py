@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdssm.automata import Machine, named, regex_machine
+from sdssm.automata import Machine, named, regex_machine, write_machine
 from sdssm.automata.languages import _draw_by_counting, random_machine
 from sdssm.automata.refinement import reachable
 from sdssm.errors import AutomatonError, SdssmError, UnknownNameError
@@ -165,12 +165,17 @@ def test_random_machines_reach_every_state_however_few_symbols() -> None:
         ("random:10x2", UnknownNameError, "did you mean 'random:10x2:0'"),
         ("", UnknownNameError, "'sdssm tasks' lists the names"),
         ("z3*parety", UnknownNameError, "did you mean 'parity'"),
+        ("z3*", UnknownNameError, "'z3*' has an empty factor"),
+        ("s5:3", UnknownNameError, "random generators are asked for as in 's5:3:0'"),
+        ("s5:-1:0", UnknownNameError, "'sdssm tasks' lists the names"),
+        ("z٣", UnknownNameError, "no machine is called"),
+        ("x" * 100_000, UnknownNameError, "xxx...'; 'sdssm tasks' lists"),
         ("s99", AutomatonError, "s99 would have about 10^156 states; the most is 10,000, choose a smaller one"),
         ("a99", AutomatonError, "a99 would have about 10^156 states"),
         ("s8", AutomatonError, "s8 would have 40,320 states"),
         ("z10001", AutomatonError, "z10001 would have 10,001 states"),
         ("d5001", AutomatonError, "d5001 would have 10,002 states"),
-        ("s7*z2", AutomatonError, "s7*z2 would have 10,080 states"),
+        ("s7*z2", AutomatonError, "'s7*z2' would have 10,080 states"),
         ("z" + "9" * 5000, UnknownNameError, "no machine is called"),
         ("d1", AutomatonError, "d1 is too small; d{n} begins at n = 2"),
         ("a2", AutomatonError, "a{n} begins at n = 3"),
@@ -193,3 +198,10 @@ def test_names_are_forgiving() -> None:
     assert named("A5") == named("a5")
     assert named("Even-Pairs") == named("even_pairs")
     assert isinstance(named("z3*regex:ab*"), Machine)
+    assert named("regex:x.json").n_symbols == 5  # x . j s o n, the dot standing for any of them
+
+
+def test_files_are_factors_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    write_machine(named("parity"), path)
+    assert named(f"z3*{path}").n_states == 6

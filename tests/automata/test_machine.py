@@ -90,9 +90,9 @@ def test_running() -> None:
     assert PARITY.decode([1, 0]) == "10"
     a5 = named("a5")
     assert a5.decode(a5.encode("cycle swap cycle")) == "cycle swap cycle"
-    for symbol in (2, -1, "2", "x"):
+    for symbol in (2, -1, "2", "x", 1.0, True, None):
         with pytest.raises(AutomatonError, match="is not a symbol of this machine; symbols are 0, 1"):
-            PARITY.run([symbol])
+            PARITY.run([symbol])  # type: ignore[list-item]
     with pytest.raises(AutomatonError, match="the state is 2; states are 0..1"):
         PARITY.step(2, 0)
 
@@ -141,6 +141,20 @@ def test_distinguish_finds_the_first_shortest_string(data: st.DataObject) -> Non
                 assert found == word
                 return
     assert found is None or len(found) > 6
+
+
+@pytest.mark.parametrize(("n", "m"), [(1000, 999), (600, 601)])
+def test_distinguish_is_fast_where_it_has_to_look_far(n: int, m: int) -> None:
+    def ring(size: int, marked: int | None) -> Machine:
+        return Machine(table=(np.arange(1, size + 1) % size)[:, None], outputs=(np.arange(size) == marked).astype(int))
+
+    begin = time.process_time()
+    assert ring(n, None).distinguish(ring(m, None)) is None
+    assert ring(n, None).distinguish(ring(m, None), valid=ring(7, 3)) is None
+    found = ring(n, n - 1).distinguish(ring(m, m - 1))
+    assert found is not None
+    assert len(found) == min(n, m) - 1
+    assert time.process_time() - begin < 5
 
 
 def test_distinguish_ignores_the_empty_string() -> None:
@@ -196,6 +210,12 @@ def test_products_run_both(data: st.DataObject) -> None:
 def test_names_in_products() -> None:
     assert (named("z3") * named("d5")).symbols == ("stay", "+1", "toggle", "move")
     assert (named("z2") * named("z3")).symbols == ("stay.1", "+1.1", "stay.2", "+1.2")
+    commas = Machine(table=[[0], [1]], states=["a", "a,b"]), Machine(table=[[0], [1]], states=["c", "b,c"])
+    assert (commas[0] * commas[1]).states is None
+    with pytest.raises(AutomatonError, match="give the string as a list of symbols"):
+        Machine(table=[[0, 0]], symbols=["a b", "a"]).run("a b a")
+    with pytest.raises(AutomatonError, match="a string is a text or a list of symbols, not None"):
+        PARITY.run(None)  # type: ignore[arg-type]
     assert PARITY.product(PARITY).states == ("even,even", "even,odd", "odd,even", "odd,odd")
 
 

@@ -6,9 +6,10 @@ a deterministic automaton by hand:
     digraph { s [shape=none]; s -> even; even -> even [label="0"]; even -> odd [label="1"]; odd -> ...
               odd [shape=doublecircle] }
 
-Start: where the arrow of a node that is no state points to (`s` above), or a node with `start=true`, or else the first
-node. Symbols: the labels of the edges in order of appearance, "a,b" meaning both. Outputs: an attribute `output`; or 1
-for doublecircles and 0 for the rest, where there are any; or else the number of the state.
+Start: where the arrow of a node that is no state points to (`s` above: nothing leads there, and it has no shape or its
+arrow no label), or a node with `start=true`, or else the first node. Symbols: the labels of the edges in order of
+appearance, "a,b" meaning both. Outputs: an attribute `output`; or 1 for doublecircles and 0 for the rest, where there
+are any; or else the number of the state.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sdssm.automata.machine import Machine
-from sdssm.errors import FormatError
+from sdssm.errors import FormatError, shown
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/)
-      | (?P<quoted>"(?:[^"\\]|\\.)*")
+      | (?P<quoted>"(?:[^"\\]|\\.)*"|<(?:[^<>]|<[^<>]*>)*>)
       | (?P<word>[^\W\d]\w*|-?(?:\.\d+|\d+(?:\.\d*)?))
-      | (?P<sign>->|--|[{}\[\];,=:])""",
+      | (?P<sign>->|--|[{}\[\];,=:+])""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -58,16 +59,14 @@ def from_dot(text: str) -> Machine:
     [[1], [0]]
     """
     graph = _Reader(text).graph()
-    sources = {edge.source for edge in graph.edges if "label" in edge.attributes or "symbol" in edge.attributes}
-    targets = {edge.target for edge in graph.edges}
-    markers = {edge.source: edge.target for edge in graph.edges if edge.source not in sources | targets}
+    markers, arrows = _markers(graph)
     nodes = [node for node in graph.nodes if node not in markers]
     if not nodes:
         raise FormatError("the graph has no states; write edges such as a -> b [label=x]")
-    if len(markers) > 1:
-        raise FormatError(f"{len(markers)} arrows mark a start state ({', '.join(markers)}); keep one of them")
+    if len(arrows) > 1:
+        raise FormatError(f"{len(arrows)} arrows mark a start state; keep one of them")
     flagged = [node for node in nodes if graph.nodes[node].get("start") == "true"]
-    start = next(iter(markers.values()), flagged[0] if flagged else nodes[0])
+    start = arrows[0].target if arrows else flagged[0] if flagged else nodes[0]
     number = {node: q for q, node in enumerate(nodes)}
     edges = [edge for edge in graph.edges if edge.source not in markers]
     symbols, named = _symbols(edges)
@@ -91,9 +90,8 @@ class _Edge:
         if "symbol" in self.attributes:  # written by to_dot: the label is one symbol, commas and all
             return [self.attributes.get("name", self.attributes["symbol"])]
         if "label" not in self.attributes:
-            raise FormatError(
-                f"line {self.line}: the edge {self.source} -> {self.target} has no label; give its symbol"
-            )
+            ends = f"{shown(self.source)} -> {shown(self.target)}"
+            raise FormatError(f"line {self.line}: the edge {ends} has no label; give its symbol")
         return [part.strip() for part in self.attributes["label"].split(",")]
 
 
@@ -103,15 +101,32 @@ class _Graph:
     edges: list[_Edge] = field(default_factory=list)
 
 
+def _markers(graph: _Graph) -> tuple[set[str], list[_Edge]]:
+    """The nodes that only mark a start state, and their arrows."""
+    targets = {edge.target for edge in graph.edges}
+    labelled = {edge.source for edge in graph.edges if edge.attributes.get("label") or "symbol" in edge.attributes}
+    sources = {edge.source for edge in graph.edges}
+    markers = {
+        node
+        for node in sources - targets
+        if node not in labelled or graph.nodes[node].get("shape") in ("none", "point", "plaintext")
+    }
+    return markers, [edge for edge in graph.edges if edge.source in markers]
+
+
 def _symbols(edges: list[_Edge]) -> tuple[list[str], bool]:
     """The symbols in order, and whether their names mean more than their numbers."""
     found = list(dict.fromkeys(label for edge in edges for label in edge.labels()))
     if all("symbol" in edge.attributes for edge in edges):
         by_number = {edge.labels()[0]: edge.attributes["symbol"] for edge in edges}
-        if all(n.isdecimal() for n in by_number.values()):
+        if all(_is_number(n) for n in by_number.values()):
             found = sorted(found, key=lambda name: int(by_number[name]))
         return found, any("name" in edge.attributes for edge in edges)
     return found, True
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
 def _table(edges: list[_Edge], number: dict[str, int], symbols: list[str]) -> list[list[int]]:
@@ -122,14 +137,16 @@ def _table(edges: list[_Edge], number: dict[str, int], symbols: list[str]) -> li
             row, a = rows[number[edge.source]], column[label]
             if row[a] is not None:
                 raise FormatError(
-                    f"line {edge.line}: state {edge.source} has two edges for symbol {label!r}; a machine has one"
+                    f"line {edge.line}: state {shown(edge.source)} has two edges for symbol {shown(label)}; keep one"
                 )
             row[a] = number[edge.target]
     full = []
     for node, row in zip(number, rows, strict=True):
         for symbol, there in zip(symbols, row, strict=True):
             if there is None:
-                raise FormatError(f"state {node} has no edge for symbol {symbol!r}; a machine has one for each symbol")
+                raise FormatError(
+                    f"state {shown(node)} has no edge for symbol {shown(symbol)}; a machine has one for each symbol"
+                )
         full.append([there for there in row if there is not None])
     return full
 
@@ -138,8 +155,10 @@ def _outputs(graph: _Graph, nodes: list[str]) -> list[int] | None:
     given = [graph.nodes[node].get("output") for node in nodes]
     if any(value is not None for value in given):
         for node, value in zip(nodes, given, strict=True):
-            if value is None or not value.isdecimal():
-                raise FormatError(f"the output of state {node} is {value}; give every state a whole number from 0")
+            if value is None or not _is_number(value):
+                raise FormatError(
+                    f"the output of state {shown(node)} is {shown(value)}; give every state a whole number from 0"
+                )
         return [int(value) for value in given if value is not None]
     accepting = [int(graph.nodes[node].get("shape") == "doublecircle") for node in nodes]
     return accepting if any(accepting) else None
@@ -162,34 +181,52 @@ class _Reader:
         self.out = _Graph()
 
     def graph(self) -> _Graph:
-        if self._peek() == "strict":
+        if self._peek().lower() == "strict":
             self.at += 1
-        if self._next() != "digraph":
+        if self._next().lower() != "digraph":
             raise self._error("a machine is a 'digraph { ... }'", back=1)
         if self._peek() != "{":
             self._next()
-        self._expect("{")
-        while self._peek() != "}":
-            self._statement()
-        self._expect("}")
+        self._block()
         if self.at < len(self.tokens):
             raise self._error("text after the closing '}'")
         return self.out
 
+    def _block(self) -> None:
+        """Statements in braces: the graph's own, or those of a group inside it, which only says how to draw them."""
+        self._expect("{")
+        while self._peek() != "}":
+            self._statement()
+        self._expect("}")
+
     def _statement(self) -> None:
+        if self._peek().lower() == "subgraph":
+            self.at += 1
+            if self._peek() != "{":
+                self._identifier()
+        if self._peek() == "{":
+            self._block()
+            if self._peek() == "->":
+                raise self._error("an edge leads from a state to a state, not from a group")
+            return
+        if self._peek() == ";":
+            self.at += 1
+            return
         first, kind, line = self._identifier()
         if self._peek() == "=":
             self.at += 1
             self._identifier()
-        elif kind == "word" and first in self.defaults:
-            self.defaults[first] |= self._attributes()
+        elif kind == "word" and first.lower() in self.defaults:
+            self.defaults[first.lower()] |= self._attributes()
         else:
             chain = [first]
+            self._port()
             while self._peek() == "->":
                 self.at += 1
                 chain.append(self._identifier()[0])
-            if self._peek() in ("--", ":"):
-                raise self._error("machines have plain directed edges, '->'")
+                self._port()
+            if self._peek() == "--":
+                raise self._error("machines have directed edges, '->'")
             attributes = self._attributes()
             for node in chain:
                 self.out.nodes.setdefault(node, dict(self.defaults["node"]))
@@ -199,6 +236,12 @@ class _Reader:
                 self.out.edges.append(_Edge(source, target, self.defaults["edge"] | attributes, line))
         if self._peek() == ";":
             self.at += 1
+
+    def _port(self) -> None:
+        """Where on a node an edge ends, as in a:n, says nothing about the machine."""
+        while self._peek() == ":":
+            self.at += 1
+            self._identifier()
 
     def _attributes(self) -> dict[str, str]:
         out: dict[str, str] = {}
@@ -220,6 +263,9 @@ class _Reader:
         if kind == "sign":
             raise self._error("expected a name")
         self.at += 1
+        while kind == "quoted" and self.at + 1 < len(self.tokens) and self._peek() == "+":
+            self.at += 1
+            text += self._identifier()[0]
         return text, kind, line
 
     def _peek(self) -> str:
@@ -243,12 +289,12 @@ class _Reader:
         if at < 0:
             return FormatError(f"{what}; the text is empty")
         text, _, line = self.tokens[at]
-        return FormatError(f"line {line}: {what}, near {text!r}")
+        return FormatError(f"line {line}: {what}, near {shown(text)}")
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     """(text, kind, line) of each token, quotes and escapes taken off."""
-    at, line = 0, 1
+    at, line = int(text.startswith("\ufeff")), 1  # some editors put a mark at the beginning
     while at < len(text):
         found = _TOKEN.match(text, at)
         if not found:

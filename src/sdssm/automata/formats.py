@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from errno import EISDIR
+from os import strerror
 from pathlib import Path
 from typing import Any
 
 from sdssm.automata.dot import from_dot, to_dot
 from sdssm.automata.machine import Machine
-from sdssm.errors import AutomatonError, FormatError, OutputError, nearest
+from sdssm.errors import AutomatonError, FormatError, OutputError, nearest, shown
 
 KEYS = ("table", "start", "outputs", "states", "symbols")
 
@@ -35,13 +38,17 @@ def from_json(text: str) -> Machine:
         data: Any = json.loads(text, object_pairs_hook=_no_twice)
     except json.JSONDecodeError as error:
         raise FormatError(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    except FormatError:
+        raise
+    except ValueError:  # thousands of digits
+        raise FormatError("not a machine: the JSON holds a number that is too long") from None
     except RecursionError:
         raise FormatError("not a machine: the JSON is nested too deeply") from None
     if not isinstance(data, dict) or "table" not in data:
         raise FormatError('a machine is a JSON object with a "table": [[next state for each symbol] for each state]')
     for key in data:
         if key not in KEYS:
-            raise FormatError(f"a machine has no {key!r}; {nearest(key, KEYS)}")
+            raise FormatError(f"a machine has no {shown(key)}; {nearest(key, KEYS)}")
     return Machine(
         table=data["table"],
         start=data.get("start", 0),
@@ -66,14 +73,15 @@ def read_machine(path: Path) -> Machine:
     """The machine in a `.json` or `.dot` file."""
     reader, _ = _format_of(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(encoding="utf-8", newline="") as file:  # a carriage return in a name stays one
+            text = file.read()
+    except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a null byte in the path
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise FormatError(f"cannot read {path}: {reason}") from None
+        raise FormatError(f"cannot read {_path(path)}: {reason}") from None
     try:
         return reader(text)
     except (AutomatonError, FormatError) as error:
-        raise FormatError(f"{path}: {error}") from None
+        raise FormatError(f"{_path(path)}: {error}") from None
 
 
 def write_machine(machine: Machine, path: Path) -> None:
@@ -83,16 +91,29 @@ def write_machine(machine: Machine, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file, or say why it cannot be written."""
+    """Write a whole file, or nothing and say why: what stands at `path` is replaced only by a complete text."""
+    data = text.encode("utf-8")
+    part = Path(f"{path}.part")
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}; choose a path that can be written") from None
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, strerror(EISDIR))
+        part.write_bytes(data)
+        part.replace(path)
+    except (OSError, ValueError) as error:
+        with suppress(OSError, ValueError):
+            part.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) else "a path holds no null bytes"
+        raise OutputError(f"cannot write {_path(path)}: {reason}; choose a path that can be written") from None
+
+
+def _path(path: Path) -> str:
+    """A path in an error message: as it is typed, or quoted where it would break the line."""
+    text = str(path)
+    return text if text.isprintable() else shown(text)
 
 
 def _format_of(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
     if path.suffix not in FORMATS:
-        raise FormatError(
-            f"{path} ends in {path.suffix or 'nothing'!r}; machines are read from {' and '.join(FORMATS)}"
-        )
+        ending = path.suffix or "nothing"
+        raise FormatError(f"{_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")
     return FORMATS[path.suffix]

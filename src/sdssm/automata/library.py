@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from sdssm.automata import groups, languages
-from sdssm.automata.formats import read_machine
+from sdssm.automata.formats import FORMATS, read_machine
 from sdssm.automata.machine import Machine
 from sdssm.automata.regex import regex_machine
-from sdssm.errors import AutomatonError, UnknownNameError, nearest
+from sdssm.errors import AutomatonError, UnknownNameError, nearest, shown
 
 #: Names without a parameter.
 FIXED: dict[str, Callable[[], Machine]] = {
@@ -55,38 +55,55 @@ def named(name: str) -> Machine:
     Traceback (most recent call last):
     sdssm.errors.UnknownNameError: no machine is called 'parety'; did you mean 'parity'?
     """
-    if Path(name).suffix in (".json", ".dot"):
-        return read_machine(Path(name))
-    factor, star, rest = name.partition("*") if not name.startswith("regex") else (name, "", "")
-    first = _factor(factor)
-    if not star:
-        return first
-    second = named(rest)
-    groups.refuse_past_limit(name, first.n_states * second.n_states)
-    return first * second
+    factors = _factors(name)
+    if len(factors) > 1 and "" in factors:
+        raise UnknownNameError(f"{shown(name)} has an empty factor; write a name on either side of each *")
+    machine = _factor(factors[0])
+    for factor in factors[1:]:
+        other = _factor(factor)
+        groups.refuse_past_limit(shown(name), machine.n_states * other.n_states)
+        machine = machine * other
+    return machine
+
+
+def _factors(name: str) -> list[str]:
+    """The names between the stars; an expression, which has stars of its own, reaches to the end."""
+    factors = []
+    while not name.startswith("regex") and "*" in name:
+        factor, _, name = name.partition("*")
+        factors.append(factor)
+    return [*factors, name]
 
 
 def _factor(name: str) -> Machine:
     if found := re.fullmatch(r"regex(?:\[([^\]]*)\])?:(.*)", name, re.DOTALL):
         return regex_machine(found[2], found[1])
+    if Path(name).suffix in FORMATS:
+        return read_machine(Path(name))
     plain = name.strip().lower().replace("-", "_")
     if plain in FIXED:
         return FIXED[plain]()
-    if found := re.fullmatch(r"random:(\d{1,9})x(\d{1,9}):(\d{1,18})", plain):
+    if found := re.fullmatch(r"random:([0-9]{1,9})x([0-9]{1,9}):([0-9]{1,18})", plain):
         return _random(plain, *map(int, found.groups()))
-    if found := re.fullmatch(r"([a-z]\w*?)(\d{1,9})(?::(\d{1,9}):(\d{1,18}))?", plain):
+    if found := re.fullmatch(r"([a-z]\w*?)([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,18}))?", plain):
         prefix, size = found[1], int(found[2])
         if prefix in FAMILIES:
             least, group, standard = FAMILIES[prefix]
             if size < least:
-                raise AutomatonError(f"{name} is too small; {prefix}{{n}} begins at n = {least}")
+                raise AutomatonError(f"{plain} is too small; {prefix}{{n}} begins at n = {least}")
             return standard(size) if found[3] is None else group(size).random_machine(int(found[3]), int(found[4]))
-    digits = re.sub(r"\D", "", plain)[:6] or "5"
-    shapes = [*FIXED, *(prefix + digits for prefix in FAMILIES), "random:10x2:0", "regex:(ab)*"]
-    hint = nearest(plain, shapes)
-    if hint.startswith("known"):
-        hint = "'sdssm tasks' lists the names"
-    raise UnknownNameError(f"no machine is called {name!r}; {hint}")
+    raise UnknownNameError(f"no machine is called {shown(name)}; {_hint(plain)}")
+
+
+def _hint(name: str) -> str:
+    """The nearest name that exists, or where to find one."""
+    if found := re.match(r"(c2xc|[dzsa])([0-9]{1,3})[:.]([0-9]{1,3})", name):
+        return f"random generators are asked for as in '{found[1]}{found[2]}:{found[3]}:0'"
+    known = [*FIXED, "random:10x2:0", "regex:(ab)*"]
+    if found := re.fullmatch(r"[a-z_]+?([0-9]{1,3})", name):
+        known += [prefix + found[1] for prefix in FAMILIES]
+    hint = nearest(name, known)
+    return "'sdssm tasks' lists the names" if hint.startswith("known") else hint
 
 
 def _random(name: str, states: int, symbols: int, seed: int) -> Machine:

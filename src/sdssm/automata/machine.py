@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from sdssm.automata import compare, theory
 from sdssm.automata.algebra import Algebra
 from sdssm.automata.checks import checked_names, checked_outputs, checked_state, checked_table, listed
 from sdssm.automata.refinement import Ints, coarsest_congruence, reachable
-from sdssm.errors import AutomatonError
+from sdssm.errors import AutomatonError, shown
 
 #: A string: symbol numbers, symbol names, or a text (of one-letter names, or of names with spaces between them).
 Word = str | Sequence[int | str] | Ints
@@ -112,9 +111,17 @@ class Machine:
         [1, 0, 1]
         """
         if isinstance(word, str):
-            one_letter = all(len(name) == 1 for name in self.symbol_names)
-            word = [c for c in word if not c.isspace() or c in self._numbers] if one_letter else word.split()
+            word = self._split(word)
+        if not hasattr(word, "__iter__"):
+            raise AutomatonError(f"a string is a text or a list of symbols, not {shown(word)}")
         return [self._symbol(symbol) for symbol in (word.tolist() if isinstance(word, np.ndarray) else word)]
+
+    def _split(self, text: str) -> list[str]:
+        if all(len(name) == 1 for name in self.symbol_names):
+            return [c for c in text if not c.isspace() or c in self._numbers]
+        if any(c.isspace() for name in self.symbol_names for c in name):
+            raise AutomatonError("some symbols have spaces in their names; give the string as a list of symbols")
+        return text.split()
 
     def decode(self, tokens: Sequence[int] | Ints) -> str:
         """The text of a string: names joined, with spaces between them where any is longer than one letter."""
@@ -153,9 +160,12 @@ class Machine:
         return {name: number for number, name in enumerate(self.symbol_names)}
 
     def _symbol(self, symbol: int | str) -> int:
-        number = self._numbers.get(symbol) if isinstance(symbol, str) else index(symbol)
+        whole = isinstance(symbol, (int, np.integer)) and not isinstance(symbol, bool)
+        number = self._numbers.get(symbol) if isinstance(symbol, str) else int(symbol) if whole else None
         if number is None or not 0 <= number < self.n_symbols:
-            raise AutomatonError(f"{symbol!r} is not a symbol of this machine; symbols are {listed(self.symbol_names)}")
+            raise AutomatonError(
+                f"{shown(symbol)} is not a symbol of this machine; symbols are {listed(self.symbol_names)}"
+            )
         return number
 
     # -- new machines from old ---------------------------------------------------------------------------------------
@@ -190,8 +200,7 @@ class Machine:
     def product(self, other: Machine) -> Machine:
         """Both machines on the same string: the state is the pair, the output `mine * other.n_outputs + other's`."""
         compare.same_alphabet(self, other)
-        table = self.table[:, None, :] * other.n_states + other.table[None, :, :]
-        return self._pair(other, table, self.symbols or other.symbols)
+        return self._pair(other, compare.pair_table(self.table, other.table), self.symbols or other.symbols)
 
     def direct_product(self, other: Machine) -> Machine:
         """Side by side, each with an alphabet of its own: the symbols of this machine, then the other's."""
@@ -208,11 +217,12 @@ class Machine:
         return self.direct_product(other)
 
     def _pair(self, other: Machine, table: Ints, symbols: tuple[str, ...] | None) -> Machine:
+        names = [f"{p},{q}" for p in self.state_names for q in other.state_names]
         return Machine(
             table=table.reshape(self.n_states * other.n_states, -1),
             start=self.start * other.n_states + other.start,
             outputs=(self.outputs[:, None] * other.n_outputs + other.outputs[None, :]).ravel(),
-            states=[f"{p},{q}" for p in self.state_names for q in other.state_names],
+            states=names if len(set(names)) == len(names) else None,  # names with commas in them may coincide
             symbols=symbols,
         )
 

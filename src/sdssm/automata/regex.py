@@ -19,9 +19,10 @@ from sdssm.automata.machine import Machine
 from sdssm.errors import FormatError
 
 #: Bounds that keep an expression from blowing up: its pieces once repetitions are written out, the moves that read no
-#: letter between them, and the states of its machine.
+#: letter between them, the sets of states put together, and the states of its machine. A second or two, all in all.
 MOST_PIECES = 10_000
-MOST_MOVES = 2_000_000
+MOST_MOVES = 1_000_000
+MOST_WORK = 20_000_000
 MOST_STATES = 10_000
 
 
@@ -121,8 +122,8 @@ class _Parser:
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
         end = self.pattern.find("}", self.at)
         low, comma, high = self.pattern[self.at : max(end, self.at)].partition(",")
-        if end < 0 or not low.isdecimal() or not (high.isdecimal() or not high) or len(low + high) > 9:
-            raise self._error("a repetition is {3}, {2,} or {2,4}, which does not stand")
+        if end < 0 or not _digits(low) or not (_digits(high) or not high) or len(low + high) > 9:
+            raise self._error("a repetition is written {3}, {2,} or {2,4}, and this one is not,")
         least, most = int(low), (int(high) if high else None) if comma else int(low)
         if most is not None and most < least:
             raise self._error(f"a repetition from {least} to {most} is empty; write the smaller number first")
@@ -134,7 +135,9 @@ class _Parser:
         if c in "*+?{":
             raise self._error(f"nothing to repeat before {c!r}")
         if c in "]}":
-            raise self._error(f"unexpected {c!r}; write \\{c} for the letter")
+            raise self._error(f"unexpected {c!r} (the letter is written \\{c})")
+        if c in "^$":
+            raise self._error(f"{c!r} is not needed, whole strings are matched (the letter is written \\{c}); found")
         if self._take("("):
             out = self._either()
             if not self._take(")"):
@@ -169,6 +172,8 @@ class _Parser:
         c = self._peek()
         if not c:
             raise self._error("a backslash needs a letter after it" if escaped else "the expression ends too early")
+        if escaped and c.isalnum():
+            raise self._error(f"\\{c} stands for nothing here (a backslash goes before a sign such as \\*); found")
         self.at += 1
         self._note({c})
         return c
@@ -179,6 +184,10 @@ class _Parser:
         if foreign:
             known = "".join(sorted(self.alphabet or ()))
             raise self._error(f"the letter {foreign[0]!r} is not in the alphabet {known!r}")
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _letter(letters: frozenset[str]) -> _Build:
@@ -241,11 +250,15 @@ def _subsets(nfa: _Nfa, first: int, last: int, letters: str) -> Machine:
     closures = _closures(nfa, {first, *(move[1] for move in nfa.moves if move)})
     number = {closures[first]: 0}
     rows: list[list[int]] = []
+    work = 0
     for subset in (order := [closures[first]]):
         targets: dict[str, set[int]] = {letter: set() for letter in letters}
         for accepted, there in filter(None, (nfa.moves[q] for q in subset)):
             for letter in accepted & targets.keys():
                 targets[letter] |= closures[there]
+                work += len(closures[there])
+        if work > MOST_WORK:
+            raise FormatError("the expression can be read in too many ways at once; write it with fewer options")
         for target in map(frozenset, targets.values()):
             if target not in number:
                 if len(number) >= MOST_STATES:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # only named in signatures: nothing of a machine is made here
 INK = "#1f2328"
 #: Length and half the width of an arrowhead, and the distance between parallel edges, in pixels.
 HEAD, HALF_HEAD, LANE = 8.0, 3.5, 7.5
+#: Pairs of states with edges between them, past which all run straight: no bow keeps clear of so many others.
+MOST_BENT = 500
 
 
 def edges(machine: Machine, canvas: Canvas, styles: list[Style]) -> list[str]:
@@ -34,7 +36,7 @@ def edges(machine: Machine, canvas: Canvas, styles: list[Style]) -> list[str]:
     short = sorted(strands, key=lambda pair: float(np.hypot(*(canvas.at[pair[1]] - canvas.at[pair[0]]))))
     for p, q in short:  # short edges have less choice of a way
         lanes = sorted(strands[p, q])
-        bend = _bend(canvas, p, q, len(lanes))
+        bend = _bend(canvas, p, q, len(lanes)) if len(strands) <= MOST_BENT else 0.0
         for lane, (sense, a) in enumerate(lanes):
             corners = _curve(canvas, p, q, bend, lane, len(lanes))
             canvas.add(corners, 0.1, 0.9)  # at its ends it meets others of the same state

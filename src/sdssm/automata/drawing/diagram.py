@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sdssm.automata.drawing.arrows import INK, arrow, edges, loops, start_arrow, undoes_itself
 from sdssm.automata.drawing.canvas import Canvas
 from sdssm.automata.drawing.general import Floats
@@ -25,10 +27,9 @@ from sdssm.errors import AutomatonError
 if TYPE_CHECKING:  # only named in signatures: nothing of a machine is made here
     from sdssm.automata.machine import Machine
 
-import numpy as np
 
-#: More states than this are refused.
-DRAWN = 200
+#: More states, or more edges, than this are refused.
+DRAWN, EDGES = 200, 2_000
 PAPER, FILL = "#ffffff", "#f6f8fa"
 
 
@@ -47,8 +48,13 @@ def draw(machine: Machine, *, title: str | None = None) -> str:
     """
     if machine.n_states > DRAWN:
         raise AutomatonError(
-            f"a diagram shows at most {DRAWN} states and this machine has {machine.n_states}; "
+            f"a diagram shows at most {DRAWN} states and this machine has {machine.n_states:,}; "
             "draw machine.minimise(), or a smaller machine of the same family"
+        )
+    if machine.table.size > EDGES:
+        raise AutomatonError(
+            f"a diagram shows at most {EDGES:,} edges and this machine has {machine.table.size:,}; "
+            "draw a machine with fewer symbols"
         )
     labels, radius, font = state_labels(machine)
     room = 46.0 + 5 * min(max(machine.n_symbols - 2, 0), 8) if machine.n_states <= NAMED else 28.0

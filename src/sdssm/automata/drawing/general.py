@@ -107,11 +107,11 @@ def _stress(distance: Floats, x: Floats, steps: int = 300) -> Floats:
     weight = np.where(near > 0, 1 / np.maximum(near, 1) ** 2, 0)
     inverse = np.linalg.inv(np.diag(weight.sum(1)) - weight + 1 / n)
     for _ in range(steps):
-        gap = np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1))
+        gap = np.hypot(x[:, None, 0] - x[None, :, 0], x[:, None, 1] - x[None, :, 1])
         pull = -weight * near / np.maximum(gap, 1e-6)
         np.fill_diagonal(pull, 0)
         np.fill_diagonal(pull, -pull.sum(1))
-        x = np.asarray(inverse @ pull @ x, dtype=np.float64)
+        x = np.asarray(inverse @ (pull @ x), dtype=np.float64)
     return x
 
 

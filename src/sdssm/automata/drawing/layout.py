@@ -35,6 +35,8 @@ from sdssm.automata.drawing.general import (
 )
 from sdssm.automata.refinement import Ints
 
+#: Pairs of edges compared while polygons are exchanged, past which they stay where they are.
+MOST_TRIED = 20_000_000
 #: Ring of polygons: free space between two of them, in units.
 MOAT = 1.1
 
@@ -182,7 +184,8 @@ def _turned(groups: Ints, group: Ints, edges: Ints, centre: Complexes, radius: F
     begun = [settle(centre, turn, first) for turn in (outward, outward * half)]
     cost, points, turn, sense = min(begun, key=lambda found: found[0])
     trials = [(int(p), int(q)) for ring in rings for p, q in combinations(ring, 2)]
-    for _ in range(8):
+    affordable = len(trials) * len(edges) ** 2 <= MOST_TRIED  # a trial compares every edge with every other
+    for _ in range(8 if affordable else 0):
         before = cost
         for p, q in trials:
             moved = centre.copy()
