@@ -61,13 +61,18 @@ def test_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["tasks", "show", "regex:("], "a group is not closed"),
         (["tasks", "show", "regex:(a|b)*a(a|b){40}"], "more than 10,000 states"),
         (["tasks", "show", "nowhere.json"], "cannot read nowhere.json"),
-        (["tasks", "show", "a5", "--length", "0"], "strings of length 0 were asked for; the shortest has length 1"),
+        (["tasks", "show", "a5", "--length", "0"], "'0' is not a whole number from 1 to 10000"),
         (["tasks", "show", "a5", "--svg", "/nowhere/a5.svg"], "cannot write /nowhere/a5.svg"),
         (["tasks", "show", "s7", "--svg", "s7.svg"], "at most 200 states"),
         (["tasks", "show"], "the following arguments are required: name"),
         (["taks"], "invalid choice: 'taks'"),
-        (["tasks", "show", "a5", "--length", "x"], "invalid int value: 'x'"),
+        (["tasks", "show", "a5", "--length", "x"], "'x' is not a whole number from 1 to 10000"),
         ([], "the following arguments are required: COMMAND"),
+        (["tasks", "show", "a5", "--svg", "a5.svg", "--length", "1000000000000"], "not a whole number from 1 to 10000"),
+        (["tasks", "show", "a5", "--svg", "a5.svg", "--seed", "9" * 30], "not a whole number from 0 to"),
+        (["tasks", "show", "a5", "--svg", "."], "cannot write .: Is a directory"),
+        (["tasks", "show", "two\nlines.json"], r"cannot read 'two\nlines.json'"),
+        (["tasks", "show", "*".join(["z2"] * 1500)], "choose a smaller one"),
     ],
 )
 def test_bad_input(
@@ -91,6 +96,8 @@ BAD_FILES = {
     "range.json": ('{"table": [[0, 7]]}', "symbol 1 sends state 0 to 7"),
     "names.json": ('{"table": [[0, 0]], "symbols": ["a", "a"]}', "symbol name 'a' stands for both 0 and 1"),
     "empty.json": ('{"table": [[]]}', "the alphabet is empty"),
+    "surrogate.json": ('{"table": [[0, 0]], "symbols": ["\\ud800", "b"]}', "half a surrogate pair is no letter"),
+    "digits.json": ('{"table": [[' + "9" * 5000 + "]]}", "a number that is too long"),
     "broken.json": ('{"table": [[0, 1]', "not JSON"),
     "broken.dot": ("digraph { a -> ", "the graph ends too early"),
 }
@@ -126,6 +133,30 @@ def test_on_a_terminal_it_is_coloured_and_in_a_pipe_it_is_not() -> None:
     os.close(reader)
     assert b"\x1b[" in shown
     assert b"solvable" in shown
+
+
+def test_names_from_a_file_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "sly.json"
+    path.write_text(json.dumps({"table": [[0, 0]], "states": ["\x1b[31mred"], "symbols": ["\n", "b"]}))
+    code, out, _ = run(capsys, "tasks", "show", str(path))
+    assert code == 0
+    assert "\x1b" not in out
+    assert r"\x1b[31mred" in out
+
+
+def test_whatever_standard_output_is() -> None:
+    def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        line = f"{sys.executable} -m sdssm tasks show {command}"
+        return subprocess.run(
+            line, shell=True, capture_output=True, text=True, env=os.environ | environment, check=False
+        )
+
+    assert (done := shell("a5 >&-")).returncode == 0, done.stderr
+    full = shell("a5 > /dev/full")
+    assert (full.returncode, full.stderr) == (2, "sdssm: cannot write the output: No space left on device\n")
+    ascii_only = shell("'regex:é*' --json", PYTHONIOENCODING="ascii")
+    assert ascii_only.returncode == 0, ascii_only.stderr
+    assert json.loads(ascii_only.stdout)["symbols"] == ["é"]
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -136,9 +137,10 @@ def test_one_state_a_place_is_only_faster() -> None:
 
 
 @pytest.mark.parametrize("name", ["a5", "arithmetic", "even_pairs", "s5:32:0", "random:300x2:0"])
+@pytest.mark.parametrize("few", [0, 48], ids=["tensors", "loop"])
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 63, 64, 65, 1_000, 5_003])
-def test_labels_at_every_length(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels_module, "STEP_COST", 10**9)  # cut into segments wherever that is possible
+def test_labels_at_every_length(name: str, length: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels_module, "FEW_STRINGS", few)
     task = sdssm.task(name)
     tokens = torch.randint(task.n_symbols, (3, length), generator=generator())
     found = task.labels(tokens)
@@ -173,6 +175,8 @@ def test_labels_take_any_shape_and_integer() -> None:
         task.labels(torch.tensor([[0, -1]]))
     with pytest.raises(TaskError, match=r"tokens are torch.float32; symbols are whole numbers"):
         task.labels(torch.zeros(2, 3))
+    with pytest.raises(TaskError, match=r"give a tensor, as in torch.tensor"):
+        task.labels([[1, 0]])  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="a string needs at least one symbol"):
         task.labels(torch.zeros(2, 0, dtype=torch.long))
 
@@ -181,6 +185,31 @@ def test_a_million_symbols() -> None:
     task = sdssm.task("a5")
     tokens = torch.randint(2, (1, 1_000_000), generator=generator())
     assert task.labels(tokens)[0].tolist() == task.machine.trace(tokens[0].numpy()).tolist()
+
+
+def test_wrong_kinds_of_arguments() -> None:
+    task = sdssm.task("parity")
+    with pytest.raises(TaskError, match="the length is 4.0; it must be a whole number"):
+        task.sample(2, 4.0, generator=generator())  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="the length is 40.5; it must be a whole number"):
+        task.floor(40.5)  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="the batch is '2'; it must be a whole number"):
+        task.sample("2", 4, generator=generator())  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match=r"the generator is None; strings are drawn from a torch.Generator"):
+        task.sample(2, 4, generator=None)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_a_task_carries_no_tables() -> None:
+    task = sdssm.task("arithmetic")
+    task.sample(4, 39, generator=generator(), balance=True)
+    packed = pickle.dumps(task)
+    assert len(packed) < 20_000
+    assert pickle.loads(packed) == task
+
+
+def test_the_largest_output_is_a_label() -> None:
+    task = sdssm.task(Machine(table=[[0]], outputs=[2**31 - 1]))
+    assert task.labels(torch.tensor([[0]])).tolist() == [[2**31 - 1]]
 
 
 def test_tasks_of_ones_own_machine() -> None:

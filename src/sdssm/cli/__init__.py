@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from sdssm import __version__
@@ -36,15 +37,27 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 2 with one line on standard error for what the user can mend."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still shows the rest
     try:
         options = parser().parse_args(arguments)
         options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the shell, as in `sdssm tasks >&-`
+            sys.stdout.flush()
     except SdssmError as error:
         print(f"sdssm: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe went away, as in `sdssm tasks | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+    except OSError as error:  # what files can raise is caught where they are: this is standard output
+        print(f"sdssm: cannot write the output: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        return BAD_INPUT
     return 0
+
+
+def _discard_output() -> None:
+    """Nothing is left to flush when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,15 +10,25 @@ from typing import Any
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+    print(json.dumps(value, indent=1))
+
+
+def printable(text: str) -> str:
+    """Names from a file may hold anything: what would move the cursor or break a line is shown, not done.
+
+    >>> printable("a\x1b[31m")
+    'a\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _fancy() -> bool:
-    return sys.stdout.isatty() and find_spec("rich") is not None
+    return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     """Rows under headers; the columns named in `right` are numbers."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     if _fancy():
         from rich.console import Console
         from rich.table import Table
@@ -42,6 +52,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right:
 
 def print_facts(title: str, facts: dict[str, str]) -> None:
     """A title and one line for each fact."""
+    title, facts = printable(title), {name: printable(value) for name, value in facts.items()}
     if _fancy():
         from rich.console import Console
         from rich.table import Table

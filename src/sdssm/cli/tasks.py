@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import torch
 from sdssm.automata import draw
 from sdssm.automata.formats import write_text
 from sdssm.automata.library import PATTERNS
-from sdssm.cli.output import print_facts, print_json, print_table
+from sdssm.cli.output import print_facts, print_json, print_table, printable
+from sdssm.errors import shown
 from sdssm.tasks import BEYOND, PAPER, Task, task
 
 if TYPE_CHECKING:
@@ -29,9 +31,20 @@ def add_to(commands: Commands) -> None:
     # Left out here, what was said before the word "show" holds.
     one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     one.add_argument("--svg", metavar="FILE", type=Path, help="write the state diagram there")
-    one.add_argument("--length", type=int, default=12, help="length of the sample strings (default 12)")
-    one.add_argument("--seed", type=int, default=0, help="seed of the sample strings (default 0)")
+    one.add_argument("--length", type=_between(1, 10_000), default=12, help="length of the sample strings (default 12)")
+    one.add_argument("--seed", type=_between(0, 2**63 - 1), default=0, help="seed of the sample strings (default 0)")
     one.set_defaults(run=_show)
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number within bounds."""
+
+    def whole_number(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return whole_number
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -52,25 +65,25 @@ def _list(options: argparse.Namespace) -> None:
 
 def _show(options: argparse.Namespace) -> None:
     one = task(options.name)
-    length = one.floor(options.length)
+    samples = _samples(one, one.floor(options.length), options.seed)
+    facts = _facts(one)
     if options.svg is not None:
         write_text(options.svg, draw(one.machine, title=one.name))
-    samples = _samples(one, length, options.seed)
     if options.json:
-        print_json({**_facts(one), "samples": samples})
+        print_json({**facts, "samples": samples})
         return
-    print_facts(one.name, _spoken(one))
+    print_facts(one.name, _spoken(one, facts))
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
     spaced = any(len(name) > 1 for name in one.machine.symbol_names) or one.n_classes > 10
     for sample in samples:
         labels = ["-" if label < 0 else str(label) for label in sample["labels"]]
-        names = [one.machine.symbol_names[token] for token in sample["tokens"]]
+        names = [printable(one.machine.symbol_names[token]) for token in sample["tokens"]]
         widths = [max(len(a), len(b)) for a, b in zip(names, labels, strict=True)]
         for cells in (names, labels):
             print("  " + (" " if spaced else "").join(c.rjust(w) for c, w in zip(cells, widths, strict=True)))
         print()
     if options.svg is not None:
-        print(f"State diagram: {options.svg}")
+        print(f"State diagram: {printable(str(options.svg))}")
 
 
 def kind(one: Task) -> str:
@@ -121,9 +134,8 @@ def _facts(one: Task) -> dict[str, Any]:
     }
 
 
-def _spoken(one: Task) -> dict[str, str]:
+def _spoken(one: Task, facts: dict[str, Any]) -> dict[str, str]:
     """The facts as a reader wants them."""
-    facts = _facts(one)
     unknown = one.machine.algebra.unknown if None in facts.values() else ""
     states = f"{facts['states']:,}"
     if facts["minimal_states"] != facts["states"]:

@@ -1,24 +1,23 @@
 """The labels of every prefix, for a whole batch of strings at once.
 
 A string is read in words of m symbols: for each state and each of the V^m words one table holds the state after the
-word, another the labels on the way. The states between words are found word by word, for the whole batch at once. Long
-strings are cut into segments first: what a segment does to every state is found for all segments side by side, then the
-segments are chained, and then all are run from their true states.
+word, another the labels on the way. The states between words are found word by word: for many strings all at once on
+their device, for a few long ones in a plain loop on the host, where a step costs a hundredth of a tensor operation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 #: The most entries of the table of words; larger ones no longer fit the processor's cache.
 WORD_TABLE = 1 << 17
-#: From this many words on it may pay to cut strings into segments.
-LONG = 256
-#: Steps that cost as much as looking up this many entries (a launch against a gather).
-STEP_COST = 4_000
+#: Strings in a batch below which a loop on the host is faster than tensor operations, and words from which it pays.
+FEW_STRINGS = 48
+LONG = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,41 +70,27 @@ class Labeller:
         return labels if n_words * m == length else labels[:, :length]
 
     def _before(self, code: Tensor) -> Tensor:
+        """V^m times the state before each word: (B, W) -> (B, W)."""
         batch, n_words = code.shape
-        scale = self.n_symbols**self.word_length
-        start = code.new_full((batch,), self.start * scale)
-        segments = self._segments(batch, n_words)
-        if segments == 1:
-            return self._run(start, code)[0]
-        size = -(-n_words // segments)
-        padded = torch.nn.functional.pad(code, (0, segments * size - n_words)).view(batch * segments, size)
-        everywhere = torch.arange(self.n_states, device=code.device) * scale
-        _, maps = self._run(everywhere.expand(batch * segments, -1), padded, keep=False)  # (B S, Q)
-        maps = maps.view(batch, segments, self.n_states)
-        begins = []
-        for s in range(segments):
-            begins.append(start)
-            start = maps[:, s].gather(1, (start // scale)[:, None])[:, 0]
-        before, _ = self._run(torch.stack(begins, dim=1).flatten(), padded)
-        return before.view(batch, segments * size)[:, :n_words]
+        first = self.start * self.n_symbols**self.word_length
+        if batch < FEW_STRINGS and n_words >= LONG:
+            rows = [self._loop(first, words) for words in code.tolist()]
+            return torch.tensor(rows, device=code.device)
+        state = code.new_full((batch,), first)
+        before = [state]
+        for words in code.t()[:-1].contiguous():  # each step reads one row
+            state = torch.take(self.after, state + words)
+            before.append(state)
+        return torch.stack(before, dim=1)
 
-    def _run(self, state: Tensor, code: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
-        """From `state` (B,) or (B, K) over code (B, W): the states before each word, if kept, and the last one."""
-        columns = code.t().contiguous()  # (W, B): each step reads one row
-        if state.ndim == 2:
-            columns = columns[..., None]
-        kept = []
-        for column in columns:
-            if keep:
-                kept.append(state)
-            state = torch.take(self.after, state + column)
-        return (torch.stack(kept, dim=1) if keep else state), state
+    def _loop(self, state: int, words: list[int]) -> list[int]:
+        after = self._host_after
+        before = []
+        for word in words:
+            before.append(state)
+            state = after[state + word]
+        return before
 
-    def _segments(self, batch: int, n_words: int) -> int:
-        """How many segments are cheapest: steps one after the other against the states looked up in all."""
-        if n_words < LONG:
-            return 1
-        segments = round(n_words**0.5)
-        straight = n_words * (STEP_COST + batch)
-        cut = 3 * segments * STEP_COST + n_words * batch * (self.n_states + 1)
-        return segments if cut < straight else 1
+    @cached_property
+    def _host_after(self) -> list[int]:
+        return self.after.tolist()

@@ -20,6 +20,5 @@ def task(name: str | Machine) -> Task:
     """
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
-    machine = named(name)
-    plain = name.strip().lower()
-    return Task(name=name, machine=machine, valid=arithmetic_strings() if plain == "arithmetic" else None)
+    machine, name = named(name), name.strip()
+    return Task(name=name, machine=machine, valid=arithmetic_strings() if name.lower() == "arithmetic" else None)

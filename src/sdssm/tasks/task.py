@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.errors import TaskError
+from sdssm.automata.compare import pair_table
+from sdssm.automata.refinement import reachable
+from sdssm.errors import TaskError, shown
 from sdssm.tasks.labels import Labeller
 from sdssm.tasks.strings import StringSampler
 
@@ -23,6 +27,14 @@ class Batch:
     """Strings and the labels of all their prefixes, both int64 (batch, length); -1 where a prefix has no label."""
 
     tokens: Tensor
+    labels: Tensor
+
+
+class _Labelled(NamedTuple):
+    """The reachable states of a task's machine and its valid strings together, with the label of each, or -1."""
+
+    table: Tensor
+    start: int
     labels: Tensor
 
 
@@ -61,6 +73,10 @@ class Task:
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.machine!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tables are made anew where a copy is unpacked."""
+        return partial(Task, name=self.name, machine=self.machine, valid=self.valid), ()
+
     # -- which strings -----------------------------------------------------------------------------------------------
 
     def has(self, length: int) -> bool:
@@ -78,7 +94,7 @@ class Task:
         >>> task("arithmetic").floor(40)
         39
         """
-        _check_length(length)
+        length = _checked_length(length)
         for candidate in range(length, 0, -1):
             if self.has(candidate):
                 return candidate
@@ -118,9 +134,11 @@ class Task:
         >>> task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
         torch.Size([128, 40])
         """
-        if batch < 1:
+        if not isinstance(generator, torch.Generator):
+            raise TaskError(f"the generator is {shown(generator)}; strings are drawn from a torch.Generator")
+        length = _checked_length(length)
+        if _whole(batch, "the batch") < 1:
             raise TaskError(f"a batch of {batch} strings was asked for; a batch has at least 1")
-        _check_length(length)
         if not self.has(length):
             raise TaskError(f"{self.name} has no valid string of length {length}{self._nearest(length)}")
         tokens = self._draw(batch, length, generator, balance)
@@ -137,7 +155,7 @@ class Task:
         return self._valid_strings.draw(None, batch, length, generator)
 
     def _check_counts(self, length: int) -> None:
-        counts = self.n_classes * (length + 1) * self._labelled.n_states
+        counts = self.n_classes * (length + 1) * len(self._labelled.table)
         if counts > MOST_COUNTS:
             raise TaskError(
                 f"balancing {self.name} at length {length} needs {counts:,} counts, the most is {MOST_COUNTS:,}; "
@@ -153,14 +171,15 @@ class Task:
 
     @cached_property
     def _by_label(self) -> StringSampler:
-        machine = self._labelled
-        wanted = torch.arange(self.n_classes)[:, None] == torch.tensor(machine.outputs - 1)
-        return StringSampler(torch.tensor(machine.table), machine.start, wanted)
+        found = self._labelled
+        return StringSampler(found.table, found.start, torch.arange(self.n_classes)[:, None] == found.labels)
 
     # -- labelling them ----------------------------------------------------------------------------------------------
 
     def labels(self, tokens: Tensor) -> Tensor:
         """The label of every prefix: int64 (..., L) -> int64 (..., L), -1 where a prefix has none."""
+        if not isinstance(tokens, Tensor):
+            raise TaskError(f"tokens are {shown(tokens)}; give a tensor, as in torch.tensor([[0, 1]])")
         if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
             raise TaskError(f"tokens are {tokens.dtype}; symbols are whole numbers, use int64")
         if tokens.ndim == 0 or tokens.shape[-1] == 0:
@@ -175,24 +194,24 @@ class Task:
         return self._labeller(tokens.device)(flat).view(tokens.shape)
 
     @cached_property
-    def _labelled(self) -> Machine:
-        """A machine whose output is one more than the label, and 0 after a string that is not valid."""
+    def _labelled(self) -> _Labelled:
         if self.valid is None:
-            both, outputs = self.machine, self.machine.outputs + 1
+            table, start, labels = self.machine.table, self.machine.start, self.machine.outputs
         else:
-            both = self.machine.product(self.valid)
-            label, valid = np.divmod(both.outputs, self.valid.n_outputs)
-            outputs = np.where(valid != 0, label + 1, 0)
-        return Machine(table=both.table, start=both.start, outputs=outputs).reachable()
+            table = pair_table(self.machine.table, self.valid.table)
+            start = self.machine.start * self.valid.n_states + self.valid.start
+            labels = np.where(self.valid.outputs != 0, self.machine.outputs[:, None], -1).ravel()
+        kept = np.flatnonzero(reachable(table, start))
+        return _Labelled(
+            table=torch.tensor(np.searchsorted(kept, table[kept])),
+            start=int(np.searchsorted(kept, start)),
+            labels=torch.tensor(labels[kept]),
+        )
 
     def _labeller(self, device: torch.device) -> Labeller:
         if device not in self._labellers:
-            machine = self._labelled
-            self._labellers[device] = Labeller.build(
-                torch.tensor(machine.table, device=device),
-                machine.start,
-                torch.tensor(machine.outputs - 1, device=device),
-            )
+            found = self._labelled
+            self._labellers[device] = Labeller.build(found.table.to(device), found.start, found.labels.to(device))
         return self._labellers[device]
 
     @cached_property
@@ -200,6 +219,14 @@ class Task:
         return {}
 
 
-def _check_length(length: int) -> None:
-    if length < 1:
+def _whole(number: int, what: str) -> int:
+    try:
+        return index(number)
+    except TypeError:
+        raise TaskError(f"{what} is {shown(number)}; it must be a whole number") from None
+
+
+def _checked_length(length: int) -> int:
+    if _whole(length, "the length") < 1:
         raise TaskError(f"strings of length {length} were asked for; the shortest has length 1")
+    return index(length)
