@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sdssm.ops import backend
-from tests.ops.cases import KINDS, Case, face_reference, relative_error
+from tests.ops.cases import KINDS, Case, assert_same, face_reference, relative_error
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,3 +41,17 @@ def test_fresh_memory_is_poisoned() -> None:
     assert torch.empty(3).isnan().all()
     assert torch.ones(3).new_empty(2).isnan().all()
     assert torch.empty_like(torch.ones(3)).isnan().all()
+
+
+def test_a_gradient_that_is_zero_in_theory_is_judged_by_the_others() -> None:
+    zero, large = torch.tensor([1e-13]), torch.tensor([1e4])
+    wanted = {"grad A": zero.double(), "grad b": large.double()}
+    assert_same({"grad A": torch.tensor([1.6e-7]).double(), "grad b": wanted["grad b"]}, wanted, torch.float64)
+    with pytest.raises(AssertionError, match="grad A"):
+        assert_same({"grad A": torch.tensor([1e-5]).double(), "grad b": wanted["grad b"]}, wanted, torch.float64)
+
+
+def test_a_small_gradient_is_judged_by_itself() -> None:
+    wanted = {"grad A": torch.tensor([1e-5]).double(), "grad b": torch.tensor([1e4]).double()}
+    with pytest.raises(AssertionError, match="grad A"):
+        assert_same({**wanted, "grad A": wanted["grad A"] + 2e-12}, wanted, torch.float64)

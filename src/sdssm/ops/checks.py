@@ -136,7 +136,7 @@ def check_range(op: str, name: str, values: Tensor, low: int, high: int, rule: s
     if least < low or most > high:
         worst = least if least < low else most
         where = tuple((values == worst).nonzero()[0].tolist())
-        raise OpsError(f"{op}: {name}[{', '.join(map(str, where))}] is {worst}; {rule}, {low}..{high}")
+        raise OpsError(f"{op}: {name}[{', '.join(map(str, where))}] is {worst}; {rule} {low}..{high}")
 
 
 def check_states(op: str, states: Tensor, lengths: Tensor | None) -> None:

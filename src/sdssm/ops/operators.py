@@ -24,6 +24,9 @@ Tensors = Sequence[Tensor | None]
 
 _library = torch.library.Library("sdssm", "FRAGMENT")  # type: ignore[no-untyped-call]
 _functions: dict[str, Any] = {}
+#: Compiled code hands the operators contiguous tensors, as the kernels want them. torch before 2.7 knows only the order
+#: of strides, and by default not even that.
+_LAYOUT = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +79,11 @@ def _call(name: str, *args: Any) -> Any:
     return getattr(torch.ops.sdssm, name)(*args)
 
 
+def _dense(tensor: Tensor | None) -> Any:
+    """Contiguous, where compiled code by an old torch padded the strides; else the tensor itself."""
+    return None if tensor is None else tensor.contiguous()
+
+
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The dtype of norms and factors: 16-bit inputs keep them in float32."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype.to_real()
@@ -99,13 +107,13 @@ def register(spec: ScanOperator) -> ScanOperator:
         f"bool rescale, str mode, str backend) -> {gradients}",
     )
     for schema in schemas:
-        _library.define(schema)  # type: ignore[no-untyped-call]
+        _library.define(schema, tags=(_LAYOUT,))  # type: ignore[no-untyped-call]
 
     def absent(like: Tensor) -> Tensor:
         return like.new_empty((like.shape[0], 0))  # the leading size stays, so that vmap can unfold it
 
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        tensors, (rescale, mode, chosen, check_finite) = args[:count], args[count:]
+        tensors, (rescale, mode, chosen, check_finite) = [_dense(arg) for arg in args[:count]], args[count:]
         spec.check_values(tensors)
         found = backend.run("forward", spec.kind, chosen, mode, spec.work(tensors), tensors, rescale=rescale)
         if check_finite:
@@ -128,9 +136,10 @@ def register(spec: ScanOperator) -> ScanOperator:
         return states, final, factors, absent(states) if no_norms else like.new_empty((*lead, length, size), dtype=real)
 
     def backward(*args: Any) -> tuple[Tensor, ...]:
-        tensors = args[2 : 2 + count]
         rescale, mode, chosen = args[-3:]
-        found = backend.run("backward", spec.kind, chosen, mode, spec.work(tensors), args[:-3], rescale=rescale)
+        given = [_dense(arg) for arg in args[:-3]]
+        tensors = given[2 : 2 + count]
+        found = backend.run("backward", spec.kind, chosen, mode, spec.work(tensors), given, rescale=rescale)
         return tuple(absent(tensors[0]) if grad is None else grad for grad in found)
 
     def backward_fake(*args: Any) -> tuple[Tensor, ...]:

@@ -46,7 +46,7 @@ def check_lengths(op: str, lengths: Tensor | None, first_name: str, first: Tenso
 
 def check_length_values(op: str, lengths: Tensor | None, length: int) -> None:
     if lengths is not None:
-        check_range(op, "lengths", lengths, 0, length, "lengths count steps of each row")
+        check_range(op, "lengths", lengths, 0, length, "lengths count steps of each row,")
 
 
 def start_state(x0: Tensor | None, lead: Sequence[int], like: Tensor, size: int) -> Tensor:
