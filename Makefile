@@ -36,6 +36,7 @@ format: setup
 
 bench: setup
 	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python benchmarks/scan.py --sections targets
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo

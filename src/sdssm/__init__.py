@@ -7,10 +7,11 @@
 (torch.Size([128, 40]), False)
 """
 
+from sdssm import ops
 from sdssm.automata import Machine
 from sdssm.automata import named as machine
 from sdssm.errors import SdssmError
 from sdssm.tasks import Batch, Task, task
 
 __version__ = "0.1.0"
-__all__ = ["Batch", "Machine", "SdssmError", "Task", "__version__", "machine", "task"]
+__all__ = ["Batch", "Machine", "SdssmError", "Task", "__version__", "machine", "ops", "task"]
