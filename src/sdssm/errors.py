@@ -41,8 +41,8 @@ class MissingExtraError(SdssmError, ImportError):
 def shown(value: object, most: int = 60) -> str:
     """A value inside an error message: on one line, and not longer than a reader wants it.
 
-    >>> shown("two\nlines")
-    "'two\\nlines'"
+    >>> shown("x" * 100, most=12)
+    "'xxxxxxx...'"
     """
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"

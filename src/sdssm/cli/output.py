@@ -16,8 +16,8 @@ def print_json(value: Any) -> None:
 def printable(text: str) -> str:
     """Names from a file may hold anything: what would move the cursor or break a line is shown, not done.
 
-    >>> printable("a\x1b[31m")
-    'a\\x1b[31m'
+    >>> printable("two" + chr(10) + "lines") == "two" + chr(92) + "nlines"
+    True
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
