@@ -15,7 +15,38 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.ops.transitions import Transitions, cut, no_factors
+from sdssm.ops.transitions import Transitions, cut, final_state, no_factors
+
+
+def scan_forward(
+    transitions: Transitions,
+    drive: Tensor | None,
+    x0: Tensor | None,
+    lengths: Tensor | None,
+    rescale: bool,
+    mode: str,
+    *,
+    like: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """States (P, L, N), final (P, N) and factors in either mode."""
+    scan = forward if mode == "parallel" else type(transitions).forward
+    states, factors = scan(transitions, drive, x0, lengths, rescale, like)
+    return states, final_state(states, x0, lengths), factors
+
+
+def scan_backward(
+    transitions: Transitions,
+    grad_states: Tensor | None,
+    grad_final: Tensor | None,
+    lengths: Tensor | None,
+    states: Tensor,
+    factors: Tensor,
+    rescale: bool,
+    mode: str,
+) -> tuple[Tensor, Tensor]:
+    """The gradients at every A_t x_{t-1} + b_t, (P, L, N), and at x0, (P, N), in either mode."""
+    scan = backward if mode == "parallel" else type(transitions).backward
+    return scan(transitions, grad_states, grad_final, lengths, states, factors, rescale)
 
 
 def chunk_length(length: int, block: int) -> int:

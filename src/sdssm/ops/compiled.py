@@ -10,16 +10,17 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.ops.transitions import least_kept, no_factors
+from sdssm.ops.transitions import Transitions, least_kept, no_factors
 
 #: Multiplications below which a second thread costs more than it saves.
 WORTH_A_THREAD = 200_000
@@ -138,3 +139,34 @@ def backward(
 
 def _lengths(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, Any]:
     return np.full(rows, length, dtype=np.int64) if lengths is None else lengths.numpy()
+
+
+class CompiledTransitions(Transitions):
+    """Matrices with compiled passes, `<kernel>_forward` and `<kernel>_backward`; without numba the torch ones run."""
+
+    kernel: ClassVar[str]
+
+    @abstractmethod
+    def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
+        """What the kernel reads, rows and length leading in the last of them."""
+
+    def forward(
+        self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if available():
+            return forward(self.kernel, self.tables(adjoint=False), self.size, drive, x0, lengths, rescale)
+        return super().forward(drive, x0, lengths, rescale, like)
+
+    def backward(
+        self,
+        grad_states: Tensor | None,
+        grad_final: Tensor | None,
+        lengths: Tensor | None,
+        states: Tensor,
+        factors: Tensor,
+        rescale: bool,
+    ) -> tuple[Tensor, Tensor]:
+        if available():
+            tables = self.tables(adjoint=True)
+            return backward(self.kernel, tables, grad_states, grad_final, lengths, states, factors, rescale)
+        return super().backward(grad_states, grad_final, lengths, states, factors, rescale)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sdssm.ops import chunks, compiled
-from sdssm.ops.transitions import Transitions, cut, final_state, previous
+from sdssm.ops import chunks
+from sdssm.ops.compiled import CompiledTransitions
+from sdssm.ops.transitions import Transitions, cut, previous
 
 
-class BlockTransitions(Transitions):
+class BlockTransitions(CompiledTransitions):
     """Matrices given one by one: (P, L, H, S, S)."""
+
+    kernel = "block"
 
     def __init__(self, A: Tensor) -> None:
         self.A = A
@@ -31,35 +34,15 @@ class BlockTransitions(Transitions):
     def chunked(self, chunk: int) -> Transitions:
         return BlockTransitions(cut(self.A, chunk))
 
-    def forward(
-        self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        if compiled.available():
-            return compiled.forward("block", (self.A,), self.size, drive, x0, lengths, rescale)
-        return super().forward(drive, x0, lengths, rescale, like)
-
-    def backward(
-        self,
-        grad_states: Tensor | None,
-        grad_final: Tensor | None,
-        lengths: Tensor | None,
-        states: Tensor,
-        factors: Tensor,
-        rescale: bool,
-    ) -> tuple[Tensor, Tensor]:
-        if compiled.available():
-            return compiled.backward("block", (self.A,), grad_states, grad_final, lengths, states, factors, rescale)
-        return super().backward(grad_states, grad_final, lengths, states, factors, rescale)
+    def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
+        return (self.A,)
 
 
 def forward(
     A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A (B, L, H, S, S), b (B, L, N), x0 (B, N) -> states (B, L, N), final (B, N), factors (B, L) or empty."""
-    transitions = BlockTransitions(A)
-    scan = chunks.forward if mode == "parallel" else type(transitions).forward
-    states, factors = scan(transitions, b, x0, lengths, rescale, A)
-    return states, final_state(states, x0, lengths), factors
+    return chunks.scan_forward(BlockTransitions(A), b, x0, lengths, rescale, mode, like=A)
 
 
 def backward(
@@ -76,9 +59,8 @@ def backward(
     mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Gradients of A, b and x0."""
-    transitions = BlockTransitions(A)
-    scan = chunks.backward if mode == "parallel" else type(transitions).backward
-    adjoints, grad_x0 = scan(transitions, grad_states, grad_final, lengths, states, factors, rescale)
+    given = (grad_states, grad_final, lengths, states, factors)
+    adjoints, grad_x0 = chunks.scan_backward(BlockTransitions(A), *given, rescale, mode)
     per_block = (*states.shape[:2], *A.shape[2:4])  # (B, L, H, S)
     left, right = adjoints.reshape(per_block), previous(states, x0).reshape(per_block)
     return left[..., :, None] * right[..., None, :], None if b is None else adjoints, grad_x0

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sdssm.ops import chunks
 from sdssm.ops.block_diagonal.cpu import BlockTransitions
-from sdssm.ops.transitions import Transitions, cut, final_state, no_factors, previous
+from sdssm.ops.transitions import Transitions, cut, no_factors, previous
 
 #: Entries of the mixed matrices that exist at one time: few enough to stay in the caches, enough to be worth a call.
 ENTRIES_AT_ONCE = 1 << 19
@@ -199,9 +199,7 @@ def forward(
     -> states (R, B, L, N), final (R, B, N), factors (R, B, L) or empty, norms (R, B, L, N) or None."""
     transitions = transitions_of(dictionary, weights, p)
     drive, start, steps = (None if given is None else given.flatten(0, 1) for given in (b, x0, lengths))
-    scan = chunks.forward if mode == "parallel" else type(transitions).forward
-    states, factors = scan(transitions, drive, start, steps, rescale, dictionary)
-    final = final_state(states, start, steps)
+    states, final, factors = chunks.scan_forward(transitions, drive, start, steps, rescale, mode, like=dictionary)
     norms = transitions.found_norms()
     lead = weights.shape[:3]
     return (

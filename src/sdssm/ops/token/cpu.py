@@ -5,15 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops import chunks, compiled
-from sdssm.ops.transitions import Transitions, cut, final_state, previous
+from sdssm.ops import chunks
+from sdssm.ops.compiled import CompiledTransitions
+from sdssm.ops.transitions import Transitions, cut, previous
 
 #: Up to this many symbols one product with all matrices and a selection beats gathering a matrix a row (torch alone).
 FEW_SYMBOLS = 8
 
 
-class TokenTransitions(Transitions):
+class TokenTransitions(CompiledTransitions):
     """Matrices (R V, N, N) and for every row and step which of them it takes, (P, L)."""
+
+    kernel = "token"
 
     def __init__(self, pool: Tensor, index: Tensor, replicas: int) -> None:
         self.pool, self.index, self.replicas = pool, index, replicas
@@ -44,27 +47,8 @@ class TokenTransitions(Transitions):
     def chunked(self, chunk: int) -> Transitions:
         return TokenTransitions(self.pool, cut(self.index, chunk), self.replicas)
 
-    def forward(
-        self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        if compiled.available():
-            tables = (self.pool.mT.contiguous(), self.index)
-            return compiled.forward("token", tables, self.size, drive, x0, lengths, rescale)
-        return super().forward(drive, x0, lengths, rescale, like)
-
-    def backward(
-        self,
-        grad_states: Tensor | None,
-        grad_final: Tensor | None,
-        lengths: Tensor | None,
-        states: Tensor,
-        factors: Tensor,
-        rescale: bool,
-    ) -> tuple[Tensor, Tensor]:
-        if compiled.available():
-            tables = (self.pool, self.index)
-            return compiled.backward("token", tables, grad_states, grad_final, lengths, states, factors, rescale)
-        return super().backward(grad_states, grad_final, lengths, states, factors, rescale)
+    def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
+        return (self.pool if adjoint else self.pool.mT.contiguous()), self.index  # each pass reads along memory
 
 
 def transitions_of(A: Tensor, tokens: Tensor) -> TokenTransitions:
@@ -90,9 +74,7 @@ def forward(
     transitions = transitions_of(A, tokens)
     drive = None if b is None else b.flatten(0, 1)[transitions.index]
     start, steps = None if x0 is None else x0.flatten(0, 1), None if lengths is None else lengths.flatten()
-    scan = chunks.forward if mode == "parallel" else type(transitions).forward
-    states, factors = scan(transitions, drive, start, steps, rescale, A)
-    final = final_state(states, start, steps)
+    states, final, factors = chunks.scan_forward(transitions, drive, start, steps, rescale, mode, like=A)
     shape = tokens.shape
     return (
         states.reshape(*shape, -1),
@@ -120,8 +102,9 @@ def backward(
     flat = [None if given is None else given.flatten(0, 1) for given in (grad_states, grad_final, lengths, x0)]
     rows_of_states = states.flatten(0, 1)
     kept = factors.flatten(0, 1) if rescale else factors
-    scan = chunks.backward if mode == "parallel" else type(transitions).backward
-    adjoints, grad_x0 = scan(transitions, flat[0], flat[1], flat[2], rows_of_states, kept, rescale)
+    adjoints, grad_x0 = chunks.scan_backward(
+        transitions, flat[0], flat[1], flat[2], rows_of_states, kept, rescale, mode
+    )
     grad_A, grad_b = by_symbol(transitions, adjoints, previous(rows_of_states, flat[3]))
     shape = (*tokens.shape[:2], -1)
     return grad_A.reshape(A.shape), None if b is None else grad_b.reshape(b.shape), grad_x0.reshape(shape)
