@@ -1,6 +1,6 @@
 """Regular expressions to machines: a parser, a nondeterministic automaton, and its subsets.
 
-    letters        any character but \\ | * + ? ( ) [ ] { } . ; a backslash makes the next character a letter
+    letters        any character but \\ | * + ? ( ) [ ] { } . ^ $ ; a backslash before a sign makes it a letter
     .  [ab]  [^a]  [a-z]   any letter of the alphabet; one of those listed; any but those
     e*  e+  e?  e{3}  e{2,}  e{2,4}   repetition
     e|f  ef  (e)  ()      either, one after the other, grouping, the empty string
