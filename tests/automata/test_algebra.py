@@ -16,8 +16,14 @@ from sdssm.automata import algebra as algebra_module
 from sdssm.automata import permutations as permutations_module
 from sdssm.automata.algebra import Algebra, index_and_period
 from sdssm.automata.chains import BUDGET, Purse, StabiliserChain, is_even
-from sdssm.automata.permutations import is_regular, is_solvable, order, order_floor
+from sdssm.automata.permutations import regular_generators
 from tests.strategies import machines
+
+
+def group_of(generators: list[np.ndarray], budget: int = BUDGET) -> permutations_module.PermutationGroup:
+    """Our group (PermutationGroup is sympy's here), with so much work for all questions together."""
+    return permutations_module.PermutationGroup(generators, Purse(budget))
+
 
 #: name -> commutative, group, solvable, aperiodic, size of the monoid, orders of the groups inside it.
 ANCHORS = {
@@ -147,10 +153,10 @@ def test_non_commuting_names_a_witness() -> None:
 def test_permutation_groups_agree_with_sympy(generators: list[list[int]]) -> None:
     ours = [np.array(g) for g in generators]
     theirs = PermutationGroup([Permutation(list(g)) for g in generators])
-    assert order(ours) == theirs.order()
-    assert is_solvable(ours) == theirs.is_solvable
+    assert group_of(ours).order == theirs.order()
+    assert group_of(ours).is_solvable == theirs.is_solvable
     assert all(is_even(g) == Permutation(list(g.tolist())).is_even for g in ours)
-    assert is_regular(ours) == (theirs.is_transitive() and theirs.order() == len(ours[0]))
+    assert (regular_generators(ours) is not None) == (theirs.is_transitive() and theirs.order() == len(ours[0]))
 
 
 def symmetric(n: int) -> list[np.ndarray]:
@@ -172,9 +178,9 @@ def test_large_permutation_machines_are_not_listed() -> None:
 
 def test_a_budget_too_small_gives_no_wrong_answer() -> None:
     for budget in (0, 10_000, 200_000, 1_000_000):
-        assert order(symmetric(12), budget) in (None, 479_001_600)
-        assert is_solvable(symmetric(12), budget) in (None, False)
-        assert order_floor(symmetric(12), budget) <= 479_001_600
+        assert group_of(symmetric(12), budget).order in (None, 479_001_600)
+        assert group_of(symmetric(12), budget).is_solvable in (None, False)
+        assert group_of(symmetric(12), budget).floor <= 479_001_600
 
 
 def wreath(n: int) -> np.ndarray:
@@ -307,7 +313,7 @@ def test_solvable_has_one_purse_and_stops_at_the_first_false(monkeypatch: pytest
 def test_larger_permutation_groups_agree_with_sympy(generators: list[list[int]]) -> None:
     theirs = PermutationGroup([Permutation(list(g)) for g in generators])
     ours = [np.array(g) for g in generators]
-    assert (order(ours), is_solvable(ours)) == (theirs.order(), theirs.is_solvable)
+    assert (group_of(ours).order, group_of(ours).is_solvable) == (theirs.order(), theirs.is_solvable)
     chain = StabiliserChain(len(ours[0]), Purse(BUDGET))  # without the short cuts
     chain.add(ours)
     chain.complete(Purse(BUDGET))
@@ -322,8 +328,8 @@ def test_imprimitive_groups_agree_with_sympy(outer: int, inner: int) -> None:
     swap[:2], cycle[:inner] = [1, 0], np.roll(points[:inner], -1)
     ours = [swap, cycle, np.roll(points, inner)]
     theirs = PermutationGroup([Permutation(g.tolist()) for g in ours])
-    assert order(ours) == theirs.order() == factorial(inner) ** outer * outer
-    assert is_solvable(ours) == theirs.is_solvable == (inner < 5)
+    assert group_of(ours).order == theirs.order() == factorial(inner) ** outer * outer
+    assert group_of(ours).is_solvable == theirs.is_solvable == (inner < 5)
 
 
 def test_a_chain_completes_what_chance_left_out() -> None:

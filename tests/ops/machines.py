@@ -55,6 +55,7 @@ def assert_scan_gives_labels(
     )
     wanted = labels_of(table, start, outputs, tokens)
     assert ((found == 0) | (found == 1)).all(), "a state is not one-hot"
+    assert torch.equal(final, found[:, -1])
     assert (np.asarray(outputs)[found.argmax(-1).cpu().numpy()] == wanted).all()
     assert (np.asarray(outputs)[final.argmax(-1).cpu().numpy()] == wanted[:, -1]).all()
 

@@ -145,34 +145,6 @@ class PermutationGroup:
         return out, True
 
 
-def order(generators: Sequence[Permutation], budget: int = BUDGET) -> int | None:
-    """The number of elements, or None where the budget does not suffice to prove it.
-
-    >>> order([np.array([1, 0, 2, 3]), np.array([1, 2, 3, 0])])
-    24
-    """
-    return PermutationGroup(generators, Purse(budget)).order
-
-
-def order_floor(generators: Sequence[Permutation], budget: int = BUDGET) -> int:
-    """A number that the order is at least."""
-    return PermutationGroup(generators, Purse(budget)).floor
-
-
-def is_solvable(generators: Sequence[Permutation], budget: int = BUDGET) -> bool | None:
-    """Whether the derived series ends in the identity, or None where the budget does not suffice to prove either.
-
-    >>> is_solvable([np.array([1, 0, 2, 3]), np.array([1, 2, 3, 0])])
-    True
-    """
-    return PermutationGroup(generators, Purse(budget)).is_solvable
-
-
-def is_regular(generators: Sequence[Permutation]) -> bool:
-    """Whether the group moves every point to every other in exactly one way (then its order is the degree)."""
-    return regular_generators(generators) is not None
-
-
 def regular_generators(generators: Sequence[Permutation]) -> list[Permutation] | None:
     """Some of the generators that generate the whole group, if it is regular; None if it is not.
 

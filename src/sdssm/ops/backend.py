@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -95,6 +95,12 @@ def check_backend(op: str, tensor: Tensor, state: int) -> None:
         )
 
 
+def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """Scans compute in the precision of what they are given, inside an autocast region too."""
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
 def run(
     direction: str,
     kind: str,
@@ -115,8 +121,7 @@ def run(
     function = getattr(module, direction)
     given = [tensor for tensor in tensors if tensor is not None]
     narrow = backend == "cpu" and any(tensor.dtype in NARROW for tensor in given)
-    device = given[0].device.type
-    with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
+    with no_autocast(given[0]):
         if not narrow:
             return function(*tensors, rescale=rescale, mode=mode)  # type: ignore[no-any-return]
         dtype = next(tensor.dtype for tensor in given if tensor.dtype in NARROW)

@@ -9,10 +9,17 @@ from collections.abc import Callable
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_square, check_states, check_tail
+from sdssm.ops.checks import check_kinds, check_rank, check_square, check_states, check_tail
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of
 from sdssm.ops.operators import ScanOperator, Tensors, register
-from sdssm.ops.prepare import check_length_values, check_lengths, check_options, no_autocast, one_dtype, start_state
+from sdssm.ops.prepare import (
+    check_homogeneous,
+    check_length_values,
+    check_lengths,
+    check_options,
+    one_dtype,
+    start_state,
+)
 from sdssm.ops.reference import rescaled
 
 
@@ -84,7 +91,7 @@ class GivenScan:
         check_lengths(op, lengths, "A", A)
         check_options(op, A, size, b, rescale, mode)
         lead = broadcast_leads(op, [("A", A, tail), ("b", b, 2), ("x0", x0, 1), ("lengths", lengths, 0)])
-        with no_autocast(A):
+        with backend.no_autocast(A):
             if backend.choose(A) == "reference":
                 check_length_values(op, lengths, length)
                 states, final = self.reference_scan(A, b, start_state(x0, lead, A, size), lengths, rescale=rescale)
@@ -107,14 +114,11 @@ class GivenScan:
         op = f"{self.kind}_step"
         A, b, checked = self.checked(op, self.form, A, b, x, "x")
         assert checked is not None
+        check_homogeneous(op, b, rescale)
         if b is not None:
-            if rescale:
-                raise OpsError(
-                    f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None"
-                )
             check_tail(op, "b", b, (self.size(A),), ("N",), "A", A)
         lead = broadcast_leads(op, [("A", A, len(self.form)), ("b", b, 1), ("x", checked, 1)])
-        with no_autocast(A):
+        with backend.no_autocast(A):
             if tuple(lead_of(checked, 1)) != tuple(lead):
                 checked = checked.expand(*lead, -1)
             z = self.reference_step(A, checked, b)

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import OpsError, check_device, check_integers, check_range
-
-
-def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
-    """Scans compute in the precision of what they are given, inside an autocast region too."""
-    device = tensor.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
 
 
 def one_dtype(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -34,6 +25,10 @@ def one_dtype(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
 def check_options(op: str, first: Tensor, state: int, b: Tensor | None, rescale: bool, mode: str) -> None:
     backend.check_mode(op, mode)
     backend.check_backend(op, first, state)
+    check_homogeneous(op, b, rescale)
+
+
+def check_homogeneous(op: str, b: Tensor | None, rescale: bool) -> None:
     if rescale and b is not None:
         raise OpsError(f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None")
 

@@ -6,12 +6,19 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_device, check_kinds, check_rank, check_square, check_states, check_tail
+from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_states, check_tail
 from sdssm.ops.column_norm import check_p, check_p_values
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
 from sdssm.ops.operators import ScanOperator, Tensors, register
-from sdssm.ops.prepare import check_length_values, check_lengths, check_options, no_autocast, one_dtype, start_state
+from sdssm.ops.prepare import (
+    check_homogeneous,
+    check_length_values,
+    check_lengths,
+    check_options,
+    one_dtype,
+    start_state,
+)
 from sdssm.ops.reference import rescaled
 
 
@@ -113,7 +120,7 @@ def mixture_scan(
             ("p", None if exponent is None else exponent.unsqueeze(-1), 0),
         ],
     )
-    with no_autocast(dictionary):
+    with backend.no_autocast(dictionary):
         if backend.choose(dictionary) == "reference":
             check_length_values(op, lengths, length)
             if exponent is not None:
@@ -167,9 +174,8 @@ def mixture_step(
     op = "mixture_step"
     dictionary, weights, b, checked = _checked(op, dictionary, weights, b, x, p, ("B", "K"), "x")
     assert checked is not None
-    if rescale and b is not None:
-        raise OpsError(f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None")
-    with no_autocast(dictionary):
+    check_homogeneous(op, b, rescale)
+    with backend.no_autocast(dictionary):
         exponent = p.to(dictionary.dtype) if isinstance(p, Tensor) else p
         z = reference.step(dictionary, weights, b, checked, exponent)
         return rescaled(z) if rescale else z

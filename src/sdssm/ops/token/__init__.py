@@ -6,7 +6,6 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import (
-    OpsError,
     check_device,
     check_integers,
     check_kinds,
@@ -18,7 +17,14 @@ from sdssm.ops.checks import (
 )
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.operators import ScanOperator, Tensors, register
-from sdssm.ops.prepare import check_length_values, check_lengths, check_options, no_autocast, one_dtype, start_state
+from sdssm.ops.prepare import (
+    check_homogeneous,
+    check_length_values,
+    check_lengths,
+    check_options,
+    one_dtype,
+    start_state,
+)
 from sdssm.ops.reference import rescaled
 from sdssm.ops.token import reference
 
@@ -108,7 +114,7 @@ def token_scan(
             ("lengths", lengths, 0),
         ],
     )
-    with no_autocast(A):
+    with backend.no_autocast(A):
         if backend.choose(A) == "reference":
             _check_tokens(op, tokens, A.shape[-3])
             check_length_values(op, lengths, length)
@@ -140,9 +146,8 @@ def token_step(A: Tensor, b: Tensor | None, tokens: Tensor, x: Tensor, *, rescal
     op = "token_step"
     A, b, checked = _checked(op, A, b, tokens, ("B",), x, "x")
     assert checked is not None
-    if rescale and b is not None:
-        raise OpsError(f"{op}: b was given with rescale=True; a rescaled recurrence is homogeneous, leave b None")
+    check_homogeneous(op, b, rescale)
     _check_tokens(op, tokens, A.shape[-3])
-    with no_autocast(A):
+    with backend.no_autocast(A):
         z = reference.step(A, b, tokens.long(), checked)
         return rescaled(z) if rescale else z
