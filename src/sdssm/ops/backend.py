@@ -123,7 +123,7 @@ def run(
     narrow = backend == "cpu" and any(tensor.dtype in NARROW for tensor in given)
     with no_autocast(given[0]):
         if not narrow:
-            return function(*tensors, rescale=rescale, mode=mode)  # type: ignore[no-any-return]
+            return function(*tensors, rescale=rescale, mode=mode)  # type: ignore[no-any-return]  # a module's
         dtype = next(tensor.dtype for tensor in given if tensor.dtype in NARROW)
         wide = [tensor.float() if tensor is not None and tensor.dtype in NARROW else tensor for tensor in tensors]
         found = function(*wide, rescale=rescale, mode=mode)

@@ -52,7 +52,7 @@ def column_norm(A: Tensor, p: float | Tensor) -> Tensor:
         p = p.to(A)
         check_p_values("column_norm", p)
         try:
-            torch.broadcast_shapes(p.shape, A.shape[:-2])  # type: ignore[no-untyped-call]
+            torch.broadcast_shapes(p.shape, A.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
         except RuntimeError:
             raise OpsError(
                 f"column_norm: p has shape {shape_of(p)}; it must broadcast with the leading dimensions of A "

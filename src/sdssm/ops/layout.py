@@ -30,7 +30,7 @@ def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) ->
         if own == lead:
             continue
         try:
-            lead = torch.broadcast_shapes(lead, own)  # type: ignore[no-untyped-call]
+            lead = torch.broadcast_shapes(lead, own)  # type: ignore[no-untyped-call]  # torch's own
         except RuntimeError:
             before = ", ".join(f"{other} {shape_of(t)}" for other, t, _ in named[:at] if t is not None)
             raise OpsError(

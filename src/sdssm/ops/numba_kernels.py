@@ -5,6 +5,9 @@ a row of a matrix are taken in the order the compiler finds fastest ("reassoc"),
 keep their meaning.
 """
 
+# Kernels take whatever arrays numba compiles them for: one signature would say less than it hides.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 import math
@@ -15,7 +18,7 @@ FAST = {"reassoc", "contract", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def add_columns(columns, x, out):  # type: ignore[no-untyped-def]
+def add_columns(columns, x, out):
     """out += sum_j x[j] columns[j], four columns at a time so that `out` is loaded and stored a quarter as often."""
     count = len(x)
     whole = count - count % 4
@@ -31,7 +34,7 @@ def add_columns(columns, x, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def rescale_state(z):  # type: ignore[no-untyped-def]
+def rescale_state(z):
     """Divide z by its l2 norm in place and return the factor; zeros stay, with factor 0."""
     largest = abs(z[0])
     for i in range(1, len(z)):
@@ -51,7 +54,7 @@ def rescale_state(z):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def arrive(carry, t, row, length, grad_states, grad_final, states, factors):  # type: ignore[no-untyped-def]
+def arrive(carry, t, row, length, grad_states, grad_final, states, factors):
     """Turn the gradient from later steps into the gradient at z_t, in place."""
     if len(grad_states):
         for i in range(len(carry)):
@@ -69,7 +72,7 @@ def arrive(carry, t, row, length, grad_states, grad_final, states, factors):  # 
 
 
 @njit(nogil=True, cache=True)
-def put(values, least, out):  # type: ignore[no-untyped-def]
+def put(values, least, out):
     """Store a state or a gradient. Entries below `least`, next to the denormal numbers, become 0: those slow every
     product with them a hundredfold, and whatever decays over a long row passes through them."""
     for i in range(len(values)):
@@ -80,21 +83,21 @@ def put(values, least, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def start_state(x0, row, x):  # type: ignore[no-untyped-def]
+def start_state(x0, row, x):
     x[:] = 0
     if len(x0):
         x[:] = x0[row]
 
 
 @njit(nogil=True, cache=True)
-def finish_row(row, length, grad_final, carry, grad_x0):  # type: ignore[no-untyped-def]
+def finish_row(row, length, grad_final, carry, grad_x0):
     grad_x0[row] = carry
     if length == 0 and len(grad_final):
         grad_x0[row] = grad_final[row]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def token_forward(first, last, columns, index, drive, x0, lengths, least, states, factors):  # type: ignore[no-untyped-def]
+def token_forward(first, last, columns, index, drive, x0, lengths, least, states, factors):
     """columns (M, N, N): the matrices transposed; index (P, L): which of them each step takes."""
     x = states[0, 0].copy()
     for row in range(first, last):
@@ -115,7 +118,7 @@ def token_forward(first, last, columns, index, drive, x0, lengths, least, states
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def token_backward(  # type: ignore[no-untyped-def]
+def token_backward(
     first, last, matrices, index, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
 ):
     carry = states[0, 0].copy()
@@ -132,7 +135,7 @@ def token_backward(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def block_forward(first, last, A, drive, x0, lengths, least, states, factors):  # type: ignore[no-untyped-def]
+def block_forward(first, last, A, drive, x0, lengths, least, states, factors):
     """A (P, L, H, S, S)."""
     blocks, size = A.shape[2], A.shape[3]
     x = states[0, 0].copy()
@@ -159,9 +162,7 @@ def block_forward(first, last, A, drive, x0, lengths, least, states, factors):  
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def block_backward(  # type: ignore[no-untyped-def]
-    first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
-):
+def block_backward(first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0):
     blocks, size = A.shape[2], A.shape[3]
     carry = states[0, 0].copy()
     for row in range(first, last):
@@ -179,7 +180,7 @@ def block_backward(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors):  # type: ignore[no-untyped-def]
+def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors):
     """A (P, L, N), real or complex."""
     x = states[0, 0].copy()
     for row in range(first, last):
@@ -200,9 +201,7 @@ def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def diagonal_backward(  # type: ignore[no-untyped-def]
-    first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
-):
+def diagonal_backward(first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0):
     carry = states[0, 0].copy()
     for row in range(first, last):
         length = lengths[row]

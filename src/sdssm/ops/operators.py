@@ -22,7 +22,7 @@ from sdssm.ops.checks import OpsError, check_states
 #: None stands for an argument that was not given.
 Tensors = Sequence[Tensor | None]
 
-_library = torch.library.Library("sdssm", "FRAGMENT")  # type: ignore[no-untyped-call]
+_library = torch.library.Library("sdssm", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's own
 _functions: dict[str, Any] = {}
 #: Compiled code hands the operators contiguous tensors, as the kernels want them. torch before 2.7 knows only the order
 #: of strides, and by default not even that.
@@ -107,7 +107,7 @@ def register(spec: ScanOperator) -> ScanOperator:
         f"bool rescale, str mode, str backend) -> {gradients}",
     )
     for schema in schemas:
-        _library.define(schema, tags=(_LAYOUT,))  # type: ignore[no-untyped-call]
+        _library.define(schema, tags=(_LAYOUT,))  # type: ignore[no-untyped-call]  # torch's own
 
     def absent(like: Tensor) -> Tensor:
         return like.new_empty((like.shape[0], 0))  # the leading size stays, so that vmap can unfold it
@@ -199,7 +199,7 @@ def register(spec: ScanOperator) -> ScanOperator:
         def mapped(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
             return unfold(info, _call(name, *fold(info, in_dims, args)))
 
-        _library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        _library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]  # torch's own
         torch.library.register_fake(f"sdssm::{name}", fake, lib=_library)
         torch.library.register_vmap(f"sdssm::{name}", mapped, lib=_library)
         torch.library.register_autograd(f"sdssm::{name}", formula, setup_context=context, lib=_library)
