@@ -21,6 +21,9 @@ SOURCE = ROOT / "src" / "sdssm"
 ORDER = [
     "errors",
     "extras",
+    "files",
+    "settings",
+    "devices",
     "automata",
     "tasks",
     "ops",

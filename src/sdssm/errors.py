@@ -30,8 +30,32 @@ class TaskError(SdssmError):
     """A string that cannot be asked of a task."""
 
 
+class SettingsError(SdssmError):
+    """A setting that does not exist, or a value it cannot have."""
+
+
+class ModelError(SdssmError):
+    """A model that cannot exist, or a question it cannot answer."""
+
+
+class DeviceError(SdssmError):
+    """A device that is not there."""
+
+
 class OutputError(SdssmError):
     """A result that cannot be written where it was asked for."""
+
+
+class RunError(SdssmError):
+    """A run folder that cannot be read, written or trained in."""
+
+
+class RunWarning(UserWarning):
+    """Something in a run folder is damaged; the work goes on without it."""
+
+
+class CheckpointWarning(RunWarning):
+    """A checkpoint is damaged; the one before it is used."""
 
 
 class MissingExtraError(SdssmError, ImportError):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
-from errno import EISDIR
-from os import strerror
 from pathlib import Path
 from typing import Any
 
 from sdssm.automata.dot import from_dot, to_dot
 from sdssm.automata.machine import Machine
 from sdssm.errors import AutomatonError, FormatError, OutputError, nearest, shown
+from sdssm.files import reason, shown_path, write_whole
 
 KEYS = ("table", "start", "outputs", "states", "symbols")
 
@@ -76,12 +74,11 @@ def read_machine(path: Path) -> Machine:
         with path.open(encoding="utf-8", newline="") as file:  # a carriage return in a name stays one
             text = file.read()
     except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a null byte in the path
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise FormatError(f"cannot read {_path(path)}: {reason}") from None
+        raise FormatError(f"cannot read {shown_path(path)}: {reason(error)}") from None
     try:
         return reader(text)
     except (AutomatonError, FormatError) as error:
-        raise FormatError(f"{_path(path)}: {error}") from None
+        raise FormatError(f"{shown_path(path)}: {error}") from None
 
 
 def write_machine(machine: Machine, path: Path) -> None:
@@ -92,28 +89,16 @@ def write_machine(machine: Machine, path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file, or nothing and say why: what stands at `path` is replaced only by a complete text."""
-    data = text.encode("utf-8")
-    part = Path(f"{path}.part")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(EISDIR, strerror(EISDIR))
-        part.write_bytes(data)
-        part.replace(path)
+        write_whole(path, text.encode("utf-8"))
     except (OSError, ValueError) as error:
-        with suppress(OSError, ValueError):
-            part.unlink(missing_ok=True)
-        reason = error.strerror if isinstance(error, OSError) else "a path holds no null bytes"
-        raise OutputError(f"cannot write {_path(path)}: {reason}; choose a path that can be written") from None
-
-
-def _path(path: Path) -> str:
-    """A path in an error message: as it is typed, or quoted where it would break the line."""
-    text = str(path)
-    return text if text.isprintable() else shown(text)
+        raise OutputError(
+            f"cannot write {shown_path(path)}: {reason(error)}; choose a path that can be written"
+        ) from None
 
 
 def _format_of(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
     if path.suffix not in FORMATS:
         ending = path.suffix or "nothing"
-        raise FormatError(f"{_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")
+        raise FormatError(f"{shown_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")
     return FORMATS[path.suffix]

@@ -8,6 +8,8 @@ from sdssm.tasks.task import Task
 
 #: The paper's nine tasks, in its order.
 PAPER = ("parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5", "c2xc30", "d30")
+#: Training and test lengths that are not 40 and 500: those of the paper's larger groups.
+LENGTHS = {name: {"train_length": 90, "test_length": 600} for name in ("c2xc30", "d30")}
 #: What `sdssm tasks` lists beyond them: an example of each family.
 BEYOND = ("z7", "s5", "a4", "s5:32:0", "z3*d5", *(f"tomita{k}" for k in range(1, 8)), "random:10x2:0", "regex:(ab|c)*")
 
@@ -21,4 +23,5 @@ def task(name: str | Machine) -> Task:
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
     machine, name = named(name), name.strip()
-    return Task(name=name, machine=machine, valid=arithmetic_strings() if name.lower() == "arithmetic" else None)
+    valid = arithmetic_strings() if name.lower() == "arithmetic" else None
+    return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import index
@@ -53,6 +55,8 @@ class Task:
     name: str
     machine: Machine
     valid: Machine | None = None
+    train_length: int = 40  #: the longest strings to train on, as the paper does
+    test_length: int = 500  #: the longest strings to test on
 
     def __post_init__(self) -> None:
         if self.valid is not None and self.valid.n_symbols != self.machine.n_symbols:
@@ -60,6 +64,9 @@ class Task:
                 f"the machine reads {self.machine.n_symbols} symbols but the machine of valid strings "
                 f"{self.valid.n_symbols}; both need the same alphabet"
             )
+        for name in ("train_length", "test_length"):
+            if _whole(getattr(self, name), name) < 1:
+                raise TaskError(f"{name} is {getattr(self, name)}; the shortest string has length 1")
 
     @property
     def n_symbols(self) -> int:
@@ -75,7 +82,18 @@ class Task:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Tables are made anew where a copy is unpacked."""
-        return partial(Task, name=self.name, machine=self.machine, valid=self.valid), ()
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return partial(Task, **fields), ()
+
+    @cached_property
+    def digest(self) -> str:
+        """A short fingerprint of what is asked: tables, starts, outputs and valid strings, whatever they are called."""
+        parts = hashlib.sha256()
+        for machine in (self.machine, self.valid):
+            if machine is not None:
+                for array in (machine.table, np.array([machine.start]), machine.outputs):
+                    parts.update(repr(array.shape).encode() + np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return parts.hexdigest()[:16]
 
     # -- which strings -----------------------------------------------------------------------------------------------
 
@@ -112,6 +130,22 @@ class Task:
     def _layers(self) -> list[np.ndarray]:
         assert self.valid is not None
         return [np.array([self.valid.start])]
+
+    def classes(self, longest: int) -> frozenset[int]:
+        """The labels that strings of length 1..longest have.
+
+        >>> from sdssm.tasks import task
+        >>> sorted(task("cycle").classes(1))
+        [0, 1, 4]
+        """
+        found = self._labelled
+        states, seen = {found.start}, set[int]()
+        for _ in range(_checked_length(longest)):
+            states = set(found.table[sorted(states)].flatten().tolist())
+            if states <= seen and len(seen) == len(found.table):
+                break
+            seen |= states
+        return frozenset(found.labels[sorted(seen)].tolist()) - {-1}
 
     def _nearest(self, length: int) -> str:
         """The nearest lengths that have a valid string, for an error message."""

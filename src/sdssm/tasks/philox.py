@@ -1,0 +1,64 @@
+"""Philox 4x32-10: random numbers as a function of a counter and a key, with nothing to remember.
+
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Four 32-bit words, the counter,
+are stirred ten times with the two words of the key; any counter may be asked for at any time, in any order, anywhere.
+Words are kept in int64, which every device has: a product of two of them wraps around, but its 64 bits are right.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm.automata.refinement import Ints
+
+ROUNDS = 10
+WORD = 0xFFFFFFFF
+FACTORS = 0xD2511F53, 0xCD9E8D57
+INCREMENTS = 0x9E3779B9, 0xBB67AE85
+
+#: The last word of a counter says what the numbers are for; those above 3 are free.
+STRINGS, LENGTHS, STARTS, DROPOUT = 0, 1, 2, 3
+
+Words = TypeVar("Words", Ints, Tensor)
+
+
+def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> tuple[Words, Words, Words, Words]:
+    """Four 32-bit words for each counter and key of 32-bit words: int64 arrays or tensors, broadcast together.
+
+    >>> zero = torch.tensor(0)
+    >>> [hex(int(word)) for word in philox((zero, zero, zero, zero), (zero, zero))]
+    ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        left, right = c0 * FACTORS[0], c2 * FACTORS[1]
+        # A negative product brings ones in from the left as it is shifted; the mask takes them off.
+        c0, c1 = (right >> 32 & WORD) ^ c1 ^ k0, right & WORD
+        c2, c3 = (left >> 32 & WORD) ^ c3 ^ k1, left & WORD
+        k0, k1 = k0 + INCREMENTS[0] & WORD, k1 + INCREMENTS[1] & WORD
+    return c0, c1, c2, c3
+
+
+def words(seeds: Tensor, steps: Tensor, purpose: int, rows: int, width: int) -> Tensor:
+    """32-bit words as int64 (M, R, rows, width) for seeds (R,) and steps (M,), on the device they are on.
+
+    Word t of a row comes from the counter (t // 4, row, step, purpose), with the seed for key: neither the other seeds
+    nor the other steps, rows and words that are asked for along with it change it.
+    """
+    blocks = torch.arange(-(-width // 4), device=seeds.device)
+    row = torch.arange(rows, device=seeds.device)[:, None]
+    step = (steps & WORD)[:, None, None, None]
+    seed = seeds[:, None, None]
+    use = torch.full_like(blocks, purpose)
+    low, high = seed & WORD, seed >> 32
+    if seeds.device.type == "cpu":  # where numpy takes half of torch's time for 64-bit products
+        counter = blocks.numpy(), row.numpy(), step.numpy(), use.numpy()
+        four = torch.from_numpy(np.stack(philox(counter, (low.numpy(), high.numpy())), axis=-1))
+    else:
+        four = torch.stack(philox((blocks, row, step, use), (low, high)), dim=-1)
+    return four.flatten(-2)[..., :width]

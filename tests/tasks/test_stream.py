@@ -1,0 +1,314 @@
+"""The stream of training strings. Its Triton kernels face the others in Triton's interpreter, in a child process:
+Triton decides when it is imported whether kernels are interpreted."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import sdssm
+from sdssm.automata import Machine
+from sdssm.errors import TaskError
+from sdssm.tasks import PAPER, Task
+from sdssm.tasks.philox import philox
+from sdssm.tasks.stream import Strings, StringStream, uniform
+from sdssm.tasks.stream_tables import thresholds
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
+HUGE = (1 << 63) - 1
+
+
+def stream(task: str | Task = "a5", **options: Any) -> StringStream:
+    given = {"seeds": [0, 1, HUGE], "batch": 5, "max_length": 40, "device": "cpu"}
+    return StringStream(sdssm.task(task) if isinstance(task, str) else task, **{**given, **options})
+
+
+def steps(source: StringStream, first: int, count: int, width: int | None = None) -> tuple[Tensor, Strings]:
+    lengths = torch.from_numpy(source.lengths_uniform(first, count, [source.max_length] * len(source.seeds)))
+    return lengths, source.draw(torch.tensor(first), lengths, width or source.max_length)
+
+
+def parts(strings: Strings) -> list[Tensor]:
+    return [part for part in (strings.tokens, strings.labels, strings.starts) if part is not None]
+
+
+def same(left: Strings, right: Strings) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(parts(left), parts(right), strict=True))
+
+
+# -- Philox ----------------------------------------------------------------------------------------------------------
+
+#: The test vectors of Random123 (kat_vectors, philox4x32 with 10 rounds): counter, key, result.
+KNOWN = [
+    "00000000 00000000 00000000 00000000 00000000 00000000 6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+    "ffffffff ffffffff ffffffff ffffffff ffffffff ffffffff 408f276d 41c83b0e a20bc7c6 6d5451fd",
+    "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 d16cfe09 94fdcceb 5001e420 24126ea1",
+]
+
+
+@pytest.mark.parametrize("line", KNOWN)
+def test_known_vectors(line: str) -> None:
+    numbers = [int(word, 16) for word in line.split()]
+    tensors = [torch.tensor([number]) for number in numbers]
+    found = philox((tensors[0], tensors[1], tensors[2], tensors[3]), (tensors[4], tensors[5]))
+    assert [int(word) for word in found] == numbers[6:]
+    arrays = [tensor.numpy() for tensor in tensors]
+    also = philox((arrays[0], arrays[1], arrays[2], arrays[3]), (arrays[4], arrays[5]))
+    assert [int(word[0]) for word in also] == numbers[6:]
+
+
+def test_symbols_are_the_words_of_their_counters() -> None:
+    tokens = stream(seeds=[HUGE], batch=3, max_length=9).draw(torch.tensor(7), torch.tensor([[9]]), 9).tokens[0, 0]
+    for string, t in product(range(3), range(9)):
+        counter = [torch.tensor(number) for number in (t // 4, string, 7, 0)]
+        key = torch.tensor(HUGE & 0xFFFFFFFF), torch.tensor(HUGE >> 32)
+        word = philox((counter[0], counter[1], counter[2], counter[3]), key)[t % 4]
+        assert int(tokens[string, t]) == int(word) * 2 >> 32
+
+
+# -- a function of seed and step -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("implementation", QUICK)
+@pytest.mark.parametrize("name", ["a5", "arithmetic"])
+def test_alone_or_beside_others_and_however_steps_are_split(name: str, implementation: str) -> None:
+    lengths, together = steps(stream(name, implementation=implementation), 100, 6)
+    for r, seed in enumerate([0, 1, HUGE]):
+        alone = stream(name, seeds=[seed], implementation=implementation)
+        for first, count in ((100, 2), (102, 1), (103, 3)):
+            found, strings = steps(alone, first, count, width=40)
+            window = slice(first - 100, first - 100 + count)
+            assert torch.equal(found, lengths[window, r : r + 1])
+            assert torch.equal(strings.tokens[:, 0], together.tokens[window, r])
+            assert torch.equal(strings.labels[:, 0], together.labels[window, r])
+
+
+def test_a_batch_and_a_width_do_not_change_what_they_hold() -> None:
+    lengths = torch.full((4, 3), 9)
+    wide = stream(batch=17).draw(torch.tensor(3), lengths, 40)
+    narrow = stream(batch=4, max_length=10).draw(torch.tensor(3), lengths, 9)
+    assert torch.equal(wide.tokens[:, :, :4, :9], narrow.tokens)
+    assert torch.equal(wide.labels[:, :, :4], narrow.labels)
+
+
+def test_seeds_steps_and_strings_differ() -> None:
+    tokens = stream(batch=8, seeds=[0, 1, 1 << 32, HUGE]).draw(torch.tensor(0), torch.full((3, 4), 40), 40).tokens
+    assert len({tuple(string) for string in tokens.flatten(0, 2).tolist()}) == 3 * 4 * 8
+
+
+@pytest.mark.parametrize("name", [*PAPER, "s5:32:0", "regex:(ab|c)*"])
+def test_implementations_agree_and_labels_are_the_tasks(name: str) -> None:
+    task = sdssm.task(name)
+    lengths, strings = steps(stream(name, implementation=QUICK[-1]), 2**32 - 3, 6)  # and on past the last step
+    assert same(strings, steps(stream(name, implementation="torch"), 2**32 - 3, 6)[1])
+    for m, r in product(range(6), range(3)):
+        length = int(lengths[m, r])
+        tokens = strings.tokens[m, r]
+        assert torch.equal(task.labels(tokens[:, :length])[:, -1], strings.labels[m, r])
+        assert (strings.labels[m, r] >= 0).all()
+        assert (tokens[:, length:] == 0).all()
+
+
+@pytest.mark.parametrize("implementation", QUICK)
+def test_random_starts(implementation: str) -> None:
+    source = stream("d4", batch=2000, seeds=[4], random_start=True, implementation=implementation)
+    strings = source.draw(torch.tensor(0), torch.tensor([[5]]), 5)
+    assert strings.starts is not None
+    machine = source.task.machine
+    for start, tokens, label in zip(
+        strings.starts[0, 0, :50].tolist(), strings.tokens[0, 0].tolist(), strings.labels[0, 0].tolist(), strict=False
+    ):
+        assert machine.outputs[machine.run(tokens, start=start)] == label
+    assert chi_square(strings.starts.flatten(), machine.n_states) < 4
+    assert torch.equal(
+        strings.tokens, stream("d4", batch=2000, seeds=[4]).draw(torch.tensor(0), torch.tensor([[5]]), 5).tokens
+    )
+
+
+# -- uniform ---------------------------------------------------------------------------------------------------------
+
+
+def chi_square(values: Tensor, kinds: int) -> float:
+    """How many standard deviations Pearson's statistic stands above its mean for a uniform choice among `kinds`."""
+    counts = torch.bincount(values, minlength=kinds).double()
+    assert len(counts) == kinds
+    expected = counts.sum() / kinds
+    statistic = float(((counts - expected).square() / expected).sum())
+    return (statistic - (kinds - 1)) / math.sqrt(2 * (kinds - 1))
+
+
+@pytest.mark.parametrize("name", ["a5", "cycle", "s5:32:0"])
+def test_all_strings_are_equally_likely(name: str) -> None:
+    source = stream(name, batch=4000, seeds=[1, 2], max_length=8)
+    tokens = source.draw(torch.tensor(0), torch.full((8, 2), 8), 8).tokens
+    V = source.task.n_symbols
+    for t in range(8):
+        assert chi_square(tokens[..., t].flatten(), V) < 5
+    pair = tokens[..., 2] * V + tokens[..., 7]
+    assert chi_square(pair.flatten(), V * V) < 5
+
+
+def test_valid_strings_are_equally_likely() -> None:
+    source = stream("arithmetic", batch=20000, seeds=[1, 2], max_length=3)
+    tokens = source.draw(torch.tensor(0), torch.full((2, 2), 3), 3).tokens
+    code = (tokens * torch.tensor([64, 8, 1])).sum(-1).flatten()
+    valid = [w for w in product(range(8), repeat=3) if int(source.task.labels(torch.tensor([w]))[0, -1]) >= 0]
+    number = torch.full((512,), -1)
+    for place, (a, b, c) in enumerate(valid):
+        number[64 * a + 8 * b + c] = place
+    assert chi_square(number[code], len(valid)) < 4
+
+
+def test_thresholds_share_what_is_left() -> None:
+    """Strings over {0, 1} without 11: a 0 leads on to as many as a shorter string has, with Fibonacci numbers."""
+    table, wanted = np.array([[0, 1], [0, 2], [2, 2]]), np.array([True, True, False])
+    found = thresholds(table, wanted, 2000)
+    fibonacci = [1, 2]
+    while len(fibonacci) < 2002:
+        fibonacci.append(fibonacci[-1] + fibonacci[-2])
+    for r in (0, 1, 2, 10, 1999):
+        assert abs(int(found[r, 0, 0]) - fibonacci[r] * 2**32 // fibonacci[r + 1]) <= 1
+        assert found[r, 0, 1] == found[r, 1, 0] == 2**32
+
+
+def test_a_rare_branch_keeps_its_strings() -> None:
+    """After 0 one string is valid at each length, after 1 all are: their counts part by far more than a float spans."""
+    table, outputs = [[1, 2], [1, 3], [2, 2], [3, 3]], [1, 1, 1, 0]
+    found = thresholds(np.array(table), np.array(outputs) != 0, 3000)
+    assert found[2999, 0, 0] == 0
+    assert (found[:, 1, 0] == 2**32).all()
+    assert (found[:, 2, 0] == 2**31).all()
+
+
+def test_uniform_numbers() -> None:
+    seeds, step = torch.tensor([0, 5]), torch.tensor(3)
+    found = uniform(seeds, step, 3, (100, 7, 3))
+    assert found.shape == (2, 100, 7, 3)
+    assert found.dtype == torch.float32
+    assert float(found.min()) >= 0
+    assert float(found.max()) < 1
+    assert chi_square((found.flatten() * 16).long(), 16) < 4
+    for implementation in QUICK:
+        assert torch.equal(uniform(seeds[1:], step, 3, (60, 21), implementation)[0], found[1, :60].flatten(1))
+    assert not torch.equal(uniform(seeds, step, 4, (100, 7, 3)), found)
+    assert uniform(seeds, step, 3, ()).shape == (2,)
+
+
+# -- lengths ---------------------------------------------------------------------------------------------------------
+
+
+def test_lengths_are_uniform_up_to_each_seeds_own() -> None:
+    lengths = stream().lengths_uniform(0, 20000, np.array([1, 8, 40]))
+    assert lengths.dtype == np.int64
+    assert (lengths[:, 0] == 1).all()
+    for r, most in ((1, 8), (2, 40)):
+        assert chi_square(torch.from_numpy(lengths[:, r] - 1), most) < 4
+    assert (stream().lengths_uniform(11, 3, [1, 8, 40]) == lengths[11:14]).all()
+    growing = np.array([[1, 8, 40], [1, 1, 40]])
+    assert (stream().lengths_uniform(11, 2, growing) == np.minimum(lengths[11:13], growing)).all()
+
+
+def test_lengths_the_task_does_not_have() -> None:
+    lengths = stream("arithmetic").lengths_uniform(0, 1000, [40, 39, 2])
+    assert set(lengths[:, 0]) == set(range(1, 40, 2))
+    assert set(lengths[:, 2]) == {1}
+    words = Machine(table=[[1], [2], [3], [1]], outputs=[0, 0, 0, 1])  # lengths 3, 6, 9, ...
+    task = Task(name="threes", machine=Machine(table=[[0]]), valid=words)
+    assert set(stream(task).lengths_uniform(0, 500, [2, 5, 40])[:, 0]) == {3}
+    assert set(stream(task).lengths_uniform(0, 500, [2, 5, 7])[:, 2]) == {3, 6}
+    with pytest.raises(TaskError, match="has no valid string of length 2 or less; the nearest with one: 3"):
+        stream(task, max_length=2)
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": []}, "no seed was given"),
+        ({"seeds": [-1]}, "a seed is -1; it must be in 0..9223372036854775807"),
+        ({"seeds": [1 << 63]}, "a seed is 9223372036854775808"),
+        ({"seeds": [0.5]}, "a seed is 0.5; it must be a whole number"),
+        ({"batch": 0}, "the batch is 0"),
+        ({"max_length": 0}, "the greatest length is 0"),
+        ({"task": "arithmetic", "random_start": True}, "use random_start=False"),
+        ({"implementation": "numbas"}, "did you mean 'numba'?"),
+    ],
+)
+def test_bad_streams(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        stream(**options)
+
+
+@pytest.mark.parametrize(
+    ("first", "lengths", "width", "message"),
+    [
+        (torch.tensor([0]), torch.ones(1, 3, dtype=torch.int64), 4, "the first step came as torch.int64 (1,) on cpu"),
+        (torch.tensor(0.0), torch.ones(1, 3, dtype=torch.int64), 4, "the first step came as torch.float32"),
+        (torch.tensor(0), torch.ones(1, 2, dtype=torch.int64), 4, "this stream takes torch.int64 (M, 3) on cpu"),
+        (torch.tensor(0), torch.ones(1, 3, dtype=torch.int32), 4, "lengths came as torch.int32"),
+        (torch.tensor(0), torch.ones(1, 3, dtype=torch.int64), 41, "the width is 41; it must be in 1..40"),
+        (torch.tensor(0), torch.tensor([[1, 5, 1]]), 4, "a length of 5 was asked for; with this width it is 1..4"),
+        (torch.tensor(0), torch.tensor([[1, 0, 1]]), 4, "a length of 0 was asked for"),
+        (torch.tensor(0), torch.tensor([[1, 2, 1]]), 4, "arithmetic has no valid string of length 2"),
+    ],
+)
+def test_bad_draws(first: Tensor, lengths: Tensor, width: int, message: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        stream("arithmetic").draw(first, lengths, width)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("most", [[40, 40], [0, 1, 1], [1, 1, 41], [1.5, 2, 2]])
+def test_bad_lengths(most: list[Any]) -> None:
+    with pytest.raises(TaskError, match="greatest length"):
+        stream().lengths_uniform(0, 1, most)
+
+
+# -- Triton ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-k",
+        "triton",
+        __file__,
+    ]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+@pytest.mark.parametrize("options", [{}, {"task": "arithmetic"}, {"random_start": True, "batch": 33}], ids=str)
+def test_triton_draws_the_same(options: dict[str, Any]) -> None:
+    found = [steps(stream(**options, implementation=which), 2**32 - 1, 2, 39) for which in ("triton", "torch")]
+    assert same(found[0][1], found[1][1])
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+def test_triton_uniform_numbers() -> None:
+    found = [uniform(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), which) for which in ("triton", "torch")]
+    assert torch.equal(found[0], found[1])
