@@ -1,0 +1,30 @@
+"""How parameters begin. Every draw comes from the generator that is given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:
+    """A parameter with entries uniform on (-bound, bound)."""
+    return nn.Parameter((torch.rand(shape, generator=generator) * 2 - 1) * bound)
+
+
+def normal(shape: tuple[int, ...], generator: torch.Generator) -> nn.Parameter:
+    """A parameter with entries N(0, 1)."""
+    return nn.Parameter(torch.randn(shape, generator=generator))
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:
+    """A linear map as torch starts one: weight and bias uniform on +-1/sqrt(inputs)."""
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta")  # no draw of its own
+    layer.weight = uniform((outputs, inputs), inputs**-0.5, generator)
+    if bias:
+        layer.bias = uniform((outputs,), inputs**-0.5, generator)
+    return layer
+
+
+def scheduled(value: float) -> Tensor:
+    """A number that training may change and that is saved with the weights."""
+    return torch.tensor(float(value))

@@ -1,0 +1,56 @@
+"""Models from a folder, where `Classifier.save` put them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from sdssm.errors import ModelError
+from sdssm.models.classifier import CONFIG, WEIGHTS, Classifier
+from sdssm.models.settings import ModelSettings
+from sdssm.settings import build
+
+
+def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
+    """The model that was saved in a folder, on any device."""
+    folder = Path(folder)
+    config = read_config(folder)
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise ModelError(f"{folder} holds settings but no {WEIGHTS}; training has not got that far")
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    return with_weights(config, weights, str(path)).to(device)
+
+
+def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], source: str) -> Classifier:
+    """The model that a config describes, holding these weights."""
+    try:
+        settings = build(ModelSettings, config["model"])
+        model = Classifier(settings, config["n_symbols"], config["n_classes"], generator=torch.Generator())
+        model.load_state_dict(weights)
+    except (KeyError, RuntimeError) as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ModelError(f"{source} does not hold the model that its {CONFIG} describes: {reason}") from None
+    return model.eval()
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings in a folder, or one line on what is wrong with it."""
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{folder} holds no {CONFIG}; give a folder that a model or a run was saved in") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise ModelError(f"{path} does not describe a model")
+    return config

@@ -1,0 +1,58 @@
+"""A checkpoint: named tensors at a step, in safetensors, with a checksum that finds any damage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from sdssm.errors import RunError
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Everything that training needs to go on after `step`; the tensors are on the CPU."""
+
+    step: int
+    tensors: dict[str, Tensor]
+
+
+def encode(step: int, tensors: Mapping[str, Tensor]) -> bytes:
+    """The bytes of a checkpoint file.
+
+    >>> decode(encode(7, {"x": torch.ones(2)})).tensors
+    {'x': tensor([1., 1.])}
+    """
+    # Copied, since safetensors refuses views of one memory, such as the rows of all replicas.
+    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    return save(copies, metadata={"step": str(step), "sha256": _checksum(step, copies)})
+
+
+def decode(data: bytes) -> Checkpoint:
+    """The checkpoint in these bytes, or a RunError that says how they are damaged."""
+    if not data:
+        raise RunError("the file is empty")
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        step, checksum = int(header["__metadata__"]["step"]), header["__metadata__"]["sha256"]
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise RunError("the file is cut short or no checkpoint") from None
+    if _checksum(step, tensors) != checksum:
+        raise RunError("the checksum does not fit the contents")
+    return Checkpoint(step=step, tensors=tensors)
+
+
+def _checksum(step: int, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the step and the names, dtypes, shapes and bytes of all tensors."""
+    digest = sha256(f"step {step}\n".encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{json.dumps(name)} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,214 @@
+"""What one training is, as frozen records that a file can hold."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+from sdssm.automata.formats import from_json, to_json
+from sdssm.errors import RunError, SdssmError, SettingsError, UnknownNameError, nearest
+from sdssm.models import DEFAULT_PRESET, ModelSettings, preset
+from sdssm.settings import at_least, build, converted, names, one_of, plain
+from sdssm.tasks import Task, task
+
+SCHEDULES = ("constant", "cosine")
+CURRICULA = ("uniform", "fixed", "growing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How a model learns. The defaults are the scale-free recipe."""
+
+    steps: int = 40_000
+    batch: int = 128  #: strings a step
+    train_length: int | None = None  #: the longest strings; none: the task's own
+    curriculum: str = "uniform"  #: lengths: uniform on 1..L, always L (fixed), or uniform on a range that grows to L
+    lr: float = 1e-3
+    schedule: str = "cosine"  #: of the rate after the warm-up: constant, or along a cosine to 0
+    warmup: float = 0.025  #: share of the steps in which the rate rises from 0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0  #: coupled: added to the gradient, as Adam with L2 regularisation
+    clip: float | None = 1.0  #: the largest norm of a gradient; none: as it is
+    attraction: float = 8.0  #: of features to their class, with a cosine readout; rises from 0 to this
+    projection_decay: float = 3.0  #: of the cosine's projection towards the identity, times the rate
+    validate_length: int | None = None  #: keep the best weights on lengths up to this; never a test length
+    validate_every: int = 5_000
+    checkpoint_every: int | None = None  #: steps; none: about every half minute
+    log_every: int | None = None  #: steps; none: a thousand times in a run
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "validate_every"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "projection_decay"):
+            at_least(name, getattr(self, name), 0)
+        for name in ("train_length", "validate_length", "checkpoint_every", "log_every"):
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), 1)
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("curriculum", self.curriculum, CURRICULA)
+        if not self.warmup <= 1:
+            raise SettingsError(f"warmup is {self.warmup}; it is a share of the steps, from 0 to 1")
+        if self.clip is not None and not self.clip > 0:
+            raise SettingsError(f"clip is {self.clip}; it must be above 0, or none")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise SettingsError(f"betas are {self.betas}; each must be at least 0 and below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All that a user may set: of the model and of its training."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+
+    def changed(self, values: Mapping[str, Any]) -> Self:
+        """With other values for some names, wherever they stand.
+
+        >>> Settings().changed({"state": 32, "lr": 1e-4}).model.mixer.state
+        32
+        """
+        parts: dict[str, dict[str, Any]] = {"mixer": {}, "model": {}, "train": {}}
+        known = setting_names(self)
+        for name, value in values.items():
+            if name not in known:
+                raise SettingsError(f"there is no setting {name!r}; {nearest(str(name), known)}")
+            part, wanted = known[name]
+            parts[part][name] = converted(name, value, wanted)
+        # All names of one part at once: rules between two of them hold at the end, not on the way.
+        mixer = replace(self.model.mixer, **parts["mixer"])
+        return replace(
+            self, model=replace(self.model, mixer=mixer, **parts["model"]), train=replace(self.train, **parts["train"])
+        )
+
+
+def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
+    """Every name that can be set: the part it belongs to, and its annotation."""
+    return {
+        name: (part, wanted)
+        for part, owner in (("mixer", settings.model.mixer), ("model", settings.model), ("train", settings.train))
+        for name, wanted in names(type(owner)).items()
+        if name not in ("name", "mixer")
+    }
+
+
+def resolve(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a preset for a model and a task, with some of them changed."""
+    return Settings().changed({**preset(preset_name, model, task_name), **(values or {})})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One training, resolved: nothing else is needed to do it again."""
+
+    task: str
+    digest: str  #: of the task, so that a change of it is seen
+    seed: int
+    settings: Settings
+    n_symbols: int
+    n_classes: int
+    train_length: int
+    test_length: int = 500
+    preset: str = DEFAULT_PRESET
+    machines: tuple[str, str | None] | None = None  #: of a task that is known by no name: its machines, as JSON
+    versions: Mapping[str, str] = field(default_factory=dict)
+    commit: str | None = None
+
+    @property
+    def model(self) -> ModelSettings:
+        return self.settings.model
+
+    @property
+    def train(self) -> TrainSettings:
+        return self.settings.train
+
+    def to_json(self) -> dict[str, Any]:
+        """What config.json holds."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        return {**values, "versions": dict(self.versions), **plain(self.settings)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The reverse of `to_json`."""
+        try:
+            settings = Settings(model=build(ModelSettings, data["model"]), train=build(TrainSettings, data["train"]))
+            others = {f.name: data[f.name] for f in fields(cls) if f.name in data and f.name != "settings"}
+            machines = others.pop("machines", None)
+            return cls(settings=settings, machines=None if machines is None else tuple(machines), **others)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"the config does not describe a run: {error}") from None
+
+    def known_task(self) -> Task:
+        """The task that was trained on; an error where its name now means another one."""
+        if self.machines is not None:
+            machine, valid = (None if text is None else from_json(text) for text in self.machines)
+            assert machine is not None
+            return Task(name=self.task, machine=machine, valid=valid, test_length=self.test_length)
+        try:
+            found = task(self.task)
+        except SdssmError as error:
+            raise RunError(f"the task {self.task} of this run is gone: {error}") from None
+        if found.digest != self.digest:
+            raise RunError(
+                f"the task {self.task} changed since this run began (fingerprint {self.digest}, now {found.digest}); "
+                "bring it back or train anew"
+            )
+        return found
+
+
+def configure(of: Task, seed: int, settings: Settings, preset_name: str) -> RunConfig:
+    """The record of a training that is about to begin."""
+    length = settings.train.train_length or of.train_length
+    return RunConfig(
+        task=of.name,
+        digest=of.digest,
+        seed=seed,
+        settings=settings,
+        n_symbols=of.n_symbols,
+        n_classes=of.n_classes,
+        train_length=length,
+        test_length=of.test_length,
+        preset=preset_name,
+        machines=None if _is_known(of) else (to_json(of.machine), None if of.valid is None else to_json(of.valid)),
+        versions=_versions(),
+        commit=_commit(),
+    )
+
+
+def _is_known(of: Task) -> bool:
+    """Whether the task's name alone says what it is."""
+    try:
+        return task(of.name).digest == of.digest
+    except (SdssmError, UnknownNameError):
+        return False
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("sdssm", "torch", "numpy", "triton", "numba"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the working tree that sdssm is used from, if there is one."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+            cwd=Path(__file__).parent,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,36 @@
+"""The model of a run: its final weights, or those of the last checkpoint while it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from sdssm.models import Classifier, load_model
+from sdssm.models.classifier import WEIGHTS
+from sdssm.models.saved import read_config, with_weights
+from sdssm.runs.folder import RunFolder
+
+#: Names in a checkpoint that belong to the training, not to the model.
+TRAINING = ("adam.", "window.", "best")
+
+
+def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
+    """The model saved in a folder, by `model.save` or by a training, finished or not; on any device.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from sdssm.models import ModelSettings
+    >>> model = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
+    >>> with TemporaryDirectory() as folder:
+    ...     model.save(folder)
+    ...     same = load(folder)
+    >>> torch.equal(model.dictionary, same.dictionary)
+    True
+    """
+    path = Path(folder)
+    config = read_config(path)
+    if "format" not in config or (path / WEIGHTS).exists():
+        return load_model(path, device=device)
+    checkpoint = RunFolder.open(path).load_checkpoint()
+    weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING)}
+    return with_weights(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)

@@ -1,0 +1,356 @@
+"""The classifier: equations, parameter counts, names, and the many settings of one class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import sdssm
+from sdssm.errors import ModelError, SettingsError, UnknownNameError
+from sdssm.models import PRESETS, Classifier, ModelSettings, preset
+from sdssm.runs.schema import resolve
+from sdssm.tasks import PAPER, task
+
+#: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), as the fact sheet counts them.
+COUNTS = {
+    "parity": 33_250,
+    "even_pairs": 33_250,
+    "cycle": 33_517,
+    "arithmetic": 75_019,
+    "c2xc4": 25_370,
+    "d4": 25_370,
+    "a5": 28_750,
+    "c2xc30": 45_146,
+    "d30": 45_146,
+}
+#: One of each kind of model that the settings can make; every law below holds for all of them.
+KINDS: dict[str, dict[str, Any]] = {
+    "scale-free": {},
+    "query": {"query": True},
+    "published": {"initial_state": "zero", "input_matrix": True, "rescale": False, "readout": "linear"},
+    "published with query": {
+        "initial_state": "zero",
+        "input_matrix": True,
+        "rescale": False,
+        "readout": "linear",
+        "norm": "affine",
+        "query": True,
+    },
+    "no norm": {"norm": "none", "column_norm": None},
+    "mlp": {"readout": "mlp", "hidden": 7, "dropout": 0.5},
+    "embedding": {"embedding": 5},
+    "skip": {"skip": True},
+    "temperature": {"temperature": 0.3},
+    "wide": {"width": 9, "query": True},
+    "stack": {"layers": 2, "embedding": 6},
+    "stack of one-hot with query and skip": {"layers": 3, "query": True, "skip": True},
+}
+
+
+def built(kind: str, seed: int = 0, classes: int = 5) -> Classifier:
+    settings = resolve("sd-ssm", "scale-free", "a5", {"state": 8, "dictionary": 3, **KINDS[kind]})
+    model = Classifier(settings.model, n_symbols=3, n_classes=classes, generator=torch.Generator().manual_seed(seed))
+    return model.double()
+
+
+def strings(*shape: int) -> Tensor:
+    return torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(9))
+
+
+# -- as published ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_parameter_counts_of_the_paper(name: str) -> None:
+    of = task(name)
+    settings = resolve("sd-ssm", "paper", name)
+    model = Classifier(settings.model, of.n_symbols, of.n_classes, generator=torch.Generator())
+    assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
+
+
+def test_names_and_shapes_are_the_paper_s() -> None:
+    settings = resolve("sd-ssm", "paper", "arithmetic")
+    model = Classifier(settings.model, 8, 5, generator=torch.Generator().manual_seed(0))
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    assert shapes == {
+        "dictionary": (18, 64, 64),
+        "selection.weight": (18, 10),
+        "selection.bias": (18,),
+        "input_matrix": (64, 10),
+        "norm.weight": (64,),
+        "norm.bias": (64,),
+        "readout.weight": (5, 64),
+        "readout.bias": (5,),
+    }
+    free = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
+    assert dict(free.named_parameters())["initial_state"].shape == (64,)
+    assert free.initial_state is dict(free.named_parameters())["initial_state"]
+
+
+def test_the_published_equations_step_by_step() -> None:
+    """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, written out."""
+    settings = resolve("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
+    model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
+    D, S, s, B = (
+        model.get_parameter(f"layers.0.{name}")
+        for name in ("dictionary", "selection.weight", "selection.bias", "input_matrix")
+    )
+    p = 1.3
+
+    def transition(symbol: int) -> tuple[Tensor, Tensor]:
+        u = torch.eye(4, dtype=torch.float64)[symbol]
+        A = sum(w * D[i] for i, w in enumerate(torch.softmax(S @ u + s, dim=0)))
+        assert isinstance(A, Tensor)
+        columns = [A[:, j] / (A[:, j].abs() ** p).sum() ** (1 / p) for j in range(6)]
+        return torch.stack(columns, dim=1), B @ u
+
+    tokens = [2, 0, 1, 1, 2]
+    x, wanted = torch.zeros(6, dtype=torch.float64), []
+    for token in tokens:
+        A, b = transition(token)
+        x = A @ x + b
+        A_q, b_q = transition(3)
+        h = A_q @ x + b_q
+        assert model.norm is not None
+        h = (h - h.mean()) / torch.sqrt(h.var(unbiased=False) + 1e-5) * model.norm.weight + model.norm.bias
+        assert model.readout.bias is not None
+        wanted.append(model.readout.weight @ h + model.readout.bias)
+    # p is kept in float32, so the two agree to that.
+    torch.testing.assert_close(model(torch.tensor([tokens]))[0], torch.stack(wanted), rtol=1e-6, atol=1e-6)
+
+
+def test_the_scale_free_readout_is_a_bounded_cosine() -> None:
+    model = built("scale-free")
+    x = torch.randn(50, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    h = x - x.mean(-1, keepdim=True)
+    assert model.readout.scale is not None
+    cosine = torch.nn.functional.cosine_similarity(h[:, None], model.readout.weight[None], dim=-1)
+    torch.testing.assert_close(model.logits(x), cosine * model.readout.scale, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(model.logits(x), model.logits(1000 * x), rtol=1e-4, atol=1e-4)
+    projection = model.readout.projection
+    assert projection is not None
+    with torch.no_grad():
+        projection.copy_(torch.randn(8, 8, generator=torch.Generator().manual_seed(1)))
+    z = h @ (torch.eye(8, dtype=torch.float64) + projection)
+    cosine = torch.nn.functional.cosine_similarity(z[:, None], model.readout.weight[None], dim=-1)
+    torch.testing.assert_close(model.logits(x), cosine * model.readout.scale, rtol=1e-6, atol=1e-6)
+
+
+def test_attraction_is_zero_exactly_where_every_class_has_its_place() -> None:
+    """Two classes that lie where their strings are read: the loss is the cross-entropy alone; moved away it is not."""
+    model = built("scale-free", classes=3)
+    labels = torch.tensor([0, 1, 0, 1, 0, 1])
+    seen = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    for place in (0.0, 0.1):
+        x = torch.eye(8, dtype=torch.float64)[labels]
+        h = torch.nn.functional.layer_norm(x, (8,), eps=1e-5) / 8**0.5
+        with torch.no_grad():
+            model.readout.weight[:2] = h[:2] * (1 + place)
+        plain, _ = model.readout.loss(x, labels, model.norm)
+        pulled, _ = model.readout.loss(x, labels, model.norm, attraction=torch.tensor(8.0), classes=seen)
+        centre = model.readout.weight[:2].mean(0)
+        spread = (model.readout.weight[:2] - centre).square().sum(-1).mean()
+        cosine = torch.nn.functional.cosine_similarity(h[:2, None], model.readout.weight[None], dim=-1)
+        others = torch.stack([cosine[0, 1:].max(), cosine[1, [0, 2]].max()])
+        margin = (cosine.diagonal() - others).clamp(0, 1).mean()  # of the two classes, which are equally frequent
+        apart = (place * h[0]).square().sum()
+        torch.testing.assert_close(pulled - plain, 8 * margin * apart / spread, rtol=1e-6, atol=1e-12)
+
+
+def test_it_starts_as_the_fact_sheet_says() -> None:
+    settings = resolve("sd-ssm", "paper", "a5", {"dictionary": 40})
+    model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
+    bounds = {"dictionary": (3 / 64) ** 0.5, "selection.weight": 2**-0.5, "selection.bias": 2**-0.5}
+    bounds |= {"input_matrix": 2**-0.5, "readout.weight": 1 / 8, "readout.bias": 1 / 8}
+    for name, parameter in model.named_parameters():
+        if name in bounds:
+            assert parameter.abs().max() <= bounds[name]
+            assert parameter.abs().max() > 0.9 * bounds[name]
+            if parameter.numel() > 1000:
+                assert abs(float(parameter.detach().var()) / (bounds[name] ** 2 / 3) - 1) < 0.05
+    free = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
+    assert 0.6 < float(free.initial_state.detach().std()) < 1.4
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_step_by_step_equals_all_at_once_and_piece_by_piece(kind: str) -> None:
+    model, tokens = built(kind).eval(), strings(2, 3, 7)
+    whole = model(tokens)
+    assert whole.shape == (2, 3, 7, 5)
+    state, rows = None, []
+    for t in range(7):
+        logits, state = model.step(tokens[..., t], state)
+        rows.append(logits)
+    torch.testing.assert_close(torch.stack(rows, dim=-2), whole)
+    first, state = model.advance(tokens[..., :3])
+    rest, _ = model.advance(tokens[..., 3:], state)
+    torch.testing.assert_close(torch.cat([first, rest], dim=-2), whole)
+    torch.testing.assert_close(model(tokens[0, 0]), whole[0, 0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_future_symbols_change_nothing_and_rows_do_not_meet(kind: str) -> None:
+    model, tokens = built(kind).eval(), strings(4, 6)
+    other = tokens.clone()
+    other[:, 4:] = (other[:, 4:] + 1) % 3
+    torch.testing.assert_close(model(tokens)[:, :4], model(other)[:, :4])
+    order = torch.tensor([2, 0, 3, 1])
+    torch.testing.assert_close(model(tokens[order]), model(tokens)[order])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_the_cross_entropy_of_the_last_logits(kind: str) -> None:
+    model, tokens = built(kind).eval(), strings(6, 5)
+    labels = torch.tensor([0, 1, 2, 3, 4, 0])
+    lengths = torch.tensor([1, 5, 3, 2, 5, 4])
+    logits = model(tokens)
+    for cut in (None, lengths):
+        last = logits[:, -1] if cut is None else logits[torch.arange(6), cut - 1]
+        loss, right = model.loss(tokens, labels, lengths=cut)
+        torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(last, labels))
+        assert int(right) == int((last.argmax(-1) == labels).sum())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_finite_differences(kind: str) -> None:
+    model, tokens, labels = built(kind), strings(3, 4), torch.tensor([0, 1, 2])
+    loss, _ = model.loss(tokens, labels)
+    grads = torch.autograd.grad(loss, list(model.parameters()))
+    generator = torch.Generator().manual_seed(4)
+    for parameter, grad in zip(model.parameters(), grads, strict=True):
+        direction = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+        step, ends = 1e-6, []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter.add_(sign * step * direction)
+                ends.append(float(model.loss(tokens, labels)[0]))
+                parameter.sub_(sign * step * direction)
+        assert (grad * direction).sum().item() == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_it_says_the_same(kind: str, tmp_path: Path) -> None:
+    model = built(kind).float().eval()
+    model.save(tmp_path / "model")
+    same = sdssm.load(tmp_path / "model")
+    assert same.settings == model.settings
+    torch.testing.assert_close(same(strings(2, 9)), model(strings(2, 9)), rtol=0, atol=0)
+    assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_the_same_seed_gives_the_same_model_and_another_another() -> None:
+    tokens = strings(1, 5)
+    assert torch.equal(built("scale-free", 3)(tokens), built("scale-free", 3)(tokens))
+    assert not torch.equal(built("scale-free", 3)(tokens), built("scale-free", 4)(tokens))
+
+
+def test_dropout_drops_what_the_noise_says_and_keeps_the_mean() -> None:
+    model, tokens, labels = built("mlp"), strings(2, 4), torch.tensor([0, 1])
+    kept = model.loss(tokens, labels, noise=torch.ones(2, 7))[0]
+    assert not torch.equal(kept, model.loss(tokens, labels)[0])  # all kept, each twice as large
+    none = model.loss(tokens, labels, noise=torch.zeros(2, 7))[0]
+    assert model.readout.bias is not None
+    torch.testing.assert_close(none, torch.nn.functional.cross_entropy(model.readout.bias.expand(2, -1), labels))
+
+
+def test_a_given_initial_state() -> None:
+    settings = resolve("sd-ssm", "scale-free", "a5", {"state": 8, "initial_state": "given"})
+    model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(SettingsError, match="pass state="):
+        model(strings(2, 4))
+    logits, _ = model.advance(strings(2, 4), (torch.ones(8),))
+    assert logits.shape == (2, 4, 5)
+
+
+def test_the_length_efficiency_set_up() -> None:
+    settings = resolve("sd-ssm", "length-efficiency-6", "a5")
+    assert (settings.train.train_length, settings.train.validate_length, settings.train.lr) == (6, 40, 7.5e-3)
+    model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
+    assert model.vectors is not None
+    assert model.vectors.shape == (60, 512)
+    assert abs(float(model.vectors.square().sum(1).mean()) - 1) < 0.05
+    starts = torch.tensor([3, 59])
+    logits, state = model.advance(torch.tensor([[0, 1], [1, 1]]), starts=starts)
+    more, _ = model.advance(torch.tensor([[0], [1]]), state)
+    whole = model(torch.tensor([[0, 1, 0], [1, 1, 1]]), starts=starts)
+    torch.testing.assert_close(torch.cat([logits, more], dim=1), whole)
+    with pytest.raises(ModelError, match="starts="):
+        model(torch.tensor([[0, 1]]))
+    assert "vectors" in model.state_dict()
+    assert "vectors" not in dict(model.named_parameters())
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"initial_state": "zero"}, "every state would be zero"),
+        ({"input_matrix": True}, "homogeneous"),
+        ({"statee": 3}, "did you mean 'state'"),
+        ({"state": "many"}, "state is 'many'; it must be a whole number"),
+        ({"state": 0}, "at least 1"),
+        ({"column_norm": 0.5}, "at least 1"),
+        ({"readout": "linnear"}, "did you mean 'linear'"),
+        ({"dropout": 0.5}, "only the mlp readout"),
+        ({"dropout": 1.0, "readout": "mlp"}, "below 1"),
+        ({"temperature": 0.0}, "above 0"),
+        ({"scale": -1}, "above 0"),
+        ({"embedding": 4, "width": 4}, "leave one out"),
+        ({"state_embedding": 8}, "initial_state=given"),
+    ],
+)
+def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        resolve("sd-ssm", "scale-free", "a5", values)
+
+
+def test_names_that_stand_for_nothing() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'paper'"):
+        preset("papper", "sd-ssm", "a5")
+    with pytest.raises(UnknownNameError, match="no model 'sdsm'"):
+        preset("paper", "sdsm", "a5")
+    with pytest.raises(SettingsError, match="no settings for sd-ssm on d30"):
+        preset("readme", "sd-ssm", "d30")
+    with pytest.raises(ModelError, match="need 4"):
+        Classifier(ModelSettings(width=3, query=True), 3, 5, generator=torch.Generator())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_makes_a_model(name: str) -> None:
+    for model, tasks in PRESETS[name].items():
+        for of in tasks:
+            chosen = task(of or "parity")
+            settings = resolve(model, name, of or "parity")
+            made = Classifier(settings.model, chosen.n_symbols, chosen.n_classes, generator=torch.Generator())
+            assert made.n_classes == chosen.n_classes
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "holds no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "does not describe a model"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"12"), "cannot be read"),
+        (lambda folder: built("query", classes=4).save(folder.parent / "other"), None),
+    ],
+)
+def test_folders_that_hold_no_model(change: Any, words: str | None, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    built("scale-free").float().save(folder)
+    change(folder)
+    if words is None:
+        (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")
+        words = "does not hold the model"
+    with pytest.raises(ModelError, match=words):
+        sdssm.load(folder)

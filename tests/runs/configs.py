@@ -1,0 +1,10 @@
+"""A config to try run folders with."""
+
+from __future__ import annotations
+
+from sdssm.runs.schema import RunConfig, Settings, configure
+from sdssm.tasks import task
+
+
+def some_config(seed: int = 0, name: str = "parity") -> RunConfig:
+    return configure(task(name), seed, Settings().changed({"steps": 100}), "scale-free")
