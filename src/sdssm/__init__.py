@@ -11,7 +11,28 @@ from sdssm import ops
 from sdssm.automata import Machine
 from sdssm.automata import named as machine
 from sdssm.errors import SdssmError
+from sdssm.evaluate import Evaluation, evaluate
+from sdssm.models import Classifier, ModelSettings
+from sdssm.runs import load
 from sdssm.tasks import Batch, Task, task
+from sdssm.train import Runs, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Batch", "Machine", "SdssmError", "Task", "__version__", "machine", "ops", "task"]
+__all__ = [
+    "Batch",
+    "Classifier",
+    "Evaluation",
+    "Machine",
+    "ModelSettings",
+    "Runs",
+    "SdssmError",
+    "Task",
+    "__version__",
+    "evaluate",
+    "load",
+    "machine",
+    "ops",
+    "resume",
+    "task",
+    "train",
+]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from sdssm import __version__
-from sdssm.cli import tasks
-from sdssm.errors import SdssmError
+from sdssm.cli import evaluate, runs, tasks, train
+from sdssm.errors import RunWarning, SdssmError
 
 #: Exit codes: what the user can mend, and the shell's own for Ctrl-C.
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -31,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"sdssm {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    tasks.add_to(commands)
+    for command in (tasks, train, evaluate, runs):
+        command.add_to(commands)
     return root
 
 
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still shows the rest
     try:
         options = parser().parse_args(arguments)
-        options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            options.run(options)
         if sys.stdout is not None:  # closed by the shell, as in `sdssm tasks >&-`
             sys.stdout.flush()
     except SdssmError as error:
@@ -56,6 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return BAD_INPUT
     return 0
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own warnings are for the user, in one line; others come with the place in the code."""
+    ours = f"sdssm: warning: {message}\n" if issubclass(category, RunWarning) else None
+    print(ours or warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
 
 
 def _discard_output() -> None:

@@ -17,7 +17,7 @@ EPSILON = 1e-5
 class Readout(nn.Module):
     """Logits (..., C) of normalised features (..., F).
 
-    linear: W h + c. mlp: W relu(W' h + c') + c with dropout in between. cosine: s cos(z, W_q), which is bounded by s, of
+    linear: W h + c. mlp: W relu(W' h + c') + c with dropout in between. cosine: s cos(z, W_q), bounded by s, of
     z = h P with a learned P = I + `projection`: what the machine must remember but not yet tell has room beside it.
     """
 

@@ -1,0 +1,155 @@
+"""How well trained models generalise: `python benchmarks/accuracy.py SET [--out runs/SET] [--steps N] [--seeds N]`.
+
+A set is a list of trainings that share one GPU: `paper` (the paper's settings, and the official commands where they
+differ), `default` (the default recipe on the paper's nine tasks), `beyond` (the default recipe on automata that it
+was never tuned on). The command trains what is not trained yet, resumes what is not finished, evaluates every model,
+and writes SET.json, SET.md and SET.png into `results/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import sdssm
+from sdssm.report.plots import save_plot
+from sdssm.runs import find_runs, folder_name
+from sdssm.runs.schema import RunConfig, configure, resolve
+from sdssm.settings import plain
+from sdssm.tasks import PAPER
+from sdssm.train import progress_for
+from sdssm.train.trainer import train_all
+
+RESULTS = Path(__file__).parents[1] / "results"
+#: A counter modulo 3 that only says whether it is at 0: few outputs, more states.
+MOD3 = sdssm.Machine(table=[[0, 1], [1, 2], [2, 0]], outputs=[1, 0, 0])
+#: Groups, random and aperiodic machines, and machines whose outputs merge many states.
+BEYOND = (
+    *("z7", "a4", "s4", "z3*d5", "s5", "a5:6:0", "s5:8:0"),
+    *("random:10x2:0", "random:10x2:1", "random:10x2:2", "random:6x3:1", "random:20x3:0"),
+    *("tomita2", "tomita3", "tomita4", "tomita5", "tomita6", "tomita7", "regex:(ab|c)*", "mod3"),
+)
+#: Lengths read beyond the test length: the mean over every length up to each is reported.
+LONG = {"paper": (), "default": (5_000, 50_000), "beyond": (5_000,)}
+
+
+def task_of(name: str) -> sdssm.Task:
+    return sdssm.Task(name="mod3", machine=MOD3) if name == "mod3" else sdssm.task(name)
+
+
+def planned(which: str, out: Path, seeds: int, settings: dict[str, Any]) -> list[tuple[Path, sdssm.Task, RunConfig]]:
+    """Folder, task and config of every training of a set."""
+    if which == "paper":
+        pairs = [(name, "paper") for name in PAPER] + [("c2xc4", "readme"), ("d4", "readme")]
+    else:
+        pairs = [(name, "scale-free") for name in (PAPER if which == "default" else BEYOND)]
+    found = []
+    for name, preset in pairs:
+        of = task_of(name)
+        resolved = resolve("sd-ssm", preset, of.name, settings)
+        for seed in range(seeds):
+            folder = out / folder_name(of.name) / preset / f"seed-{seed}"
+            found.append((folder, of, configure(of, seed, resolved, preset)))
+    return found
+
+
+def evaluated(out: Path, long: tuple[int, ...], device: str) -> list[dict[str, Any]]:
+    """One record a run: its curve to the test length, and means over every length to longer ones."""
+    records = []
+    for folder in find_runs(out):
+        config = folder.config
+        if folder.status != "finished":
+            print(f"{folder.path}: {folder.status} at step {folder.step}; left out")
+            continue
+        (run,) = sdssm.evaluate(folder, device=device).runs
+        model, task = sdssm.load(folder.path), config.known_task()
+        means = {}
+        for length in long:
+            (far,) = sdssm.evaluate(model, task=task, max_length=length, device=device).runs
+            means[str(length)] = far.mean
+        records.append(
+            {
+                "task": config.task,
+                "model": f"{run.model}, {config.preset}",
+                "preset": config.preset,
+                "seed": config.seed,
+                "train_length": config.train_length,
+                "max_length": run.max_length,
+                "steps": config.train.steps,
+                "seconds": folder.progress.seconds,
+                "train_accuracy": folder.progress.accuracy,
+                **{name: getattr(run, name) for name in ("mean", "mean_within", "mean_beyond", "first_below_99")},
+                "means": means,
+                "accuracy": [None if value is None else round(value, 2) for value in run.accuracy],
+            }
+        )
+    return records
+
+
+def table(records: list[dict[str, Any]], long: tuple[int, ...]) -> str:
+    """A Markdown table: a row for each task and preset."""
+    published = {row["task"]: row for row in csv.DictReader((RESULTS / "published.csv").open())}
+    far = "".join(f" mean to {length:,} |" for length in long)
+    lines = [
+        f"| task | settings | seeds | max | mean | min | published max / average | seeds at 100.00 |{far}",
+        "|---|---|---|---|---|---|---|---|" + "---|" * len(long),
+    ]
+    for task, preset in dict.fromkeys((record["task"], record["preset"]) for record in records):
+        rows = [record for record in records if (record["task"], record["preset"]) == (task, preset)]
+        means = [record["mean"] for record in rows]
+        known = published.get(task)
+        theirs = f"{known['max']} / {known['average'] or '-'}" if known else "-"
+        exact = sum(mean >= 99.995 for mean in means)
+        cells = [task, preset, str(len(rows)), *(f"{v:.2f}" for v in (max(means), sum(means) / len(means), min(means)))]
+        cells += [theirs, f"{exact} of {len(rows)}"]
+        for length in long:
+            values = [record["means"][str(length)] for record in rows]
+            cells.append(f"{sum(values) / len(values):.2f} (min {min(values):.2f})")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("set", choices=list(LONG))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables go")
+    arguments = parser.parse_args()
+    out = arguments.out or Path("runs") / arguments.set
+    seeds = arguments.seeds or {"paper": 3, "default": 16, "beyond": 4}[arguments.set]
+    settings = {} if arguments.steps is None else {"steps": arguments.steps}
+    begin = time.perf_counter()
+    if out.is_dir() and any(out.iterdir()):
+        sdssm.resume(out, device=arguments.device, progress=progress_for(False))
+    else:
+        plan = planned(arguments.set, out, seeds, settings)
+        train_all(out, plan, device=arguments.device, progress=progress_for(False))
+    trained = time.perf_counter() - begin
+    long = LONG[arguments.set]
+    records = evaluated(out, long, arguments.device)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    told = f"`python benchmarks/accuracy.py {arguments.set}`, {gpu}, torch {torch.__version__}"
+    told += f"; {sum(record['steps'] for record in records):,} steps in {trained:.0f} s"
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    configs = {f"{c.task} {c.preset}": plain(c.settings) for c in (folder.config for folder in find_runs(out))}
+    data = {"command": told, "settings": configs, "runs": records}
+    (arguments.results / f"{arguments.set}.json").write_text(json.dumps(data, separators=(",", ":")) + "\n")
+    text = f"{told}\n\n{table(records, long)}\n"
+    (arguments.results / f"{arguments.set}.md").write_text(text)
+    print(text)
+    if find_spec("matplotlib") is not None:
+        save_plot(data, arguments.results / f"{arguments.set}.png")
+
+
+if __name__ == "__main__":
+    main()

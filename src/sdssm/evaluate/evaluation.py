@@ -1,0 +1,208 @@
+"""`evaluate`: from runs, or a model, to the accuracy at every length."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sdssm.automata import Machine
+from sdssm.devices import device_named
+from sdssm.errors import ModelError, RunError, RunWarning, shown
+from sdssm.evaluate.asked import Asked, EvaluationError, asked_for
+from sdssm.evaluate.lengths import Reading, read_fresh, read_prefixes
+from sdssm.evaluate.records import FRESH, PREFIXES, Evaluation, RunEvaluation
+from sdssm.evaluate.spectrum import spectral_radii
+from sdssm.evaluate.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
+from sdssm.evaluate.strings import TestStrings
+from sdssm.models import Classifier
+from sdssm.runs import RunFolder, find_runs, load
+from sdssm.tasks import Task
+from sdssm.tasks import task as named_task
+
+What = Classifier | RunFolder | str | Path
+#: The files in a run folder that hold the last evaluation of the run, at every length and at lengths named one by one.
+FILE, LISTED_FILE = "evaluation.json", "evaluation-lengths.json"
+
+
+def evaluate(
+    what: What | Iterable[What],
+    *,
+    task: str | Task | Machine | None = None,
+    max_length: int | None = None,
+    lengths: Sequence[int] | None = None,
+    strings: int = 512,
+    seed: int = 1,
+    fresh: bool = False,
+    device: str | torch.device = "auto",
+    found: Callable[[RunEvaluation], None] | None = None,
+) -> Evaluation:
+    """The accuracy at every length 1..max_length (the task's test length), or at the `lengths` given.
+
+    `what` is a model (with its `task`), a run, the path of one or of a folder of many, or several of these. What is
+    found of a run that has ended is also written into its folder as evaluation.json. All lengths are read in one pass
+    over the `strings` strings of a `seed`, unless `fresh` asks for strings of its own for each length, as published.
+    `found` is called with the result for each run, for who wants to see them come.
+
+    >>> from sdssm.models import ModelSettings
+    >>> model = Classifier(ModelSettings(), 2, 2, generator=torch.Generator().manual_seed(0))
+    >>> run = evaluate(model, task="parity", max_length=100, strings=64).runs[0]
+    >>> len(run.accuracy), 40 < run.mean < 60
+    (100, True)
+    """
+    asked = asked_for(max_length, lengths, strings, seed, fresh, device)
+    results = []
+    subjects = _each(what)
+    for subject in subjects:
+        if isinstance(subject, Classifier):
+            result = _of_model(subject, task, asked)
+        else:
+            try:
+                model, of = _loaded(subject, task, asked)
+            except (ModelError, RunError) as error:
+                if len(subjects) == 1:
+                    raise
+                warnings.warn(f"{error}; left out", RunWarning, stacklevel=2)
+                continue
+            result = _of_run(subject, model, of, asked)
+        results.append(result)
+        if found is not None:
+            found(result)
+    if not results:
+        raise EvaluationError("there is nothing to evaluate; give a model, or the folder of a run that has ended")
+    return Evaluation(tuple(results))
+
+
+def _of_model(model: Classifier, task: str | Task | Machine | None, asked: Asked) -> RunEvaluation:
+    if task is None:
+        raise EvaluationError("a model alone does not know its task; pass task=, as in evaluate(model, task='a5')")
+    of = task if isinstance(task, Task) else named_task(task)
+    before = next(model.parameters()).device
+    try:
+        return _one(model.to(asked.device or before), of, of.train_length, asked)
+    finally:
+        model.to(before)
+
+
+def _loaded(run: RunFolder, task: str | Task | Machine | None, asked: Asked) -> tuple[Classifier, Task]:
+    if task is not None:
+        raise EvaluationError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
+    return load(run.path, device=asked.device or device_named("auto")), run.config.known_task()
+
+
+def _of_run(run: RunFolder, model: Classifier, task: Task, asked: Asked) -> RunEvaluation:
+    config = run.config
+    result = _one(model, task, config.train_length, asked, seed=config.seed, folder=str(run.path))
+    if run.status == "running":  # what is trained further soon differs from what was evaluated
+        return replace(result, note=_joined(result.note, f"not finished: read as it was at step {run.step:,}"))
+    run.write_json(LISTED_FILE if asked.listed else FILE, result.to_json())
+    return result
+
+
+def _one(
+    model: Classifier,
+    task: Task,
+    train_length: int,
+    asked: Asked,
+    *,
+    seed: int | None = None,
+    folder: str | None = None,
+) -> RunEvaluation:
+    if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
+        raise EvaluationError(
+            f"the model reads {model.n_symbols} symbols and tells {model.n_classes} classes, but {task.name} has "
+            f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was made for"
+        )
+    lengths = np.arange(1, task.test_length + 1) if asked.lengths is None else asked.lengths
+    within = lengths <= train_length
+    groups = np.stack([np.ones_like(within), within, ~within])
+    random_start = model.settings.state_embedding is not None
+    strings = TestStrings(task, asked.strings, asked.seed, next(model.parameters()).device, random_start)
+    note = None if asked.fresh else _why_fresh(model, strings)
+    if asked.fresh or note is not None:
+        reading = read_fresh(model, strings, lengths)
+    else:
+        reading = read_prefixes(model, strings, lengths, groups)
+    accuracy, known = reading.accuracy, reading.correct >= 0
+    low, high = band_of_each(np.where(known, reading.correct, 0), reading.strings)
+    means = [mean(accuracy[group]) for group in groups]
+    bands = [_band(reading, number, group & known, asked.seed) for number, group in enumerate(groups)]
+    matrices = model.symbol_matrices()
+    return RunEvaluation(
+        task=task.name,
+        model=model.settings.name,
+        seed=seed,
+        train_length=train_length,
+        max_length=int(lengths[-1]),
+        mean=math.nan if means[0] is None else 100 * means[0],
+        mean_within=_percent(means[1]),
+        mean_beyond=_percent(means[2]),
+        first_below_99=first_below(lengths, accuracy, 0.99),
+        accuracy=_percents(accuracy),
+        lengths=tuple(lengths.tolist()) if asked.listed else None,
+        mean_band=bands[0],
+        within_band=bands[1],
+        beyond_band=bands[2],
+        accuracy_low=_percents(np.where(known, low, np.nan).round(6)),
+        accuracy_high=_percents(np.where(known, high, np.nan).round(6)),
+        mean_to=_percents(reading.means) if asked.listed and reading.means is not None else None,
+        spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
+        strings=reading.strings,
+        string_seed=asked.seed,
+        read=PREFIXES if reading.scores is not None else FRESH,
+        note=note,
+        folder=folder,
+    )
+
+
+def _joined(*notes: str | None) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
+    """Why prefixes cannot stand for strings of each length, if so."""
+    if not model.causal:
+        return "fresh strings for each length: what the model says of a prefix depends on what follows"
+    if strings.places is None:
+        return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
+    return None
+
+
+def _band(reading: Reading, number: int, group: np.ndarray, seed: int) -> Band | None:
+    """The band of the mean over a group of lengths, in percent."""
+    if not group.any():
+        return None
+    generator = np.random.default_rng([seed, number])
+    if reading.scores is not None:
+        low, high = band_of_strings(reading.scores[number] / group.sum(), generator)
+    else:
+        low, high = band_of_lengths(reading.correct[group], reading.strings, generator)
+    return 100 * low, 100 * high
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _percents(shares: np.ndarray) -> tuple[float, ...]:
+    return tuple((100 * shares).tolist())
+
+
+def _each(what: What | Iterable[What]) -> list[Classifier | RunFolder]:
+    """Models and runs, each run once."""
+    single = isinstance(what, str) or not isinstance(what, Iterable)
+    found: dict[object, Classifier | RunFolder] = {}
+    for one in [what] if single else what:  # type: ignore[union-attr]  # it was asked whether it is iterable
+        if isinstance(one, Classifier):
+            found[id(one)] = one
+        elif isinstance(one, RunFolder | str | Path):
+            for run in [one] if isinstance(one, RunFolder) else find_runs(one):
+                found.setdefault(run.path.resolve(), run)
+        else:
+            raise EvaluationError(f"{shown(one)} cannot be evaluated; give a model, a run, or the path of one")
+    return list(found.values())

@@ -1,0 +1,126 @@
+"""How many strings of each length a model labels correctly.
+
+By prefixes: one pass over long strings, read after every symbol, with the state carried from piece to piece. A model
+that emulates 500 lengths is so read in the time of its longest. Fresh: other strings for each length, as published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.evaluate.strings import TestStrings
+from sdssm.models import Classifier, State
+
+#: The most logits, and the most entries of states, in memory at a time.
+MOST_NUMBERS = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The number of correct strings of each length (K,), -1 where no string is as short, and of how many strings.
+
+    Read by prefixes, `scores` (G, B) says at how many of the lengths in each group every string was correct, and
+    `means` (K,) the mean accuracy over every length up to each; fresh strings have neither.
+    """
+
+    correct: np.ndarray
+    strings: int
+    scores: np.ndarray | None = None
+    means: np.ndarray | None = None
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """(K,) shares of 1; NaN where no string is as short."""
+        return np.where(self.correct < 0, np.nan, self.correct / self.strings)
+
+
+def read_prefixes(model: Classifier, strings: TestStrings, lengths: np.ndarray, groups: np.ndarray) -> Reading:
+    """Read one set of strings at all of their prefixes. `groups` (G, K) says which lengths belong to each group."""
+    assert strings.places is not None
+    longest = int(lengths.max())
+    floors = strings.places.floor(np.arange(longest + 1))  # the length that is scored for each
+    weights = np.zeros((longest + 1, len(groups)), dtype=np.float32)
+    for column, group in zip(weights.T, groups, strict=True):
+        np.add.at(column, floors[lengths[group]], 1)
+    weight = torch.from_numpy(weights[1:]).to(strings.device)  # (L, G)
+    counts = torch.empty(longest, dtype=torch.long, device=strings.device)
+    scores = torch.zeros(strings.count, len(groups), dtype=torch.float64, device=strings.device)
+    state, starts, place = None, strings.starts(), 0
+    with _reading(model):
+        for tokens, labels in strings.blocks(longest):
+            for piece, wanted in _pieces(model, tokens, labels):
+                logits, state = model.advance(piece, state, starts=starts)
+                right = _correct(logits, wanted)  # (B, T)
+                span = slice(place, place + piece.shape[1])
+                counts[span] = right.sum(0)
+                scores += right.float() @ weight[span]  # whole numbers: exact
+                place, starts = span.stop, None
+    every = np.concatenate([[-1], counts.cpu().numpy()])[floors]  # (L + 1,)
+    return Reading(
+        correct=every[lengths],
+        strings=strings.count,
+        scores=scores.T.cpu().numpy(),
+        means=_running_mean(every[1:] / strings.count, every[1:] >= 0)[lengths - 1],
+    )
+
+
+def read_fresh(model: Classifier, strings: TestStrings, lengths: np.ndarray) -> Reading:
+    """Read other strings for each length, at their end."""
+    correct = torch.full((len(lengths),), -1, dtype=torch.long, device=strings.device)
+    with _reading(model):
+        for k, length in enumerate(lengths.tolist()):
+            if strings.shortest > length:
+                continue
+            correct[k] = 0
+            for tokens, labels, starts in strings.fresh(length):
+                correct[k] += _correct(_last(model, tokens, starts), labels).sum()
+    return Reading(correct=correct.cpu().numpy(), strings=strings.count)
+
+
+def _last(model: Classifier, tokens: Tensor, starts: Tensor | None) -> Tensor:
+    """The logits after whole strings: (B, L) -> (B, C)."""
+    if not model.causal:  # what it says of a symbol may depend on all that follow
+        return model(tokens, starts=starts)[:, -1]  # type: ignore[no-any-return]  # a module's
+    state: State = None
+    for (piece,) in _pieces(model, tokens):
+        logits, state = model.advance(piece, state, starts=starts)
+        starts = None
+    return logits[:, -1]
+
+
+def _pieces(model: Classifier, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors (B, T), cut alike into pieces whose logits and states fit the memory meant for them."""
+    width = max(model.n_classes, model.settings.mixer.state * model.settings.layers)
+    count = max(1, MOST_NUMBERS // (len(rows[0]) * width))
+    return zip(*(torch.split(row, count, dim=1) for row in rows), strict=True)
+
+
+def _correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the label has the greatest logit; a model that overflowed has none."""
+    best, told = logits.max(-1)
+    return (told == labels) & best.isfinite()
+
+
+def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The mean over the known entries up to each, NaN before the first."""
+    total, number = np.where(known, accuracy, 0.0).cumsum(), known.cumsum()
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+@contextmanager
+def _reading(model: Classifier) -> Iterator[None]:
+    """No gradients, no dropout; and no look at tokens that are valid by construction, for which a GPU would wait."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), ops.unchecked():
+            yield
+    finally:
+        model.train(training)

@@ -1,0 +1,81 @@
+"""Accuracy against length as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdssm.errors import OutputError
+from sdssm.extras import require
+from sdssm.files import reason, shown_path, write_whole
+from sdssm.report.curves import Curve, curves, logarithmic
+
+FORMATS = (".png", ".svg")
+SIZE, DOTS = (7.0, 3.6), 150  # inches, and dots per inch of a PNG
+
+
+def check_plot(path: Path) -> None:
+    """Whether a plot can be drawn and written as this file, before the work that leads to it begins."""
+    if path.suffix.lower() not in FORMATS:
+        ending = path.suffix or "nothing"
+        raise OutputError(f"{shown_path(path)} ends in {ending!r}; plots are written as {' or '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise OutputError(
+            f"cannot write {shown_path(path)}: there is no folder {shown_path(path.parent)}; make it first"
+        )
+    _figure_class()
+
+
+def save_plot(evaluation: Mapping[str, Any], path: Path, *, each: bool = False) -> None:
+    """Draw the curves of an evaluation (as JSON) and write them as PNG or SVG, as the file's name ends.
+
+    The mean over seeds with a band from the least to the greatest; with `each`, a line for each run.
+    """
+    check_plot(path)
+    data = _drawn(curves(evaluation, each=each), path.suffix.lower()[1:])
+    try:
+        write_whole(path, data)
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"cannot write {shown_path(path)}: {reason(error)}; choose a path that can be written"
+        ) from None
+
+
+def _drawn(found: list[Curve], kind: str) -> bytes:
+    figure = _figure_class()(figsize=SIZE, dpi=DOTS, layout="constrained")
+    axes = figure.subplots()
+    trained = sorted({curve.train_length for curve in found})
+    for length in trained:
+        label = f"trained up to {' or '.join(map(str, trained))}" if length == trained[-1] else None
+        axes.axvspan(0.5, length + 0.5, color="0.9" if len(trained) == 1 else "0.93", lw=0, zorder=0, label=label)
+    for curve in found:
+        name = curve.name if curve.seeds == 1 else f"{curve.name}, {curve.seeds} seeds"
+        marker = "o" if len(curve.lengths) <= 20 else None
+        (line,) = axes.plot(curve.lengths, curve.mean, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3)
+        if curve.seeds > 1:
+            axes.fill_between(curve.lengths, curve.low, curve.high, color=line.get_color(), alpha=0.2, lw=0)
+    first, last = (f(int(curve.lengths[k]) for curve in found) for f, k in ((min, 0), (max, -1)))
+    if any(logarithmic(curve.lengths) for curve in found):
+        axes.set_xscale("log")
+        axes.set_xlim(first, last)
+    else:
+        axes.set_xlim(0.5, last + 0.5)
+    axes.set_ylim(0, 102)
+    axes.set_yticks(np.arange(0, 101, 20))
+    axes.set_xlabel("length of the string")
+    axes.set_ylabel("accuracy (%)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    out = BytesIO()
+    # The same picture has the same bytes, whenever it is drawn.
+    figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    return out.getvalue()
+
+
+def _figure_class() -> Any:
+    """A figure of its own draws without a display and leaves a user's own figures alone."""
+    return require("matplotlib.figure", "a plot").Figure

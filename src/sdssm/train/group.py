@@ -1,0 +1,186 @@
+"""A group in training: its engine, the run folders of its replicas, and what goes from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm.evaluate import evaluate
+from sdssm.runs import RunFolder
+from sdssm.tasks import Task
+from sdssm.train import schedules
+from sdssm.train.engine import Engine, Window
+from sdssm.train.tensorboard import TensorBoard
+
+#: Seconds between checkpoints where the settings do not say how many steps.
+CHECKPOINT_SECONDS = 30.0
+#: Events that a run logs where the settings do not say how often.
+EVENTS = 1_000
+#: The seed of the strings for validation: not that of the test strings.
+VALIDATION_SEED = 2
+#: What checkpoints call the best parameters so far, and their score.
+BEST, SCORE = "best.", "best_score"
+
+
+class Group:
+    """Replicas that train side by side. `rounds` of steps, then `report`; `save` and `end` write what must stay."""
+
+    def __init__(
+        self, task: Task, folders: Sequence[RunFolder], device: torch.device, *, tensorboard: bool = False
+    ) -> None:
+        self.folders, self.task = list(folders), task
+        self.engine = Engine(task, [folder.config for folder in folders], device)
+        train = self.engine.train
+        self.steps = train.steps
+        # A multiple of ten, because a GPU trains ten steps at a time.
+        self._log_every = train.log_every or max(10, self.steps // EVENTS // 10 * 10)
+        self._windows: list[Window] = []
+        self.latest: Window | None = None
+        self.alive = [True] * len(self.folders)
+        self._best = self.engine.replicas.flat.clone() if train.validate_length is not None else None
+        self._score = [-1.0] * len(self.folders)
+        self._before = [folder.progress.seconds for folder in folders]
+        self._began = self._saved = monotonic()
+        self._tensorboard = tensorboard
+        self._board = self._open_board(0)
+
+    @property
+    def done(self) -> bool:
+        return self.engine.step >= self.steps or not any(self.alive)
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def advance(self, windows: int, stop: Callable[[], bool]) -> None:
+        """Train up to so many windows of the log, and no further than the next checkpoint or validation."""
+        train, engine = self.engine.train, self.engine
+        end = min(self.steps, (engine.step // self._log_every + windows) * self._log_every)
+        for every in (train.checkpoint_every, train.validate_every if self._best is not None else None):
+            if every is not None:
+                end = min(end, (engine.step // every + 1) * every)
+        while engine.step < end and not stop():
+            upto = min(end, (engine.step // self._log_every + 1) * self._log_every)
+            engine.advance(upto - engine.step, stop)
+            if engine.step % self._log_every == 0 or engine.step == self.steps:
+                self._windows.append(engine.window())
+
+    def report(self, message: Callable[[str], None]) -> None:
+        """Write what happened since the last report: this waits for the device."""
+        self.engine.wait()
+        for window in self._windows:
+            self._log(window)
+            self.latest = window
+        self._windows = []
+        if self.latest is not None:
+            for replica, alive in enumerate(self.latest.alive.tolist()):
+                if self.alive[replica] and not alive:
+                    self._diverged(replica, message)
+
+    def _log(self, window: Window) -> None:
+        step = np.array([window.step - 1])
+        rates = [float(schedules.learning_rate(folder.config, step)[0]) for folder in self.folders]
+        loss, accuracy, alive = window.loss.tolist(), window.accuracy.tolist(), window.alive.tolist()
+        for replica, folder in enumerate(self.folders):
+            if alive[replica]:
+                facts = {"accuracy": accuracy[replica], "loss": loss[replica], "lr": rates[replica]}
+                folder.log({"step": window.step, **facts, "seconds": round(self._seconds(replica), 3)})
+        if self._board is not None:
+            self._board.update(window.step, loss, accuracy, alive, rates)
+
+    def _diverged(self, replica: int, message: Callable[[str], None]) -> None:
+        self.alive[replica] = False
+        folder = self.folders[replica]
+        step = self.latest.step if self.latest is not None else 0
+        folder.log({"step": step, "diverged": True})
+        folder.finish("diverged")
+        kept = folder.checkpoints()
+        message(
+            f"{folder.path}: the loss is not finite by step {step:,}; this run ends here"
+            + (f" and keeps its checkpoint of step {kept[0]:,}" if kept else "")
+        )
+
+    def validate(self) -> None:
+        """Keep the best parameters on strings up to the validation length, at the steps that the settings say."""
+        train, step = self.engine.train, self.engine.step
+        if self._best is None or (step % train.validate_every and step != self.steps):
+            return
+        for replica, folder in enumerate(self.folders):
+            if self.alive[replica]:
+                found = evaluate(
+                    self.engine.model(replica), task=self.task, max_length=train.validate_length, seed=VALIDATION_SEED
+                )
+                score = found.runs[0].mean
+                folder.log({"step": step, "validation": score})
+                if score is not None and score > self._score[replica]:
+                    self._score[replica] = score
+                    self._best[replica] = self.engine.replicas.flat[replica]
+
+    # -- what stays --------------------------------------------------------------------------------------------------
+
+    def save_if_due(self) -> None:
+        """Save at the steps that the settings say, or else every so often."""
+        every = self.engine.train.checkpoint_every
+        due = self.engine.step % every == 0 if every is not None else monotonic() - self._saved > CHECKPOINT_SECONDS
+        if due and not self.done:
+            self.save()
+
+    def save(self) -> None:
+        """A checkpoint of every replica that is alive."""
+        engine = self.engine
+        for replica, folder in enumerate(self.folders):
+            if self.alive[replica]:
+                tensors = dict(engine.model(replica).state_dict()) | engine.replicas.moments(replica)
+                tensors |= engine.open_window(replica)
+                if self._best is not None:
+                    best = engine.model(replica, self._best)
+                    tensors |= {BEST + name: value for name, value in best.named_parameters()}
+                    tensors[SCORE] = torch.tensor(self._score[replica], dtype=torch.float64)
+                host = {name: value.detach().cpu() for name, value in tensors.items()}
+                loss, accuracy = self._last(replica)
+                folder.save_checkpoint(engine.step, host, seconds=self._seconds(replica), loss=loss, accuracy=accuracy)
+        self._saved = monotonic()
+
+    def restore(self, step: int) -> None:
+        """Go on from a step of which every replica has a checkpoint; one that diverged stays as it was."""
+        self.engine.step = step
+        self._board = self._open_board(step)
+        for replica, folder in enumerate(self.folders):
+            if folder.status == "diverged":
+                self.alive[replica] = False
+                self.engine.replicas.alive[replica] = False
+                continue
+            if step:  # at 0 it is as it was made
+                self._take(replica, folder.load_checkpoint(step).tensors)
+            folder.forget_after(step)
+        if not step:
+            self.save()
+
+    def _open_board(self, first: int) -> TensorBoard | None:
+        return TensorBoard([folder.path for folder in self.folders], first=first) if self._tensorboard else None
+
+    def _take(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
+        self.engine.replicas.restore(replica, tensors)
+        self.engine.set_window(replica, tensors)
+        if self._best is not None:
+            self._best[replica] = self.engine.replicas.joined(tensors, BEST).to(self._best.device)
+            self._score[replica] = float(tensors[SCORE])
+
+    def end(self, stopped: bool) -> None:
+        """The training is over: the weights alone in model.safetensors, and how it ended."""
+        for replica, folder in enumerate(self.folders):
+            if self.alive[replica]:
+                folder.write_model(self.engine.model(replica, self._best).packed())
+                folder.finish("stopped" if stopped else "finished")
+        if self._board is not None:
+            self._board.close()
+
+    def _last(self, replica: int) -> tuple[float | None, float | None]:
+        if self.latest is None:
+            return None, None
+        return float(self.latest.loss[replica]), float(self.latest.accuracy[replica])
+
+    def _seconds(self, replica: int) -> float:
+        return self._before[replica] + monotonic() - self._began

@@ -1,0 +1,112 @@
+"""R models of one shape side by side: their parameters in one buffer, their losses in one call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from sdssm.models import Classifier
+
+#: What the checkpoints call the optimiser's two moments; a parameter's name follows.
+MOMENTS = ("adam.first.", "adam.second.")
+
+
+class _Loss(nn.Module):
+    """`functional_call` calls `forward`; this one is the training loss."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        options = {name: value for name, value in given.items() if name not in ("tokens", "labels")}
+        return self.model.loss(given["tokens"], given["labels"], **options)
+
+
+class Replicas:
+    """The models' parameters as rows of `flat` (R, P), Adam's moments beside it, and who is still alive.
+
+    A model is written for one; `torch.func.vmap` makes it many, and a single one is called as it is.
+    """
+
+    def __init__(self, models: Sequence[Classifier], device: torch.device) -> None:
+        self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
+        # Inside the module a single layer's parameters have longer names than those that the model shows.
+        self.names = [name for name, _ in nn.Module.named_parameters(self.template)]
+        self.public = [name for name, _ in models[0].named_parameters()]
+        leaves = [[leaf.detach() for leaf in model.parameters()] for model in models]
+        self.flat = torch.stack([torch.cat([leaf.flatten() for leaf in row]) for row in leaves]).to(device)
+        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
+        self.shapes = [leaf.shape for leaf in leaves[0]]
+        # Leaves of their own that share the buffer's memory: their gradients come one by one, and are joined again.
+        self.leaves = [part.detach().requires_grad_() for part in self._split(self.flat)]
+        self.buffers = {
+            f"model.{name}": torch.stack([dict(model.named_buffers())[name] for model in models]).to(device)
+            for name, _ in models[0].named_buffers()
+        }
+        self.alive = torch.ones(len(models), dtype=torch.bool, device=device)
+
+    def __len__(self) -> int:
+        return len(self.flat)
+
+    def _split(self, flat: Tensor) -> list[Tensor]:
+        """(..., P) -> each parameter, (..., *shape)."""
+        parts = torch.split(flat, [shape.numel() for shape in self.shapes], dim=-1)
+        return [part.view(*flat.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def gradient(self, given: Mapping[str, Tensor], changing: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss (R,), right answers (R,) and gradient (R, P) on `given` (R, ...), with `changing` buffers (R,)."""
+        buffers = {**self.buffers, **{f"model.{name}": value for name, value in changing.items()}}
+        parameters = dict(zip(self.names, self.leaves, strict=True))
+        if len(self) == 1:
+            alone = {name: value[0] for name, value in {**parameters, **buffers}.items()}
+            loss, right = functional_call(self.template, alone, ({name: value[0] for name, value in given.items()},))
+            loss, right = loss[None], right[None]
+        else:
+            loss, right = vmap(self._one)({**parameters, **buffers}, dict(given))
+        grads = torch.autograd.grad(loss.sum(), self.leaves)
+        return loss.detach(), right, torch.cat([grad.reshape(len(self), -1) for grad in grads], dim=1)
+
+    def _one(self, tensors: dict[str, Tensor], given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (given,))
+        return found
+
+    def leaf(self, name: str) -> Tensor | None:
+        """A parameter of all replicas, (R, *shape), by the name that the model shows; None if it has no such one."""
+        return self.leaves[self.public.index(name)] if name in self.public else None
+
+    # -- one of them -------------------------------------------------------------------------------------------------
+
+    def model(self, replica: int, changing: Mapping[str, float], flat: Tensor | None = None) -> Classifier:
+        """A replica as a model of its own, with what its changing buffers are now; with other parameters if given."""
+        model = copy.deepcopy(self.template.model)
+        row = (self.flat if flat is None else flat)[replica]
+        with torch.no_grad():
+            for leaf, value in zip(model.parameters(), self._split(row), strict=True):
+                leaf.copy_(value)
+            for name, buffer in model.named_buffers():
+                buffer.copy_(self.buffers[f"model.{name}"][replica])
+                if name in changing:
+                    buffer.fill_(changing[name])
+        return model.eval()
+
+    def moments(self, replica: int) -> dict[str, Tensor]:
+        """The optimiser's memory of one replica, by name, on the host."""
+        return {
+            prefix + name: part
+            for prefix, flat in zip(MOMENTS, (self.first, self.second), strict=True)
+            for name, part in zip(self.public, self._split(flat[replica].cpu()), strict=True)
+        }
+
+    def restore(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
+        """Parameters and moments as a checkpoint holds them."""
+        for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
+            flat[replica] = self.joined(tensors, prefix).to(flat.device)
+
+    def joined(self, tensors: Mapping[str, Tensor], prefix: str = "") -> Tensor:
+        """Parameters by name as one row (P,)."""
+        return torch.cat([tensors[prefix + name].flatten() for name in self.public])

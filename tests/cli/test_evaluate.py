@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sdssm.automata import named
+from tests.cli.test_tasks import run
+from tests.evaluate.machines import tiring_parity
+from tests.evaluate.test_evaluate import run_of
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for seed, ones in enumerate((6, 9, 12)):
+        run_of(tmp_path / "parity" / f"seed-{seed}", tiring_parity(ones), seed)
+    return tmp_path / "parity"
+
+
+def test_tables_and_a_plot(runs: Path, capsys: Capture) -> None:
+    code, out, err = run(capsys, "evaluate", str(runs), "--max-length", "100")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[2].split()[:4] == ["task", "model", "seed", "to"]
+    assert [line.split()[2] for line in lines[3:6]] == ["0", "1", "2"]
+    assert lines[5].split()[:2] == ["parity", "sd-ssm"]
+    assert lines[7].split() == ["task", "model", "seeds", "max", "mean", "min"]
+    assert "accuracy in %, parity, sd-ssm, mean of 3 seeds" in out
+    assert "==== trained up to length 40" in out
+    assert "\x1b" not in out
+    assert (runs / "seed-1" / "evaluation.json").exists()
+
+
+def test_json(runs: Path, capsys: Capture) -> None:
+    code, out, err = run(capsys, "evaluate", str(runs / "seed-0"), str(runs / "seed-1"), "--json", "--strings", "64")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert set(found) == {"runs", "aggregate"}
+    assert [(one["task"], one["model"], one["seed"], one["max_length"]) for one in found["runs"]] == [
+        ("parity", "sd-ssm", 0, 500),
+        ("parity", "sd-ssm", 1, 500),
+    ]
+    assert len(found["runs"][0]["accuracy"]) == 500
+    assert found["aggregate"][0]["seeds"] == 2
+    assert found["aggregate"][0]["max"] == found["runs"][1]["mean"]
+    assert json.loads((runs / "seed-0" / "evaluation.json").read_text()) == found["runs"][0]
+
+
+def test_chosen_lengths_and_a_picture(runs: Path, capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "parity.svg"
+    code, out, _ = run(
+        capsys, "evaluate", str(runs), "--lengths", "10, 5_000", "--plot", str(picture), "--strings", "32"
+    )
+    assert code == 0
+    assert "at 10" in out and "mean to 5,000" in out
+    assert [line.split()[3] for line in out.splitlines()[-4:-2]] == ["10", "5,000"]  # the best, mean and worst to each
+    assert "accuracy in %" not in out  # two points are no curve
+    assert "<svg" in picture.read_text()
+    assert str(picture) in out
+
+
+def test_fresh_strings_and_notes(tmp_path: Path, capsys: Capture) -> None:
+    run_of(tmp_path / "seed-0", named("parity"), ended=False)
+    arguments = ("evaluate", str(tmp_path), "--fresh", "--max-length", "9", "--seed", "3")
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "100.00" in out
+    assert "Note: not finished" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "there is no folder nowhere"),
+        (["."], "there is no run folder in ."),
+        ([], "the following arguments are required: DIR"),
+        ([".", "--max-length", "x"], "'x' is not a whole number"),
+        ([".", "--max-length", "0"], "max_length is 0; it must be a whole number from 1 to 1,000,000"),
+        ([".", "--max-length", "5", "--lengths", "5"], "not allowed with argument"),
+        ([".", "--lengths", "2000000"], "a length is 2000000"),
+        ([".", "--lengths", "5;6"], "'5;6' is not a whole number"),
+        ([".", "--lengths", ","], "lengths is empty"),
+        ([".", "--strings", "0"], "strings is 0"),
+        ([".", "--device", "gpu"], "there is no device 'gpu'"),
+        ([".", "--plot", "a.jpg"], "plots are written as .png or .svg"),
+        ([".", "--plot", "nowhere/a.png"], "there is no folder nowhere"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str], message: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "evaluate", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_that_changed(tmp_path: Path, capsys: Capture) -> None:
+    path = run_of(tmp_path / "seed-0", named("parity")).path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "digest": "0" * 16}))
+    code, _, err = run(capsys, "evaluate", str(tmp_path))
+    assert code == 2
+    assert "changed since this run began" in err
+    assert err.count("\n") == 1

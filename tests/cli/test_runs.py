@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from sdssm.runs import RunFolder
+from tests.cli.test_tasks import run
+from tests.runs.configs import some_config
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run that was evaluated, one that diverged, one that is training, and one that was killed."""
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("a5", 10), ("a5", 2), ("parity", 0), ("parity", 1)):
+        folder = RunFolder.create(Path("runs") / name / f"seed-{seed}", some_config(seed, name))
+        folder.save_checkpoint(50 + seed, {"w": torch.ones(2)}, seconds=1.5, loss=0.25, accuracy=98.765)
+        if seed == 10:
+            folder.write_json("evaluation.json", {"mean": 99.5, "max_length": 500})
+            folder.finish("finished")
+        elif seed == 2:
+            folder.finish("diverged")
+        elif seed == 1:
+            from sdssm.runs.claim import release
+
+            release(folder.path)  # as the kernel does
+    return tmp_path / "runs"
+
+
+def test_the_list(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "runs", "runs/")
+    assert (code, err) == (0, "")
+    rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
+    assert rows == [
+        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.77 0.2500 -",
+        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.77 0.2500 99.50 to 500",
+        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.77 0.2500 -",
+        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.77 0.2500 -",
+    ]
+    assert run(capsys, "runs")[1] == out
+
+
+def test_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "runs", "runs/a5/seed-10", "--json")
+    assert code == 0
+    assert json.loads(out) == [
+        {
+            "folder": "runs/a5/seed-10",
+            "task": "a5",
+            "model": "sd-ssm",
+            "preset": "scale-free",
+            "seed": 10,
+            "status": "finished",
+            "step": 60,
+            "steps": 100,
+            "seconds": 1.5,
+            "accuracy": 98.765,
+            "loss": 0.25,
+            "mean": 99.5,
+            "max_length": 500,
+        }
+    ]
+
+
+def test_damage_is_said_in_a_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "a5" / "seed-2" / "config.json").write_text("{")
+    (runs / "a5" / "seed-10" / "evaluation.json").write_text("[")
+    code, out, err = run(capsys, "runs", "runs")
+    assert code == 0
+    assert len(out.splitlines()) == 4
+    assert err == "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("nowhere", "there is no folder nowhere"),
+        ("empty", "there is no run folder in empty or below; sdssm train TASK --out DIR makes one"),
+        ("file", "there is no folder file"),
+        ("other", "other is not a run folder"),
+        ("newer", "newer was written by sdssm 9.9 in format 7"),
+        ("runs/a5/seed-2/checkpoints", "there is no run folder in runs/a5/seed-2/checkpoints or below"),
+    ],
+)
+def test_bad_input(folder: str, message: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    Path("file").touch()
+    for name, config in (("other", {"theme": "dark"}), ("newer", {"format": 7, "versions": {"sdssm": "9.9"}})):
+        Path(name).mkdir()
+        (Path(name) / "config.json").write_text(json.dumps(config))
+    code, out, err = run(capsys, "runs", folder)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1

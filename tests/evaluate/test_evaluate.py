@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm.automata import Machine, named
+from sdssm.errors import RunWarning, SdssmError
+from sdssm.evaluate import Evaluation, RunEvaluation, evaluate, lengths, spectral_radii
+from sdssm.models import Classifier, ModelSettings, State
+from sdssm.runs import RunFolder
+from sdssm.runs.schema import configure, resolve
+from sdssm.tasks import Task, task
+from tests.evaluate.machines import exact, tiring_parity
+
+
+def one(*arguments: Any, **options: Any) -> RunEvaluation:
+    [found] = evaluate(*arguments, **options).runs
+    return found
+
+
+@pytest.mark.parametrize("name", ["a5", "d30", "arithmetic", "even_pairs", "cycle"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_exact_model_is_always_right(name: str, fresh: bool) -> None:
+    found = one(exact(named(name)), task=name, max_length=60, strings=64, fresh=fresh)
+    assert found.accuracy == (100.0,) * 60
+    assert found.mean == 100.0
+    assert found.first_below_99 is None
+    assert found.mean_band == (100.0, 100.0)
+    assert found.read == ("fresh" if fresh else "prefixes")
+    assert found.note is None
+
+
+def test_with_a_query() -> None:
+    assert one(exact(named("cycle"), query=True), task="cycle", max_length=30, strings=64).mean == 100.0
+
+
+def test_both_ways_agree_on_a_model_that_is_not_right() -> None:
+    """By prefixes and with fresh strings: the same accuracy at each length within sampling error, and the same mean."""
+    model = exact(tiring_parity(7))
+    prefixes = one(model, task="parity", max_length=80, strings=1000)
+    fresh = one(model, task="parity", max_length=80, strings=1000, fresh=True)
+    a, b = np.array(prefixes.accuracy) / 100, np.array(fresh.accuracy) / 100
+    error = np.sqrt((a * (1 - a) + b * (1 - b)) / 1000)
+    assert (np.abs(a - b) <= 4 * error + 1e-9).all()
+    assert prefixes.mean < 90
+    assert prefixes.first_below_99 is not None and fresh.first_below_99 is not None
+    assert 7 <= prefixes.first_below_99 <= 12 and 7 <= fresh.first_below_99 <= 12
+    assert prefixes.mean_band is not None and fresh.mean_band is not None
+    width, fresh_width = (band[1] - band[0] for band in (prefixes.mean_band, fresh.mean_band))
+    assert abs(prefixes.mean - fresh.mean) < width
+    assert width > 4 * fresh_width  # whole strings were drawn again
+    assert prefixes.mean_band[0] < prefixes.mean < prefixes.mean_band[1]
+
+
+def test_the_means() -> None:
+    found = one(exact(tiring_parity(5)), task="parity", max_length=100, strings=128)
+    accuracy = np.array(found.accuracy)
+    assert found.mean == pytest.approx(accuracy.mean())
+    assert found.mean_within == pytest.approx(accuracy[:40].mean())
+    assert found.mean_beyond == pytest.approx(accuracy[40:].mean())
+    for band, mean in ((found.within_band, found.mean_within), (found.beyond_band, found.mean_beyond)):
+        assert band is not None and mean is not None
+        assert band[0] < mean < band[1]
+    short = one(exact(tiring_parity(5)), task="parity", max_length=40, strings=16)
+    assert (short.mean_beyond, short.beyond_band) == (None, None)
+
+
+def test_chosen_lengths() -> None:
+    model = exact(tiring_parity(9))
+    every = one(model, task="parity", max_length=1000)
+    some = one(model, task="parity", lengths=[1000, 10, 500, 500])
+    assert some.lengths == (10, 500, 1000)
+    assert list(some.at) == [10, 500, 1000]
+    assert some.accuracy == tuple(every.accuracy[k - 1] for k in some.lengths)
+    assert some.mean == pytest.approx(np.mean(some.accuracy))
+    assert some.mean_to == pytest.approx([np.mean(every.accuracy[:k]) for k in some.lengths])
+    assert one(model, task="parity", lengths=[10, 20], fresh=True, strings=8).mean_to is None
+
+
+def test_memory_is_bounded_and_the_pieces_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = exact(tiring_parity(7))
+    ways: list[dict[str, Any]] = [{"max_length": 700}, {"lengths": [3, 130], "fresh": True}]
+    whole = [one(model, task="parity", strings=50, **way).accuracy for way in ways]
+    monkeypatch.setattr(lengths, "MOST_NUMBERS", 50 * 16 * 9)
+    widest = 0
+    advance = Classifier.advance
+
+    def watched(self: Classifier, tokens: Tensor, *rest: Any, **options: Any) -> tuple[Tensor, State]:
+        nonlocal widest
+        widest = max(widest, tokens.shape[-1])
+        return advance(self, tokens, *rest, **options)
+
+    monkeypatch.setattr(Classifier, "advance", watched)
+    assert [one(model, task="parity", strings=50, **way).accuracy for way in ways] == whole
+    assert widest == 9
+
+
+def test_lengths_without_strings_are_scored_below() -> None:
+    arithmetic = exact(replace_output(named("arithmetic")))
+    found = one(arithmetic, task="arithmetic", max_length=41, strings=128)
+    assert found.accuracy[1::2] == found.accuracy[0:-1:2]  # an even length at the odd one below it
+    assert found.mean == pytest.approx(np.mean(found.accuracy))
+    assert found.mean_band is not None
+    fresh = one(arithmetic, task="arithmetic", max_length=41, strings=128, fresh=True)
+    assert fresh.accuracy[1::2] != fresh.accuracy[0:-1:2]  # with strings of its own
+    # Lengths 3, 6, 9, ...: the first two have none below and are left out.
+    third = Machine(table=[[1, 1], [2, 2], [3, 3], [1, 1]], outputs=[0, 0, 0, 1])
+    of = Task(name="third", machine=named("parity"), valid=third)
+    for way in (False, True):
+        found = one(exact(named("parity")), task=of, max_length=8, strings=16, fresh=way)
+        assert np.isnan(found.accuracy[:2]).all()
+        assert found.accuracy[2:] == (100.0,) * 6
+        assert found.mean == 100.0
+        assert found.to_json()["accuracy"][:3] == [None, None, 100.0]
+        nothing = one(exact(named("parity")), task=of, max_length=2, strings=16, fresh=way)
+        assert np.isnan(nothing.mean)
+        assert json.loads(json.dumps(nothing.to_json(), allow_nan=False))["mean"] is None
+        assert Evaluation((nothing,)).aggregate[0].max is None
+
+
+def replace_output(machine: Machine) -> Machine:
+    """A machine that is wrong about one of its states."""
+    outputs = machine.outputs.copy()
+    outputs[7] = (outputs[7] + 1) % machine.n_outputs
+    return Machine(table=machine.table, start=machine.start, outputs=outputs)
+
+
+def test_it_says_when_it_takes_fresh_strings() -> None:
+    ends = Machine(table=[[0, 1], [0, 1]], outputs=[0, 1])
+    found = one(exact(named("parity")), task=Task(name="ends", machine=named("parity"), valid=ends), max_length=9)
+    assert found.read == "fresh"
+    assert "prefixes of uniformly drawn valid strings are not uniformly drawn" in str(found.note)
+    assert found.mean == 100.0
+
+
+def test_a_model_that_looks_ahead_reads_fresh_strings() -> None:
+    model = exact(named("parity"))
+    model.causal = False
+    found = one(model, task="parity", max_length=9, strings=16)
+    assert (found.read, found.mean) == ("fresh", 100.0)
+    assert "depends on what follows" in str(found.note)
+
+
+def test_a_model_that_overflows_is_wrong() -> None:
+    model = exact(named("parity"))
+    assert model.readout.bias is not None
+    with torch.no_grad():
+        model.readout.bias[0] = torch.nan
+    assert one(model, task="parity", max_length=5, strings=64).mean == 0.0
+
+
+def test_a_state_given_with_each_string() -> None:
+    settings = resolve("sd-ssm", "length-efficiency-4", "a5", {"state": 60, "state_embedding": 60, "norm": "none"})
+    model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
+    plain = exact(named("a5"))
+    assert model.start is not None
+    values = {
+        "vectors": torch.eye(60),
+        "start.weight": torch.eye(60),
+        "dictionary": torch.cat([plain.state_dict()["dictionary"], torch.zeros(4, 60, 60)]),
+        "selection.weight": 1000 * torch.eye(6)[:, :2],
+        "selection.bias": torch.zeros(6),
+        "input_matrix": torch.zeros(60, 2),
+        "readout.weight": torch.eye(60),
+    }
+    model.load_state_dict({**model.state_dict(), **values})
+    for fresh in (False, True):
+        assert one(model, task="a5", max_length=30, strings=100, fresh=fresh).mean == 100.0
+
+
+def test_gradients_and_modes_are_left_as_they_were() -> None:
+    model = exact(named("parity")).train()
+    evaluate(model, task="parity", max_length=5, strings=8)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert model(torch.zeros(1, 3, dtype=torch.long)).requires_grad
+
+
+def test_spectral_radii() -> None:
+    assert one(exact(named("d4")), task="d4", max_length=5).spectral_radius == pytest.approx((1.0, 1.0))
+    assert np.isnan(spectral_radii(torch.tensor([[[torch.inf]], [[2.0]]]))).tolist() == [True, False]
+
+
+def test_several_and_the_aggregate() -> None:
+    models = [exact(tiring_parity(k)) for k in (5, 7, 9)]
+    found = evaluate(models, task="parity", max_length=50, strings=64)
+    means = [run.mean for run in found]
+    [summary] = found.aggregate
+    assert (summary.task, summary.model, summary.seeds) == ("parity", "sd-ssm", 3)
+    assert (summary.max, summary.min) == (max(means), min(means))
+    assert summary.mean == pytest.approx(np.mean(means))
+    value = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    keys = ["task", "model", "seed", "train_length", "max_length", "mean", "mean_within", "mean_beyond"]
+    assert list(value["runs"][0])[:10] == [*keys, "first_below_99", "accuracy"]
+    assert value["aggregate"] == [summary.to_json()]
+    assert list(value["aggregate"][0]) == ["task", "model", "seeds", "max", "mean", "min"]
+
+
+# -- run folders -------------------------------------------------------------------------------------------------------
+
+
+def run_of(path: Path, machine: Machine, seed: int = 0, ended: bool = True) -> RunFolder:
+    """A run folder that holds a machine's exact model."""
+    model = exact(machine)
+    settings = replace(resolve("sd-ssm", "scale-free", "parity"), model=model.settings)
+    run = RunFolder.create(path, configure(task("parity"), seed, settings, "scale-free"))
+    run.write_model(model.packed())
+    if ended:
+        run.finish("finished")
+    return run
+
+
+def test_runs_on_disk(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path / f"seed-{seed}", tiring_parity(7), seed) for seed in range(2)]
+    seen: list[RunEvaluation] = []
+    found = evaluate([tmp_path, str(tmp_path / "seed-0"), runs[1]], max_length=20, found=seen.append)
+    assert [run.seed for run in found] == [0, 1]  # each once
+    assert seen == list(found)
+    assert (found.runs[0].train_length, found.runs[0].folder) == (40, str(tmp_path / "seed-0"))
+    assert runs[0].read_json("evaluation.json") == found.runs[0].to_json()
+    assert len(evaluate(runs[0], max_length=3).runs[0].accuracy) == 3
+    evaluate(runs[0], lengths=[2, 4])
+    curve, listed = (runs[0].read_json(name) for name in ("evaluation.json", "evaluation-lengths.json"))
+    assert curve is not None and listed is not None
+    assert (curve["max_length"], listed["lengths"]) == (3, [2, 4])  # one does not replace the other
+
+
+def test_a_run_that_goes_on_is_read_but_nothing_is_written(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "seed-0", named("parity"), ended=False)
+    assert "not finished" in str(one(run, max_length=3).note)
+    assert run.read_json("evaluation.json") is None
+
+
+def test_among_several_a_run_without_weights_is_left_out(tmp_path: Path) -> None:
+    run_of(tmp_path / "seed-0", named("parity"))
+    without = run_of(tmp_path / "seed-1", named("parity"), seed=1)
+    (without.path / "model.safetensors").unlink()
+    with pytest.warns(RunWarning, match="left out"):
+        assert [run.seed for run in evaluate(tmp_path, max_length=3)] == [0]
+    with pytest.raises(SdssmError):
+        evaluate(without, max_length=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "pass task="),
+        ({"task": "a5"}, "the model reads 2 symbols and tells 2 classes, but a5 has 2 and 60"),
+        ({"task": "parity", "max_length": 0}, "max_length is 0; it must be a whole number from 1 to 1,000,000"),
+        ({"task": "parity", "max_length": 1.5}, "max_length is 1.5"),
+        ({"task": "parity", "lengths": []}, "lengths is empty"),
+        ({"task": "parity", "lengths": [1_000_001]}, "a length is 1000001"),
+        ({"task": "parity", "lengths": [1], "max_length": 3}, "leave one out"),
+        ({"task": "parity", "strings": 0}, "strings is 0"),
+        ({"task": "parity", "seed": -1}, "seed is -1"),
+        ({"task": "parety"}, "did you mean 'parity'?"),
+        ({"task": "parity", "device": "gpu"}, "there is no device 'gpu'"),
+    ],
+)
+def test_bad_input(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SdssmError) as caught:
+        evaluate(exact(named("parity")), **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_evaluated(tmp_path: Path) -> None:
+    for what in (3, [3], []):
+        with pytest.raises(SdssmError, match=r"evaluate"):
+            evaluate(what)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(SdssmError, match="a run knows its own task"):
+        evaluate(run_of(tmp_path / "seed-0", named("parity")), task="parity")
+    with pytest.raises(SdssmError, match="there is no run folder"):
+        (tmp_path / "empty").mkdir()
+        evaluate(tmp_path / "empty")
+
+
+def test_ordinary_models_too() -> None:
+    """What the settings start from, and a stack of two layers."""
+    for settings in (ModelSettings(), ModelSettings(layers=2)):
+        model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))
+        found = one(model, task="parity", max_length=600, strings=32)
+        assert 30 < found.mean < 70
+        assert (found.spectral_radius is None) == (settings.layers == 2)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sdssm
+from sdssm.errors import OutputError
+from sdssm.report import check_plot, curves, save_plot, terminal_plot
+from sdssm.report.curves import Curve
+from tests.test_package import without
+
+
+def run(accuracy: Sequence[float | None], seed: int = 0, task: str = "a5", **more: Any) -> dict[str, Any]:
+    return {
+        "task": task,
+        "model": "sd-ssm",
+        "seed": seed,
+        "train_length": 40,
+        "max_length": len(accuracy),
+        "accuracy": accuracy,
+        **more,
+    }
+
+
+FALLING = [100.0] * 60 + [100.0 - k / 5 for k in range(440)]
+
+
+def test_curves_over_seeds() -> None:
+    [curve] = curves({"runs": [run([100.0, 50.0, None]), run([100.0, 100.0, None], seed=1)]})
+    assert curve.seeds == 2
+    np.testing.assert_array_equal(curve.mean, [100.0, 75.0, np.nan])
+    np.testing.assert_array_equal(curve.low, [100.0, 50.0, np.nan])
+    np.testing.assert_array_equal(curve.high, [100.0, 100.0, np.nan])
+    both = {"runs": [run([100.0]), run([90.0], seed=1), run([80.0], task="d4"), run([1.0, 2.0])]}
+    assert [one.seeds for one in curves(both)] == [2, 1, 1]  # other lengths are another curve
+    assert [one.name for one in curves(both, each=True)][:2] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
+
+
+def test_the_terminal_plot() -> None:
+    [curve] = curves({"runs": [run(FALLING), run([100.0] * 500, seed=1)]})
+    lines = terminal_plot(curve, width=50, height=11).splitlines()
+    assert all(line.isascii() and len(line) <= 55 for line in lines)
+    assert lines[0] == "accuracy in %, a5, sd-ssm, mean of 2 seeds"
+    assert lines[1].startswith("100 |*")
+    assert lines[6].startswith(" 50 |")
+    assert lines[11] == "  0 |"
+    columns = "".join(lines[1:12])
+    assert columns.count("*") == 50  # one mean a column
+    assert ":" in columns  # and the worse seed below it
+    assert lines[12] == "    +====" + "-" * 46
+    assert lines[13].split()[0] == "1" and lines[13].split()[-1] == "500"
+    assert "40" in lines[13] and "trained up to length 40" in lines[14]
+
+
+@pytest.mark.parametrize("lengths", [[1], [7], [100, 200], [5, 10_000, 1_000_000], list(range(1, 3000))])
+@pytest.mark.parametrize("width", [10, 72])
+def test_it_draws_whatever_the_lengths(lengths: list[int], width: int) -> None:
+    accuracy = np.linspace(100, 0, len(lengths))
+    curve = Curve("a, b", 1, 40, np.array(lengths), accuracy, accuracy, accuracy)
+    text = terminal_plot(curve, width=width)
+    assert str(lengths[0]) in text
+    assert "*" in text
+
+
+def test_nothing_to_draw_is_drawn() -> None:
+    nothing = np.full(3, np.nan)
+    assert "*" not in terminal_plot(Curve("a, b", 1, 40, np.arange(1, 4), nothing, nothing, nothing))
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize(("name", "begin"), [("plot.png", b"\x89PNG"), ("plot.SVG", b"<?xml")])
+def test_pictures(tmp_path: Path, name: str, begin: bytes, each: bool) -> None:
+    pytest.importorskip("matplotlib")
+    evaluation = {
+        "runs": [run(FALLING), run([100.0] * 500, seed=1), run([50.0, None, 3.0], task="d4", lengths=[1, 9, 9000])]
+    }
+    save_plot(evaluation, tmp_path / name, each=each)
+    first = (tmp_path / name).read_bytes()
+    assert first.startswith(begin)
+    if name.endswith("png"):
+        save_plot(evaluation, tmp_path / name, each=each)
+        assert (tmp_path / name).read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert "matplotlib.pyplot" not in sys.modules  # a user's own figures are left alone
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("plot.jpg", "ends in '.jpg'; plots are written as .png or .svg"),
+        ("plot", "ends in 'nothing'"),
+        ("nowhere/plot.png", "there is no folder"),
+    ],
+)
+def test_names_that_no_plot_can_have(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(OutputError, match=message):
+        check_plot(tmp_path / name)
+    with pytest.raises(OutputError):
+        save_plot({"runs": [run([100.0])]}, tmp_path / name)
+
+
+def test_a_folder_in_the_way(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "plot.png").mkdir()
+    with pytest.raises(OutputError, match="cannot write"):
+        save_plot({"runs": [run([100.0])]}, tmp_path / "plot.png")
+
+
+def test_without_matplotlib_it_says_what_to_install() -> None:
+    code = """
+from pathlib import Path
+from sdssm.report import check_plot
+from sdssm.errors import MissingExtraError
+try:
+    check_plot(Path("plot.png"))
+except MissingExtraError as error:
+    print(error)
+"""
+    assert "a plot needs matplotlib.figure; install sdssm[plots]" in without({"matplotlib"}, code)
+
+
+def test_the_report_computes_nothing_anew() -> None:
+    """Computing and showing meet only on disk: no torch, no models, no evaluation."""
+    for path in (Path(sdssm.__file__).parent / "report").glob("*.py"):
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+            elif isinstance(node, ast.Import):
+                names |= {name.name for name in node.names}
+        assert not {name for name in names if name.split(".")[0] == "torch"}
+        assert not names & {"sdssm.models", "sdssm.evaluate", "sdssm.train", "sdssm.ops"}

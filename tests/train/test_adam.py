@@ -1,0 +1,161 @@
+"""Adam side by side. Its Triton kernels face the torch one in Triton's interpreter, in a child process."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm.train.adam import adam_step
+
+BETAS, EPS = (0.9, 0.999), 1e-8
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class Replicas:
+    """R sets of P numbers, what Adam remembers of them, and the settings of each."""
+
+    def __init__(self, R: int, P: int, dtype: torch.dtype = torch.float64) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.p = torch.randn(R, P, generator=generator, dtype=dtype)
+        self.m, self.v = torch.zeros_like(self.p), torch.zeros_like(self.p)
+        self.lr = torch.logspace(-3, -1, R, dtype=dtype)
+        self.decay = torch.linspace(0, 0.1, R, dtype=dtype)
+        self.alive = torch.ones(R, dtype=torch.bool)
+        self.t = 0
+
+    def step(
+        self, gradient: Tensor, clip: float | None = 1.0, loss: Tensor | None = None, *, triton: bool = False
+    ) -> Tensor:
+        self.t += 1
+        ones = torch.ones_like(self.lr)
+        if triton:
+            from sdssm.train import adam_triton
+
+            # The settings are columns of one table, as in training.
+            table = torch.stack([self.lr, ones * (1 - BETAS[0] ** self.t), ones * (1 - BETAS[1] ** self.t)], dim=-1)
+            lr, bias1, bias2 = table.unbind(-1)
+            given = self.p, gradient, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
+            return adam_triton.adam_step(*given, ones if loss is None else loss)
+        return adam_step(
+            self.p, gradient.clone(), self.m, self.v, lr=self.lr, weight_decay=self.decay,
+            bias1=ones * (1 - BETAS[0] ** self.t), bias2=ones * (1 - BETAS[1] ** self.t), betas=BETAS, eps=EPS,
+            clip=clip, alive=self.alive, loss=ones if loss is None else loss,
+        )  # fmt: skip
+
+
+def gradients(R: int, P: int, count: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    # Norms from far below to far above 1, so that some are clipped and some are not.
+    return [torch.randn(R, P, generator=generator, dtype=dtype) * 10.0 ** (t % 5 - 3) for t in range(count)]
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.1, None])
+@pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
+def test_is_the_adam_of_torch(clip: float | None, dtype: torch.dtype, exact: float) -> None:
+    R, P = 3, 37
+    ours = Replicas(R, P, dtype)
+    theirs = [[torch.nn.Parameter(part.clone()) for part in (row[:30], row[30:])] for row in ours.p]
+    rules = [
+        torch.optim.Adam(parts, lr=float(lr), weight_decay=float(decay), betas=BETAS, eps=EPS)
+        for parts, lr, decay in zip(theirs, ours.lr, ours.decay, strict=True)
+    ]
+    for gradient in gradients(R, P, 12, dtype):
+        norm = ours.step(gradient, clip)
+        for r, (parts, rule) in enumerate(zip(theirs, rules, strict=True)):
+            for part, given in zip(parts, (gradient[r, :30], gradient[r, 30:]), strict=True):
+                part.grad = given.clone()
+            size = torch.nn.utils.clip_grad_norm_(parts, torch.inf if clip is None else clip)
+            torch.testing.assert_close(norm[r], size, rtol=exact, atol=0)
+            rule.step()
+    expected = torch.stack([torch.cat([part.detach() for part in parts]) for parts in theirs])
+    torch.testing.assert_close(ours.p, expected, rtol=10 * exact, atol=10 * exact)
+    assert ours.alive.all()
+
+
+def test_a_replica_is_updated_as_it_would_be_alone() -> None:
+    both = Replicas(2, 1001, torch.float32)
+    alone = copy.deepcopy(both)
+    for name in ("p", "m", "v", "lr", "decay", "alive"):
+        setattr(alone, name, getattr(alone, name)[1:].clone())
+    for gradient in gradients(2, 1001, 5, torch.float32):
+        norm = both.step(gradient)
+        assert torch.equal(norm[1:], alone.step(gradient[1:]))
+    assert torch.equal(both.p[1:], alone.p)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_replica_that_is_not_finite_stops_alone_and_for_good(bad: float, where: str) -> None:
+    ours, untouched = Replicas(3, 8), Replicas(3, 8)
+    good, other, last = gradients(3, 8, 3)
+    ours.step(good)
+    untouched.step(good)
+    before = copy.deepcopy(ours)
+    loss, gradient = torch.ones(3, dtype=torch.float64), other.clone()
+    if where == "loss":
+        loss[1] = bad
+    else:
+        gradient[1, 5] = bad
+    ours.step(gradient, loss=loss)
+    untouched.step(other)
+    assert ours.alive.tolist() == [True, False, True]
+    ours.step(last)
+    untouched.step(last)
+    assert ours.alive.tolist() == [True, False, True]
+    for name in ("p", "m", "v"):
+        now, then, without = (getattr(which, name) for which in (ours, before, untouched))
+        assert torch.equal(now[1], then[1])
+        assert torch.equal(now[[0, 2]], without[[0, 2]])
+
+
+def test_parameters_that_require_gradients() -> None:
+    ours: Any = Replicas(1, 4)
+    ours.p.requires_grad_()
+    assert not ours.step(torch.ones(1, 4, dtype=torch.float64)).requires_grad
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-k",
+        "triton",
+        __file__,
+    ]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+@pytest.mark.parametrize("clip", [1.0, None])
+@pytest.mark.parametrize("P", [1, 1024, 2500])
+def test_triton_is_the_same(P: int, clip: float | None) -> None:
+    one, other = Replicas(3, P, torch.float32), Replicas(3, P, torch.float32)
+    for t, gradient in enumerate(gradients(3, P, 6, torch.float32)):
+        loss = torch.ones(3)
+        if t == 3:
+            gradient[1, P // 2] = torch.nan
+        if t == 4:
+            loss[2] = torch.inf
+        norms = one.step(gradient, clip, loss), other.step(gradient, clip, loss, triton=True)
+        torch.testing.assert_close(*norms, rtol=2e-6, atol=0, equal_nan=True)
+        assert torch.equal(one.alive, other.alive)
+    assert one.alive.tolist() == [True, False, False]
+    for name in ("p", "m", "v"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-5, atol=1e-6)

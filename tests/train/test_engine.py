@@ -1,0 +1,157 @@
+"""The engine: a replica trains as it would alone, as a plain loop would, and the same every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sdssm.runs.schema import RunConfig, configure, resolve
+from sdssm.tasks import task
+from sdssm.train import schedules
+from sdssm.train.engine import Engine, new_model
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+SMALL = {"state": 8, "dictionary": 3, "batch": 16, "steps": 100, "train_length": 9}
+#: Kinds of training that go through different paths.
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "scale-free": ("a5", "scale-free", {}),
+    "published": ("d4", "paper", {}),
+    "query, not every string": ("arithmetic", "paper", {}),
+    "dropout": ("parity", "scale-free", {"readout": "mlp", "dropout": 0.3}),
+    "stack": ("cycle", "scale-free", {"layers": 2, "embedding": 4}),
+    "random start": ("a5", "length-efficiency-5", {"train_length": 5}),
+}
+
+
+def config(name: str, preset: str, seed: int, **values: Any) -> RunConfig:
+    of = task(name)
+    return configure(of, seed, resolve("sd-ssm", preset, name, {**SMALL, **values}), preset)
+
+
+def losses(runs: list[RunConfig], device: str, steps: int) -> torch.Tensor:
+    """(steps, R)"""
+    engine = Engine(task(runs[0].task), runs, torch.device(device))
+    found = []
+    for _ in range(steps):
+        engine.advance(1)
+        found.append(engine.window().loss.cpu())
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replica_trains_as_it_would_alone(kind: str, device: str) -> None:
+    name, preset, values = KINDS[kind]
+    runs = [config(name, preset, seed, **values) for seed in (3, 0, 7)]
+    together = losses(runs, device, 12)
+    for column, run in enumerate(runs):
+        torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+    assert together.std() > 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
+    changes: list[dict[str, Any]] = [
+        {"lr": 1e-2, "column_norm": 1.4},
+        {"weight_decay": 0.1, "train_length": 4},
+        {"scale": 3.0, "scale_end": 9.0, "warmup": 0.05, "curriculum": "fixed"},
+        {"temperature": 2.0, "temperature_end": 0.5, "schedule": "constant", "curriculum": "growing"},
+    ]
+    runs = [config("a5", "scale-free", 1, **values) for values in changes]
+    together = losses(runs, device, 12)
+    for column, run in enumerate(runs):
+        torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+    assert len(set(together[-1].tolist())) == 4
+
+
+@pytest.mark.parametrize("name", ["a5", "arithmetic"])
+def test_it_is_what_torch_does_step_by_step(name: str) -> None:
+    """The published way: Adam on a module, a clipped gradient, one length a step; only the strings are the stream's."""
+    run = config(name, "paper", 5, lr=1e-2, weight_decay=1e-3)
+    engine = Engine(task(name), [run], torch.device("cpu"))
+    model = new_model(run)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+    stream = Engine(task(name), [run], torch.device("cpu")).stream
+    for step in range(8):
+        lengths = torch.from_numpy(stream.lengths_uniform(step, 1, [9]))
+        strings = stream.draw(torch.tensor(step), lengths, 9)
+        cut = int(lengths)
+        tokens = strings.tokens[0, 0, :, :cut]
+        assert torch.equal(task(name).labels(tokens)[:, -1], strings.labels[0, 0])
+        loss = torch.nn.functional.cross_entropy(model(tokens)[:, -1], strings.labels[0, 0])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        engine.advance(1)
+        torch.testing.assert_close(engine.window().loss[0], loss.detach(), rtol=1e-4, atol=1e-5)
+    for left, right in zip(model.parameters(), engine.model(0).parameters(), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_same_whatever_the_steps_between_looks(device: str) -> None:
+    runs = [config("a5", "scale-free", seed) for seed in (0, 1)]
+    engines = [Engine(task("a5"), runs, torch.device(device)) for _ in range(2)]
+    engines[0].advance(37)
+    for steps in (1, 7, 20, 9):
+        engines[1].advance(steps)
+    a, b = (engine.window() for engine in engines)
+    assert engines[0].step == engines[1].step == 37
+    torch.testing.assert_close(a.loss, b.loss, rtol=0 if device == "cpu" else 1e-5, atol=0)
+    if device == "cpu":
+        assert torch.equal(engines[0].replicas.flat, engines[1].replicas.flat)
+
+
+def test_it_learns() -> None:
+    run = config("parity", "scale-free", 0, steps=300, batch=32, lr=1e-2, state=16, train_length=5)
+    engine = Engine(task("parity"), [run], torch.device("cpu"))
+    engine.advance(250)
+    engine.window()
+    engine.advance(50)
+    assert engine.window().accuracy.item() > 99
+
+
+def test_a_replica_that_diverges_stops_alone() -> None:
+    runs = [config("a5", "scale-free", 0), config("a5", "scale-free", 0, lr=1e38), config("a5", "scale-free", 0)]
+    engine = Engine(task("a5"), runs, torch.device("cpu"))
+    engine.advance(20)
+    window = engine.window()
+    assert window.alive.tolist() == [True, False, True]
+    assert torch.isfinite(engine.replicas.flat[[0, 2]]).all()
+    assert torch.equal(engine.replicas.flat[0], engine.replicas.flat[2])
+    engine.advance(20)
+    assert engine.window().alive.tolist() == [True, False, True]
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------------
+
+
+def test_rates_and_ramps() -> None:
+    step = np.arange(100)
+    rate = schedules.learning_rate(config("a5", "scale-free", 0, lr=2.0, warmup=0.1), step)
+    assert rate[0] == pytest.approx(0.2) and rate[9] == rate.max() == pytest.approx(2.0)
+    assert np.all(np.diff(rate[10:]) < 0) and 0 < rate[-1] < 0.01
+    assert rate[55] == pytest.approx(1.0)
+    constant = schedules.learning_rate(config("a5", "paper", 0), step)
+    assert set(constant) == {2e-5}
+    assert schedules.ramp(10, 5, 101, np.array([0, 50, 100, 200])).tolist() == [10, 7.5, 5, 5]
+    assert schedules.ramp(10, None, 101, np.array([0, 100])).tolist() == [10, 10]
+
+
+def test_curricula() -> None:
+    runs = [config("a5", "scale-free", 0, curriculum=name, steps=4000) for name in ("uniform", "fixed", "growing")]
+    engine = Engine(task("a5"), runs, torch.device("cpu"))
+    lengths = schedules.lengths(runs, engine.stream, 0, 4000)
+    uniform, fixed, growing = lengths.T
+    counts = np.bincount(uniform, minlength=10)[1:]
+    assert counts.sum() == 4000 and ((counts - 4000 / 9) ** 2 / (4000 / 9)).sum() < 26  # chi-square, 8 degrees, 0.1 %
+    assert set(fixed) == {9}
+    assert growing[:100].max() <= 1 and growing[900:1000].max() <= 5 and growing[2000:].max() == 9
+    odd = config("arithmetic", "scale-free", 0, curriculum="fixed", train_length=8)
+    assert set(schedules.lengths([odd], Engine(task("arithmetic"), [odd], torch.device("cpu")).stream, 0, 5).flat) == {
+        7
+    }

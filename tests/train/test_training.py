@@ -1,0 +1,257 @@
+"""`train` and `resume`: folders, interruptions, and the way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sdssm
+from sdssm.errors import DeviceError, RunError, SettingsError, TaskError, UnknownNameError
+from sdssm.train import TrainingStopped
+from sdssm.train.progress import Silent
+
+SMALL: dict[str, Any] = {"state": 6, "dictionary": 2, "batch": 8, "train_length": 7, "log_every": 10}
+
+
+def train(out: Path, **options: Any) -> Any:
+    values = {**SMALL, **options.pop("settings", {})}
+    task = options.pop("task", "parity")
+    return sdssm.train(task, out=out, settings=values, device="cpu", **{"steps": 60, "seeds": 2, **options})
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(sdssm.load(folder).state_dict())
+
+
+def same(left: Path, right: Path) -> bool:
+    """Weights to the last bit, and events but for the clock."""
+    a, b = weights(left), weights(right)
+    logs = [
+        [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in (at / "events.jsonl").open()]
+        for at in (left, right)
+    ]
+    return all(torch.equal(a[name], b[name]) for name in a) and logs[0] == logs[1]
+
+
+def test_what_a_training_leaves(tmp_path: Path) -> None:
+    runs = train(tmp_path / "out")
+    assert [run.path.name for run in runs] == ["seed-0", "seed-1"]
+    config = json.loads((tmp_path / "out/seed-1/config.json").read_text())
+    assert config["seed"] == 1 and config["task"] == "parity" and config["train"]["steps"] == 60
+    assert config["versions"]["torch"] == torch.__version__.partition("+")[0] or "torch" in config["versions"]
+    assert config["train_length"] == 7
+    events = runs[0].events()
+    assert [event["step"] for event in events] == [10, 20, 30, 40, 50, 60]
+    assert {"accuracy", "loss", "lr", "seconds"} <= set(events[0])
+    assert runs[0].status == "finished"
+    found = sdssm.evaluate(runs, max_length=12, strings=16)
+    assert [run.seed for run in found.runs] == [0, 1]
+    assert "evaluation.json" in {file.name for file in runs[0].path.iterdir()}
+
+
+def test_tasks_and_variants_side_by_side(tmp_path: Path) -> None:
+    runs = sdssm.train(
+        ["parity", "cycle"],
+        out=tmp_path,
+        seeds=[4],
+        steps=20,
+        settings=SMALL,
+        variants={"slow": {"lr": 1e-5}, "wide": {"state": 9}},
+        device="cpu",
+    )
+    names = [str(run.path.relative_to(tmp_path)) for run in runs]
+    assert names == ["parity/slow/seed-4", "parity/wide/seed-4", "cycle/slow/seed-4", "cycle/wide/seed-4"]
+    assert runs[1].config.model.mixer.state == 9
+    assert sdssm.load(runs[2].path).n_classes == 5
+
+
+class StopAt(Silent):
+    """Presses Ctrl-C when a step is reached."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def update(self, step: int, *_: Any) -> None:
+        if step >= self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+            self.step = 10**9
+
+
+@pytest.mark.parametrize("settings", [{}, {"readout": "mlp", "dropout": 0.5}], ids=["plain", "dropout"])
+def test_ctrl_c_and_resume_are_as_if_never_interrupted(tmp_path: Path, settings: dict[str, Any]) -> None:
+    train(tmp_path / "whole", settings=settings)
+    with pytest.raises(TrainingStopped) as stopped:
+        train(tmp_path / "cut", progress=StopAt(30), settings=settings)
+    assert [run.status for run in stopped.value.runs] == ["stopped", "stopped"]
+    assert 30 <= stopped.value.runs[0].step < 60
+    resumed = sdssm.resume(tmp_path / "cut", device="cpu")
+    assert [run.status for run in resumed] == ["finished", "finished"]
+    for seed in ("seed-0", "seed-1"):
+        assert same(tmp_path / "whole" / seed, tmp_path / "cut" / seed)
+    again = sdssm.resume(tmp_path / "cut", device="cpu")
+    assert len(again) == 2  # nothing to do, and nothing done
+
+
+def test_stopped_between_two_windows(tmp_path: Path) -> None:
+    """A timer presses Ctrl-C wherever the training happens to be."""
+    settings = {"log_every": 50}
+    train(tmp_path / "whole", steps=200, settings=settings)
+    timer = threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        train(tmp_path / "cut", steps=200, settings=settings)
+        timer.cancel()
+    except TrainingStopped:
+        sdssm.resume(tmp_path / "cut", device="cpu")
+    assert same(tmp_path / "whole/seed-1", tmp_path / "cut/seed-1")
+
+
+PROGRAM = """
+import sys, sdssm, torch
+torch.set_num_threads(1)
+settings = {settings!r}
+sdssm.train("parity", out=sys.argv[1], settings=settings, steps=400, seeds=2, device="cpu")
+"""
+
+
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.2])
+def test_killed_at_any_moment(tmp_path: Path, after: float) -> None:
+    """kill -9 at some moment after the first checkpoint, often in the middle of one, then resume."""
+    settings = {**SMALL, "checkpoint_every": 3}  # nearly always writing
+    program = PROGRAM.format(settings=settings)
+    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "cut")])
+    while not list((tmp_path / "cut").glob("seed-1/checkpoints/*.safetensors")):
+        assert child.poll() is None
+        time.sleep(0.005)
+    time.sleep(after)
+    child.kill()
+    child.wait()
+    sdssm.resume(tmp_path / "cut", device="cpu")
+    sdssm.train("parity", out=tmp_path / "whole", settings=settings, steps=400, seeds=2, device="cpu")
+    for seed in ("seed-0", "seed-1"):
+        assert same(tmp_path / "whole" / seed, tmp_path / "cut" / seed)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    settings = {"checkpoint_every": 10}
+    train(tmp_path / "whole", settings=settings)
+    with pytest.raises(TrainingStopped):
+        train(tmp_path / "cut", progress=StopAt(40), settings=settings)
+    newest = sorted((tmp_path / "cut/seed-0/checkpoints").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="damaged"):
+        sdssm.resume(tmp_path / "cut", device="cpu")
+    for seed in ("seed-0", "seed-1"):
+        assert same(tmp_path / "whole" / seed, tmp_path / "cut" / seed)
+
+
+class Messages(Silent):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path) -> None:
+    seen = Messages()
+    variants = {"good": {}, "bad": {"lr": 1e38}}
+    runs = train(tmp_path, variants=variants, seeds=1, progress=seen)
+    assert [run.status for run in runs] == ["finished", "diverged"]
+    assert len(seen.texts) == 1 and "bad" in seen.texts[0] and "checkpoint of step 0" in seen.texts[0]
+    kept = runs[1].load_checkpoint()
+    assert all(torch.isfinite(value).all() for value in kept.tensors.values())
+    assert sdssm.load(runs[1].path).n_classes == 2
+    assert {run.path.parent.name: run.status for run in sdssm.resume(tmp_path, device="cpu")} == {
+        "good": "finished",
+        "bad": "diverged",
+    }
+
+
+def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
+    settings = {"validate_length": 7, "validate_every": 10, "lr": 0.05, "schedule": "constant"}
+    (run,) = train(tmp_path / "whole", settings=settings, seeds=1)
+    scores = {event["step"]: event["validation"] for event in run.events() if "validation" in event}
+    assert list(scores) == [10, 20, 30, 40, 50, 60]
+    kept = sdssm.evaluate(sdssm.load(run.path), task="parity", max_length=7, seed=2).runs[0].mean
+    assert kept == pytest.approx(max(scores.values()))
+    with pytest.raises(TrainingStopped):
+        train(tmp_path / "cut", settings=settings, seeds=1, progress=StopAt(30))
+    sdssm.resume(tmp_path / "cut", device="cpu")
+    assert same(tmp_path / "whole/seed-0", tmp_path / "cut/seed-0")
+
+
+def test_a_machine_of_your_own(tmp_path: Path) -> None:
+    machine = sdssm.Machine(table=[[1, 0], [2, 1], [0, 2]], outputs=[1, 0, 0])
+    runs = train(tmp_path, task=machine, seeds=1)
+    assert runs[0].config.machines is not None
+    assert sdssm.evaluate(tmp_path, max_length=5, strings=8).runs[0].task == "machine"
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"task": "parety"}, UnknownNameError, "did you mean 'parity'"),
+        ({"preset": "papr"}, UnknownNameError, "did you mean 'paper'"),
+        ({"model": "mambo"}, UnknownNameError, "no model 'mambo'"),
+        ({"task": "z7", "preset": "paper"}, SettingsError, "no settings for sd-ssm on z7"),
+        ({"settings": {"learning_rate": 1}}, SettingsError, "there is no setting 'learning_rate'"),
+        ({"steps": 0}, SettingsError, "steps is 0"),
+        ({"seeds": []}, SettingsError, "seeds are"),
+        ({"seeds": [1, 1]}, SettingsError, "different"),
+        ({"task": []}, SettingsError, "no task"),
+        ({"settings": {"validate_length": 41}}, SettingsError, "test lengths choose nothing"),
+        ({"resume": True, "overwrite": True}, SettingsError, "leave one of them out"),
+    ],
+)
+def test_nothing_is_started(tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        train(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_without_strings_so_short(tmp_path: Path) -> None:
+    machine = sdssm.machine("parity")
+    never = sdssm.Machine(table=[[0, 0]], outputs=[0])
+    with pytest.raises(TaskError, match="no string is valid"):
+        train(tmp_path / "out", task=sdssm.Task(name="none", machine=machine, valid=never))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="no GPU here"):
+        sdssm.train("parity", out=tmp_path / "out", device="cuda")
+    with pytest.raises(DeviceError, match="no device 'tpu'"):
+        sdssm.train("parity", out=tmp_path / "out", device="tpu")
+
+
+def test_a_folder_that_is_taken(tmp_path: Path) -> None:
+    train(tmp_path, seeds=1)
+    with pytest.raises(RunError, match="--overwrite"):
+        train(tmp_path, seeds=1)
+    train(tmp_path, seeds=1, overwrite=True)
+    assert train(tmp_path, seeds=1, resume=True)[0].status == "finished"
+
+
+def test_a_task_that_changed(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('{"table": [[0, 1], [1, 0]]}')
+    with pytest.raises(TrainingStopped):
+        train(tmp_path / "out", task=str(file), progress=StopAt(20))
+    file.write_text('{"table": [[0, 1], [1, 1]]}')
+    with pytest.raises(RunError, match="changed since"):
+        sdssm.resume(tmp_path / "out", device="cpu")
