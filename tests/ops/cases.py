@@ -31,6 +31,7 @@ class Case:
     p: float | None = 1.2
     dtype: torch.dtype = torch.float64
     seed: int = 0
+    symbols: int = 3  # V of a token scan
 
     def __str__(self) -> str:
         flags = [name for name in ("b", "x0", "lengths", "rescale") if getattr(self, name)]
@@ -79,7 +80,7 @@ def build(case: Case, device: str | torch.device = "cpu") -> Problem:
         leaves["x0"] = draw(*case.lead, N)
     tokens = None
     if case.kind == "token":
-        V = 3
+        V = case.symbols
         leaves["A"] = draw(*replicas, V, N, N, scale=spread)
         tokens = torch.randint(0, V, (*case.lead, L), generator=generator).to(device)
         if case.b:

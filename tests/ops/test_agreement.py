@@ -93,6 +93,17 @@ def test_float32_is_close(kind: str, device: str) -> None:
             face_reference(case, backend, mode, device=device, numba=numba)
 
 
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("symbols", [1, 2, 4, 5, 13])
+@pytest.mark.parametrize("options", [OPTIONS[2], OPTIONS[4]], ids=str)
+def test_alphabets_of_every_size(symbols: int, options: dict[str, Any], device: str) -> None:
+    """Few symbols and many, few rows and many: on a GPU each has kernels of its own."""
+    for lead in ((3,), (5, 411)):
+        case = Case("token", 7, 33, lead=lead, dtype=torch.float32, symbols=symbols, **options)
+        for through in ("final", "both"):
+            face_reference(case, "cpu" if device == "cpu" else "triton", "recurrent", device=device, through=through)
+
+
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0, 3.5, None])
 def test_mixture_at_every_p(p: float | None, device: str) -> None:
     for backend, mode, numba in implementations(device):

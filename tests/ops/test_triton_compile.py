@@ -99,3 +99,52 @@ def test_compiles(capability: int, kind: str, N: int, dtype: torch.dtype, monkey
     assert {"products_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
     homogeneous = [value if place != (1 if kind != "mixture" else 2) else None for place, value in enumerate(given)]
     module.forward(*homogeneous, rescale=True, mode="recurrent")
+
+
+def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+@pytest.fixture(params=SHARED_MEMORY)
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels compiled so far, instead of launched, for one GPU after the other."""
+    found: list[str] = []
+    monkeypatch.setattr(jit.JITFunction, "run", compiler(request.param, found))
+    return found
+
+
+@pytest.mark.parametrize(("V", "N", "rescale"), [(2, 64, True), (4, 60, False)])
+def test_token_tiles_compile(V: int, N: int, rescale: bool, seen: list[str]) -> None:
+    module = importlib.import_module("sdssm.ops.token.triton")
+    R, B, L = 2, 1024, 9
+    A, b, x0 = new(R, V, N, N), None if rescale else new(R, V, N), new(R, B, N) if rescale else None
+    tokens, lengths = new(R, B, L, dtype=torch.int64), new(R, B, dtype=torch.int64)
+    states, final, factors = module.forward(A, b, tokens, x0, lengths, rescale=rescale, mode="recurrent")
+    given = (None, final, A, b, tokens, x0, lengths, states, factors)
+    module.backward(*given, rescale=rescale, mode="recurrent")
+    assert {"tiles_forward_kernel", "backward_kernel", "weight_gradient_kernel"} <= set(seen)
+
+
+@pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64)])
+def test_mixed_matrices_compile(N: int, dtype: torch.dtype, seen: list[str]) -> None:
+    from sdssm.ops.mixed import triton as mixed
+
+    dictionary, weights, p = (new(*shape, dtype=dtype) for shape in ((2, 18, N, N), (2, 9, 18), (2,)))
+    matrices, norms = mixed.forward(dictionary, weights, p)
+    mixed.backward(matrices, dictionary, weights, p, matrices, norms)
+    assert {"forward_kernel", "backward_kernel", "partial_sums_kernel"} <= set(seen)
+
+
+@pytest.mark.parametrize(
+    ("C", "N", "dtype", "cosine"),
+    [(60, 64, torch.float32, True), (256, 256, torch.float32, False), (5, 7, torch.float64, True)],
+)
+def test_readout_compiles(C: int, N: int, dtype: torch.dtype, cosine: bool, seen: list[str]) -> None:
+    from sdssm.ops.readout import triton as readout
+
+    x, weight, gain, shift = (new(*shape, dtype=dtype) for shape in ((2, 40, N), (2, C, N), (2, N), (2, N)))
+    bias, numbers = (None, new(2, dtype=dtype)) if cosine else (new(2, C, dtype=dtype), None)
+    tensors = (x, weight, bias, gain, shift, new(2, 40, dtype=torch.int64), numbers, numbers)
+    found = readout.forward(*tensors, True, cosine, True)
+    readout.backward(found[0], *tensors, *found, True, cosine, True)
+    assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(seen)

@@ -1,16 +1,12 @@
 """The Triton kernels against the reference without a GPU, in Triton's interpreter.
 
-Triton decides when it is imported whether its kernels are interpreted, so these cases run in a process of their own:
-without TRITON_INTERPRET=1 this file starts pytest on itself with the variable set, twice at the same time, each on half
-of the scans (neighbours in one file mostly go to the same xdist worker). The interpreter takes milliseconds a row and
-step: rows are few, and lengths just pass a chunk.
+These cases run in processes of their own, see `interpreted`: two at the same time, each on half of the scans (as
+neighbours in one file mostly go to the same xdist worker). The interpreter takes milliseconds a row and step: rows are
+few, and lengths just pass a chunk.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,11 +15,9 @@ import torch
 
 from sdssm import ops
 from tests.ops.cases import KINDS, Case, face_reference
+from tests.ops.interpreted import inside, outside, run_interpreted
 
 pytest.importorskip("triton")
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-inside = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
 
 #: Step after step any length will do; parallel mode sees one chunk of 16 steps, one and a step more, and two and a step
 #: more. Sizes that are padded and that are not. Rows: one of length 0, one of full length and one or two between.
@@ -42,17 +36,11 @@ CASES = [
 HALVES = ("dense or token or mixture", "not (dense or token or mixture)")
 
 
-def run_half(half: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", half, __file__]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+@outside
 @pytest.mark.timeout(1200)
 def test_in_the_interpreter() -> None:
     with ThreadPoolExecutor(len(HALVES)) as pool:
-        for done in pool.map(run_half, HALVES):
+        for done in pool.map(lambda half: run_interpreted(__file__, half), HALVES):
             assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
@@ -95,3 +83,19 @@ def test_many_symbols_are_sorted() -> None:
             return torch.autograd.grad(states.square().sum(), A)[0]
 
     torch.testing.assert_close(gradient("triton"), gradient("reference"))
+
+
+@inside
+@pytest.mark.parametrize("symbols", [1, 2, 3, 4])
+@pytest.mark.parametrize("options", [{"b": True, "x0": False}, {"rescale": True}], ids=str)
+def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of many rows: two tiles of rows, the last short, lengths that differ within a tile."""
+    from sdssm.ops._triton import token_tiles
+
+    used: list[bool] = []
+    suits = token_tiles.suits
+    monkeypatch.setattr(token_tiles, "suits", lambda *args: used.append(suits(*args)) or used[-1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
+    case = Case("token", 4, 17, lead=(2, 18), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
+    face_reference(case, "triton", "recurrent")
+    assert used == [True]

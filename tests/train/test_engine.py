@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from sdssm.errors import SettingsError
 from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.tasks import task
 from sdssm.train import schedules
@@ -55,9 +56,9 @@ def test_a_replica_trains_as_it_would_alone(kind: str, device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
     changes: list[dict[str, Any]] = [
-        {"lr": 1e-2, "column_norm": 1.4},
-        {"weight_decay": 0.1, "train_length": 4},
-        {"scale": 3.0, "scale_end": 9.0, "warmup": 0.05, "curriculum": "fixed"},
+        {"lr": 1e-2, "column_norm": 1.4, "temperature_end": 0.9},
+        {"weight_decay": 0.1, "train_length": 4, "temperature": 1.5},
+        {"temperature": 0.7, "attraction": 1.0, "scale": 3.0, "scale_end": 9.0, "warmup": 0.05, "curriculum": "fixed"},
         {"temperature": 2.0, "temperature_end": 0.5, "schedule": "constant", "curriculum": "growing"},
     ]
     runs = [config("a5", "scale-free", 1, **values) for values in changes]
@@ -65,6 +66,12 @@ def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
     for column, run in enumerate(runs):
         torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
     assert len(set(together[-1].tolist())) == 4
+
+
+def test_shapes_do_not_mix() -> None:
+    runs = [config("a5", "scale-free", 0), config("a5", "scale-free", 1, state=9)]
+    with pytest.raises(SettingsError, match="engine of its own"):
+        Engine(task("a5"), runs, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])

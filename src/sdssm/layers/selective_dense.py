@@ -31,6 +31,11 @@ class SelectiveDenseSettings:
     temperature_end: float | None = None  #: and at the last; none: the same
     skip: bool = False  #: D, adding D u_t to each output
 
+    @property
+    def is_tempered(self) -> bool:
+        """Whether the softmax has a temperature other than 1."""
+        return self.temperature != 1 or self.temperature_end is not None
+
     def __post_init__(self) -> None:
         at_least("state", self.state, 1)
         at_least("dictionary", self.dictionary, 1)
@@ -105,11 +110,13 @@ class SelectiveDense(nn.Module):
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step: u (..., D), state (..., N) -> output (..., N), state (..., N)."""
+        start = self._start(state)
+        start = u.new_zeros(self.settings.state) if start is None else start
         x = ops.mixture_step(
             self.dictionary,
             self._weights(u),
             self._drive(u),
-            self._start(state, u).expand(*u.shape[:-1], -1),
+            start.expand(*u.shape[:-1], -1),
             p=self.column_norm,
             rescale=self.settings.rescale,
         )
@@ -121,7 +128,7 @@ class SelectiveDense(nn.Module):
             self.dictionary,
             self._weights(u),
             self._drive(u),
-            self._start(state, u),
+            self._start(state),
             p=self.column_norm,
             lengths=lengths,
             rescale=self.settings.rescale,
@@ -136,7 +143,7 @@ class SelectiveDense(nn.Module):
         self, symbols: Symbols, tokens: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """`scan` where every input is a symbol: tokens (..., L). Only V matrices exist."""
-        start = self._start(state, symbols.A)
+        start = self._start(state)
         return ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale)
 
     def step_symbol(self, symbols: Symbols, symbol: int, states: Tensor) -> Tensor:
@@ -154,21 +161,18 @@ class SelectiveDense(nn.Module):
 
     def _weights(self, u: Tensor | None) -> Tensor:
         logits = self.selection.weight.mT + self.selection.bias if u is None else self.selection(u)
-        return torch.softmax(logits / self.temperature, dim=-1)
+        return torch.softmax(logits / self.temperature if self.settings.is_tempered else logits, dim=-1)
 
     def _drive(self, u: Tensor | None) -> Tensor | None:
         if self.input_matrix is None:
             return None
         return self.input_matrix.mT if u is None else u @ self.input_matrix.mT
 
-    def _start(self, state: Tensor | None, like: Tensor) -> Tensor:
-        if state is not None:
-            return state
-        if self.initial_state is not None:
-            return self.initial_state
-        if self.settings.initial_state == "given":
+    def _start(self, state: Tensor | None) -> Tensor | None:
+        """The state to start from; None is zero."""
+        if state is None and self.settings.initial_state == "given":
             raise SettingsError("initial_state is 'given' but no state was; pass state=")
-        return like.new_zeros(self.settings.state)
+        return self.initial_state if state is None else state
 
     def extra_repr(self) -> str:
         return f"width={self.width}, {self.settings}"

@@ -1,6 +1,7 @@
 """Linear recurrences with gradients: dense, block-diagonal and diagonal scans, on CPU and GPU.
 
-Every scan returns (states, final). See `docs/ops.md` for how to choose among them.
+Every scan returns (states, final). Beside them what a classifier needs before and after one: the matrices of every
+symbol, and readout with loss. See `docs/ops.md` for how to choose among them.
 """
 
 from sdssm.ops.backend import use_backend
@@ -9,7 +10,9 @@ from sdssm.ops.checks import NonFiniteError, OpsError, unchecked
 from sdssm.ops.column_norm import column_norm
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
+from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
+from sdssm.ops.readout import readout_loss
 from sdssm.ops.token import token_scan, token_step
 
 __all__ = [
@@ -22,8 +25,10 @@ __all__ = [
     "dense_step",
     "diagonal_scan",
     "diagonal_step",
+    "mixed_matrices",
     "mixture_scan",
     "mixture_step",
+    "readout_loss",
     "token_scan",
     "token_step",
     "unchecked",

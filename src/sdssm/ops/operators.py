@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import OpsError, check_states
+from sdssm.ops.functions import absent, fold, unfold
 
 #: None stands for an argument that was not given.
 Tensors = Sequence[Tensor | None]
@@ -109,9 +110,6 @@ def register(spec: ScanOperator) -> ScanOperator:
     for schema in schemas:
         _library.define(schema, tags=(_LAYOUT,))  # type: ignore[no-untyped-call]  # torch's own
 
-    def absent(like: Tensor) -> Tensor:
-        return like.new_empty((like.shape[0], 0))  # the leading size stays, so that vmap can unfold it
-
     def forward(*args: Any) -> tuple[Tensor, ...]:
         tensors, (rescale, mode, chosen, check_finite) = [_dense(arg) for arg in args[:count]], args[count:]
         spec.check_values(tensors)
@@ -175,20 +173,6 @@ def register(spec: ScanOperator) -> ScanOperator:
             f"{spec.name}: a gradient of its gradient was asked for, and the kernels have none; "
             'compute it under sdssm.ops.use_backend("reference")'
         )
-
-    def fold(info: Any, in_dims: Sequence[int | None], args: Sequence[Any]) -> list[Any]:
-        """The mapped dimension becomes part of the first one, for tensors that lack it by copying."""
-        folded = []
-        for arg, dim in zip(args, in_dims, strict=True):
-            if isinstance(arg, Tensor):
-                arg = arg.expand(info.batch_size, *arg.shape) if dim is None else arg.movedim(dim, 0)
-                arg = arg.reshape(arg.shape[0] * arg.shape[1], *arg.shape[2:]).contiguous()
-            folded.append(arg)
-        return folded
-
-    def unfold(info: Any, found: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        many = info.batch_size
-        return tuple(out.reshape(many, out.shape[0] // many, *out.shape[1:]) for out in found), (0,) * len(found)
 
     def no_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Nothing is kept: a second gradient is refused."""

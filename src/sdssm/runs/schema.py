@@ -39,8 +39,8 @@ class TrainSettings:
     projection_decay: float = 3.0  #: of the cosine's projection towards the identity, times the rate
     validate_length: int | None = None  #: keep the best weights on lengths up to this; never a test length
     validate_every: int = 5_000
-    checkpoint_every: int | None = None  #: steps; none: about every half minute
-    log_every: int | None = None  #: steps; none: a thousand times in a run
+    checkpoint_every: int | None = None  #: steps; none: about every minute
+    log_every: int | None = None  #: steps; none: two hundred times in a run
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "validate_every"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.models import Classifier
-from sdssm.runs.schema import RunConfig
+from sdssm.errors import SettingsError
+from sdssm.models import Classifier, ModelSettings
+from sdssm.runs.schema import RunConfig, TrainSettings
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
 from sdssm.tasks.stream import Strings, StringStream, uniform
@@ -43,6 +45,8 @@ class Engine:
     """
 
     def __init__(self, task: Task, runs: Sequence[RunConfig], device: torch.device) -> None:
+        if len({shape(run) for run in runs}) != 1:
+            raise SettingsError("these runs differ in more than replicas may; train each shape in an engine of its own")
         self.runs, self.device, self.task = list(runs), device, task
         first = runs[0]
         self.train = first.train
@@ -132,7 +136,9 @@ class Engine:
             if stop():
                 return
             cut = int(host[i].max())
-            self._one(_at(strings, i, cut), None if len(self.runs) == 1 else lengths[i], values[i])
+            loss, right = self._one(_at(strings, i, cut), None if len(self.runs) == 1 else lengths[i], values[i])
+            self._loss += loss
+            self._right += right
             self._count += 1
             self.step += 1
 
@@ -150,15 +156,19 @@ class Engine:
         rows = self._at + torch.arange(count, device=self.device)
         lengths, values = (part.index_select(0, rows) for part in self._plan)
         strings = self.stream.draw(self._now, lengths, self.width)
-        for i in range(count):
-            self._one(_at(strings, i, self.width), lengths[i], values[i], offset=i)
+        seen = [self._one(_at(strings, i, self.width), lengths[i], values[i], offset=i) for i in range(count)]
+        for total, each in zip((self._loss, self._right), zip(*seen, strict=True), strict=True):
+            total += torch.stack(each).sum(0)
         self._at += count
         self._now += count
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
-    def _one(self, strings: Strings, lengths: Tensor | None, values: Tensor, offset: int = 0) -> None:
-        """One step of every replica: strings (R, B, L) of lengths (R,), values (R, columns) of the plan."""
+    def _one(self, strings: Strings, lengths: Tensor | None, values: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """One step of every replica: strings (R, B, L) of lengths (R,), values (R, columns) of the plan.
+
+        The loss (R,) before it, and how many strings were told right (R,).
+        """
         given = {"tokens": strings.tokens, "labels": strings.labels}
         if lengths is not None:
             given["lengths"] = lengths[:, None].expand(-1, strings.tokens.shape[1])
@@ -191,8 +201,7 @@ class Engine:
             alive=replicas.alive,
             loss=loss,
         )
-        self._loss += loss
-        self._right += right
+        return loss, right
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 
@@ -205,6 +214,8 @@ class Engine:
             self._loss.zero_()
             self._right.zero_()
         self._count = 0
+        if self._cuda_stream is not None:  # whoever reads these on another stream reads them when they are there
+            torch.cuda.current_stream(self.device).wait_stream(self._cuda_stream)
         return found
 
     def open_window(self, replica: int) -> dict[str, Tensor]:
@@ -230,6 +241,16 @@ class Engine:
         done = np.array([max(self.step - 1, 0)])
         now = {name: float(_value(self.runs[replica], name, done)[0]) for name in self.changing}
         return self.replicas.model(replica, now, flat)
+
+
+def shape(run: RunConfig) -> tuple[str, ModelSettings, TrainSettings]:
+    """A run without all that may differ between replicas side by side: the same for all that can share an engine."""
+    train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
+    train = replace(train, curriculum="uniform", attraction=float(train.attraction > 0))
+    mixer = run.model.mixer
+    norm = None if mixer.column_norm is None else 1.0
+    mixer = replace(mixer, column_norm=norm, temperature=2.0 if mixer.is_tempered else 1.0, temperature_end=None)
+    return run.digest, replace(run.model, mixer=mixer, scale=1.0, scale_end=None), train
 
 
 def new_model(run: RunConfig) -> Classifier:

@@ -17,9 +17,9 @@ from sdssm.train.engine import Engine, Window
 from sdssm.train.tensorboard import TensorBoard
 
 #: Seconds between checkpoints where the settings do not say how many steps.
-CHECKPOINT_SECONDS = 30.0
+CHECKPOINT_SECONDS = 60.0
 #: Events that a run logs where the settings do not say how often.
-EVENTS = 1_000
+EVENTS = 200
 #: The seed of the strings for validation: not that of the test strings.
 VALIDATION_SEED = 2
 #: What checkpoints call the best parameters so far, and their score.

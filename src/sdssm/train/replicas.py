@@ -48,6 +48,7 @@ class Replicas:
             f"model.{name}": torch.stack([dict(model.named_buffers())[name] for model in models]).to(device)
             for name, _ in models[0].named_buffers()
         }
+        self._ones = torch.ones(len(models), device=device)
         self.alive = torch.ones(len(models), dtype=torch.bool, device=device)
 
     def __len__(self) -> int:
@@ -63,12 +64,13 @@ class Replicas:
         buffers = {**self.buffers, **{f"model.{name}": value for name, value in changing.items()}}
         parameters = dict(zip(self.names, self.leaves, strict=True))
         if len(self) == 1:
-            alone = {name: value[0] for name, value in {**parameters, **buffers}.items()}
-            loss, right = functional_call(self.template, alone, ({name: value[0] for name, value in given.items()},))
-            loss, right = loss[None], right[None]
+            # Views without a gradient of their own: `value[0]` would fill and copy a tensor for each parameter.
+            alone = {name: value.squeeze(0) for name, value in {**parameters, **buffers}.items()}
+            loss, right = functional_call(self.template, alone, ({k: value.squeeze(0) for k, value in given.items()},))
+            loss, right = loss.unsqueeze(0), right.unsqueeze(0)
         else:
             loss, right = vmap(self._one)({**parameters, **buffers}, dict(given))
-        grads = torch.autograd.grad(loss.sum(), self.leaves)
+        grads = torch.autograd.grad(loss, self.leaves, self._ones)
         return loss.detach(), right, torch.cat([grad.reshape(len(self), -1) for grad in grads], dim=1)
 
     def _one(self, tensors: dict[str, Tensor], given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, overload
@@ -21,11 +20,14 @@ from sdssm.runs import RunFolder, find_runs, folder_name, shared_step
 from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
+from sdssm.train.engine import shape
 from sdssm.train.group import Group
 from sdssm.train.progress import Progress, Silent
 
 #: Seconds of work that a GPU is given at a time, before anybody looks.
 ROUND = 1.0
+#: Seconds within which signals are one: a shell or `timeout` may send it to the process and to its group.
+AGAIN = 0.5
 
 TaskLike = str | Task | Machine
 
@@ -200,15 +202,17 @@ def _names(runs: Runs, groups: Sequence[Group]) -> list[str]:
 
 @contextmanager
 def _stop_on_signal() -> Iterator[Any]:
-    """Whether Ctrl-C (or SIGTERM) came; a second one no longer waits. Only the main thread can listen."""
-    asked = threading.Event()
+    """Whether Ctrl-C (or SIGTERM) came; another one later no longer waits. Only the main thread can listen."""
+    asked, when = threading.Event(), [0.0]
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
 
     def first(*_: object) -> None:
-        if asked.is_set():
+        if asked.is_set() and monotonic() - when[0] > AGAIN:
             raise KeyboardInterrupt
+        if not asked.is_set():
+            when[0] = monotonic()
         asked.set()
 
     before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -226,18 +230,8 @@ def _grouped(folders: Sequence[tuple[RunFolder, Task]]) -> list[tuple[Task, list
     """Runs that can share every launch: one task, one shape, one number of steps."""
     found: dict[Any, tuple[Task, list[RunFolder]]] = {}
     for folder, one in folders:
-        found.setdefault(_shape(folder.config), (one, []))[1].append(folder)
+        found.setdefault(shape(folder.config), (one, []))[1].append(folder)
     return list(found.values())
-
-
-def _shape(config: RunConfig) -> Any:
-    """A config without all that may differ between replicas side by side."""
-    train = replace(config.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
-    train = replace(train, curriculum="uniform", attraction=float(train.attraction > 0))
-    mixer = config.model.mixer
-    norm = None if mixer.column_norm is None else 1.0
-    mixer = replace(mixer, column_norm=norm, temperature=1.0, temperature_end=None)
-    return config.digest, replace(config.model, mixer=mixer, scale=1.0, scale_end=None), train
 
 
 def _check(config: RunConfig, of: Task) -> None:

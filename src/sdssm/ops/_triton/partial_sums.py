@@ -31,10 +31,24 @@ def partial_sums_kernel(parts, out, rest, count, size, row, head, PARTS: tl.cons
 def partial_sums(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> tuple[Tensor, Tensor | None]:
     """The sum over the first dimension of parts (count, groups, row), as (groups, head) and (groups, row - head)."""
     count, groups, row = parts.shape
+    if count == 1 and head is None and parts.dtype == dtype:
+        return parts[0], None
     out = parts.new_empty((groups, row if head is None else head), dtype=dtype)
     rest = None if head is None else parts.new_empty((groups, row - head), dtype=dtype)
-    block = 64
+    together = min(32, 1 << (count - 1).bit_length())
+    block = 2048 // together
+    if groups * row < 64 * block:  # few sums: more programs
+        block = 64
     partial_sums_kernel[(triton.cdiv(groups * row, block),)](
-        parts, out, rest, count, groups * row, row, row if head is None else head, PARTS=32, BLOCK=block, num_warps=4
+        parts,
+        out,
+        rest,
+        count,
+        groups * row,
+        row,
+        row if head is None else head,
+        PARTS=together,
+        BLOCK=block,
+        num_warps=4,
     )
     return out, rest

@@ -13,25 +13,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.ops._triton import token_tiles
 from sdssm.ops._triton.partial_sums import partial_sums
 from sdssm.ops._triton.scan import Source, power_of_two, scan_backward, scan_forward
 from sdssm.ops._triton.tile import TOKEN
 
 #: Up to this many symbols every program reads all positions and masks; above it the positions are sorted by symbol.
 MASKED_SYMBOLS = 12
-#: Programs wanted for the weight gradient: about one and a half waves of a large GPU.
-PROGRAMS = 192
+#: Programs wanted for the weight gradient: about one and a half waves of a large GPU. As long as one of them would have
+#: more than POSITIONS_EACH positions there are more, but no more than MOST_SPLITS for one sum.
+PROGRAMS, POSITIONS_EACH, MOST_SPLITS = 192, 256, 96
 
 
 @triton.jit(do_not_specialize=["positions", "L", "splits"])
 def weight_gradient_kernel(
-    tokens, order, bounds, adjoints, states, x0, parts,
+    tokens, order, bounds, lengths, adjoints, states, x0, parts,
     positions, L, V, splits,
     N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Partial sums over token_t = v of dz_t x_{t-1}^T and, with BIAS, of dz_t: parts (splits, R, V, N * N + N).
 
     order, where given, lists a replica's positions sorted by symbol, and bounds (R, V + 1) where each symbol begins.
+    Otherwise positions are taken one step of all rows after the other, up to the longest of the lengths.
     """
     replica_symbol = tl.program_id(0).to(tl.int64)
     replica = replica_symbol // V
@@ -41,9 +44,18 @@ def weight_gradient_kernel(
     i = (tl.program_id(2) // tiles) * TILE + tl.arange(0, TILE)
     j = (tl.program_id(2) % tiles) * TILE + tl.arange(0, TILE)
 
+    B = positions // L
     begin = 0
     end = positions
-    if order is not None:
+    if order is None:
+        if lengths is not None:
+            longest = 0
+            for several in range(0, B, 128):
+                one = several + tl.arange(0, 128)
+                steps = tl.load(lengths + replica * B + one, mask=one < B, other=0).to(tl.int32)
+                longest = tl.maximum(longest, tl.max(steps, axis=0))
+            end = longest * B
+    else:
         begin = tl.load(bounds + replica * (V + 1) + symbol).to(tl.int32)
         end = tl.load(bounds + replica * (V + 1) + symbol + 1).to(tl.int32)
     acc = tl.zeros((TILE, TILE), ACC)
@@ -51,7 +63,13 @@ def weight_gradient_kernel(
     for at in range(begin + split * POSITIONS, end, splits * POSITIONS):
         place = at + tl.arange(0, POSITIONS)
         here = place < end
-        if order is not None:
+        if order is None:
+            t = place // B
+            string = place % B
+            place = string * L + t
+            if lengths is not None:
+                here = here & (t < tl.load(lengths + replica * B + string, mask=here, other=0))
+        else:
             place = tl.load(order + replica * positions + place, mask=here, other=0)
         position = replica * positions + place
         if order is None:
@@ -76,11 +94,13 @@ def weight_gradient_kernel(
 
 
 def weight_gradient(
-    A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, states: Tensor, adjoints: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """dA (R, V, N, N) and db (R, V, N) from the adjoints dz (R * B, L, N)."""
+    A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, states: Tensor,
+    adjoints: Tensor,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """dA (R, V, N, N) and db (R, V, N) from the adjoints dz, R * B rows of (L, N)."""
     R, V, N, _ = A.shape
-    positions = tokens.shape[1] * tokens.shape[2]
+    _, B, L = tokens.shape
+    positions = B * L
     order = bounds = None
     if V > MASKED_SYMBOLS:
         keys = tokens.view(R, positions)
@@ -91,10 +111,11 @@ def weight_gradient(
     tile = min(64, max(16, power_of_two(N)))
     tiles = triton.cdiv(N, tile) ** 2
     share = positions if order is None else triton.cdiv(positions, V)
-    splits = max(1, min(PROGRAMS // (R * V * tiles), triton.cdiv(share, block)))
+    splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, MOST_SPLITS), 1)
+    splits = min(splits, triton.cdiv(share, block))
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
     weight_gradient_kernel[(R * V, splits, tiles)](
-        tokens, order, bounds, adjoints, states, x0, parts, positions, tokens.shape[2], V, splits,
+        tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
         N=N, TILE=tile, POSITIONS=block, BIAS=b is not None,
         ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
     )  # fmt: skip
@@ -111,6 +132,8 @@ def forward(
     A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """states (R, B, L, N), final (R, B, N) and factors (R, B, L; empty without rescale)."""
+    if token_tiles.suits(A, tokens, mode):
+        return token_tiles.forward(A, b, tokens, x0, lengths, rescale)
     states, final, factors = scan_forward(source_of(A, tokens), b, x0, lengths, rescale, mode)
     shape = tokens.shape
     return (
@@ -134,5 +157,5 @@ def backward(
         None if lengths is None else lengths.view(-1),
         states.view(rows), factors, rescale, mode,
     )  # fmt: skip
-    dA, db = weight_gradient(A, b, tokens, x0, states, adjoints)
+    dA, db = weight_gradient(A, b, tokens, x0, lengths, states, adjoints)
     return dA, db, dx0.view(*tokens.shape[:2], A.shape[-1]).to(A.dtype)

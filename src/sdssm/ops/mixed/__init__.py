@@ -1,0 +1,73 @@
+"""A matrix for every symbol, mixed from a dictionary, its columns divided by their l_p norm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_tail
+from sdssm.ops.column_norm import check_p, check_p_values
+from sdssm.ops.functions import Differentiable, plainly
+from sdssm.ops.layout import broadcast_leads, flatten
+from sdssm.ops.mixed import reference
+from sdssm.ops.prepare import one_dtype
+
+OPERATION = Differentiable("mixed_matrices", "mixed", tensors=3, results=1, sources=1)
+
+
+def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None) -> Tensor:
+    """sum_k weights[v, k] dictionary_k for every symbol v, each column divided by its l_p norm.
+
+    dictionary (..., K, N, N), weights (..., V, K) -> (..., V, N, N). `p` is a number of at least 1, a tensor of them
+    over the leading dimensions, or None for no normalisation; it is not differentiated. A column of zeros has no norm
+    and gives NaN, as published. These are the matrices of `token_scan`:
+
+    >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> weights = torch.tensor([[2.0, 0.0], [0.5, 0.5]])  # (V=2, K=2): symbol 0 keeps, symbol 1 does half of each
+    >>> mixed_matrices(torch.stack([keep, swap]), weights, p=1).tolist()
+    [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]]]
+    """
+    op = "mixed_matrices"
+    check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
+    check_square(op, "dictionary", dictionary)
+    first, second = one_dtype((dictionary, weights))
+    assert first is not None and second is not None
+    dictionary, weights = first, second
+    check_kinds(op, [("dictionary", dictionary), ("weights", weights)])
+    check_rank(op, "weights", weights, ("V", "K"))
+    check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
+    size = dictionary.shape[-1]
+    backend.check_backend(op, dictionary, size)
+    exponent = p.detach() if isinstance(p, Tensor) else None
+    if p is not None:
+        check_p(op, p)
+    if exponent is not None:
+        check_device(op, "p", exponent, "dictionary", dictionary)
+        check_p_values(op, exponent)
+    lead = broadcast_leads(op, [("dictionary", dictionary, 3), ("weights", weights, 2), ("p", exponent, 0)])
+    chosen = backend.choose(dictionary)
+    with backend.no_autocast(dictionary):
+        if plainly(chosen, dictionary):
+            return _plain(dictionary, weights, p if exponent is None else exponent, lead)
+        replicas = (math.prod(lead),)
+        flat_p: Tensor | None = None
+        if exponent is not None:
+            flat_p = flatten(exponent.to(dictionary.dtype), lead, 0, replicas)
+        elif p is not None:
+            flat_p = dictionary.new_full(replicas, float(p))
+        (found,) = OPERATION(
+            flatten(dictionary, lead, 3, replicas), flatten(weights, lead, 2, replicas), flat_p, chosen
+        )
+    return found.reshape(*lead, *found.shape[1:])
+
+
+def _plain(dictionary: Tensor, weights: Tensor, p: float | Tensor | None, lead: torch.Size) -> Tensor:
+    """The reference, 16-bit numbers in float32."""
+    dtype = dictionary.dtype
+    wide = torch.float32 if dtype in backend.NARROW else dtype
+    exponent = p.to(wide) if isinstance(p, Tensor) else p
+    found = reference.mixed(dictionary.to(wide), weights.to(wide), exponent).to(dtype)
+    return found.expand(*lead, *found.shape[-3:])

@@ -1,0 +1,163 @@
+"""From states to the loss of a classifier: LayerNorm, linear or cosine logits, cross-entropy, in one function."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import (
+    OpsError,
+    check_device,
+    check_integers,
+    check_kinds,
+    check_range,
+    check_rank,
+    check_tail,
+)
+from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
+from sdssm.ops.layout import broadcast_leads, flatten
+from sdssm.ops.prepare import one_dtype
+from sdssm.ops.readout import reference
+
+OPERATION = Differentiable("readout_loss", "readout", tensors=8, results=2, sources=1)
+
+
+def readout_loss(
+    x: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    bias: Tensor | None = None,
+    gain: Tensor | None = None,
+    shift: Tensor | None = None,
+    norm: bool = True,
+    cosine: bool = False,
+    scale: float | Tensor | None = None,
+    attraction: float | Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The mean cross-entropy of B states read through C classes, and how many are classified right.
+
+        h       LayerNorm(x), epsilon 1e-5, times `gain` plus `shift` where given; x itself with norm=False
+        logits  scale (h weight^T + bias), or with cosine=True scale cos(h, weight_q) for every class q
+        loss    mean over B of cross-entropy + attraction gate |h - weight_label|^2, the latter with cosine=True only;
+                gate is the margin of the label's cosine over the best other one, within 0..1, held constant
+
+    x (..., B, N), weight (..., C, N), labels (..., B) whole numbers below C, bias (..., C), gain and shift (..., N) ->
+    loss (...) and correct (...), int64. `scale` and `attraction` are numbers or tensors over the leading dimensions, 1
+    and 0 where None; scale is not differentiated. The cosine with a vector of zeros is 0.
+
+    >>> x = torch.tensor([[3.0, 0.0], [0.0, 0.2]])
+    >>> loss, correct = readout_loss(x, torch.eye(2), torch.tensor([0, 0]), norm=False, cosine=True, scale=10)
+    >>> round(loss.item(), 4), correct.item()
+    (5.0, 1)
+    """
+    op = "readout_loss"
+    check_rank(op, "x", x, ("B", "N"))
+    first, second, bias, gain, shift = one_dtype((x, weight, bias, gain, shift))
+    assert first is not None and second is not None
+    x, weight = first, second
+    check_kinds(op, [("x", x), ("weight", weight), ("bias", bias), ("gain", gain), ("shift", shift)])
+    check_rank(op, "weight", weight, ("C", "N"))
+    check_tail(op, "weight", weight, x.shape[-1:], ("N",), "x", x)
+    check_integers(op, "labels", labels)
+    check_tail(op, "labels", labels, x.shape[-2:-1], ("B",), "x", x)
+    check_device(op, "labels", labels, "x", x)
+    if bias is not None:
+        check_tail(op, "bias", bias, weight.shape[-2:-1], ("C",), "weight", weight)
+    for name, vector in (("gain", gain), ("shift", shift)):
+        if vector is not None:
+            check_tail(op, name, vector, x.shape[-1:], ("N",), "x", x)
+    _check_options(op, bias, gain, shift, norm, cosine, attraction)
+    scale, attraction = _number(op, "scale", scale, x), _number(op, "attraction", attraction, x)
+    classes = weight.shape[-2]
+    check_range(op, "labels", labels, 0, classes - 1, f"weight has {classes} rows, so labels are")
+    lead = broadcast_leads(
+        op,
+        [
+            ("x", x, 2),
+            ("weight", weight, 2),
+            ("labels", labels, 1),
+            ("bias", bias, 1),
+            ("gain", gain, 1),
+            ("shift", shift, 1),
+            ("scale", scale if isinstance(scale, Tensor) else None, 0),
+            ("attraction", attraction if isinstance(attraction, Tensor) else None, 0),
+        ],
+    )
+    chosen = backend.choose(x)
+    with backend.no_autocast(x):
+        if plainly(chosen, x):
+            backend.check_backend(op, x, 1)
+            return _plain(x, weight, labels, (bias, gain, shift), (scale, attraction), lead, norm=norm, cosine=cosine)
+        backend.check_backend(op, x, x.shape[-1])
+        R = (math.prod(lead),)
+
+        def flat(tensor: Tensor | float | None, tail: int) -> Tensor | None:
+            if tensor is None:
+                return None
+            if not isinstance(tensor, Tensor):
+                return x.new_full(R, float(tensor))
+            return flatten(tensor, lead, tail, R)
+
+        pulled = flat(attraction, 0)
+        loss, correct = OPERATION(
+            flat(x, 2), flat(weight, 2), flat(bias, 1), flat(gain, 1), flat(shift, 1), flat(labels.long(), 1),
+            flat(scale, 0), pulled,
+            norm, cosine, gradient_is_wanted((x, weight, bias, gain, shift, pulled)), chosen,
+        )  # fmt: skip
+    return loss.reshape(lead), correct.reshape(lead)
+
+
+def _check_options(
+    op: str,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    shift: Tensor | None,
+    norm: bool,
+    cosine: bool,
+    attraction: float | Tensor | None,
+) -> None:
+    if not norm and not (gain is None and shift is None):
+        raise OpsError(f"{op}: gain or shift was given with norm=False; they belong to LayerNorm, leave them None")
+    if cosine and bias is not None:
+        raise OpsError(f"{op}: bias was given with cosine=True; a cosine has none, leave it None")
+    if not cosine and attraction is not None:
+        raise OpsError(f"{op}: attraction was given with cosine=False; its gate is a margin of cosines, leave it None")
+
+
+def _number(op: str, name: str, value: float | Tensor | None, x: Tensor) -> float | Tensor | None:
+    """A scale or attraction: a number, or a real tensor on the right device, in the dtype of x."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.dtype.is_complex or value.dtype == torch.bool:
+        raise OpsError(f"{op}: {name} has dtype {value.dtype}; it must be a real number or a tensor of them")
+    if value.requires_grad and name == "scale":
+        raise OpsError(f"{op}: {name} requires a gradient and is not differentiated; give {name}.detach()")
+    check_device(op, name, value, "x", x)
+    return value.to(x.dtype)
+
+
+def _plain(
+    x: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    vectors: tuple[Tensor | None, Tensor | None, Tensor | None],
+    numbers: tuple[float | Tensor | None, float | Tensor | None],
+    lead: torch.Size,
+    *,
+    norm: bool,
+    cosine: bool,
+) -> tuple[Tensor, Tensor]:
+    """The reference, 16-bit numbers in float32."""
+    dtype = x.dtype
+    wide = torch.float32 if dtype in backend.NARROW else dtype
+    bias, gain, shift = (None if one is None else one.to(wide) for one in vectors)
+    scale, attraction = (None if one is None else torch.as_tensor(one, dtype=wide, device=x.device) for one in numbers)
+    loss, correct = reference.loss_and_correct(
+        x.to(wide).expand(*lead, *x.shape[-2:]), weight.to(wide), labels.long().expand(*lead, -1),
+        bias, gain, shift, scale, attraction, norm=norm, cosine=cosine,
+    )  # fmt: skip
+    return loss.to(dtype), correct

@@ -1,0 +1,322 @@
+"""readout_loss: every implementation against plain torch, torch's own losses, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sdssm import ops
+from sdssm.ops import backend
+from tests.ops.differentiable import (
+    Function,
+    Leaves,
+    check_compiled,
+    check_transforms,
+    draws,
+    face_reference,
+    outputs_and_gradients,
+)
+from tests.ops.interpreted import assert_passes_interpreted, inside, outside
+
+
+@dataclasses.dataclass(frozen=True)
+class Readout:
+    """One readout by its sizes and options; `affine`: gain and shift; `numbers`: scale and attraction."""
+
+    lead: tuple[int, ...] = ()
+    B: int = 5
+    C: int = 4
+    N: int = 6
+    bias: bool = False
+    affine: bool = False
+    norm: bool = True
+    cosine: bool = False
+    numbers: str = "none"  # or "one" for all replicas, or "each"
+
+
+CASES = [
+    Readout(bias=True),
+    Readout((3,), 17, 5, 7, bias=True, affine=True),
+    Readout((2, 2), 4, 1, 3, bias=True, norm=False, numbers="each"),
+    Readout((), 33, 3, 16, affine=True),
+    Readout(cosine=True, numbers="one"),
+    Readout((3,), 18, 6, 5, cosine=True, affine=True, numbers="each"),
+    Readout((2,), 3, 2, 4, cosine=True, norm=False),
+    Readout((), 1, 1, 1, norm=False),
+]
+
+
+def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+    draw = draws()
+    lead, B, C, N = case.lead, case.B, case.C, case.N
+    leaves = {"x": draw(*lead, B, N), "weight": draw(*lead, C, N)}
+    if case.bias:
+        leaves["bias"] = draw(*lead, C)
+    if case.affine:
+        leaves |= {"gain": draw(*lead, N) + 1, "shift": draw(*lead, N)}
+    scale: Any = None
+    attraction: Any = None
+    if case.numbers == "one":
+        scale, attraction = 7, 0.5
+    if case.numbers == "each":
+        scale = draw(*lead).abs().to(device) + 2
+        if case.cosine:
+            leaves["attraction"] = draw(*lead).abs()
+    labels = torch.randint(0, C, (*lead, B), generator=torch.Generator().manual_seed(1)).to(device)
+
+    def function(of: Leaves) -> tuple[Tensor, ...]:
+        return ops.readout_loss(
+            of["x"],
+            of["weight"],
+            labels,
+            bias=of.get("bias"),
+            gain=of.get("gain"),
+            shift=of.get("shift"),
+            norm=case.norm,
+            cosine=case.cosine,
+            scale=scale,
+            attraction=of.get("attraction", attraction if case.cosine else None),
+        )
+
+    return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
+
+
+def fast(device: str) -> str:
+    return "cpu" if device == "cpu" else "triton"
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_faces_the_reference(case: Readout, device: str) -> None:
+    face_reference(*build(case, device), fast(device), str(case))
+
+
+@pytest.mark.parametrize("cosine", [False, True])
+@pytest.mark.parametrize(("C", "N"), [(60, 64), (256, 256), (130, 100)])
+def test_float32_is_close(C: int, N: int, cosine: bool, device: str) -> None:
+    case = Readout((2,), 128, C, N, cosine=cosine, bias=not cosine, affine=True, numbers="each")
+    face_reference(*build(case, device, torch.float32), fast(device), str(case))
+
+
+@outside
+@pytest.mark.timeout(600)
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton")
+    assert_passes_interpreted(__file__, "interpreted")
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_interpreted(case: Readout) -> None:
+    face_reference(*build(case), "triton", str(case))
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("cosine", [False, True])
+def test_interpreted_with_several_tiles_of_classes(cosine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.readout import triton
+
+    monkeypatch.setattr(triton, "CLASS_ENTRIES", 512)  # 16 classes at a time
+    case = Readout((2,), 18, 37, 5, cosine=cosine, bias=not cosine, affine=True, numbers="each")
+    face_reference(*build(case), "triton", str(case))
+
+
+@inside
+def test_interpreted_transforms() -> None:
+    with ops.use_backend("triton"):
+        check_transforms(*build(CASES[5]))
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[6]], ids=str)
+def test_gradcheck(case: Readout, name: str) -> None:
+    function, leaves = build(dataclasses.replace(case, B=4, N=3))
+    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
+
+    def loss(*given: Tensor) -> Tensor:
+        return function(dict(zip(leaves, given, strict=True)))[0]
+
+    with ops.use_backend(name):
+        assert torch.autograd.gradcheck(loss, inputs, nondet_tol=0.0)
+
+
+@pytest.mark.parametrize("case", CASES[:7], ids=str)
+def test_transforms(case: Readout, device: str) -> None:
+    check_transforms(*build(case, device))
+    with ops.use_backend("reference"):
+        check_transforms(*build(case, device))
+
+
+def test_everything_may_be_mapped(device: str) -> None:
+    draw = draws()
+    x, weight, bias, gain, shift = (
+        draw(3, *shape).to(device).requires_grad_() for shape in ((5, 6), (4, 6), (4,), (6,), (6,))
+    )
+    labels, scale = torch.randint(0, 4, (3, 5)).to(device), torch.tensor([1.0, 2.0, 3.0], device=device)
+
+    def readout(*of: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.readout_loss(of[0], of[1], of[2], bias=of[3], gain=of[4], shift=of[5], scale=of[6])
+
+    given = (x, weight, labels, bias, gain, shift, scale)
+    loss, correct = torch.func.vmap(readout)(*given)
+    torch.testing.assert_close((loss, correct), readout(*given))
+    for found, wanted in zip(
+        torch.autograd.grad(loss.square().sum(), (x, weight, bias, gain, shift)),
+        torch.autograd.grad(readout(*given)[0].square().sum(), (x, weight, bias, gain, shift)),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_linear_is_torch_s_cross_entropy(device: str) -> None:
+    draw = draws()
+    x, weight, bias, gain, shift = (draw(*shape).to(device) for shape in ((9, 6), (4, 6), (4,), (6,), (6,)))
+    labels = torch.randint(0, 4, (9,)).to(device)
+    loss, correct = ops.readout_loss(x, weight, labels, bias=bias, gain=gain, shift=shift)
+    logits = functional.linear(functional.layer_norm(x, (6,), gain, shift), weight, bias)
+    torch.testing.assert_close(loss, functional.cross_entropy(logits, labels))
+    assert correct == (logits.argmax(-1) == labels).sum()
+
+
+def test_cosine_is_torch_s_cosine(device: str) -> None:
+    draw = draws()
+    x, weight = draw(9, 6).to(device), draw(4, 6).to(device)
+    labels = torch.randint(0, 4, (9,)).to(device)
+    loss, _ = ops.readout_loss(x, weight, labels, cosine=True, scale=5, attraction=2)
+    h = functional.layer_norm(x, (6,))
+    cosines = functional.cosine_similarity(h[:, None], weight, dim=-1)
+    pulls = []
+    for row, label, one in zip(cosines.tolist(), labels.tolist(), h, strict=True):
+        margin = row[label] - max(value for q, value in enumerate(row) if q != label)
+        pulls.append(min(max(margin, 0), 1) * float((one - weight[label]).square().sum()))
+    assert any(pulls)
+    wanted = functional.cross_entropy(5 * cosines, labels) + 2 * sum(pulls) / 9
+    torch.testing.assert_close(loss, wanted)
+
+
+def test_parameters_may_be_shared(device: str) -> None:
+    draw = draws()
+    labels = torch.randint(0, 4, (5,)).to(device)
+    leaves = {"x": draw(2, 3, 5, 6).to(device), "weight": draw(4, 6).to(device), "bias": draw(3, 4).to(device)}
+    scale = torch.tensor([[1.0], [2.0]], dtype=torch.float64, device=device)
+    face_reference(
+        lambda of: ops.readout_loss(of["x"], of["weight"], labels, bias=of["bias"], scale=scale),
+        leaves,
+        fast(device),
+        "shared",
+    )
+
+
+def test_a_vector_of_zeros_has_cosine_zero_and_no_gradient(device: str) -> None:
+    x, weight = torch.zeros(2, 3, device=device), torch.eye(3, device=device)[:2].clone()
+    x[0, 0], weight[1] = 2, 0
+    for name in ("reference", fast(device)):
+        leaves = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        with ops.use_backend(name):
+            loss, correct = ops.readout_loss(
+                *leaves, torch.tensor([0, 1], device=device), cosine=True, norm=False, scale=3
+            )
+            grads = torch.autograd.grad(loss, leaves)
+        wanted = (torch.tensor([0.0, 3.0]).exp().sum().log() - 3 + torch.tensor(2.0).log()) / 2
+        torch.testing.assert_close(loss.cpu(), wanted)
+        assert correct == 1 and not grads[0][1].any() and not grads[1][1].any()
+        assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_logits_of_any_size(device: str) -> None:
+    """A softmax by its largest logit: nothing overflows."""
+    function, leaves = build(Readout((), 6, 4, 5, norm=False), device, torch.float32)
+    leaves["x"] = leaves["x"] * 1e4
+    face_reference(function, leaves, fast(device), "large")
+
+
+def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
+    function, leaves = build(CASES[1], device, torch.bfloat16)
+    loss, _ = function(leaves)
+    assert loss.dtype == torch.bfloat16
+    wide = function({name: leaf.float() for name, leaf in leaves.items()})[0]
+    torch.testing.assert_close(loss.float(), wide, atol=0, rtol=2**-8)
+
+
+def test_without_a_gradient_none_is_computed(device: str) -> None:
+    function, leaves = build(CASES[1], device)
+    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
+    with torch.no_grad():
+        found = function(leaves)
+    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
+    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
+
+
+@pytest.mark.parametrize("which", range(5))
+def test_a_planted_wrong_gradient_fails(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = backend.implementation("readout", fast(device))
+    right = module.backward
+
+    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
+        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
+
+    monkeypatch.setattr(module, "backward", wrong)
+    with pytest.raises(AssertionError, match="grad"):
+        face_reference(*build(CASES[1], device), fast(device), "planted")
+
+
+def test_compiles_without_graph_break(device: str) -> None:
+    check_compiled(*build(CASES[5], device))
+
+
+def test_a_second_gradient_is_refused_and_the_reference_has_it(device: str) -> None:
+    def twice() -> Any:
+        function, leaves = build(CASES[0], device)
+        weight = leaves["weight"].requires_grad_()
+        (grad,) = torch.autograd.grad(function(leaves)[0], weight, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), weight)
+
+    with pytest.raises(ops.OpsError, match=r"readout_loss: .*reference"):
+        twice()
+    with ops.use_backend("reference"):
+        twice()
+
+
+def test_the_same_bits_every_time(device: str) -> None:
+    function, leaves = build(Readout((3,), 100, 5, 7, bias=True, affine=True), device)
+    first, second = (outputs_and_gradients(function, leaves) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+D = torch.ones
+Y = torch.zeros(2, dtype=torch.int64)
+BAD: list[tuple[str, Callable[[], Any]]] = [
+    (r"x has shape \(3,\); it needs at least 2", lambda: ops.readout_loss(D(3), D(4, 3), Y)),
+    (r"weight has shape \(4, 2\).*N=3", lambda: ops.readout_loss(D(2, 3), D(4, 2), Y)),
+    (r"weight has dtype torch.float64", lambda: ops.readout_loss(D(2, 3), D(4, 3).double(), Y)),
+    (r"labels has shape \(2,\).*B=5", lambda: ops.readout_loss(D(5, 3), D(4, 3), Y)),
+    (r"labels has dtype torch.float32", lambda: ops.readout_loss(D(2, 3), D(4, 3), D(2))),
+    (r"labels\[1\] is 4; weight has 4 rows.*0..3", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y + torch.arange(2) * 4)),
+    (r"labels\[0\] is -1", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y - 1)),
+    (r"labels is on meta", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y.to("meta"))),
+    (r"bias has shape \(3,\).*C=4", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, bias=D(3))),
+    (r"gain has shape \(4,\).*N=3", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, gain=D(4))),
+    (r"shift has dtype torch.int64", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, shift=D(3).long())),
+    (r"gain or shift.*norm=False", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, shift=D(3), norm=False)),
+    (r"bias was given with cosine=True", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, bias=D(4), cosine=True)),
+    (r"attraction was given with cosine=False", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, attraction=1)),
+    (r"scale of shape \(2,\).*broadcast", lambda: ops.readout_loss(D(3, 2, 3), D(4, 3), Y, scale=D(2))),
+    (r"scale requires a gradient", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, scale=D(()).requires_grad_())),
+    (r"scale has dtype torch.bool", lambda: ops.readout_loss(D(2, 3), D(4, 3), Y, scale=D(()).bool())),
+    (r"x is a list", lambda: ops.readout_loss([1.0], D(4, 3), Y)),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
+    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"readout_loss: .*{message}"):
+        call()
