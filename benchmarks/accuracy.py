@@ -12,7 +12,10 @@ import argparse
 import csv
 import json
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,11 @@ import torch
 
 import sdssm
 from sdssm.report.plots import save_plot
-from sdssm.runs import find_runs, folder_name
+from sdssm.runs import RunFolder, find_runs, folder_name
 from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.settings import plain
 from sdssm.tasks import PAPER
-from sdssm.train import progress_for
+from sdssm.train import TrainingStopped, progress_for
 from sdssm.train.trainer import train_all
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -60,37 +63,39 @@ def planned(which: str, out: Path, seeds: int, settings: dict[str, Any]) -> list
     return found
 
 
-def evaluated(out: Path, long: tuple[int, ...], device: str) -> list[dict[str, Any]]:
+def evaluated(out: Path, long: tuple[int, ...], device: str, workers: int) -> list[dict[str, Any]]:
     """One record a run: its curve to the test length, and means over every length to longer ones."""
-    records = []
-    for folder in find_runs(out):
-        config = folder.config
-        if folder.status != "finished":
-            print(f"{folder.path}: {folder.status} at step {folder.step}; left out")
-            continue
-        (run,) = sdssm.evaluate(folder, device=device).runs
-        model, task = sdssm.load(folder.path), config.known_task()
-        means = {}
-        for length in long:
-            (far,) = sdssm.evaluate(model, task=task, max_length=length, device=device).runs
-            means[str(length)] = far.mean
-        records.append(
-            {
-                "task": config.task,
-                "model": f"{run.model}, {config.preset}",
-                "preset": config.preset,
-                "seed": config.seed,
-                "train_length": config.train_length,
-                "max_length": run.max_length,
-                "steps": config.train.steps,
-                "seconds": folder.progress.seconds,
-                "train_accuracy": folder.progress.accuracy,
-                **{name: getattr(run, name) for name in ("mean", "mean_within", "mean_beyond", "first_below_99")},
-                "means": means,
-                "accuracy": [None if value is None else round(value, 2) for value in run.accuracy],
-            }
-        )
-    return records
+    done = [folder.path for folder in find_runs(out)]
+    record = partial(_record, long=long, device=device)
+    if workers == 1:
+        return [record(path) for path in done]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # a GPU takes several at a time
+        return list(pool.map(record, done))
+
+
+def _record(path: Path, long: tuple[int, ...], device: str) -> dict[str, Any]:
+    folder = RunFolder.open(path)
+    config = folder.config
+    (run,) = sdssm.evaluate(folder, device=device).runs
+    means: dict[str, float | None] = {}
+    if long:
+        (far,) = sdssm.evaluate(folder, lengths=long, device=device).runs
+        means = dict(zip(map(str, long), far.mean_to or (), strict=True))
+    return {
+        "task": config.task,
+        "model": f"{run.model}, {config.preset}",
+        "preset": config.preset,
+        "seed": config.seed,
+        "train_length": config.train_length,
+        "max_length": run.max_length,
+        "status": folder.status,
+        "steps": folder.step,
+        "seconds": folder.progress.seconds,
+        "train_accuracy": folder.progress.accuracy,
+        **{name: getattr(run, name) for name in ("mean", "mean_within", "mean_beyond", "first_below_99")},
+        "means": means,
+        "accuracy": [None if value is None else round(value, 2) for value in run.accuracy],
+    }
 
 
 def table(records: list[dict[str, Any]], long: tuple[int, ...]) -> str:
@@ -98,8 +103,8 @@ def table(records: list[dict[str, Any]], long: tuple[int, ...]) -> str:
     published = {row["task"]: row for row in csv.DictReader((RESULTS / "published.csv").open())}
     far = "".join(f" mean to {length:,} |" for length in long)
     lines = [
-        f"| task | settings | seeds | max | mean | min | published max / average | seeds at 100.00 |{far}",
-        "|---|---|---|---|---|---|---|---|" + "---|" * len(long),
+        f"| task | settings | steps | seeds | max | mean | min | published max / average | seeds at 100.00 |{far}",
+        "|---|---|---|---|---|---|---|---|---|" + "---|" * len(long),
     ]
     for task, preset in dict.fromkeys((record["task"], record["preset"]) for record in records):
         rows = [record for record in records if (record["task"], record["preset"]) == (task, preset)]
@@ -107,7 +112,8 @@ def table(records: list[dict[str, Any]], long: tuple[int, ...]) -> str:
         known = published.get(task)
         theirs = f"{known['max']} / {known['average'] or '-'}" if known else "-"
         exact = sum(mean >= 99.995 for mean in means)
-        cells = [task, preset, str(len(rows)), *(f"{v:.2f}" for v in (max(means), sum(means) / len(means), min(means)))]
+        cells = [task, preset, f"{min(record['steps'] for record in rows):,}", str(len(rows))]
+        cells += [f"{value:.2f}" for value in (max(means), sum(means) / len(means), min(means))]
         cells += [theirs, f"{exact} of {len(rows)}"]
         for length in long:
             values = [record["means"][str(length)] for record in rows]
@@ -120,23 +126,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("set", choices=list(LONG))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--tasks", nargs="+", help="only these")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=1, help="processes that evaluate")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables go")
     arguments = parser.parse_args()
     out = arguments.out or Path("runs") / arguments.set
     seeds = arguments.seeds or {"paper": 3, "default": 16, "beyond": 4}[arguments.set]
     settings = {} if arguments.steps is None else {"steps": arguments.steps}
+    tasks = arguments.tasks
     begin = time.perf_counter()
-    if out.is_dir() and any(out.iterdir()):
-        sdssm.resume(out, device=arguments.device, progress=progress_for(False))
-    else:
-        plan = planned(arguments.set, out, seeds, settings)
-        train_all(out, plan, device=arguments.device, progress=progress_for(False))
+    try:
+        if out.is_dir() and any(out.iterdir()):
+            sdssm.resume(out, device=arguments.device, progress=progress_for(False))
+        else:
+            plan = [one for one in planned(arguments.set, out, seeds, settings) if not tasks or one[1].name in tasks]
+            train_all(out, plan, device=arguments.device, progress=progress_for(False))
+    except TrainingStopped:
+        print("stopped: what follows is how far it got; the same command goes on")
     trained = time.perf_counter() - begin
     long = LONG[arguments.set]
-    records = evaluated(out, long, arguments.device)
+    records = evaluated(out, long, arguments.device, arguments.workers)
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     told = f"`python benchmarks/accuracy.py {arguments.set}`, {gpu}, torch {torch.__version__}"
     told += f"; {sum(record['steps'] for record in records):,} steps in {trained:.0f} s"
