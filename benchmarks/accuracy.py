@@ -1,9 +1,9 @@
 """How well trained models generalise: `python benchmarks/accuracy.py SET [--out runs/SET] [--steps N] [--seeds N]`.
 
 A set is a list of trainings that share one GPU: `paper` (the paper's settings, and the official commands where they
-differ), `default` (the default recipe on the paper's nine tasks), `beyond` (the default recipe on automata that it
-was never tuned on). The command trains what is not trained yet, resumes what is not finished, evaluates every model,
-and writes SET.json, SET.md and SET.png into `results/`.
+differ), `default` (the default recipe on the paper's nine tasks), `beyond` (the default recipe on other automata). The
+command trains what is not trained yet, resumes what is not finished, evaluates every model, and writes SET.json, SET.md
+and SET.png into `results/`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def table(records: list[dict[str, Any]], long: tuple[int, ...]) -> str:
         means = [record["mean"] for record in rows]
         known = published.get(task)
         theirs = f"{known['max']} / {known['average'] or '-'}" if known else "-"
-        exact = sum(mean >= 99.995 for mean in means)
+        exact = sum(mean == 100 for mean in means)
         cells = [task, preset, f"{min(record['steps'] for record in rows):,}", str(len(rows))]
         cells += [f"{value:.2f}" for value in (max(means), sum(means) / len(means), min(means))]
         cells += [theirs, f"{exact} of {len(rows)}"]

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 import sdssm
+from sdssm.cli.train import literal
 from sdssm.errors import MissingExtraError, SdssmError
 from sdssm.extras import EXTRAS, require
+from sdssm.runs.schema import Settings, setting_names
+from sdssm.settings import plain
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sdssm"
@@ -124,7 +127,10 @@ def test_versions_agree() -> None:
     assert (SOURCE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/automata.md", "docs/ops.md"])
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("automata", "ops", "training", "evaluation"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_pages_tell_the_truth(page: str) -> None:
     """Every Python example of a page runs and prints what stands there."""
     import doctest
@@ -132,3 +138,15 @@ def test_the_pages_tell_the_truth(page: str) -> None:
     failures, tried = doctest.testfile(str(ROOT / page), module_relative=False)
     assert tried > 0
     assert failures == 0
+
+
+def test_every_setting_stands_on_its_page() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\S.*?) \|", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE)
+    settings = Settings()
+    defaults = {
+        name: value
+        for part in (settings.model.mixer, settings.model, settings.train)
+        for name, value in plain(part).items()
+        if name in setting_names(settings)
+    }
+    assert {name: literal(default) for name, default in rows if name in defaults} == defaults

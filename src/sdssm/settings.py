@@ -9,6 +9,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, TypeVar
 
 from sdssm.errors import SettingsError, nearest, shown
@@ -38,6 +39,12 @@ def build(kind: type[S], values: Mapping[str, Any]) -> S:
     return kind(**{name: converted(name, value, known[name]) for name, value in values.items()})
 
 
+def check(settings: Any) -> None:
+    """Every value as its annotation wants it, however the settings were made. Called first in `__post_init__`."""
+    for name, wanted in names(type(settings)).items():
+        object.__setattr__(settings, name, converted(name, getattr(settings, name), wanted))
+
+
 def plain(settings: Any) -> dict[str, Any]:
     """The reverse of `build`: what JSON can hold."""
     return {
@@ -50,16 +57,26 @@ def plain(settings: Any) -> dict[str, Any]:
 def converted(name: str, value: Any, wanted: Any) -> Any:
     """The value as its annotation wants it, or an error that says what it may be."""
     options = typing.get_args(wanted) if typing.get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
+    if value is None and str in options and type(None) not in options:
+        value = "none"  # a command line cannot tell the word from the value
     for option in options:
         found = _as(value, option)
         if found is not _NOTHING:
             return found
-    expected = " or ".join(_WORDS.get(option, "a list of numbers") for option in options)
+    expected = " or ".join(_words(option) for option in options)
     raise SettingsError(f"{name} is {shown(value)}; it must be {expected}")
 
 
 _NOTHING = object()
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", type(None): "none"}
+#: Numbers of this size and above, and infinity, are no settings: float32 would not hold their squares.
+HUGE = 1e18
+_WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a word", type(None): "none"}
+
+
+def _words(option: Any) -> str:
+    if typing.get_origin(option) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(option)))
+    return _WORDS.get(option, "a list of numbers")
 
 
 def _as(value: Any, wanted: Any) -> Any:
@@ -67,16 +84,21 @@ def _as(value: Any, wanted: Any) -> Any:
         if isinstance(value, wanted):  # type: ignore[arg-type]  # a class, not an instance
             return value
         return build(wanted, value) if isinstance(value, Mapping) else _NOTHING  # type: ignore[arg-type]  # the same
+    if typing.get_origin(wanted) is typing.Literal:
+        return value if value in typing.get_args(wanted) else _NOTHING
     if typing.get_origin(wanted) is tuple:
         inner = typing.get_args(wanted)
         if not isinstance(value, list | tuple) or len(value) != len(inner):
             return _NOTHING
         parts = tuple(_as(part, kind) for part, kind in zip(value, inner, strict=True))
         return _NOTHING if any(part is _NOTHING for part in parts) else parts
-    if wanted is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if wanted is int and isinstance(value, float) and value.is_integer():  # 1e6 steps
-        return int(value)
+    if wanted in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
+        if not abs(value) < HUGE:
+            return _NOTHING
+        number = float(value)
+        if wanted is float:
+            return number
+        return int(number) if number.is_integer() else _NOTHING  # 1e6 is a number of steps
     return value if type(value) is wanted else _NOTHING
 
 

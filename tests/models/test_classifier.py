@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import sdssm
-from sdssm.errors import ModelError, SettingsError, UnknownNameError
+from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
 from sdssm.models import PRESETS, Classifier, ModelSettings, preset
 from sdssm.runs.schema import resolve
 from sdssm.tasks import PAPER, task
@@ -298,7 +298,7 @@ def test_the_length_efficiency_set_up() -> None:
         ({"statee": 3}, "did you mean 'state'"),
         ({"state": "many"}, "state is 'many'; it must be a whole number"),
         ({"state": 0}, "at least 1"),
-        ({"column_norm": 0.5}, "at least 1"),
+        ({"column_norm": 0.5}, "from 1 to 16"),
         ({"readout": "linnear"}, "did you mean 'linear'"),
         ({"dropout": 0.5}, "only the mlp readout"),
         ({"dropout": 1.0, "readout": "mlp"}, "below 1"),
@@ -311,6 +311,62 @@ def test_the_length_efficiency_set_up() -> None:
 def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         resolve("sd-ssm", "scale-free", "a5", values)
+
+
+def test_saving_does_not_spoil_a_run(tmp_path: Path) -> None:
+    (run,) = sdssm.train("parity", out=tmp_path, steps=2, settings={"state": 4, "batch": 2}, device="cpu")
+    with pytest.raises(OutputError, match="holds a run"):
+        sdssm.load(run.path).save(run.path)
+    with pytest.raises(OutputError, match="null bytes"):
+        built("scale-free").save("a\0b")
+
+
+def test_whatever_whole_numbers_tokens_are(tmp_path: Path) -> None:
+    for kind in ("skip", "stack", "wide"):
+        model, tokens = built(kind), strings(2, 4)
+        torch.testing.assert_close(model(tokens.to(torch.uint8)), model(tokens))
+        torch.testing.assert_close(model.step(tokens[:, 0].short())[0], model(tokens)[:, 0])
+        for wrong in (-1, 3):
+            with pytest.raises(SdssmError, match="symbols are 0..2"):
+                model(tokens.fill_(wrong))
+            with pytest.raises(SdssmError, match="symbols are 0..2"):
+                model.step(torch.tensor([wrong]))
+
+
+def test_precision_is_kept_and_names_hold_under_a_prefix(tmp_path: Path) -> None:
+    model = built("scale-free")
+    model.save(tmp_path)
+    assert sdssm.load(tmp_path).dictionary.dtype == torch.float64
+    assert {name for name, _ in model.named_parameters("x")} >= {"x.dictionary", "x.readout.weight"}
+    assert {name for name, _ in model.named_buffers()} == {"column_norm", "temperature", "readout.scale"}
+    assert model.input_matrix is None
+    with pytest.raises(AttributeError):
+        model.nothing  # noqa: B018  # looking for it is what fails
+    with pytest.raises(AttributeError):
+        built("stack").dictionary  # noqa: B018  # there are two
+
+
+def test_settings_are_valid_however_they_are_made() -> None:
+    wrong: list[Any] = [{"layers": 1.5}, {"layers": "2"}, {"mixer": None}]
+    for values in wrong:
+        with pytest.raises(SettingsError, match="it must be"):
+            ModelSettings(**values)
+    with pytest.raises(SettingsError, match="n_classes is 0"):
+        Classifier(ModelSettings(), 2, 0, generator=torch.Generator())
+
+
+def test_none_is_a_word_where_words_are_wanted() -> None:
+    assert resolve("sd-ssm", "scale-free", "a5", {"norm": None}).model.norm == "none"
+    assert resolve("sd-ssm", "scale-free", "a5", {"column_norm": None}).model.mixer.column_norm is None
+
+
+def test_loading_where_there_is_no_such_device(tmp_path: Path) -> None:
+    built("scale-free").float().save(tmp_path)
+    assert next(sdssm.load(tmp_path, device="auto").parameters()).device.type in ("cpu", "cuda")
+    with pytest.raises(DeviceError, match="no device 'tpu'"):
+        sdssm.load(tmp_path, device="tpu")
+    with pytest.raises(ModelError, match="holds no config.json"):
+        sdssm.load(tmp_path / "config.json")
 
 
 def test_names_that_stand_for_nothing() -> None:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
-from sdssm.runs import RunFolder, find_runs, shared_step
+from sdssm.runs import RunFolder, by_step, find_runs
 from tests.runs.configs import some_config
 
 
@@ -431,25 +431,47 @@ def test_finding_runs(tmp_path: Path) -> None:
 
 def test_runs_side_by_side_go_on_from_where_all_are(tmp_path: Path) -> None:
     runs = [RunFolder.create(tmp_path / f"seed-{seed}", some_config(seed)) for seed in range(3)]
-    assert shared_step(runs) == 0
+    assert by_step(runs) == [(0, runs)]
     for run in runs:
         run.save_checkpoint(10, tensors(10))
     runs[0].save_checkpoint(20, tensors(20))
-    assert shared_step(runs) == 10
+    assert by_step(runs) == [(10, runs)]
     for run in runs:
         run.save_checkpoint(20, tensors(20))
-    assert shared_step(runs) == 20
+    assert by_step(runs) == [(20, runs)]
     file_of(runs[1], 20).write_bytes(b"")
     with pytest.warns(CheckpointWarning, match="the file is empty"):
-        assert shared_step(runs) == 10
+        assert by_step(runs) == [(10, runs)]
     runs[2].forget_after(10)
     runs[2].save_checkpoint(15, tensors(15))
     runs[2].save_checkpoint(16, tensors(16))
-    with pytest.warns(CheckpointWarning), pytest.raises(RunError, match="resume them one by one"):
-        shared_step(runs)
+    with pytest.warns(CheckpointWarning):  # never together: each from its own newest
+        assert by_step(runs) == [(10, [runs[1]]), (16, [runs[2]]), (20, [runs[0]])]
     file_of(runs[1], 10).write_bytes(b"")
     with pytest.warns(CheckpointWarning), pytest.raises(RunError, match="every checkpoint of .*seed-1 is damaged"):
-        shared_step(runs)
+        by_step(runs)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", '{"steps": "x"}', '{"steps": 5, "loss": "x"}', '{"steps": 5, "status": "bogus"}']
+)
+def test_a_status_that_is_none(tmp_path: Path, text: str) -> None:
+    run = RunFolder.create(tmp_path, some_config())
+    (tmp_path / "status.json").write_text(text)
+    with pytest.raises(RunError, match="status.json"):
+        run.progress  # noqa: B018  # reading it is what fails
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("task", 5), ("train_length", None), ("n_symbols", "x"), ("preset", 5), ("seed", 1.5), ("versions", 3)],
+)
+def test_a_config_with_a_wrong_value(tmp_path: Path, name: str, value: object) -> None:
+    RunFolder.create(tmp_path, some_config())
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**data, name: value}))
+    with pytest.raises(RunError, match="config"):
+        RunFolder.open(tmp_path)
 
 
 def test_all_folders_are_looked_at_before_one_is_made(tmp_path: Path) -> None:

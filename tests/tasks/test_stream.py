@@ -29,7 +29,7 @@ QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
 HUGE = (1 << 63) - 1
 
 
-def stream(task: str | Task = "a5", **options: Any) -> StringStream:
+def stream(task: str | Task | list[Task] = "a5", **options: Any) -> StringStream:
     given = {"seeds": [0, 1, HUGE], "batch": 5, "max_length": 40, "device": "cpu"}
     return StringStream(sdssm.task(task) if isinstance(task, str) else task, **{**given, **options})
 
@@ -45,6 +45,32 @@ def parts(strings: Strings) -> list[Tensor]:
 
 def same(left: Strings, right: Strings) -> bool:
     return all(torch.equal(a, b) for a, b in zip(parts(left), parts(right), strict=True))
+
+
+@pytest.mark.parametrize("implementation", QUICK)
+def test_tasks_beside_each_other_are_as_alone(implementation: str) -> None:
+    names, seeds = ["d4", "c2xc4", "d4", "parity"], [5, 5, 6, 7]
+    tasks = [sdssm.task(name) for name in names]
+    lengths, together = steps(stream(tasks, seeds=seeds, implementation=implementation), 3, 4)
+    for k, (one, seed) in enumerate(zip(tasks, seeds, strict=True)):
+        alone = stream(one, seeds=[seed], implementation=implementation)
+        assert torch.equal(steps(alone, 3, 4)[0][:, 0], lengths[:, k])
+        strings = alone.draw(torch.tensor(3), lengths[:, k : k + 1].contiguous(), 40)
+        assert torch.equal(strings.tokens[:, 0], together.tokens[:, k])
+        assert torch.equal(strings.labels[:, 0], together.labels[:, k])
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "words"),
+    [
+        (["d4", "cycle", "d4"], {}, "one alphabet"),
+        (["d4", "parity"], {}, "2 tasks were given for 3 seeds"),
+        (["d4", "parity", "d4"], {"random_start": True}, "cannot share a stream"),
+    ],
+)
+def test_tasks_that_cannot_stand_beside_each_other(names: list[str], options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        stream([sdssm.task(name) for name in names], **options)
 
 
 # -- Philox ----------------------------------------------------------------------------------------------------------

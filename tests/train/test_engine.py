@@ -34,7 +34,7 @@ def config(name: str, preset: str, seed: int, **values: Any) -> RunConfig:
 
 def losses(runs: list[RunConfig], device: str, steps: int) -> torch.Tensor:
     """(steps, R)"""
-    engine = Engine(task(runs[0].task), runs, torch.device(device))
+    engine = Engine([task(run.task) for run in runs], runs, torch.device(device))
     found = []
     for _ in range(steps):
         engine.advance(1)
@@ -68,10 +68,30 @@ def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
     assert len(set(together[-1].tolist())) == 4
 
 
-def test_shapes_do_not_mix() -> None:
-    runs = [config("a5", "scale-free", 0), config("a5", "scale-free", 1, state=9)]
+@pytest.mark.parametrize("device", DEVICES)
+def test_tasks_may_differ_side_by_side(device: str) -> None:
+    names = ("d4", "c2xc4", "d4", "random:8x2:0")
+    runs = [config(name, "scale-free", seed) for seed, name in enumerate(names)]
+    together = losses(runs, device, 12)
+    for column, run in enumerate(runs):
+        torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("a5", {"state": 9}),
+        ("a5", {"batch": 8}),
+        ("a5", {"temperature": 2.0}),
+        ("z7", {}),
+        ("parity", {}),
+        ("arithmetic", {}),
+    ],
+)
+def test_shapes_do_not_mix(name: str, values: dict[str, Any]) -> None:
+    runs = [config("a5", "scale-free", 0), config(name, "scale-free", 1, **values)]
     with pytest.raises(SettingsError, match="engine of its own"):
-        Engine(task("a5"), runs, torch.device("cpu"))
+        Engine([task(run.task) for run in runs], runs, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])
@@ -123,7 +143,11 @@ def test_it_learns() -> None:
 
 
 def test_a_replica_that_diverges_stops_alone() -> None:
-    runs = [config("a5", "scale-free", 0), config("a5", "scale-free", 0, lr=1e38), config("a5", "scale-free", 0)]
+    runs = [
+        config("a5", "scale-free", 0),
+        config("a5", "scale-free", 0, lr=1e17, column_norm=16.0),
+        config("a5", "scale-free", 0),
+    ]
     engine = Engine(task("a5"), runs, torch.device("cpu"))
     engine.advance(20)
     window = engine.window()

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import sdssm
-from sdssm.errors import DeviceError, RunError, SettingsError, TaskError, UnknownNameError
+import sdssm.runs
+from sdssm.errors import DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
 from sdssm.train import TrainingStopped
 from sdssm.train.progress import Silent
 
@@ -48,7 +49,7 @@ def test_what_a_training_leaves(tmp_path: Path) -> None:
     assert [run.path.name for run in runs] == ["seed-0", "seed-1"]
     config = json.loads((tmp_path / "out/seed-1/config.json").read_text())
     assert config["seed"] == 1 and config["task"] == "parity" and config["train"]["steps"] == 60
-    assert config["versions"]["torch"] == torch.__version__.partition("+")[0] or "torch" in config["versions"]
+    assert config["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert config["train_length"] == 7
     events = runs[0].events()
     assert [event["step"] for event in events] == [10, 20, 30, 40, 50, 60]
@@ -165,7 +166,7 @@ class Messages(Silent):
 
 def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path) -> None:
     seen = Messages()
-    variants = {"good": {}, "bad": {"lr": 1e38}}
+    variants = {"good": {}, "bad": {"lr": 1e17, "column_norm": 16.0}}
     runs = train(tmp_path, variants=variants, seeds=1, progress=seen)
     assert [run.status for run in runs] == ["finished", "diverged"]
     assert len(seen.texts) == 1 and "bad" in seen.texts[0] and "checkpoint of step 0" in seen.texts[0]
@@ -176,6 +177,11 @@ def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path) -> None:
         "good": "finished",
         "bad": "diverged",
     }
+
+
+def test_without_a_display_it_is_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="not finite by step"):
+        train(tmp_path, seeds=1, settings={"lr": 1e17, "column_norm": 16.0})
 
 
 def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
@@ -198,6 +204,87 @@ def test_a_machine_of_your_own(tmp_path: Path) -> None:
     assert sdssm.evaluate(tmp_path, max_length=5, strings=8).runs[0].task == "machine"
 
 
+def test_runs_that_never_trained_together_go_on_each_from_where_it_is(tmp_path: Path) -> None:
+    train(tmp_path / "whole", seeds=[1, 2])
+    train(tmp_path / "cut", seeds=[0])
+    finished = weights(tmp_path / "cut/seed-0")
+    sdssm.evaluate(tmp_path / "cut/seed-0", max_length=5, strings=8)
+    for seed, step in ((1, 20), (2, 40)):
+        with pytest.raises(TrainingStopped):
+            train(tmp_path / "cut", seeds=[seed], progress=StopAt(step))
+    begun = {seed: sdssm.runs.RunFolder.open(tmp_path / f"cut/seed-{seed}").step for seed in (1, 2)}
+    assert begun[1] < begun[2]
+    steps: list[int] = []
+
+    class Seen(Silent):
+        def start(self, names: Any, steps_: int, first: int) -> None:
+            steps.append(first)
+
+    sdssm.resume(tmp_path / "cut", device="cpu", progress=Seen())
+    assert steps == [begun[1]]
+    assert all(torch.equal(value, finished[name]) for name, value in weights(tmp_path / "cut/seed-0").items())
+    assert (tmp_path / "cut/seed-0/evaluation.json").exists()
+    for name in ("seed-1", "seed-2"):
+        a, b = weights(tmp_path / "whole" / name), weights(tmp_path / "cut" / name)
+        assert all(torch.allclose(a[key], b[key], atol=1e-4) for key in a)
+
+
+def test_resume_with_a_task_begins_what_is_missing_and_refuses_what_differs(tmp_path: Path) -> None:
+    train(tmp_path, seeds=1)
+    before = weights(tmp_path / "seed-0")
+    runs = train(tmp_path, seeds=3, resume=True)
+    assert [run.status for run in runs] == ["finished"] * 3
+    assert all(torch.equal(value, before[name]) for name, value in weights(tmp_path / "seed-0").items())
+    for change in ({"task": "cycle"}, {"steps": 70}, {"settings": {"lr": 0.5}}):
+        with pytest.raises(RunError, match="another training"):
+            train(tmp_path, seeds=1, resume=True, **change)
+
+
+def test_folders_that_would_meet_or_mix(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="would both train in"):
+        train(tmp_path, task=["regex:a*b", "regex:a?b"])
+    assert not list(tmp_path.iterdir())
+    train(tmp_path, seeds=2)
+    with pytest.raises(RunError, match="also holds seed-1"):
+        train(tmp_path, seeds=1, overwrite=True, settings={"lr": 0.1})
+    train(tmp_path, seeds=1, overwrite=True)
+    with pytest.raises(SettingsError, match="out is empty"):
+        sdssm.train("parity", out="", device="cpu")
+
+
+@pytest.mark.parametrize("outputs", [[0], [1, 1]])
+def test_a_machine_with_one_class(tmp_path: Path, outputs: list[int]) -> None:
+    machine = sdssm.Machine(table=[[(q + 1) % len(outputs)] * 2 for q in range(len(outputs))], outputs=outputs)
+    (run,) = train(tmp_path, task=machine, seeds=1)
+    assert run.status == "finished"
+    assert run.progress.loss is not None and run.progress.loss < 20
+
+
+def test_a_machine_in_a_file_may_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('{"table": [[0, 1], [1, 0]]}')
+    train(tmp_path / "out", task=str(file), seeds=1)
+    file.unlink()
+    assert sdssm.evaluate(tmp_path / "out", max_length=5, strings=8).runs[0].task == str(file)
+
+
+def test_a_task_keeps_its_own_lengths(tmp_path: Path) -> None:
+    own = sdssm.Task(name="parity", machine=sdssm.machine("parity"), train_length=6, test_length=11)
+    (run,) = sdssm.train(own, out=tmp_path, steps=5, settings={"state": 4, "batch": 4}, device="cpu")
+    found = run.config.known_task()
+    assert (found.train_length, found.test_length) == (6, 11)
+    assert sdssm.evaluate(run, strings=4).runs[0].max_length == 11
+
+
+def test_a_config_of_another_size_than_its_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(TrainingStopped):
+        train(tmp_path, seeds=1, progress=StopAt(20))
+    config = tmp_path / "seed-0/config.json"
+    config.write_text(config.read_text().replace('"state": 6', '"state": 7'))
+    with pytest.raises(RunError, match="dictionary of the checkpoint is"):
+        sdssm.resume(tmp_path, device="cpu")
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
@@ -212,8 +299,19 @@ def test_a_machine_of_your_own(tmp_path: Path) -> None:
         ({"steps": 0}, SettingsError, "steps is 0"),
         ({"seeds": []}, SettingsError, "seeds are"),
         ({"seeds": [1, 1]}, SettingsError, "different"),
+        ({"seeds": 2.0}, SettingsError, "seeds are 2.0"),
+        ({"task": 5}, SettingsError, "a task is 5"),
+        ({"variants": {"../up": {}}}, SettingsError, "a name for a folder"),
+        ({"variants": {"x": 5}}, SettingsError, "a variant is 'x'"),
+        ({"settings": {"state": 10**7}}, SettingsError, "no such model can be made"),
+        ({"settings": {"train_length": 10**13}}, SettingsError, "the longest strings"),
         ({"task": []}, SettingsError, "no task"),
         ({"settings": {"validate_length": 41}}, SettingsError, "test lengths choose nothing"),
+        ({"settings": {"width": 1}}, ModelError, "need 2"),
+        ({"settings": {"initial_state": "given"}}, SettingsError, "none to give"),
+        ({"settings": {"lr": float("inf")}}, SettingsError, "lr is inf; it must be a finite number"),
+        ({"settings": {"lr": 10**400}}, SettingsError, "finite number"),
+        ({"settings": {"column_norm": 1000.0}}, SettingsError, "from 1 to 16"),
         ({"resume": True, "overwrite": True}, SettingsError, "leave one of them out"),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.output import print_json, print_table
-from sdssm.errors import RunError
+from sdssm.errors import RunError, RunWarning
 
 if TYPE_CHECKING:
     from sdssm.runs import RunFolder
@@ -26,7 +27,12 @@ def add_to(commands: Commands) -> None:
 def _list(options: argparse.Namespace) -> None:
     from sdssm.runs import find_runs
 
-    found = [_facts(run) for run in find_runs(options.dir)]
+    found = []
+    for run in find_runs(options.dir):
+        try:
+            found.append(_facts(run))
+        except RunError as error:
+            warnings.warn(f"{error}; left out", RunWarning, stacklevel=2)
     if options.json:
         print_json(found)
         return
@@ -75,6 +81,8 @@ def _evaluated(run: RunFolder) -> dict[str, Any]:
     except RunError:  # damaged: as good as none
         return {}
     if not isinstance(found, dict) or not isinstance(found.get("mean"), float | int):
+        return {}
+    if not isinstance(found.get("max_length"), int):
         return {}
     return {"mean": found["mean"], "max_length": found["max_length"]}
 

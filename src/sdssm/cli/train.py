@@ -41,11 +41,11 @@ def add_to(commands: Commands) -> None:
     add("--model", help="which model (default sd-ssm)")
     add("--preset", help="settings by name: scale-free (default), paper, readme, ...")
     add("--seeds", metavar="N", type=seeds, help="how many seeds, or which, as in 0,1,5 (default 1)")
-    add("--steps", metavar="N", type=literal, help="how many steps")
-    add("--lr", metavar="X", type=literal, help="learning rate")
-    add("--batch", metavar="N", type=literal, help="strings a step")
-    add("--train-length", metavar="N", type=literal, help="the longest strings")
-    add("--device", type=device, default="auto", help="auto (default), cpu, cuda or cuda:1")
+    add("--steps", metavar="N", type=literal, default=argparse.SUPPRESS, help="how many steps")
+    add("--lr", metavar="X", type=literal, default=argparse.SUPPRESS, help="learning rate")
+    add("--batch", metavar="N", type=literal, default=argparse.SUPPRESS, help="strings a step")
+    add("--train-length", metavar="N", type=literal, default=argparse.SUPPRESS, help="the longest strings")
+    add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
     add("--out", metavar="DIR", type=Path, help="where the run folders go (default runs/TASK, or runs/TASK+TASK)")
     add("--set", metavar="NAME=VALUE", nargs="+", action="extend", default=[], help="any other setting, as state=32")
     add("--resume", metavar="DIR", nargs="?", type=Path, const=True, help="go on with the runs in DIR, or in --out")
@@ -74,13 +74,6 @@ def seeds(text: str) -> int | list[int]:
     return found
 
 
-def device(text: str) -> str:
-    """A device by its name."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no device; use auto, cpu, cuda or cuda:1")
-    return text
-
-
 def literal(text: str) -> Any:
     """A value as it is written on a command line: a number, true, false, none, a JSON list, or a word.
 
@@ -100,7 +93,7 @@ def literal(text: str) -> Any:
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """--set and its shortcuts together."""
-    found = {name: value for name in SHORTCUTS if (value := getattr(options, name)) is not None}
+    found = {name: getattr(options, name) for name in SHORTCUTS if hasattr(options, name)}
     for item in options.set:
         name, equals, value = item.partition("=")
         name = name.strip().replace("-", "_")

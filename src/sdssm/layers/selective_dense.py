@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from sdssm import ops
-from sdssm.errors import SettingsError
+from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
 from sdssm.ops.reference import rescaled
-from sdssm.settings import at_least, one_of
+from sdssm.settings import at_least, check, one_of
 
 INITIAL_STATES = ("zero", "learned", "given")
+#: Powers of small entries beyond this vanish in float32, and with them whole columns.
+LARGEST_NORM = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +39,12 @@ class SelectiveDenseSettings:
         return self.temperature != 1 or self.temperature_end is not None
 
     def __post_init__(self) -> None:
+        check(self)
         at_least("state", self.state, 1)
         at_least("dictionary", self.dictionary, 1)
         one_of("initial_state", self.initial_state, INITIAL_STATES)
-        if self.column_norm is not None:
-            at_least("column_norm", self.column_norm, 1)
+        if self.column_norm is not None and not 1 <= self.column_norm <= LARGEST_NORM:
+            raise SettingsError(f"column_norm is {self.column_norm}; it must be from 1 to {LARGEST_NORM}, or none")
         for name in ("temperature", "temperature_end"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -124,6 +127,12 @@ class SelectiveDense(nn.Module):
 
     def scan(self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All states and the final one."""
+        if u.shape[-1] != self.width:
+            raise ModelError(f"inputs have shape {tuple(u.shape)}; this layer reads vectors of {self.width} entries")
+        if u.dim() == 2:  # one sequence: the scans want a batch
+            rows = [None if given is None else given[None] for given in (state, lengths)]
+            states, final = self.scan(u[None], *rows)
+            return states[0], final[0]
         return ops.mixture_scan(
             self.dictionary,
             self._weights(u),

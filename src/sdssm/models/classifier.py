@@ -17,7 +17,8 @@ from sdssm.layers import SelectiveDense, initial
 from sdssm.layers.selective_dense import Symbols
 from sdssm.models.readout import Readout, layer_norm
 from sdssm.models.settings import ModelSettings
-from sdssm.settings import plain
+from sdssm.ops.checks import check_range
+from sdssm.settings import at_least, plain
 
 #: The files of a saved model.
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -26,6 +27,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 State = tuple[Tensor, ...] | None
 #: Where a single layer stands inside the module; its parameters are named without this.
 SINGLE = "layers.0."
+#: Its parts, which are those of the model.
+PARTS = ("dictionary", "selection", "input_matrix", "initial_state", "skip", "column_norm", "temperature")
 
 
 class Run(NamedTuple):
@@ -63,6 +66,8 @@ class Classifier(nn.Module):
 
     def __init__(self, settings: ModelSettings, n_symbols: int, n_classes: int, *, generator: torch.Generator) -> None:
         super().__init__()
+        at_least("n_symbols", n_symbols, 1)
+        at_least("n_classes", n_classes, 1)
         self.settings, self.n_symbols, self.n_classes = settings, n_symbols, n_classes
         inputs = n_symbols + settings.query
         width = settings.embedding or settings.width or inputs
@@ -100,6 +105,7 @@ class Classifier(nn.Module):
 
         With a state embedding, `starts` (...) are the automaton's states that the strings start from.
         """
+        tokens = self._checked(tokens)
         if tokens.dim() == 1:  # one string: the scans want a batch
             logits, state = self.advance(
                 tokens[None], _with_row(state), starts=None if starts is None else starts[None]
@@ -113,7 +119,7 @@ class Classifier(nn.Module):
     def step(self, token: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """One symbol at a time, in constant memory: token (...) -> logits (..., C), state."""
         state = self._first(state, starts)
-        features, state = self._step(self._inputs(token), state)
+        features, state = self._step(self._inputs(self._checked(token)), state)
         if self.query is not None:
             features = self._ask(self._symbols(), state)
         return self.logits(features), state
@@ -224,6 +230,11 @@ class Classifier(nn.Module):
         width = self.settings.width or self.n_symbols + self.settings.query
         return torch.eye(width, dtype=like.dtype, device=like.device)
 
+    def _checked(self, tokens: Tensor) -> Tensor:
+        """Symbols alone: what else has a row in the table, as the query does, is none."""
+        check_range("the model", "tokens", tokens, 0, self.n_symbols - 1, "symbols are")
+        return tokens.long()
+
     def _inputs(self, tokens: Tensor) -> Tensor:
         return self._table()[tokens]
 
@@ -239,12 +250,20 @@ class Classifier(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write config.json and model.safetensors, each whole or not at all; `sdssm.load` reads them back."""
         folder = Path(folder)
+        try:
+            taken = "format" in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError):
+            taken = False
+        if taken:
+            raise OutputError(
+                f"{shown_path(folder)} holds a run, which saving a model would spoil; choose another folder"
+            )
         config = {"model": plain(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / CONFIG, json.dumps(config, indent=1).encode())
             write_whole(folder / WEIGHTS, self.packed())
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise OutputError(f"cannot write a model into {shown_path(folder)}: {reason(error)}") from None
 
     def packed(self) -> bytes:
@@ -252,20 +271,19 @@ class Classifier(nn.Module):
         return save({name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()})
 
     def __getattr__(self, name: str) -> Any:
-        """The parts of a single layer, by the names they go by: model.dictionary."""
+        """The parts of a single layer, by the names they go by: model.dictionary; None for one that it lacks."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            layers = self.__dict__.get("_modules", {}).get("layers")
-            if layers is not None and self.bare and name in {**layers[0]._parameters, **layers[0]._modules}:
-                return getattr(layers[0], name)
-            raise
+            if name not in PARTS or not self.__dict__.get("bare"):
+                raise
+            return getattr(self._mixer(0), name)
 
     # -- names -------------------------------------------------------------------------------------------------------
     # A single bare layer is the model itself: its parameters are called what the paper calls them.
 
     def _public(self, name: str) -> str:
-        return name.removeprefix(SINGLE) if self.bare else name
+        return name.replace(SINGLE, "", 1) if self.bare else name
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -273,6 +291,13 @@ class Classifier(nn.Module):
         """Parameters by name; those of a single layer without the name of its place."""
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             yield self._public(name), parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Buffers by name, in the same way."""
+        for name, buffer in super().named_buffers(prefix, recurse, remove_duplicate):
+            yield self._public(name), buffer
 
     def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """Parameters and buffers by name, as in `named_parameters`."""

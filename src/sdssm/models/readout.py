@@ -61,8 +61,8 @@ class Readout(nn.Module):
         """Mean cross-entropy of features (B, F) before their norm, and how many labels (B,) are right.
 
         With a cosine, `attraction` times the mean of |z - W_label|^2 over the spread of the W_q is added: strings that
-        are told right, the more so the wider their margin, are pulled to one place for each class. It is zero exactly
-        where the states are functions of the machine's, and so it presses on when every label is already right.
+        are told right, the more so the wider their margin, are pulled to one place for each class. It is zero only
+        where each of them is there, and so it presses on when every label is already right.
         `classes` (C,) are 1 for those that occur, which alone have a place.
         """
         if self.hidden is not None:
@@ -97,7 +97,7 @@ def spread(weight: Tensor, classes: Tensor | None) -> Tensor:
     """The mean squared distance of the rows (C, F) from their mean, over the classes that count."""
     share = weight.new_ones(len(weight)) if classes is None else classes
     share = (share / share.sum())[:, None]
-    return (share * (weight - (share * weight).sum(0)).square()).sum()
+    return (share * (weight - (share * weight).sum(0)).square()).sum().clamp(min=1e-12)
 
 
 def layer_norm(kind: str, width: int) -> nn.LayerNorm | None:

@@ -10,7 +10,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from sdssm.devices import device_named
 from sdssm.errors import ModelError
+from sdssm.files import reason, shown_path
 from sdssm.models.classifier import CONFIG, WEIGHTS, Classifier
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import build
@@ -18,7 +20,7 @@ from sdssm.settings import build
 
 def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
     """The model that was saved in a folder, on any device."""
-    folder = Path(folder)
+    folder, where = Path(folder), device_named(device)
     config = read_config(folder)
     path = folder / WEIGHTS
     if not path.exists():
@@ -27,7 +29,7 @@ def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Cla
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
-    return with_weights(config, weights, str(path)).to(device)
+    return with_weights(config, weights, str(path)).to(where)
 
 
 def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], source: str) -> Classifier:
@@ -35,8 +37,9 @@ def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], sourc
     try:
         settings = build(ModelSettings, config["model"])
         model = Classifier(settings, config["n_symbols"], config["n_classes"], generator=torch.Generator())
+        model = model.to(weights["readout.weight"].dtype)
         model.load_state_dict(weights)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise ModelError(f"{source} does not hold the model that its {CONFIG} describes: {reason}") from None
     return model.eval()
@@ -47,10 +50,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{folder} holds no {CONFIG}; give a folder that a model or a run was saved in") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from None
+    except (FileNotFoundError, NotADirectoryError):
+        where = shown_path(folder)
+        raise ModelError(f"{where} holds no {CONFIG}; give a folder that a model or a run was saved in") from None
+    except OSError as error:
+        raise ModelError(f"{shown_path(path)} cannot be read: {reason(error)}") from None
+    except ValueError:
+        raise ModelError(f"{shown_path(path)} cannot be read: it is not JSON") from None
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise ModelError(f"{path} does not describe a model")
     return config

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sdssm.errors import SettingsError
 from sdssm.layers import SelectiveDenseSettings
-from sdssm.settings import at_least, one_of
+from sdssm.settings import at_least, check, one_of
 
 READOUTS = ("linear", "mlp", "cosine")
 NORMS = ("affine", "plain", "none")
@@ -32,6 +32,7 @@ class ModelSettings:
     state_embedding: int | None = None  #: start state and classes are fixed random vectors of this width
 
     def __post_init__(self) -> None:
+        check(self)
         for name in ("layers", "hidden"):
             at_least(name, getattr(self, name), 1)
         for name in ("embedding", "width", "state_embedding"):

@@ -18,14 +18,18 @@ def find_runs(path: Path | str) -> list[RunFolder]:
     path = Path(path)
     if not path.is_dir() or (path / CONFIG).exists():
         return [RunFolder.open(path)]
-    runs = []
+    runs, errors = [], list[RunError]()
     for folder, below, files in os.walk(path):
         if CONFIG in files:
             below.clear()  # no runs within a run
             try:
                 runs.append(RunFolder.open(folder))
             except RunError as error:
-                warnings.warn(f"{error}; left out", RunWarning, stacklevel=2)
+                errors.append(error)
+    if not runs and len(errors) == 1:
+        raise errors[0]
+    for one in errors:
+        warnings.warn(f"{one}; left out", RunWarning, stacklevel=2)
     if not runs:
         raise RunError(f"there is no run folder in {shown_path(path)} or below; sdssm train TASK --out DIR makes one")
     return sorted(runs, key=lambda run: natural(str(run.path)))
@@ -40,32 +44,32 @@ def natural(text: str) -> list[tuple[str, int]]:
     return [(words, int(number or -1)) for words, number in re.findall(r"(\D*)(\d*)", text)]
 
 
-def shared_step(runs: Sequence[RunFolder]) -> int:
-    """The newest step of which every one of these runs has a checkpoint that is whole; 0 if one has none at all.
+def by_step(runs: Sequence[RunFolder]) -> list[tuple[int, list[RunFolder]]]:
+    """Where runs of one shape go on: steps, each with the runs that do so from there.
 
     Runs that train side by side are saved one after the other: one that was killed on the way leaves some a checkpoint
-    ahead of the rest, and all go on from the one before.
+    ahead of the rest, and all go on from the one before, which is the newest of some. Where there is none such, they
+    never trained together, and each goes on from its own newest; one without any from the beginning.
     """
-    if not all(run.checkpoints() for run in runs):
-        return 0
-    shared = set.intersection(*(_whole(run) for run in runs))
-    if not shared:
-        raise RunError(
-            f"{shown_path(runs[0].path)} and the runs beside it have no whole checkpoint of one step; "
-            "resume them one by one, each with --resume and its own folder"
-        )
-    return max(shared)
+    whole = [_whole(run) for run in runs]
+    shared = max(set.intersection(*whole), default=None)
+    if shared is not None and any(shared == max(steps) for steps in whole):
+        return [(shared, list(runs))]
+    found: dict[int, list[RunFolder]] = {}
+    for run, steps in zip(runs, whole, strict=True):
+        found.setdefault(max(steps, default=0), []).append(run)
+    return sorted(found.items())
 
 
 def _whole(run: RunFolder) -> set[int]:
     """The steps whose checkpoints are whole."""
-    found = set()
-    for step in run.checkpoints():
+    found, steps = set[int](), run.checkpoints()
+    for step in steps:
         try:
             found.add(run.load_checkpoint(step).step)
         except RunError as error:
             warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=3)
-    if not found:
+    if steps and not found:
         raise RunError(f"every checkpoint of {shown_path(run.path)} is damaged; start anew with --overwrite")
     return found
 

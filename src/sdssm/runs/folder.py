@@ -20,13 +20,14 @@ from typing import Any, Literal, Self
 
 from torch import Tensor
 
-from sdssm.errors import CheckpointWarning, RunError, SdssmError
+from sdssm.errors import CheckpointWarning, RunError, SdssmError, SettingsError
 from sdssm.files import PART, reason, shown_path, write_whole
 from sdssm.runs import events
 from sdssm.runs.checkpoint import Checkpoint, decode, encode
 from sdssm.runs.claim import claim, is_held, release
 from sdssm.runs.disk import read_text, to_text, writing
 from sdssm.runs.schema import RunConfig
+from sdssm.settings import build
 
 #: The newest layout of run folders that this version reads; written into config.json.
 FORMAT = 1
@@ -121,10 +122,12 @@ class RunFolder:
     @property
     def progress(self) -> Status:
         """How far the run is, read anew each time."""
+        if not (self.path / STATUS).exists():
+            return Status(steps=self.config.train.steps)
+        data = self.read_json(STATUS)
         try:
-            data = self.read_json(STATUS)
-            return Status(**data) if data is not None else Status(steps=self.config.train.steps)
-        except TypeError:
+            return build(Status, data if isinstance(data, dict) else {})
+        except (TypeError, AttributeError, SettingsError):
             raise RunError(f"{shown_path(self.path / STATUS)} is not the status of a run; remove it") from None
 
     @property
@@ -229,7 +232,7 @@ class RunFolder:
         """Go back to a step: later events and checkpoints, and results of what is now trained further, are dropped."""
         self._claim()
         with writing(self.path):
-            events.write(self.path / EVENTS, (event for event in self.events() if (event.get("step") or 0) <= step))
+            events.write(self.path / EVENTS, (event for event in self.events() if _step(event) <= step))
             for later in self.checkpoints():
                 if later > step:
                     self._file_of(later).unlink()
@@ -258,6 +261,12 @@ class RunFolder:
     def _write(self, name: str, data: bytes) -> None:
         with writing(self.path / name):
             write_whole(self.path / name, data)
+
+
+def _step(event: Mapping[str, Any]) -> int:
+    """The step of an event; what has none belongs to the beginning."""
+    step = event.get("step")
+    return step if isinstance(step, int) else 0
 
 
 def _is_leftover(path: Path) -> bool:

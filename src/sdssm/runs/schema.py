@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
-from sdssm.errors import RunError, SdssmError, SettingsError, UnknownNameError, nearest
+from sdssm.errors import RunError, SdssmError, SettingsError, nearest
 from sdssm.models import DEFAULT_PRESET, ModelSettings, preset
-from sdssm.settings import at_least, build, converted, names, one_of, plain
-from sdssm.tasks import Task, task
+from sdssm.settings import at_least, build, check, converted, names, one_of, plain
+from sdssm.tasks import Task
+from sdssm.tasks import task as named_task
 
+#: Fields of a run's config that are read apart.
+UNTYPED = ("settings", "machines", "versions")
+#: The longest strings that are trained on.
+LONGEST = 100_000
 SCHEDULES = ("constant", "cosine")
 CURRICULA = ("uniform", "fixed", "growing")
 
@@ -43,6 +48,7 @@ class TrainSettings:
     log_every: int | None = None  #: steps; none: two hundred times in a run
 
     def __post_init__(self) -> None:
+        check(self)
         for name in ("steps", "batch", "validate_every"):
             at_least(name, getattr(self, name), 1)
         for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "projection_decay"):
@@ -50,6 +56,8 @@ class TrainSettings:
         for name in ("train_length", "validate_length", "checkpoint_every", "log_every"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
+        if (self.train_length or 0) > LONGEST:
+            raise SettingsError(f"train_length is {self.train_length}; the longest strings to train on have {LONGEST}")
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("curriculum", self.curriculum, CURRICULA)
         if not self.warmup <= 1:
@@ -137,10 +145,18 @@ class RunConfig:
         """The reverse of `to_json`."""
         try:
             settings = Settings(model=build(ModelSettings, data["model"]), train=build(TrainSettings, data["train"]))
-            others = {f.name: data[f.name] for f in fields(cls) if f.name in data and f.name != "settings"}
-            machines = others.pop("machines", None)
-            return cls(settings=settings, machines=None if machines is None else tuple(machines), **others)
-        except (KeyError, TypeError) as error:
+            hints = {name: hint for name, hint in names(cls).items() if name in data and name not in UNTYPED}
+            others = {name: converted(name, data[name], hint) for name, hint in hints.items()}
+            machines = data.get("machines")
+            return cls(
+                settings=settings,
+                machines=None if machines is None else tuple(machines),
+                versions=dict(data.get("versions", {})),
+                **others,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SdssmError):
+                raise
             raise RunError(f"the config does not describe a run: {error}") from None
 
     def known_task(self) -> Task:
@@ -148,17 +164,24 @@ class RunConfig:
         if self.machines is not None:
             machine, valid = (None if text is None else from_json(text) for text in self.machines)
             assert machine is not None
-            return Task(name=self.task, machine=machine, valid=valid, test_length=self.test_length)
-        try:
-            found = task(self.task)
-        except SdssmError as error:
-            raise RunError(f"the task {self.task} of this run is gone: {error}") from None
-        if found.digest != self.digest:
+            found = Task(name=self.task, machine=machine, valid=valid)
+            now = named_task(self.task) if Path(self.task).is_file() else found
+        else:
+            try:
+                found = now = named_task(self.task)
+            except SdssmError as error:
+                raise RunError(f"the task {self.task} of this run is gone: {error}") from None
+        if now.digest != self.digest:
             raise RunError(
-                f"the task {self.task} changed since this run began (fingerprint {self.digest}, now {found.digest}); "
+                f"the task {self.task} changed since this run began (fingerprint {self.digest}, now {now.digest}); "
                 "bring it back or train anew"
             )
-        return found
+        usual = self.train_length if self.train.train_length is None else found.train_length
+        return replace(found, train_length=usual, test_length=self.test_length)
+
+    def same_as(self, other: RunConfig) -> bool:
+        """Whether it is the same training, whatever versions it was begun with."""
+        return replace(self, versions={}, commit=None) == replace(other, versions={}, commit=None)
 
 
 def configure(of: Task, seed: int, settings: Settings, preset_name: str) -> RunConfig:
@@ -181,10 +204,10 @@ def configure(of: Task, seed: int, settings: Settings, preset_name: str) -> RunC
 
 
 def _is_known(of: Task) -> bool:
-    """Whether the task's name alone says what it is."""
+    """Whether the task's name alone says what it is, here and elsewhere: a file may be moved or changed."""
     try:
-        return task(of.name).digest == of.digest
-    except (SdssmError, UnknownNameError):
+        return not Path(of.name).is_file() and named_task(of.name).digest == of.digest
+    except (SdssmError, OSError, ValueError):
         return False
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from sdssm.devices import device_named
 from sdssm.models import Classifier, load_model
 from sdssm.models.classifier import WEIGHTS
 from sdssm.models.saved import read_config, with_weights
@@ -27,10 +28,11 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifie
     >>> torch.equal(model.dictionary, same.dictionary)
     True
     """
-    path = Path(folder)
+    path, where = Path(folder), device_named(device)
     config = read_config(path)
-    if "format" not in config or (path / WEIGHTS).exists():
-        return load_model(path, device=device)
-    checkpoint = RunFolder.open(path).load_checkpoint()
+    run = RunFolder.open(path) if "format" in config else None  # which refuses what a newer version wrote
+    if run is None or (path / WEIGHTS).exists():
+        return load_model(path, device=where)
+    checkpoint = run.load_checkpoint()
     weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING)}
-    return with_weights(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
+    return with_weights(config, weights, f"the checkpoint of step {checkpoint.step}").to(where)

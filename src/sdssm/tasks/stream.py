@@ -40,8 +40,9 @@ class Strings:
 class StringStream:
     """Batches of strings of `task` for R seeds side by side, at any step.
 
-    `random_start` also draws the state each string starts from, uniformly among the machine's. `implementation` is
-    chosen by the device unless it is given; all of them give the same strings.
+    Instead of one task for all seeds there may be one for each, all over the same number of symbols. `random_start`
+    also draws the state each string starts from, uniformly among the machine's. `implementation` is chosen by the
+    device unless it is given; all of them give the same strings.
 
     >>> from sdssm.tasks import task
     >>> stream = StringStream(task("parity"), seeds=[0, 1], batch=3, max_length=40, device="cpu")
@@ -53,7 +54,7 @@ class StringStream:
 
     def __init__(
         self,
-        task: Task,
+        task: Task | Sequence[Task],
         *,
         seeds: Sequence[int],
         batch: int,
@@ -62,24 +63,21 @@ class StringStream:
         random_start: bool = False,
         implementation: str | None = None,
     ) -> None:
-        if random_start and task.valid is not None:
-            raise TaskError(
-                f"{task.name} says which strings are valid, and only from its own start state; use random_start=False"
-            )
-        self.task = task
         self.batch = _within(batch, "the batch", 1, 1 << 31)
         self.max_length = _within(max_length, "the greatest length", 1, 1 << 31)
         self.random_start = random_start
         self.seeds = torch.tensor([_within(seed, "a seed", 0, (1 << 63) - 1) for seed in seeds], dtype=torch.int64)
         if len(self.seeds) == 0:
             raise TaskError("no seed was given; a stream of strings needs at least one")
-        self.floors = _floors(task, self.max_length)
+        tasks = [task] * len(self.seeds) if isinstance(task, Task) else list(task)
+        self.task = _common(tasks, len(self.seeds), random_start)
+        self.floors = _floors(self.task, self.max_length)
         self._host_seeds = self.seeds
         self.seeds = self.seeds.to(device)
         self.device = self.seeds.device
         self.implementation = implementation or _fastest(self.device)
         _module(self.implementation)
-        self._tables = Tables.build(task, self.max_length, self.device)
+        self._tables = Tables.build(tasks, self.max_length, self.device)
 
     def lengths_uniform(self, first: int, count: int, most: Ints | Sequence[int]) -> Ints:
         """A length for each step first .. first+count-1 and seed, int64 (count, R): uniform on 1..most, then lowered to
@@ -158,6 +156,31 @@ def _within(number: int, what: str, least: int, most: int) -> int:
     if not least <= whole <= most:
         raise TaskError(f"{what} is {whole}; it must be in {least}..{most}")
     return whole
+
+
+def _common(tasks: Sequence[Task], seeds: int, random_start: bool) -> Task:
+    """The task that stands for all: they have the same symbols, and the same strings are valid."""
+    if len(tasks) != seeds:
+        raise TaskError(f"{len(tasks)} tasks were given for {seeds} seeds; give one for all, or one for each")
+    first = tasks[0]
+    if random_start and first.valid is not None:
+        raise TaskError(
+            f"{first.name} says which strings are valid, and only from its own start state; use random_start=False"
+        )
+    for other in tasks[1:]:
+        if other.digest == first.digest:
+            continue
+        if other.n_symbols != first.n_symbols:
+            raise TaskError(
+                f"{first.name} has {first.n_symbols} symbols and {other.name} {other.n_symbols}; "
+                "one stream has one alphabet"
+            )
+        if random_start or first.valid is not None or other.valid is not None:
+            raise TaskError(
+                f"{first.name} and {other.name} cannot share a stream; that needs tasks whose strings are all valid "
+                "and that start where they start"
+            )
+    return first
 
 
 def _floors(task: Task, longest: int) -> Ints:

@@ -38,7 +38,7 @@ def draw_kernel(
         for r in range(replicas):
             seed, length = seeds[r], lengths[m, r]
             for b in range(batch):
-                state, valid_state, row = start, valid_start, tokens[m, r, b]
+                state, valid_state, row = start[r], valid_start, tokens[m, r, b]
                 if starts.shape[0]:
                     state = philox(0, b, step, STARTS, seed)[0] * n_states >> 32
                     starts[m, r, b] = state
@@ -77,7 +77,7 @@ def draw(
     tables: Tables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
     draw_kernel(
-        tables.table.numpy(), tables.outputs.numpy(), tables.start,
+        tables.table.numpy(), tables.outputs.numpy(), tables.start.numpy(),
         tables.valid_table.numpy(), tables.valid_start, tables.thresholds.numpy(),
         seeds.numpy(), int(first), lengths.contiguous().numpy(), tokens.numpy(), labels.numpy(), starts.numpy(),
     )  # fmt: skip

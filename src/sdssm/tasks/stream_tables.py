@@ -8,12 +8,14 @@ it is ways[r, table[q, v]] / ways[r + 1, q]; the thresholds are the sums of the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.tasks.task import Task
 
@@ -47,26 +49,39 @@ def thresholds(table: Ints, wanted: np.ndarray, longest: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What the implementations read, int64 on one device. Where every string is valid the last three are empty."""
+    """What the implementations read, int64 on one device. Where every string is valid the last three are empty.
+
+    Several machines over one alphabet stand below each other in one table: a replica walks the one it starts in.
+    """
 
     table: Tensor  # (Q, V)
     outputs: Tensor  # (Q,)
-    start: int
+    start: Tensor  # (R,)
     valid_table: Tensor
     valid_start: int
     thresholds: Tensor
 
     @classmethod
-    def build(cls, task: Task, longest: int, device: torch.device) -> Tables:
+    def build(cls, tasks: Sequence[Task], longest: int, device: torch.device) -> Tables:
+        """For a task a replica; where not every string is valid they are one and the same."""
+        first, task = 0, tasks[0]
+        starts, machines = dict[str, int](), list[Machine]()
+        for one in tasks:
+            if one.digest not in starts:
+                starts[one.digest] = first + one.machine.start
+                machines.append(one.machine)
+                first += one.machine.n_states
         found = np.zeros((0, 0), dtype=np.int64), 0, np.zeros((0, 0, 0), dtype=np.int64)
         if task.valid is not None:
             valid = task.valid.minimise()
             found = valid.table, valid.start, thresholds(valid.table, valid.outputs != 0, longest)
-        machine = task.machine
+        above = np.cumsum([0, *(machine.n_states for machine in machines)])
+        table = np.concatenate([machine.table + k for machine, k in zip(machines, above[:-1], strict=True)])
+        outputs = np.concatenate([machine.outputs for machine in machines])
         return cls(
-            table=torch.tensor(machine.table, dtype=torch.int64, device=device),
-            outputs=torch.tensor(machine.outputs, dtype=torch.int64, device=device),
-            start=machine.start,
+            table=torch.tensor(table, dtype=torch.int64, device=device),
+            outputs=torch.tensor(outputs, dtype=torch.int64, device=device),
+            start=torch.tensor([starts[one.digest] for one in tasks], device=device),
             valid_table=torch.tensor(found[0], dtype=torch.int64, device=device),
             valid_start=found[1],
             thresholds=torch.tensor(found[2], device=device),

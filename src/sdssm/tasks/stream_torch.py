@@ -18,7 +18,7 @@ def draw(
     steps = first + torch.arange(M, device=seeds.device)
     word = words(seeds, steps, STRINGS, batch, width)  # (M, R, B, width)
     inside = (torch.arange(width, device=seeds.device) < lengths[..., None])[:, :, None, :]  # (M, R, 1, width)
-    state = torch.full_like(labels, tables.start)
+    state = tables.start[None, :, None].expand_as(labels)
     if starts.numel():
         state = words(seeds, steps, STARTS, batch, 1)[..., 0] * n_states >> 32
         starts.copy_(state)

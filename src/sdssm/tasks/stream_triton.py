@@ -61,7 +61,7 @@ def read_symbol(
     return token, state, valid_state
 
 
-@triton.jit(do_not_specialize=["start", "valid_start", "R", "B", "width", "n_states", "n_valid", "n_symbols"])
+@triton.jit(do_not_specialize=["valid_start", "R", "B", "width", "n_states", "n_valid", "n_symbols"])
 def draw_kernel(
     table, outputs, valid_table, thresholds, seeds, first, lengths, tokens, labels, starts,
     start, valid_start, R, B, width, n_states, n_valid, n_symbols,
@@ -78,7 +78,7 @@ def draw_kernel(
     zero = tl.zeros((BLOCK,), tl.uint32)
     row = string.to(tl.uint32)
     step = zero + ((tl.load(first) + pair // R) & 0xFFFFFFFF).to(tl.uint32)
-    state = tl.zeros((BLOCK,), tl.int64) + start
+    state = tl.zeros((BLOCK,), tl.int64) + tl.load(start + pair % R)
     valid_state = tl.zeros((BLOCK,), tl.int64) + valid_start
     if RANDOM:
         word, _, _, _ = philox(zero, row, step, zero + 2, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,22 +39,23 @@ class Window(NamedTuple):
 
 
 class Engine:
-    """Trains one group: replicas of one task, one model shape and one number of steps.
+    """Trains one group: replicas of one model shape and one number of steps, on one task for all or one for each.
 
     `step` is how many steps are done. Everything random is a function of a replica's seed and the step.
     """
 
-    def __init__(self, task: Task, runs: Sequence[RunConfig], device: torch.device) -> None:
-        if len({shape(run) for run in runs}) != 1:
+    def __init__(self, task: Task | Sequence[Task], runs: Sequence[RunConfig], device: torch.device) -> None:
+        self.runs, self.device = list(runs), device
+        self.tasks = [task] * len(self.runs) if isinstance(task, Task) else list(task)
+        if len({shape(run, of) for run, of in zip(self.runs, self.tasks, strict=True)}) != 1:
             raise SettingsError("these runs differ in more than replicas may; train each shape in an engine of its own")
-        self.runs, self.device, self.task = list(runs), device, task
         first = runs[0]
         self.train = first.train
         self.step = 0
         self.width = max(run.train_length for run in runs)
         random_start = first.model.state_embedding is not None
         self.stream = StringStream(
-            task,
+            self.tasks,
             seeds=[run.seed for run in runs],
             batch=first.train.batch,
             max_length=self.width,
@@ -67,10 +68,11 @@ class Engine:
         self._loss, self._right, self._count = zeros, zeros.clone(), 0  # of the window that is open
         self._decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._attracted = first.model.readout == "cosine" and first.train.attraction > 0
-        occurring = [
-            [float(label in task.classes(run.train_length)) for label in range(task.n_classes)] for run in runs
-        ]
-        self._classes = torch.tensor(occurring, device=device)
+        occurring = [of.classes(run.train_length) for of, run in zip(self.tasks, runs, strict=True)]
+        # A class that is alone has nothing to be told from: no place would be wrong.
+        self._attractions = [run.train.attraction * (len(k) > 1) for run, k in zip(runs, occurring, strict=True)]
+        every = range(first.n_classes)
+        self._classes = torch.tensor([[float(label in some) for label in every] for some in occurring], device=device)
         self._projection = self.replicas.leaf("readout.projection") if first.train.projection_decay else None
         self._projection_decay = first.train.projection_decay
         self._plan_first = 0
@@ -112,7 +114,7 @@ class Engine:
         if self._plan is not None and self._plan_first <= self.step < self._plan_first + PLAN:
             return
         first = self.step
-        lengths, values = plan(self.runs, self.stream, first, PLAN, self.changing)
+        lengths, values = plan(self.runs, self.stream, first, PLAN, self.changing, self._attractions)
         if self._plan is None:
             self._plan = torch.from_numpy(lengths).to(self.device), torch.from_numpy(values).to(self.device)
             self._at = torch.zeros((), dtype=torch.int64, device=self.device)  # the next step's row of the plan
@@ -243,14 +245,20 @@ class Engine:
         return self.replicas.model(replica, now, flat)
 
 
-def shape(run: RunConfig) -> tuple[str, ModelSettings, TrainSettings]:
-    """A run without all that may differ between replicas side by side: the same for all that can share an engine."""
+def shape(run: RunConfig, of: Task) -> tuple[Any, ModelSettings, TrainSettings]:
+    """A run without all that may differ between replicas side by side: the same for all that can share an engine.
+
+    Tasks over one alphabet and with equally many classes share it too. Where not every string is valid, or the start is
+    random, they do not; nor where the lengths that are usual for them differ, since all would take the longest's room.
+    """
+    alone = of.valid is not None or run.model.state_embedding is not None
+    tasks = (of.digest,) if alone else (of.n_symbols, of.n_classes, of.train_length)
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
     train = replace(train, curriculum="uniform", attraction=float(train.attraction > 0))
     mixer = run.model.mixer
     norm = None if mixer.column_norm is None else 1.0
     mixer = replace(mixer, column_norm=norm, temperature=2.0 if mixer.is_tempered else 1.0, temperature_end=None)
-    return run.digest, replace(run.model, mixer=mixer, scale=1.0, scale_end=None), train
+    return tasks, replace(run.model, mixer=mixer, scale=1.0, scale_end=None), train
 
 
 def new_model(run: RunConfig) -> Classifier:
@@ -260,15 +268,20 @@ def new_model(run: RunConfig) -> Classifier:
 
 
 def plan(
-    runs: Sequence[RunConfig], stream: StringStream, first: int, count: int, changing: Sequence[str]
+    runs: Sequence[RunConfig],
+    stream: StringStream,
+    first: int,
+    count: int,
+    changing: Sequence[str],
+    attractions: Sequence[float],
 ) -> tuple[schedules.Ints, np.ndarray]:
     """Lengths (count, R), and float32 (count, R, columns): rate, Adam's two corrections, attraction, buffers."""
     step = np.arange(first, first + count)
     columns = []
-    for run in runs:
+    for run, attraction in zip(runs, attractions, strict=True):
         beta1, beta2 = run.train.betas
         one = [schedules.learning_rate(run, step), 1 - beta1 ** (step + 1.0), 1 - beta2 ** (step + 1.0)]
-        one.append(schedules.ramp(0.0, run.train.attraction, run.train.steps, step))
+        one.append(schedules.ramp(0.0, attraction, run.train.steps, step))
         columns.append(np.stack([*one, *(_value(run, name, step) for name in changing)], axis=-1))
     return schedules.lengths(runs, stream, first, count), np.stack(columns, axis=1).astype(np.float32)
 

@@ -27,13 +27,13 @@ BEST, SCORE = "best.", "best_score"
 
 
 class Group:
-    """Replicas that train side by side. `rounds` of steps, then `report`; `save` and `end` write what must stay."""
+    """Replicas that train side by side: `advance`, then `report`; `save` and `end` write what must stay."""
 
     def __init__(
-        self, task: Task, folders: Sequence[RunFolder], device: torch.device, *, tensorboard: bool = False
+        self, members: Sequence[tuple[RunFolder, Task]], device: torch.device, *, tensorboard: bool = False
     ) -> None:
-        self.folders, self.task = list(folders), task
-        self.engine = Engine(task, [folder.config for folder in folders], device)
+        self.folders, tasks = [folder for folder, _ in members], [of for _, of in members]
+        self.engine = Engine(tasks, [folder.config for folder in self.folders], device)
         train = self.engine.train
         self.steps = train.steps
         # A multiple of ten, because a GPU trains ten steps at a time.
@@ -43,10 +43,11 @@ class Group:
         self.alive = [True] * len(self.folders)
         self._best = self.engine.replicas.flat.clone() if train.validate_length is not None else None
         self._score = [-1.0] * len(self.folders)
-        self._before = [folder.progress.seconds for folder in folders]
+        self._before = [folder.progress.seconds for folder in self.folders]
         self._began = self._saved = monotonic()
         self._tensorboard = tensorboard
-        self._board = self._open_board(0)
+        self._board: TensorBoard | None = None
+        self._first = 0
 
     @property
     def done(self) -> bool:
@@ -87,7 +88,8 @@ class Group:
             if alive[replica]:
                 facts = {"accuracy": accuracy[replica], "loss": loss[replica], "lr": rates[replica]}
                 folder.log({"step": window.step, **facts, "seconds": round(self._seconds(replica), 3)})
-        if self._board is not None:
+        if self._tensorboard:
+            self._board = self._board or TensorBoard([folder.path for folder in self.folders], first=self._first)
             self._board.update(window.step, loss, accuracy, alive, rates)
 
     def _diverged(self, replica: int, message: Callable[[str], None]) -> None:
@@ -110,7 +112,10 @@ class Group:
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
                 found = evaluate(
-                    self.engine.model(replica), task=self.task, max_length=train.validate_length, seed=VALIDATION_SEED
+                    self.engine.model(replica),
+                    task=self.engine.tasks[replica],
+                    max_length=train.validate_length,
+                    seed=VALIDATION_SEED,
                 )
                 score = found.runs[0].mean
                 folder.log({"step": step, "validation": score})
@@ -146,7 +151,7 @@ class Group:
     def restore(self, step: int) -> None:
         """Go on from a step of which every replica has a checkpoint; one that diverged stays as it was."""
         self.engine.step = step
-        self._board = self._open_board(step)
+        self._first = step
         for replica, folder in enumerate(self.folders):
             if folder.status == "diverged":
                 self.alive[replica] = False
@@ -157,9 +162,6 @@ class Group:
             folder.forget_after(step)
         if not step:
             self.save()
-
-    def _open_board(self, first: int) -> TensorBoard | None:
-        return TensorBoard([folder.path for folder in self.folders], first=first) if self._tensorboard else None
 
     def _take(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         self.engine.replicas.restore(replica, tensors)
@@ -178,8 +180,9 @@ class Group:
             self._board.close()
 
     def _last(self, replica: int) -> tuple[float | None, float | None]:
-        if self.latest is None:
-            return None, None
+        if self.latest is None:  # nothing seen since it was resumed: what was known then
+            before = self.folders[replica].progress
+            return before.loss, before.accuracy
         return float(self.latest.loss[replica]), float(self.latest.accuracy[replica])
 
     def _seconds(self, replica: int) -> float:

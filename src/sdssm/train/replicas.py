@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from sdssm.errors import RunError
 from sdssm.models import Classifier
 
 #: What the checkpoints call the optimiser's two moments; a parameter's name follows.
@@ -45,8 +46,8 @@ class Replicas:
         # Leaves of their own that share the buffer's memory: their gradients come one by one, and are joined again.
         self.leaves = [part.detach().requires_grad_() for part in self._split(self.flat)]
         self.buffers = {
-            f"model.{name}": torch.stack([dict(model.named_buffers())[name] for model in models]).to(device)
-            for name, _ in models[0].named_buffers()
+            f"model.{name}": torch.stack([dict(nn.Module.named_buffers(model))[name] for model in models]).to(device)
+            for name, _ in nn.Module.named_buffers(models[0])
         }
         self._ones = torch.ones(len(models), device=device)
         self.alive = torch.ones(len(models), dtype=torch.bool, device=device)
@@ -90,7 +91,7 @@ class Replicas:
         with torch.no_grad():
             for leaf, value in zip(model.parameters(), self._split(row), strict=True):
                 leaf.copy_(value)
-            for name, buffer in model.named_buffers():
+            for name, buffer in nn.Module.named_buffers(model):
                 buffer.copy_(self.buffers[f"model.{name}"][replica])
                 if name in changing:
                     buffer.fill_(changing[name])
@@ -106,6 +107,12 @@ class Replicas:
 
     def restore(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         """Parameters and moments as a checkpoint holds them."""
+        for name, shape in zip(self.public, self.shapes, strict=True):
+            for prefix in ("", *MOMENTS):
+                there = tensors.get(prefix + name)
+                if there is None or there.shape != shape:
+                    size = "missing" if there is None else tuple(there.shape)
+                    raise RunError(f"{prefix}{name} of the checkpoint is {size}, but the config says {tuple(shape)}")
         for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
             flat[replica] = self.joined(tensors, prefix).to(flat.device)
 

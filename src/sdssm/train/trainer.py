@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from time import monotonic
 from typing import Any, overload
@@ -14,13 +16,15 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.devices import device_named
-from sdssm.errors import SettingsError, shown
+from sdssm.errors import RunError, RunWarning, SettingsError, shown
+from sdssm.extras import require
 from sdssm.models import DEFAULT_PRESET
-from sdssm.runs import RunFolder, find_runs, folder_name, shared_step
+from sdssm.runs import RunFolder, by_step, find_runs, folder_name
+from sdssm.runs.claim import release
 from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
-from sdssm.train.engine import shape
+from sdssm.train.engine import new_model, shape
 from sdssm.train.group import Group
 from sdssm.train.progress import Progress, Silent
 
@@ -51,6 +55,13 @@ class Runs(Sequence[RunFolder]):
 
     def __repr__(self) -> str:
         return f"Runs({str(self.path)!r}, {len(self)} runs)"
+
+
+class Warned(Silent):
+    """Without a display, what is worth a line is a warning."""
+
+    def message(self, text: str) -> None:
+        warnings.warn(text, RunWarning, stacklevel=2)
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -95,20 +106,24 @@ def train(
     if resume and overwrite:
         raise SettingsError("resume goes on and overwrite starts anew; leave one of them out")
     path = Path(out) if out is not None else Path("runs") / "+".join(folder_name(one.name) for one in tasks)
-    if resume and path.is_dir() and any(path.iterdir()):
-        return resume_runs(path, device=where, progress=progress, tensorboard=tensorboard)
+    if str(out) == "":
+        raise SettingsError("out is empty; name a folder")
     numbers = _seeds(seeds)
+    if not isinstance(settings or {}, Mapping):
+        raise SettingsError(f"settings are {shown(settings)}; give values by name, as in {{'state': 32}}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     planned: list[tuple[Path, Task, RunConfig]] = []
     for one in tasks:
         below = path if len(tasks) == 1 else path / folder_name(one.name)
-        for name, changed in (variants or {"": {}}).items():
+        for name, changed in _variants(variants).items():
             resolved = resolve(model, preset, one.name, {**values, **changed})
             for seed in numbers:
                 config = configure(one, seed, resolved, preset)
                 _check(config, one)
                 planned.append((below / name / f"seed-{seed}", one, config))
-    return train_all(path, planned, device=where, overwrite=overwrite, progress=progress, tensorboard=tensorboard)
+    return train_all(
+        path, planned, device=where, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
+    )
 
 
 def train_all(
@@ -116,19 +131,30 @@ def train_all(
     planned: Sequence[tuple[Path, Task, RunConfig]],
     *,
     device: str | torch.device = "auto",
+    resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
     tensorboard: bool = False,
 ) -> Runs:
-    """Train whatever is planned, each in its own folder below `path`; what has one shape shares every launch."""
+    """Train whatever is planned, each in its own folder below `path`; what has one shape shares every launch.
+
+    With `resume`, runs that are there go on, if they are the ones planned, and the others begin.
+    """
     where = device_named(device)
-    for into, _, _ in planned:  # all are free, or none is touched
-        RunFolder.check_free(into, overwrite=overwrite)
-    folders = [(RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned]
-    groups = [Group(of, members, where, tensorboard=tensorboard) for of, members in _grouped(folders)]
-    for group in groups:
-        group.save()  # a run killed in its first minute can be resumed too
-    return _train(Runs(path, [folder for folder, _ in folders]), groups, progress or Silent())
+    if tensorboard:
+        require("tensorboard", "tensorboard=True")
+    _check_folders(path, planned, resume=resume, overwrite=overwrite)
+    there = {into for into, _, _ in planned if resume and (into / "config.json").exists()}
+    old = [(RunFolder.open(into), of) for into, of, _ in planned if into in there]
+    new = [
+        (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
+    ]
+    groups = _resumed(old, where, tensorboard)
+    for members in _grouped(new):
+        groups.append(Group(members, where, tensorboard=tensorboard))
+        groups[-1].save()  # a run killed in its first minute can be resumed too
+    folders = {folder.path: folder for folder, _ in (*old, *new)}
+    return _train(Runs(path, [folders[into] for into, _, _ in planned]), groups, progress or Warned())
 
 
 def resume_runs(
@@ -141,15 +167,54 @@ def resume_runs(
     """Go on with the unfinished runs in a folder from their last checkpoints, as if they had never stopped."""
     where = device_named(device)
     found = find_runs(path)
+    groups = _resumed([(folder, folder.config.known_task()) for folder in found], where, tensorboard)
+    return _train(Runs(Path(path), found), groups, progress or Warned())
+
+
+def _resumed(folders: Sequence[tuple[RunFolder, Task]], device: torch.device, tensorboard: bool) -> list[Group]:
+    """Groups of the runs that have not ended, each where it stopped. One that diverged stays in its group, dead: so
+    the others have as many beside them as before, and their numbers are the same to the last bit."""
     groups = []
-    for one, members in _grouped([(folder, folder.config.known_task()) for folder in found]):
-        if all(folder.status in ("finished", "diverged") for folder in members):
-            continue
-        group = Group(one, members, where, tensorboard=tensorboard)
-        alive = [folder for folder in members if folder.status != "diverged"]
-        group.restore(shared_step(alive))
-        groups.append(group)
-    return _train(Runs(Path(path), found), groups, progress or Silent())
+    tasks = {folder.path: of for folder, of in folders}
+    for members in _grouped(folders):
+        unfinished = [folder for folder, _ in members if folder.status in ("running", "stopped")]
+        dead = [folder for folder, _ in members if folder.status == "diverged"]
+        parts = by_step(unfinished) if unfinished else []
+        for step, some in parts:
+            together = [folder for folder, _ in members if folder in some or (len(parts) == 1 and folder in dead)]
+            groups.append(Group([(f, tasks[f.path]) for f in together], device, tensorboard=tensorboard))
+            groups[-1].restore(step)
+    return groups
+
+
+def _check_folders(
+    path: Path, planned: Sequence[tuple[Path, Task, RunConfig]], *, resume: bool, overwrite: bool
+) -> None:
+    """Every folder is for one run and free, or holds the run that is planned; else none is touched."""
+    seen = dict[Path, RunConfig]()
+    for into, _, config in planned:
+        if into in seen:
+            raise SettingsError(
+                f"{seen[into].task} and {config.task} would both train in {into}; train them one after the other, each "
+                "with an out= of its own"
+            )
+        seen[into] = config
+        if resume and (into / "config.json").exists():
+            if not RunFolder.open(into).config.same_as(config):
+                raise RunError(
+                    f"{into} was begun as another training; sdssm train --resume {path} goes on with it as it is, "
+                    "another out= begins this one"
+                )
+        else:
+            RunFolder.check_free(into, overwrite=overwrite)
+    if overwrite and path.is_dir() and any(path.iterdir()):
+        kept = {config.settings for config in seen.values()}
+        for other in find_runs(path):
+            if other.path not in seen and other.config.settings not in kept:
+                raise RunError(
+                    f"{path} also holds {other.path.relative_to(path)}, a run with other settings, which would "
+                    "stay beside the new ones; remove it or choose another folder"
+                )
 
 
 def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
@@ -178,6 +243,8 @@ def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
             group.end(stopped=not group.done)
     finally:
         progress.stop()
+        for folder in runs:  # whatever ended it, another process may go on
+            release(folder.path)
     if stopped:
         raise TrainingStopped(runs)
     return runs
@@ -226,11 +293,11 @@ def _stop_on_signal() -> Iterator[Any]:
 # -- who trains beside whom --------------------------------------------------------------------------------------------
 
 
-def _grouped(folders: Sequence[tuple[RunFolder, Task]]) -> list[tuple[Task, list[RunFolder]]]:
-    """Runs that can share every launch: one task, one shape, one number of steps."""
-    found: dict[Any, tuple[Task, list[RunFolder]]] = {}
-    for folder, one in folders:
-        found.setdefault(shape(folder.config), (one, []))[1].append(folder)
+def _grouped(folders: Sequence[tuple[RunFolder, Task]]) -> list[list[tuple[RunFolder, Task]]]:
+    """Runs that can share every launch, together."""
+    found: dict[Any, list[tuple[RunFolder, Task]]] = {}
+    for folder, of in folders:
+        found.setdefault(shape(folder.config, of), []).append((folder, of))
     return list(found.values())
 
 
@@ -246,15 +313,36 @@ def _check(config: RunConfig, of: Task) -> None:
             f"state_embedding needs a task whose labels are its states; {of.name} has {of.machine.n_states} states "
             f"and {of.n_classes} labels"
         )
+    if config.model.mixer.initial_state == "given" and config.model.state_embedding is None:
+        raise SettingsError(
+            "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
+        )
     of.floor(config.train_length)
+    try:
+        new_model(config)  # what only the model itself can refuse
+    except (RuntimeError, TypeError, MemoryError) as error:
+        raise SettingsError(f"no such model can be made: {str(error).splitlines()[0]}") from None
 
 
 def _task(given: TaskLike) -> Task:
+    if not isinstance(given, str | Task | Machine):
+        raise SettingsError(f"a task is {shown(given)}; give a name, a Task or a Machine")
     return given if isinstance(given, Task) else named_task(given)
 
 
+def _variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Settings by the name of a variant, which is that of a folder."""
+    for name, changed in (variants or {}).items():
+        if not isinstance(name, str) or folder_name(name) != name or not isinstance(changed, Mapping):
+            raise SettingsError(f"a variant is {shown(name)}: {shown(changed)}; give settings by a name for a folder")
+    return variants or {"": {}}
+
+
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    found = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not found or len(set(found)) != len(found) or not all(isinstance(s, int) and 0 <= s < 1 << 63 for s in found):
+    try:
+        found = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
+    except TypeError:
+        found = []
+    if not found or len(set(found)) != len(found) or not all(0 <= seed < 1 << 63 for seed in found):
         raise SettingsError(f"seeds are {shown(seeds)}; give how many, or different whole numbers from 0 on")
     return found
