@@ -93,9 +93,12 @@ def _as(value: Any, wanted: Any) -> Any:
         parts = tuple(_as(part, kind) for part, kind in zip(value, inner, strict=True))
         return _NOTHING if any(part is _NOTHING for part in parts) else parts
     if wanted in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
-        if not abs(value) < HUGE:
+        try:
+            number = float(value)
+        except OverflowError:
             return _NOTHING
-        number = float(value)
+        if not abs(number) < HUGE:
+            return _NOTHING
         if wanted is float:
             return number
         return int(number) if number.is_integer() else _NOTHING  # 1e6 is a number of steps
@@ -106,6 +109,12 @@ def at_least(name: str, value: float, least: float) -> None:
     """Refuse a number that is too small (or not a number)."""
     if not value >= least:
         raise SettingsError(f"{name} is {value}; it must be at least {least}")
+
+
+def between(name: str, value: int, least: int, most: int) -> None:
+    """Refuse a number outside of a range."""
+    if not least <= value <= most:
+        raise SettingsError(f"{name} is {value}; it must be from {least} to {most:,}")
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from sdssm.automata import named
 from tests.cli.test_tasks import run
-from tests.evaluate.machines import tiring_parity
+from tests.evaluate.machines import exact, tiring_parity
 from tests.evaluate.test_evaluate import run_of
 
 Capture = pytest.CaptureFixture[str]
@@ -16,7 +16,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for seed, ones in enumerate((6, 9, 12)):
-        run_of(tmp_path / "parity" / f"seed-{seed}", tiring_parity(ones), seed)
+        run_of(tmp_path / "parity" / f"seed-{seed}", tiring_parity(ones, states=26), seed)
     return tmp_path / "parity"
 
 
@@ -63,8 +63,62 @@ def test_chosen_lengths_and_a_picture(runs: Path, capsys: Capture, tmp_path: Pat
     assert str(picture) in out
 
 
+def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
+    for seed in range(2):
+        run_of(tmp_path / f"seed-{seed}", named("parity"), seed)
+    run_of(tmp_path / "a", named("parity"), train_length=20)
+    run_of(tmp_path / "b", named("parity"), lr=0.5)
+    for more in (["--max-length", "3"], ["--lengths", "2,4"]):
+        code, out, err = run(capsys, "evaluate", str(tmp_path), *more)
+        assert (code, err) == (0, "")
+        rows = [line for line in out.splitlines() if line.startswith("parity")]
+        assert [row.split("sd-ssm")[1].split("  ")[1].strip() for row in rows[:4]] == [
+            "scale-free, trained to 20",
+            "scale-free, trained to 40, lr 0.5",
+            "scale-free, trained to 40",
+            "scale-free, trained to 40",
+        ]
+        listed = "--lengths" in more
+        seeds = [row.split()[-5 if listed else -4] for row in rows[4:]]
+        assert seeds == (["1", "1", "1", "1", "2", "2"] if listed else ["1", "1", "2"])
+    run_of(tmp_path / "again", named("parity"), 1)
+    _, out, _ = run(capsys, "evaluate", str(tmp_path), "--max-length", "3")
+    assert str(tmp_path / "again") in out  # the same training and seed: only the folders differ
+
+
+def test_a_run_that_diverged(runs: Path, capsys: Capture) -> None:
+    run_of(runs / "seed-3", tiring_parity(6, states=26), 3, ended="diverged")
+    for more in ([], ["--lengths", "5"]):
+        code, out, err = run(capsys, "evaluate", str(runs), *more)
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        [header] = [line for line in lines if "diverged" in line and "max" in line]
+        assert header.split()[:4] == ["task", "model", "seeds", "diverged"]
+        assert lines[lines.index(header) + 1].split()[2:4] == ["3", "1"]
+        assert (
+            f"Note: diverged: read as it was at step 0, and left out of the best, mean and worst ({runs}/seed-3)" in out
+        )
+
+
+def test_a_result_that_cannot_be_written(runs: Path, capsys: Capture) -> None:
+    (runs / "seed-1" / "evaluation.json").mkdir()
+    code, out, err = run(capsys, "evaluate", str(runs), "--max-length", "9")
+    assert code == 0
+    assert [line.split()[2] for line in out.splitlines()[3:6]] == ["0", "1", "2"]
+    assert err.startswith("sdssm: warning:") and "not kept" in err
+    assert err.count("\n") == 1
+
+
+def test_a_saved_model(tmp_path: Path, capsys: Capture) -> None:
+    exact(named("parity")).save(tmp_path / "model")
+    code, out, err = run(capsys, "evaluate", str(tmp_path / "model"))
+    assert (code, out) == (2, "")
+    assert "sdssm.load(" in err and "task=" in err
+    assert err.count("\n") == 1
+
+
 def test_fresh_strings_and_notes(tmp_path: Path, capsys: Capture) -> None:
-    run_of(tmp_path / "seed-0", named("parity"), ended=False)
+    run_of(tmp_path / "seed-0", named("parity"), ended=None)
     arguments = ("evaluate", str(tmp_path), "--fresh", "--max-length", "9", "--seed", "3")
     code, out, _ = run(capsys, *arguments)
     assert code == 0

@@ -35,8 +35,11 @@ def exact(machine: Machine, *, query: bool = False) -> Classifier:
     return model.eval()
 
 
-def tiring_parity(ones: int) -> Machine:
-    """Parity that tells the opposite after so many ones in a row: the longer a string, the less it is right."""
+def tiring_parity(ones: int, states: int = 0) -> Machine:
+    """Parity that tells the opposite after so many ones in a row: the longer a string, the less it is right.
+
+    It has at least so many `states`, of which some are never reached.
+    """
     table, outputs = [], []
     for parity in range(2):
         for row in range(ones):
@@ -44,4 +47,6 @@ def tiring_parity(ones: int) -> Machine:
             outputs.append(parity)
     table += [[2 * ones, 2 * ones + 1], [2 * ones + 1, 2 * ones]]
     outputs += [1, 0]
+    table += [[state, state] for state in range(len(table), states)]
+    outputs += [0] * (len(table) - len(outputs))
     return Machine(table=table, start=0, outputs=outputs)

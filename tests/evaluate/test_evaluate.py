@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from torch import Tensor
 
 from sdssm.automata import Machine, named
 from sdssm.errors import RunWarning, SdssmError
-from sdssm.evaluate import Evaluation, RunEvaluation, evaluate, lengths, spectral_radii
+from sdssm.evaluate import Evaluation, RunEvaluation, evaluate, lengths, records, spectral_radii
+from sdssm.evaluate.statistics import band_of_each
 from sdssm.models import Classifier, ModelSettings, State
-from sdssm.runs import RunFolder
+from sdssm.report import apart, curves
+from sdssm.runs import RunFolder, folder, load
+from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task, task
 from tests.evaluate.machines import exact, tiring_parity
@@ -32,7 +36,9 @@ def test_an_exact_model_is_always_right(name: str, fresh: bool) -> None:
     assert found.accuracy == (100.0,) * 60
     assert found.mean == 100.0
     assert found.first_below_99 is None
-    assert found.mean_band == (100.0, 100.0)
+    assert found.mean_band is not None and found.mean_band[1] == 100.0
+    strings = 64 * 60 if fresh else 64  # the same 64 at all lengths say less
+    assert found.mean_band[0] == pytest.approx(100 * band_of_each(np.array([strings]), strings)[0][0])
     assert found.read == ("fresh" if fresh else "prefixes")
     assert found.note is None
 
@@ -68,8 +74,10 @@ def test_the_means() -> None:
     for band, mean in ((found.within_band, found.mean_within), (found.beyond_band, found.mean_beyond)):
         assert band is not None and mean is not None
         assert band[0] < mean < band[1]
-    short = one(exact(tiring_parity(5)), task="parity", max_length=40, strings=16)
-    assert (short.mean_beyond, short.beyond_band) == (None, None)
+    for fresh in (False, True):
+        short = one(exact(tiring_parity(5)), task="parity", max_length=40, strings=16, fresh=fresh)
+        assert (short.mean_beyond, short.beyond_band) == (None, None)
+        assert short.within_band == short.mean_band  # the very same lengths
 
 
 def test_chosen_lengths() -> None:
@@ -82,6 +90,7 @@ def test_chosen_lengths() -> None:
     assert some.mean == pytest.approx(np.mean(some.accuracy))
     assert some.mean_to == pytest.approx([np.mean(every.accuracy[:k]) for k in some.lengths])
     assert one(model, task="parity", lengths=[10, 20], fresh=True, strings=8).mean_to is None
+    assert one(model, task="parity", lengths=500).accuracy == (every.accuracy[499],)
 
 
 def test_memory_is_bounded_and_the_pieces_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +198,7 @@ def test_spectral_radii() -> None:
 
 
 def test_several_and_the_aggregate() -> None:
-    models = [exact(tiring_parity(k)) for k in (5, 7, 9)]
+    models = [exact(tiring_parity(k, states=20)) for k in (5, 7, 9)]
     found = evaluate(models, task="parity", max_length=50, strings=64)
     means = [run.mean for run in found]
     [summary] = found.aggregate
@@ -200,20 +209,33 @@ def test_several_and_the_aggregate() -> None:
     keys = ["task", "model", "seed", "train_length", "max_length", "mean", "mean_within", "mean_beyond"]
     assert list(value["runs"][0])[:10] == [*keys, "first_below_99", "accuracy"]
     assert value["aggregate"] == [summary.to_json()]
-    assert list(value["aggregate"][0]) == ["task", "model", "seeds", "max", "mean", "min"]
+    assert list(value["aggregate"][0])[:6] == ["task", "model", "seeds", "max", "mean", "min"]
+
+
+def test_models_of_other_settings_are_no_seeds_of_one() -> None:
+    found = evaluate([exact(tiring_parity(k)) for k in (5, 7)], task="parity", max_length=9, strings=8)
+    assert [(one.seeds, one.settings["state"]) for one in found.aggregate] == [(1, 12), (1, 16)]
 
 
 # -- run folders -------------------------------------------------------------------------------------------------------
 
 
-def run_of(path: Path, machine: Machine, seed: int = 0, ended: bool = True) -> RunFolder:
+def run_of(
+    path: Path,
+    machine: Machine,
+    seed: int = 0,
+    ended: Ended | None = "finished",
+    of: str | Task = "parity",
+    preset: str = "scale-free",
+    **changed: Any,
+) -> RunFolder:
     """A run folder that holds a machine's exact model."""
-    model = exact(machine)
-    settings = replace(resolve("sd-ssm", "scale-free", "parity"), model=model.settings)
-    run = RunFolder.create(path, configure(task("parity"), seed, settings, "scale-free"))
+    model, of = exact(machine), task(of) if isinstance(of, str) else of
+    settings = replace(resolve("sd-ssm", preset, of.name, changed), model=model.settings)
+    run = RunFolder.create(path, configure(of, seed, settings, preset))
     run.write_model(model.packed())
-    if ended:
-        run.finish("finished")
+    if ended is not None:
+        run.finish(ended)
     return run
 
 
@@ -233,7 +255,7 @@ def test_runs_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_is_read_but_nothing_is_written(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "seed-0", named("parity"), ended=False)
+    run = run_of(tmp_path / "seed-0", named("parity"), ended=None)
     assert "not finished" in str(one(run, max_length=3).note)
     assert run.read_json("evaluation.json") is None
 
@@ -248,6 +270,84 @@ def test_among_several_a_run_without_weights_is_left_out(tmp_path: Path) -> None
         evaluate(without, max_length=3)
 
 
+def test_only_seeds_of_one_training_are_averaged(tmp_path: Path) -> None:
+    """Another preset, rate, training length, task of that name or test length is another training."""
+    machine = tiring_parity(7)
+    for seed in range(2):
+        run_of(tmp_path / f"plain/seed-{seed}", machine, seed)
+    run_of(tmp_path / "plain/seed-2", machine, 2, log_every=7, checkpoint_every=9, train_length=40)  # nothing else
+    run_of(tmp_path / "paper/seed-0", machine, preset="paper")
+    run_of(tmp_path / "rate/seed-0", machine, lr=0.01)
+    run_of(tmp_path / "short/seed-0", machine, train_length=20)
+    run_of(tmp_path / "task/seed-0", machine, of=Task(name="parity", machine=machine))
+    run_of(tmp_path / "test/seed-0", machine, of=replace(task("parity"), test_length=33))
+    found = evaluate(tmp_path, strings=8)
+    assert {run.model for run in found} == {"sd-ssm"}
+    told = {Path(str(run.folder)).parent.name: run for run in found}
+    assert [one.seeds for one in found.aggregate] == [1, 3, 1, 1, 1, 1]
+    plain, rate = told["plain"], told["rate"]
+    assert (plain.preset, told["paper"].preset, told["short"].train_length) == ("scale-free", "paper", 20)
+    assert dict(rate.settings) == {**plain.settings, "lr": 0.01}
+    by_preset = {one["preset"]: one["seeds"] for one in found.to_json()["aggregate"] if one["preset"] == "paper"}
+    assert by_preset == {"paper": 1}
+    assert told["task"].digest != plain.digest
+    # The report, which reads the JSON alone, draws the same groups.
+    assert sorted(curve.seeds for curve in curves(found.to_json())) == sorted(one.seeds for one in found.aggregate)
+    assert records.TELLING == apart.TELLING
+
+
+def test_the_spelling_of_a_task_makes_no_other(tmp_path: Path) -> None:
+    for seed, name in enumerate(("even_pairs", "even-pairs", " Even_Pairs")):
+        run_of(tmp_path / f"seed-{seed}", named("even_pairs"), seed, of=name)
+    [summary] = evaluate(tmp_path, max_length=5, strings=8).aggregate
+    assert (summary.task, summary.seeds) == ("even_pairs", 3)
+
+
+def test_a_run_that_diverged_is_read_but_not_averaged(tmp_path: Path) -> None:
+    for seed in range(2):
+        run_of(tmp_path / f"seed-{seed}", tiring_parity(5), seed)
+    alone = run_of(tmp_path / "seed-2", tiring_parity(5), 2, ended="diverged")
+    found = evaluate(tmp_path, max_length=50, strings=8)
+    assert [run.note for run in found.runs[:2]] == [None, None]
+    assert "diverged: read as it was at step 0" in str(found.runs[2].note)
+    [summary] = found.aggregate
+    assert (summary.seeds, summary.diverged) == (2, 1)
+    assert [(one.name, one.seeds) for one in curves(found.to_json())] == [
+        ("parity, sd-ssm", 2),
+        ("parity, sd-ssm, diverged", 1),
+    ]
+    [nothing] = evaluate(alone, max_length=3).aggregate
+    assert (nothing.seeds, nothing.mean) == (0, None)
+
+
+def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "seed-0", named("parity"))
+    (run.path / "evaluation.json").mkdir()
+    with pytest.warns(RunWarning, match=r"evaluation.json cannot be written: Is a directory; this result is not kept"):
+        assert one(run, max_length=3).mean == 100.0
+
+
+def test_a_full_disk_is_no_reason_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(tmp_path / "seed-0", named("parity"))
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder, "write_whole", full)
+    with pytest.warns(RunWarning, match="the disk is full; this result is not kept") as caught:
+        assert one(run, max_length=3).mean == 100.0
+    assert "resume" not in str(caught[0].message)
+
+
+def test_a_saved_model_is_no_run_but_can_be_evaluated(tmp_path: Path) -> None:
+    exact(named("parity")).save(tmp_path / "model")
+    with pytest.raises(SdssmError) as caught:
+        evaluate(tmp_path / "model")
+    assert f"sdssm.evaluate(sdssm.load({str(tmp_path / 'model')!r}), task=" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert one(load(tmp_path / "model"), task="parity", max_length=5).mean == 100.0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -257,6 +357,8 @@ def test_among_several_a_run_without_weights_is_left_out(tmp_path: Path) -> None
         ({"task": "parity", "max_length": 1.5}, "max_length is 1.5"),
         ({"task": "parity", "lengths": []}, "lengths is empty"),
         ({"task": "parity", "lengths": [1_000_001]}, "a length is 1000001"),
+        ({"task": "parity", "lengths": 5.5}, "a length is 5.5; it must be a whole number"),
+        ({"task": "parity", "lengths": "500"}, "a length is '500'"),
         ({"task": "parity", "lengths": [1], "max_length": 3}, "leave one out"),
         ({"task": "parity", "strings": 0}, "strings is 0"),
         ({"task": "parity", "seed": -1}, "seed is -1"),

@@ -43,6 +43,24 @@ def test_the_band_of_fresh_strings_covers() -> None:
     assert 0.90 <= covered / trials <= 0.99
 
 
+@pytest.mark.parametrize("right", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("strings", [1, 100])
+def test_strings_that_fare_alike_are_not_all_there_are(right: float, strings: int) -> None:
+    low, high = band_of_strings(np.full(strings, right), np.random.default_rng(3))
+    assert 0.0 <= low <= right <= high <= 1.0
+    assert high - low > 3 / 100  # the rule of three
+    low, high = band_of_lengths(np.array([0, 50, 50]) * round(right), 50, np.random.default_rng(3))
+    assert 0.015 < high - low < 0.2
+
+
+@pytest.mark.parametrize("lost", [0.002, 0.005, 0.01])
+def test_the_band_of_a_model_that_is_hardly_ever_wrong_covers(lost: float) -> None:
+    """In many trials no string of 100 fails, and one that does fails at every length."""
+    generator = np.random.default_rng(4)
+    trials = [band_of_strings((generator.random(100) >= lost).astype(float), generator) for _ in range(200)]
+    assert np.mean([low <= 1 - lost <= high for low, high in trials]) > 0.93
+
+
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
 def test_the_band_of_one_length_covers(share: float) -> None:
     correct = np.random.default_rng(2).binomial(512, share, size=4000)

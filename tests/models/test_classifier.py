@@ -297,7 +297,7 @@ def test_the_length_efficiency_set_up() -> None:
         ({"input_matrix": True}, "homogeneous"),
         ({"statee": 3}, "did you mean 'state'"),
         ({"state": "many"}, "state is 'many'; it must be a whole number"),
-        ({"state": 0}, "at least 1"),
+        ({"state": 0}, "from 1 to 4,096"),
         ({"column_norm": 0.5}, "from 1 to 16"),
         ({"readout": "linnear"}, "did you mean 'linear'"),
         ({"dropout": 0.5}, "only the mlp readout"),

@@ -39,7 +39,27 @@ def test_curves_over_seeds() -> None:
     np.testing.assert_array_equal(curve.high, [100.0, 100.0, np.nan])
     both = {"runs": [run([100.0]), run([90.0], seed=1), run([80.0], task="d4"), run([1.0, 2.0])]}
     assert [one.seeds for one in curves(both)] == [2, 1, 1]  # other lengths are another curve
-    assert [one.name for one in curves(both, each=True)][:2] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
+    assert [one.name for one in curves(both)] == ["a5, sd-ssm, read to 1", "d4, sd-ssm", "a5, sd-ssm, read to 2"]
+    two = {"runs": both["runs"][:2]}
+    assert [one.name for one in curves(two, each=True)] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
+
+
+def test_other_trainings_are_other_curves() -> None:
+    runs = [
+        run([100.0], preset="scale-free", settings={"state": 8}),
+        run([90.0], preset="scale-free", settings={"state": 8, "clip": None, "betas": [0.9, 0.99]}),
+        run([80.0], preset="paper", settings={"state": 8}),
+        {**run([70.0], preset="paper", settings={"state": 8}), "train_length": 90},
+        run([20.0], status="diverged", preset="scale-free", settings={"state": 8}),
+        run([60.0], seed=1, preset="scale-free", settings={"state": 8}),
+    ]
+    assert [(one.name, one.seeds) for one in curves({"runs": runs})] == [
+        ("a5, sd-ssm, scale-free, trained to 40", 2),
+        ("a5, sd-ssm, scale-free, trained to 40, clip none, betas [0.9, 0.99]", 1),
+        ("a5, sd-ssm, paper, trained to 40", 1),
+        ("a5, sd-ssm, paper, trained to 90", 1),
+        ("a5, sd-ssm, scale-free, trained to 40, diverged", 1),
+    ]
 
 
 def test_the_terminal_plot() -> None:

@@ -13,6 +13,7 @@ from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.tasks import task
 from sdssm.train import schedules
 from sdssm.train.engine import Engine, new_model
+from tests.train.exploding import EXPLODING, explode
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 SMALL = {"state": 8, "dictionary": 3, "batch": 16, "steps": 100, "train_length": 9}
@@ -142,12 +143,10 @@ def test_it_learns() -> None:
     assert engine.window().accuracy.item() > 99
 
 
-def test_a_replica_that_diverges_stops_alone() -> None:
-    runs = [
-        config("a5", "scale-free", 0),
-        config("a5", "scale-free", 0, lr=1e17, column_norm=16.0),
-        config("a5", "scale-free", 0),
-    ]
+def test_a_replica_that_diverges_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    explode(monkeypatch)
+    good, bad = config("a5", "scale-free", 0), config("a5", "scale-free", 0, lr=EXPLODING)
+    runs = [good, bad, good]
     engine = Engine(task("a5"), runs, torch.device("cpu"))
     engine.advance(20)
     window = engine.window()

@@ -20,6 +20,7 @@ import sdssm.runs
 from sdssm.errors import DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
 from sdssm.train import TrainingStopped
 from sdssm.train.progress import Silent
+from tests.train.exploding import EXPLODING, explode
 
 SMALL: dict[str, Any] = {"state": 6, "dictionary": 2, "batch": 8, "train_length": 7, "log_every": 10}
 
@@ -164,9 +165,10 @@ class Messages(Silent):
         self.texts.append(text)
 
 
-def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    explode(monkeypatch)
     seen = Messages()
-    variants = {"good": {}, "bad": {"lr": 1e17, "column_norm": 16.0}}
+    variants = {"good": {}, "bad": {"lr": EXPLODING}}
     runs = train(tmp_path, variants=variants, seeds=1, progress=seen)
     assert [run.status for run in runs] == ["finished", "diverged"]
     assert len(seen.texts) == 1 and "bad" in seen.texts[0] and "checkpoint of step 0" in seen.texts[0]
@@ -179,9 +181,10 @@ def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path) -> None:
     }
 
 
-def test_without_a_display_it_is_a_warning(tmp_path: Path) -> None:
+def test_without_a_display_it_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    explode(monkeypatch)
     with pytest.warns(UserWarning, match="not finite by step"):
-        train(tmp_path, seeds=1, settings={"lr": 1e17, "column_norm": 16.0})
+        train(tmp_path, seeds=1, settings={"lr": EXPLODING})
 
 
 def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
@@ -248,8 +251,15 @@ def test_folders_that_would_meet_or_mix(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="also holds seed-1"):
         train(tmp_path, seeds=1, overwrite=True, settings={"lr": 0.1})
     train(tmp_path, seeds=1, overwrite=True)
-    with pytest.raises(SettingsError, match="out is empty"):
-        sdssm.train("parity", out="", device="cpu")
+    for out in ("", "."):
+        with pytest.raises(SettingsError, match="out is the current folder"):
+            sdssm.train("parity", out=out, device="cpu")
+    with pytest.raises(RunError, match="seed-0 is a run itself"):
+        train(tmp_path / "seed-0")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/notes.txt").touch()
+    train(tmp_path / "other", seeds=1, overwrite=True)
+    assert (tmp_path / "other/notes.txt").exists()
 
 
 @pytest.mark.parametrize("outputs", [[0], [1, 1]])
@@ -303,8 +313,10 @@ def test_a_config_of_another_size_than_its_checkpoint(tmp_path: Path) -> None:
         ({"task": 5}, SettingsError, "a task is 5"),
         ({"variants": {"../up": {}}}, SettingsError, "a name for a folder"),
         ({"variants": {"x": 5}}, SettingsError, "a variant is 'x'"),
-        ({"settings": {"state": 10**7}}, SettingsError, "no such model can be made"),
-        ({"settings": {"train_length": 10**13}}, SettingsError, "the longest strings"),
+        ({"settings": {"state": 10**7}}, SettingsError, "from 1 to 4,096"),
+        ({"settings": {"train_length": 10**13}}, SettingsError, "from 1 to 100,000"),
+        ({"settings": {"batch": 10**12}}, SettingsError, "from 1 to 1,048,576"),
+        ({"seeds": True}, SettingsError, "seeds are True"),
         ({"task": []}, SettingsError, "no task"),
         ({"settings": {"validate_length": 41}}, SettingsError, "test lengths choose nothing"),
         ({"settings": {"width": 1}}, ModelError, "need 2"),

@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,47 +93,73 @@ def _evaluate(options: argparse.Namespace) -> None:
     if len(drawn) > MOST_PLOTS:
         print(f"\n{len(drawn) - MOST_PLOTS} more in a picture: --plot FILE.png")
     for note in sorted({run.note for run in found if run.note}):
-        print(f"\nNote: {printable(note)}")
+        of = [run.folder for run in found if run.note == note and run.folder]
+        print(f"\nNote: {printable(note)}" + (f" ({printable(', '.join(of))})" if len(of) < len(found) else ""))
     if options.plot is not None:
         print(f"\nPlot: {printable(str(options.plot))}")
 
 
 def _tables(found: Evaluation) -> None:
-    """One row a run, then one row a task and model."""
+    """One row a run, then one row a training."""
     first = found.runs[0]
     print(f"Accuracy in % of {first.strings} strings a length, and of that the mean over lengths\n")
-    keys = ["task", "model", "seed"]
-    names = [[run.task, run.model, "-" if run.seed is None else str(run.seed)] for run in found]
+    names = _names(found.runs)
     values = [(_row if run.lengths is None else _row_of_lengths)(run) for run in found]
     headers = list(values[0])
-    rows = [[*name, *(row.get(header, "-") for header in headers)] for name, row in zip(names, values, strict=True)]
-    print_table([*keys, *headers], rows, right=("seed", *headers))
+    rows = [
+        [*name.values(), *(row.get(header, "-") for header in headers)] for name, row in zip(names, values, strict=True)
+    ]
+    print_table([*names[0], *headers], rows, right=("seed", *headers))
     if len(found) > 1:
         print()
         _summary(found)
 
 
+def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
+    """What tells each run from the others: columns beyond task, model and seed only where these do not."""
+    from sdssm.report import told_apart
+
+    apart = told_apart([vars(run) for run in runs])
+    names = [
+        {"task": run.task, "model": run.model}
+        | ({"settings": words or "-"} if any(apart) else {})
+        | {"seed": "-" if run.seed is None else str(run.seed)}
+        for run, words in zip(runs, apart, strict=True)
+    ]
+    if len({tuple(name.values()) for name in names}) < len(runs) and any(run.folder for run in runs):
+        names = [{**name, "folder": run.folder or "-"} for name, run in zip(names, runs, strict=True)]
+    return names
+
+
 def _summary(found: Evaluation) -> None:
-    """The best, mean and worst seed of each task and model; of lengths named one by one, for each of them."""
+    """The best, mean and worst seed of each training; of lengths named one by one, for each of them."""
+    from sdssm.evaluate.records import groups
+
     listed = any(run.lengths is not None for run in found)
+    together, aggregate = groups(found.runs), found.aggregate
+    names = _names([of[0] for of in together])
+    lost = any(one.diverged for one in aggregate)
     rows = []
-    for one in found.aggregate:
-        of = [run for run in found if (run.task, run.model) == (one.task, one.model)]
+    for name, of, one in zip(names, together, aggregate, strict=True):
+        begin = [*(name[key] for key in name if key not in ("seed", "folder")), str(one.seeds)]
+        begin += [str(one.diverged)] if lost else []
         if not listed:
-            rows.append([one.task, one.model, str(one.seeds), percent(one.max), percent(one.mean), percent(one.min)])
+            rows.append([*begin, percent(one.max), percent(one.mean), percent(one.min)])
             continue
         for k, length in enumerate(of[0].at):
-            values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in of]
-            spread = [percent(value) for value in (max(values), math.fsum(values) / len(values), min(values))]
-            rows.append([one.task, one.model, str(one.seeds), f"{length:,}", *spread])
-    numbers = [
-        "seeds",
-        *(["to length" if found.runs[0].mean_to else "at length"] if listed else []),
-        "max",
-        "mean",
-        "min",
-    ]
-    print_table(["task", "model", *numbers], rows, right=numbers)
+            values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in of if not run.diverged]
+            rows.append([*begin, f"{length:,}", *map(percent, _spread(values))])
+    numbers = ["seeds", *(["diverged"] if lost else [])]
+    numbers += ["to length" if found.runs[0].mean_to else "at length"] if listed else []
+    numbers += ["max", "mean", "min"]
+    print_table([*(key for key in names[0] if key not in ("seed", "folder")), *numbers], rows, right=numbers)
+
+
+def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """The best, the mean and the worst, where there are any."""
+    if not values or any(map(math.isnan, values)):  # no string is as short: that holds for all seeds
+        return None, None, None
+    return max(values), math.fsum(values) / len(values), min(values)
 
 
 def _row(run: RunEvaluation) -> dict[str, str]:

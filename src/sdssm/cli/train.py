@@ -116,8 +116,7 @@ def _train(options: argparse.Namespace) -> None:
     if not options.tasks:
         _resume(options, out, settings)
         return
-    from sdssm.train import train  # the engine is heavy: the other commands start without it
-    from sdssm.train.progress import progress_for
+    from sdssm.train import progress_for, train
 
     with _saying_where(out):
         runs = train(

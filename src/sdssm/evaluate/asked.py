@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ class Asked:
 
 def asked_for(
     max_length: int | None,
-    lengths: Sequence[int] | None,
+    lengths: Sequence[int] | int | None,
     strings: int,
     seed: int,
     fresh: bool,
@@ -44,6 +45,8 @@ def asked_for(
 
     >>> asked_for(None, [5000, 500], 512, 1, False, "cpu").lengths.tolist()
     [500, 5000]
+    >>> asked_for(None, 5000, 512, 1, False, "cpu").lengths.tolist()
+    [5000]
     """
     return Asked(
         lengths=_lengths(max_length, lengths),
@@ -55,13 +58,14 @@ def asked_for(
     )
 
 
-def _lengths(max_length: int | None, lengths: Sequence[int] | None) -> np.ndarray | None:
+def _lengths(max_length: int | None, lengths: Sequence[int] | int | None) -> np.ndarray | None:
     """Those asked for, each once and in order."""
     if lengths is None:
         return None if max_length is None else np.arange(1, _whole("max_length", max_length, 1, MOST_LENGTH) + 1)
     if max_length is not None:
         raise EvaluationError("max_length and lengths were both given; leave one out")
-    found = sorted({_whole("a length", length, 1, MOST_LENGTH) for length in lengths})
+    several: Iterable[Any] = lengths if isinstance(lengths, Iterable) and not isinstance(lengths, str) else [lengths]
+    found = sorted({_whole("a length", length, 1, MOST_LENGTH) for length in several})
     if not found:
         raise EvaluationError("lengths is empty; name at least one, as in lengths=[500, 5000]")
     return np.array(found)

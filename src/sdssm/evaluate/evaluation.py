@@ -20,8 +20,12 @@ from sdssm.evaluate.records import FRESH, PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluate.spectrum import spectral_radii
 from sdssm.evaluate.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
 from sdssm.evaluate.strings import TestStrings
+from sdssm.evaluate.training import changed_settings, common_name
+from sdssm.files import reason, shown_path
 from sdssm.models import Classifier
-from sdssm.runs import RunFolder, find_runs, load
+from sdssm.models.saved import read_config
+from sdssm.runs import RunFolder, Status, find_runs, load
+from sdssm.runs.schema import Settings
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
 
@@ -35,7 +39,7 @@ def evaluate(
     *,
     task: str | Task | Machine | None = None,
     max_length: int | None = None,
-    lengths: Sequence[int] | None = None,
+    lengths: Sequence[int] | int | None = None,
     strings: int = 512,
     seed: int = 1,
     fresh: bool = False,
@@ -45,7 +49,8 @@ def evaluate(
     """The accuracy at every length 1..max_length (the task's test length), or at the `lengths` given.
 
     `what` is a model (with its `task`), a run, the path of one or of a folder of many, or several of these. What is
-    found of a run that has ended is also written into its folder as evaluation.json. All lengths are read in one pass
+    found of a run that has ended is also written into its folder as evaluation.json. A run that diverged is read as it
+    was before, and left out of the aggregate. All lengths are read in one pass
     over the `strings` strings of a `seed`, unless `fresh` asks for strings of its own for each length, as published.
     `found` is called with the result for each run, for who wants to see them come.
 
@@ -63,13 +68,13 @@ def evaluate(
             result = _of_model(subject, task, asked)
         else:
             try:
-                model, of = _loaded(subject, task, asked)
+                model, of, status = _loaded(subject, task, asked)
             except (ModelError, RunError) as error:
                 if len(subjects) == 1:
                     raise
                 warnings.warn(f"{error}; left out", RunWarning, stacklevel=2)
                 continue
-            result = _of_run(subject, model, of, asked)
+            result = _of_run(subject, model, of, status, asked)
         results.append(result)
         if found is not None:
             found(result)
@@ -84,35 +89,58 @@ def _of_model(model: Classifier, task: str | Task | Machine | None, asked: Asked
     of = task if isinstance(task, Task) else named_task(task)
     before = next(model.parameters()).device
     try:
-        return _one(model.to(asked.device or before), of, of.train_length, asked)
+        found = _one(model.to(asked.device or before), of, of.train_length, asked)
+        return replace(found, settings=changed_settings(Settings(model=model.settings), None, of.name))
     finally:
         model.to(before)
 
 
-def _loaded(run: RunFolder, task: str | Task | Machine | None, asked: Asked) -> tuple[Classifier, Task]:
+def _loaded(run: RunFolder, task: str | Task | Machine | None, asked: Asked) -> tuple[Classifier, Task, Status]:
     if task is not None:
         raise EvaluationError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
-    return load(run.path, device=asked.device or device_named("auto")), run.config.known_task()
+    status = run.progress  # before its weights: what is trained further meanwhile is not what was read
+    return load(run.path, device=asked.device or device_named("auto")), run.config.known_task(), status
 
 
-def _of_run(run: RunFolder, model: Classifier, task: Task, asked: Asked) -> RunEvaluation:
+def _of_run(run: RunFolder, model: Classifier, task: Task, status: Status, asked: Asked) -> RunEvaluation:
     config = run.config
-    result = _one(model, task, config.train_length, asked, seed=config.seed, folder=str(run.path))
-    if run.status == "running":  # what is trained further soon differs from what was evaluated
-        return replace(result, note=_joined(result.note, f"not finished: read as it was at step {run.step:,}"))
-    run.write_json(LISTED_FILE if asked.listed else FILE, result.to_json())
+    found = _one(model, task, config.train_length, asked)
+    result = replace(
+        found,
+        seed=config.seed,
+        folder=str(run.path),
+        preset=config.preset,
+        settings=changed_settings(config.settings, config.preset, found.task),
+        status=status.status,
+        note=_joined(found.note, _how_it_ended(status)),
+    )
+    if status.status != "running":  # what is trained further soon differs from what was evaluated
+        _keep(run, LISTED_FILE if asked.listed else FILE, result)
     return result
 
 
-def _one(
-    model: Classifier,
-    task: Task,
-    train_length: int,
-    asked: Asked,
-    *,
-    seed: int | None = None,
-    folder: str | None = None,
-) -> RunEvaluation:
+def _how_it_ended(status: Status) -> str | None:
+    """What to know of a run that has not come to its end."""
+    if status.status == "finished":
+        return None
+    if status.status == "diverged":
+        return f"diverged: read as it was at step {status.step:,}, and left out of the best, mean and worst"
+    return f"not finished: read as it was at step {status.step:,}"
+
+
+def _keep(run: RunFolder, name: str, result: RunEvaluation) -> None:
+    """Write the result into the run's folder, or say that it cannot be: who asked has it all the same."""
+    try:
+        if run.status == result.status:  # else it is trained further by now
+            run.write_json(name, result.to_json())
+    except RunError as error:
+        cause = error.__cause__  # without the advice to who trains
+        why = reason(cause) if isinstance(cause, OSError) else str(error)
+        where = shown_path(run.path / name)
+        warnings.warn(f"{where} cannot be written: {why}; this result is not kept", RunWarning, stacklevel=4)
+
+
+def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunEvaluation:
     if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
         raise EvaluationError(
             f"the model reads {model.n_symbols} symbols and tells {model.n_classes} classes, but {task.name} has "
@@ -134,9 +162,9 @@ def _one(
     bands = [_band(reading, number, group & known, asked.seed) for number, group in enumerate(groups)]
     matrices = model.symbol_matrices()
     return RunEvaluation(
-        task=task.name,
+        task=common_name(task),
         model=model.settings.name,
-        seed=seed,
+        seed=None,
         train_length=train_length,
         max_length=int(lengths[-1]),
         mean=math.nan if means[0] is None else 100 * means[0],
@@ -156,12 +184,12 @@ def _one(
         string_seed=asked.seed,
         read=PREFIXES if reading.scores is not None else FRESH,
         note=note,
-        folder=folder,
+        digest=task.digest,
     )
 
 
-def _joined(*notes: str | None) -> str:
-    return "; ".join(note for note in notes if note)
+def _joined(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None
 
 
 def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
@@ -174,10 +202,10 @@ def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
 
 
 def _band(reading: Reading, number: int, group: np.ndarray, seed: int) -> Band | None:
-    """The band of the mean over a group of lengths, in percent."""
+    """The band of the mean over a group of lengths, in percent. Each group draws the same strings again."""
     if not group.any():
         return None
-    generator = np.random.default_rng([seed, number])
+    generator = np.random.default_rng(seed)
     if reading.scores is not None:
         low, high = band_of_strings(reading.scores[number] / group.sum(), generator)
     else:
@@ -201,8 +229,28 @@ def _each(what: What | Iterable[What]) -> list[Classifier | RunFolder]:
         if isinstance(one, Classifier):
             found[id(one)] = one
         elif isinstance(one, RunFolder | str | Path):
-            for run in [one] if isinstance(one, RunFolder) else find_runs(one):
+            for run in [one] if isinstance(one, RunFolder) else _runs_in(Path(one)):
                 found.setdefault(run.path.resolve(), run)
         else:
             raise EvaluationError(f"{shown(one)} cannot be evaluated; give a model, a run, or the path of one")
     return list(found.values())
+
+
+def _runs_in(path: Path) -> list[RunFolder]:
+    try:
+        return find_runs(path)
+    except RunError:
+        if not _holds_a_model(path):
+            raise
+    raise EvaluationError(
+        f"{shown_path(path)} holds a model without a run, and so without its task; give both, "
+        f"as in sdssm.evaluate(sdssm.load({shown(str(path), 200)}), task='a5')"
+    )
+
+
+def _holds_a_model(path: Path) -> bool:
+    """Whether `model.save` wrote this folder, and no training."""
+    try:
+        return "format" not in read_config(path)
+    except (ModelError, ValueError):  # no model, or no path at all
+        return False

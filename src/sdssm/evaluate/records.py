@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from sdssm.runs.events import finite
 
 #: How strings were read: one set at every prefix, or other ones for each length.
 PREFIXES, FRESH = "prefixes", "fresh"
+#: What tells trainings apart, but for their seeds. The greatest length read too: means over other lengths differ.
+TELLING = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +21,9 @@ class RunEvaluation:
     """The accuracy of one model at each length, and what it comes to.
 
     `mean_within` is over lengths that were trained on, `mean_beyond` over longer ones; None where there are none.
-    Bands hold the truth with 95 % probability, as far as the choice of test strings goes.
+    Bands hold the truth with about 95 % probability, as far as the choice of test strings goes. Where all strings fare
+    alike, that of a mean is as wide as for a single length; where only a few differ it is too narrow, as they say
+    little of what others do.
     """
 
     task: str
@@ -42,6 +49,15 @@ class RunEvaluation:
     read: str  #: "prefixes" of one set of strings, or "fresh" strings for each length
     note: str | None = None  #: why the strings were not read as asked, or what else to know
     folder: str | None = None
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: those that are not the preset's
+    status: str | None = None  #: of the run: finished, stopped, diverged or running
+    digest: str | None = None  #: of the task, whatever it is called
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its training came to nothing: the accuracy is that of what it was before."""
+        return self.status == "diverged"
 
     @property
     def at(self) -> Sequence[int]:
@@ -50,12 +66,12 @@ class RunEvaluation:
 
     def to_json(self) -> dict[str, Any]:
         """All of it, with null for what there is not."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: finite(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """The best, mean and worst `mean` over the training seeds of one task and model."""
+    """The best, mean and worst `mean` over the seeds of one training. Seeds that diverged are counted apart."""
 
     task: str
     model: str
@@ -63,9 +79,15 @@ class Aggregate:
     max: float | None
     mean: float | None
     min: float | None
+    diverged: int
+    preset: str | None
+    train_length: int
+    max_length: int
+    settings: Mapping[str, Any] = field(hash=False)  #: those that are not the preset's
+    digest: str | None
 
     def to_json(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: finite(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -82,34 +104,36 @@ class Evaluation:
 
     @property
     def aggregate(self) -> tuple[Aggregate, ...]:
-        """Over the seeds of each task and model."""
-        return tuple(_aggregate(task, model, of) for (task, model), of in groups(self.runs).items())
+        """Over the seeds of each training."""
+        return tuple(_aggregate(of) for of in groups(self.runs))
 
     def to_json(self) -> dict[str, Any]:
         return {"runs": [run.to_json() for run in self.runs], "aggregate": [one.to_json() for one in self.aggregate]}
 
 
-def groups(runs: Sequence[RunEvaluation]) -> dict[tuple[str, str], list[RunEvaluation]]:
-    """The runs of each task and model."""
-    found: dict[tuple[str, str], list[RunEvaluation]] = {}
+def groups(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]]:
+    """The runs of each training: those that nothing but the seed tells apart."""
+    found: dict[str, list[RunEvaluation]] = {}
     for run in runs:
-        found.setdefault((run.task, run.model), []).append(run)
-    return found
+        key = json.dumps([getattr(run, name) for name in TELLING], sort_keys=True)
+        found.setdefault(key, []).append(run)
+    return list(found.values())
 
 
-def _aggregate(task: str, model: str, runs: list[RunEvaluation]) -> Aggregate:
-    means = [run.mean for run in runs if not math.isnan(run.mean)]
+def _aggregate(runs: list[RunEvaluation]) -> Aggregate:
+    first, ended = runs[0], [run for run in runs if not run.diverged]
+    means = [run.mean for run in ended if not math.isnan(run.mean)]
     return Aggregate(
-        task=task,
-        model=model,
-        seeds=len(runs),
+        task=first.task,
+        model=first.model,
+        seeds=len(ended),
         max=max(means, default=None),
         mean=math.fsum(means) / len(means) if means else None,
         min=min(means, default=None),
+        diverged=len(runs) - len(ended),
+        preset=first.preset,
+        train_length=first.train_length,
+        max_length=first.max_length,
+        settings=first.settings,
+        digest=first.digest,
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

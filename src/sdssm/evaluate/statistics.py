@@ -62,13 +62,16 @@ def band_of_strings(scores: np.ndarray, generator: np.random.Generator) -> Band:
     >>> low, high = band_of_strings(scores, np.random.default_rng(0))
     >>> round(high - low, 2)
     0.09
+    >>> low, high = band_of_strings(np.ones(512), np.random.default_rng(0))  # none fails, of these
+    >>> round(low, 3), high
+    (0.993, 1.0)
     """
     strings = len(scores)
     means = np.empty(RESAMPLES)
     for part in np.array_split(means, -(-RESAMPLES * strings // MOST_DRAWN)):  # views, filled in place
         drawn = generator.integers(strings, size=(len(part), strings))
         part[:] = scores[drawn].mean(1)
-    return _middle(means)
+    return _middle(means, float(scores.mean()), strings)
 
 
 def band_of_lengths(correct: np.ndarray, strings: int, generator: np.random.Generator) -> Band:
@@ -83,9 +86,16 @@ def band_of_lengths(correct: np.ndarray, strings: int, generator: np.random.Gene
     total = np.zeros(RESAMPLES)
     for number, times in zip(*np.unique(correct, return_counts=True), strict=True):
         total += generator.binomial(int(times) * strings, number / strings, size=RESAMPLES)
-    return _middle(total / (strings * len(correct)))
+    return _middle(total / (strings * len(correct)), float(correct.mean()) / strings, strings * len(correct))
 
 
-def _middle(means: np.ndarray) -> Band:
+def _middle(means: np.ndarray, share: float, strings: int) -> Band:
+    """The middle of what was found with strings drawn again.
+
+    Where all strings fare alike, drawing them again finds nothing else, but other strings might: then it is Wilson's
+    band for the `share` of so many strings, which holds whatever a string may score from 0 to 1.
+    """
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    if low == high:
+        low, high = (bound[0] for bound in band_of_each(np.array([share * strings]), strings))
     return float(low), float(high)

@@ -12,7 +12,7 @@ from sdssm import ops
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
 from sdssm.ops.reference import rescaled
-from sdssm.settings import at_least, check, one_of
+from sdssm.settings import at_least, between, check, one_of
 
 INITIAL_STATES = ("zero", "learned", "given")
 #: Powers of small entries beyond this vanish in float32, and with them whole columns.
@@ -40,8 +40,8 @@ class SelectiveDenseSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        at_least("state", self.state, 1)
-        at_least("dictionary", self.dictionary, 1)
+        between("state", self.state, 1, 4_096)
+        between("dictionary", self.dictionary, 1, 4_096)
         one_of("initial_state", self.initial_state, INITIAL_STATES)
         if self.column_norm is not None and not 1 <= self.column_norm <= LARGEST_NORM:
             raise SettingsError(f"column_norm is {self.column_norm}; it must be from 1 to {LARGEST_NORM}, or none")

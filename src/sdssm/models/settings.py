@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sdssm.errors import SettingsError
 from sdssm.layers import SelectiveDenseSettings
-from sdssm.settings import at_least, check, one_of
+from sdssm.settings import between, check, one_of
 
 READOUTS = ("linear", "mlp", "cosine")
 NORMS = ("affine", "plain", "none")
@@ -33,11 +33,10 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        for name in ("layers", "hidden"):
-            at_least(name, getattr(self, name), 1)
-        for name in ("embedding", "width", "state_embedding"):
+        between("layers", self.layers, 1, 64)
+        for name in ("hidden", "embedding", "width", "state_embedding"):
             if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1)
+                between(name, getattr(self, name), 1, 65_536)
         one_of("readout", self.readout, READOUTS)
         one_of("norm", self.norm, NORMS)
         if not 0 <= self.dropout < 1:

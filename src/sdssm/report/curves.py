@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sdssm.report.apart import told_apart, training
+
 #: From this length on the axis of lengths is logarithmic.
 LOGARITHMIC_FROM = 2000
 
@@ -26,7 +28,7 @@ class Curve:
 
 
 def curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Curve]:
-    """One curve for each task and model, over its seeds; with `each`, one for each run.
+    """One curve for each training, over its seeds; with `each`, one for each run. What diverged comes apart, and last.
 
     >>> run = {"task": "a5", "model": "sd-ssm", "train_length": 1, "max_length": 2}
     >>> both = [{**run, "seed": 0, "accuracy": [100.0, 90.0]}, {**run, "seed": 1, "accuracy": [100.0, None]}]
@@ -34,12 +36,15 @@ def curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Curve]:
     >>> one.name, one.seeds, one.mean.tolist()
     ('a5, sd-ssm', 2, [100.0, 90.0])
     """
+    runs = sorted(evaluation["runs"], key=_diverged)
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for number, run in enumerate(evaluation["runs"]):
+    names: dict[tuple[Any, ...], str] = {}
+    for number, (run, apart) in enumerate(zip(runs, told_apart(runs), strict=True)):
         # Only runs that were read at the same lengths have a mean.
-        key = (run["task"], run["model"], run["train_length"], tuple(_lengths(run)), number if each else None)
+        key = (training(run), _diverged(run), tuple(_lengths(run)), number if each else None)
         groups.setdefault(key, []).append(run)
-    return [_curve(runs, each) for runs in groups.values()]
+        names[key] = _name(run, apart, each)
+    return [_curve(names[key], of) for key, of in groups.items()]
 
 
 def logarithmic(lengths: np.ndarray) -> bool:
@@ -47,16 +52,25 @@ def logarithmic(lengths: np.ndarray) -> bool:
     return int(lengths.max()) > LOGARITHMIC_FROM
 
 
-def _curve(runs: Sequence[Mapping[str, Any]], each: bool) -> Curve:
+def _diverged(run: Mapping[str, Any]) -> bool:
+    return run.get("status") == "diverged"
+
+
+def _name(run: Mapping[str, Any], apart: str, each: bool) -> str:
+    seed = f"seed {run['seed']}" if each and run.get("seed") is not None else ""
+    ended = "diverged" if _diverged(run) else ""
+    return ", ".join(word for word in (run["task"], run["model"], apart, seed, ended) if word)
+
+
+def _curve(name: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
     first = runs[0]
-    seed = f", seed {first['seed']}" if each and first.get("seed") is not None else ""
     values = np.array([run["accuracy"] for run in runs], dtype=float)  # (R, K); None becomes NaN
     known = ~np.isnan(values)
     counted = known.sum(0)
     total = np.where(known, values, 0.0).sum(0)
     nothing = np.where(counted > 0, 0.0, np.nan)
     return Curve(
-        name=f"{first['task']}, {first['model']}{seed}",
+        name=name,
         seeds=len(runs),
         train_length=first["train_length"],
         lengths=np.array(_lengths(first)),

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 from torch import Tensor
 
-from sdssm.errors import CheckpointWarning, RunError, SdssmError, SettingsError
+from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
 from sdssm.files import PART, reason, shown_path, write_whole
 from sdssm.runs import events
 from sdssm.runs.checkpoint import Checkpoint, decode, encode
@@ -124,11 +124,13 @@ class RunFolder:
         """How far the run is, read anew each time."""
         if not (self.path / STATUS).exists():
             return Status(steps=self.config.train.steps)
-        data = self.read_json(STATUS)
         try:
+            data = self.read_json(STATUS)
             return build(Status, data if isinstance(data, dict) else {})
-        except (TypeError, AttributeError, SettingsError):
-            raise RunError(f"{shown_path(self.path / STATUS)} is not the status of a run; remove it") from None
+        except (TypeError, RunError, SettingsError):
+            text = f"{shown_path(self.path / STATUS)} is damaged; going by the checkpoints"
+            warnings.warn(text, RunWarning, stacklevel=2)
+            return Status(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
 
     @property
     def status(self) -> str:

@@ -13,14 +13,12 @@ from typing import Any, Self
 from sdssm.automata.formats import from_json, to_json
 from sdssm.errors import RunError, SdssmError, SettingsError, nearest
 from sdssm.models import DEFAULT_PRESET, ModelSettings, preset
-from sdssm.settings import at_least, build, check, converted, names, one_of, plain
+from sdssm.settings import at_least, between, build, check, converted, names, one_of, plain
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
 
 #: Fields of a run's config that are read apart.
 UNTYPED = ("settings", "machines", "versions")
-#: The longest strings that are trained on.
-LONGEST = 100_000
 SCHEDULES = ("constant", "cosine")
 CURRICULA = ("uniform", "fixed", "growing")
 
@@ -49,15 +47,16 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        for name in ("steps", "batch", "validate_every"):
+        between("batch", self.batch, 1, 1 << 20)
+        for name in ("steps", "validate_every"):
             at_least(name, getattr(self, name), 1)
         for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "projection_decay"):
             at_least(name, getattr(self, name), 0)
-        for name in ("train_length", "validate_length", "checkpoint_every", "log_every"):
+        if self.train_length is not None:
+            between("train_length", self.train_length, 1, 100_000)
+        for name in ("validate_length", "checkpoint_every", "log_every"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
-        if (self.train_length or 0) > LONGEST:
-            raise SettingsError(f"train_length is {self.train_length}; the longest strings to train on have {LONGEST}")
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("curriculum", self.curriculum, CURRICULA)
         if not self.warmup <= 1:
@@ -126,6 +125,7 @@ class RunConfig:
     machines: tuple[str, str | None] | None = None  #: of a task that is known by no name: its machines, as JSON
     versions: Mapping[str, str] = field(default_factory=dict)
     commit: str | None = None
+    begun: str = ""  #: when; runs that were begun together train side by side
 
     @property
     def model(self) -> ModelSettings:
@@ -181,10 +181,10 @@ class RunConfig:
 
     def same_as(self, other: RunConfig) -> bool:
         """Whether it is the same training, whatever versions it was begun with."""
-        return replace(self, versions={}, commit=None) == replace(other, versions={}, commit=None)
+        return replace(self, versions={}, commit=None, begun="") == replace(other, versions={}, commit=None, begun="")
 
 
-def configure(of: Task, seed: int, settings: Settings, preset_name: str) -> RunConfig:
+def configure(of: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
     """The record of a training that is about to begin."""
     length = settings.train.train_length or of.train_length
     return RunConfig(
@@ -200,6 +200,7 @@ def configure(of: Task, seed: int, settings: Settings, preset_name: str) -> RunC
         machines=None if _is_known(of) else (to_json(of.machine), None if of.valid is None else to_json(of.valid)),
         versions=_versions(),
         commit=_commit(),
+        begun=begun,
     )
 
 
@@ -222,7 +223,7 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of the working tree that sdssm is used from, if there is one."""
+    """The commit of the working tree that sdssm itself lies in, if there is one."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],

@@ -23,5 +23,6 @@ def task(name: str | Machine) -> Task:
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
     machine, name = named(name), name.strip()
+    name = name.lower() if name.lower() in PAPER else name  # one name for one task
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None
     return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))

@@ -64,8 +64,9 @@ class Engine:
         )
         self.replicas = Replicas([new_model(run) for run in runs], device)
         self.changing = _changing(first)
-        zeros = torch.zeros(len(runs), device=device)
-        self._loss, self._right, self._count = zeros, zeros.clone(), 0  # of the window that is open
+        # Of the window that is open.
+        self._loss, self._count = torch.zeros(len(runs), device=device), 0
+        self._right = torch.zeros(len(runs), dtype=torch.int64, device=device)
         self._decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._attracted = first.model.readout == "cosine" and first.train.attraction > 0
         occurring = [of.classes(run.train_length) for of, run in zip(self.tasks, runs, strict=True)]
@@ -187,7 +188,7 @@ class Engine:
         replicas = self.replicas
         if self._projection is not None:
             with torch.no_grad():
-                self._projection.mul_(1 - self._projection_decay * lr[:, None, None])
+                self._projection.mul_(torch.exp(-self._projection_decay * lr)[:, None, None])
         adam_step(
             replicas.flat,
             gradient,
@@ -211,7 +212,7 @@ class Engine:
         """Close a window: the means since the last one. Nothing waits for the device until the values are read."""
         with self._working():
             count = max(self._count, 1)
-            accuracy = self._right / (count * self.train.batch) * 100
+            accuracy = self._right.double() / (count * self.train.batch) * 100
             found = Window(self.step, self._loss / count, accuracy, self.replicas.alive.clone())
             self._loss.zero_()
             self._right.zero_()

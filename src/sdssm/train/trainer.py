@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from operator import index
 from pathlib import Path
 from time import monotonic
@@ -106,19 +108,20 @@ def train(
     if resume and overwrite:
         raise SettingsError("resume goes on and overwrite starts anew; leave one of them out")
     path = Path(out) if out is not None else Path("runs") / "+".join(folder_name(one.name) for one in tasks)
-    if str(out) == "":
-        raise SettingsError("out is empty; name a folder")
+    if out is not None and str(out) in ("", "."):
+        raise SettingsError("out is the current folder; name one for the runs, as in out='runs/a5'")
     numbers = _seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings are {shown(settings)}; give values by name, as in {{'state': 32}}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
+    begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
     planned: list[tuple[Path, Task, RunConfig]] = []
     for one in tasks:
         below = path if len(tasks) == 1 else path / folder_name(one.name)
         for name, changed in _variants(variants).items():
             resolved = resolve(model, preset, one.name, {**values, **changed})
             for seed in numbers:
-                config = configure(one, seed, resolved, preset)
+                config = configure(one, seed, resolved, preset, begun)
                 _check(config, one)
                 planned.append((below / name / f"seed-{seed}", one, config))
     return train_all(
@@ -199,6 +202,9 @@ def _check_folders(
                 "with an out= of its own"
             )
         seen[into] = config
+        for above in into.absolute().parents:
+            if (above / "config.json").exists() and (above / "status.json").exists():
+                raise RunError(f"{above} is a run itself; choose a folder outside of it")
         if resume and (into / "config.json").exists():
             if not RunFolder.open(into).config.same_as(config):
                 raise RunError(
@@ -207,9 +213,12 @@ def _check_folders(
                 )
         else:
             RunFolder.check_free(into, overwrite=overwrite)
-    if overwrite and path.is_dir() and any(path.iterdir()):
+    if overwrite and path.is_dir():
         kept = {config.settings for config in seen.values()}
-        for other in find_runs(path):
+        others: list[RunFolder] = []
+        with suppress(RunError):  # there may be none
+            others = find_runs(path)
+        for other in others:
             if other.path not in seen and other.config.settings not in kept:
                 raise RunError(
                     f"{path} also holds {other.path.relative_to(path)}, a run with other settings, which would "
@@ -294,10 +303,10 @@ def _stop_on_signal() -> Iterator[Any]:
 
 
 def _grouped(folders: Sequence[tuple[RunFolder, Task]]) -> list[list[tuple[RunFolder, Task]]]:
-    """Runs that can share every launch, together."""
+    """Runs that can share every launch, and were begun together, together."""
     found: dict[Any, list[tuple[RunFolder, Task]]] = {}
     for folder, of in folders:
-        found.setdefault(shape(folder.config, of), []).append((folder, of))
+        found.setdefault((shape(folder.config, of), folder.config.begun), []).append((folder, of))
     return list(found.values())
 
 
@@ -308,11 +317,8 @@ def _check(config: RunConfig, of: Task) -> None:
         raise SettingsError(
             f"validate_length is {limit}; {of.name} is tested beyond {of.train_length}, and test lengths choose nothing"
         )
-    if config.model.state_embedding is not None and of.n_classes != of.machine.n_states:
-        raise SettingsError(
-            f"state_embedding needs a task whose labels are its states; {of.name} has {of.machine.n_states} states "
-            f"and {of.n_classes} labels"
-        )
+    if config.model.state_embedding is not None and of.machine.outputs.tolist() != list(range(of.machine.n_states)):
+        raise SettingsError(f"state_embedding needs a task whose labels are its states, and those of {of.name} are not")
     if config.model.mixer.initial_state == "given" and config.model.state_embedding is None:
         raise SettingsError(
             "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
@@ -343,6 +349,7 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
         found = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
     except TypeError:
         found = []
-    if not found or len(set(found)) != len(found) or not all(0 <= seed < 1 << 63 for seed in found):
+    right = all(0 <= seed < 1 << 63 for seed in found) and len(set(found)) == len(found)
+    if not found or not right or isinstance(seeds, bool):
         raise SettingsError(f"seeds are {shown(seeds)}; give how many, or different whole numbers from 0 on")
     return found
