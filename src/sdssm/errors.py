@@ -68,7 +68,10 @@ def shown(value: object, most: int = 60) -> str:
     >>> shown("x" * 100, most=12)
     "'xxxxxxx...'"
     """
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of thousands of digits
+        text = f"a {type(value).__name__} too long to write"
     return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"
 
 

@@ -9,12 +9,19 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from numbers import Real
+from functools import cache
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from sdssm.errors import SettingsError, nearest, shown
 
 S = TypeVar("S")
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def names(kind: type[Any]) -> dict[str, Any]:
@@ -26,8 +33,7 @@ def names(kind: type[Any]) -> dict[str, Any]:
     >>> names(Pump)
     {'strokes': <class 'int'>}
     """
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return dict(_hints(kind))  # type: ignore[arg-type]  # classes are hashable
 
 
 def build(kind: type[S], values: Mapping[str, Any]) -> S:
@@ -57,8 +63,6 @@ def plain(settings: Any) -> dict[str, Any]:
 def converted(name: str, value: Any, wanted: Any) -> Any:
     """The value as its annotation wants it, or an error that says what it may be."""
     options = typing.get_args(wanted) if typing.get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
-    if value is None and str in options and type(None) not in options:
-        value = "none"  # a command line cannot tell the word from the value
     for option in options:
         found = _as(value, option)
         if found is not _NOTHING:
@@ -76,7 +80,7 @@ _WORDS = {int: "a whole number", float: "a finite number", bool: "true or false"
 def _words(option: Any) -> str:
     if typing.get_origin(option) is typing.Literal:
         return " or ".join(map(str, typing.get_args(option)))
-    return _WORDS.get(option, "a list of numbers")
+    return "settings of its own" if dataclasses.is_dataclass(option) else _WORDS.get(option, "a list of numbers")
 
 
 def _as(value: Any, wanted: Any) -> Any:
@@ -85,13 +89,15 @@ def _as(value: Any, wanted: Any) -> Any:
             return value
         return build(wanted, value) if isinstance(value, Mapping) else _NOTHING  # type: ignore[arg-type]  # the same
     if typing.get_origin(wanted) is typing.Literal:
-        return value if value in typing.get_args(wanted) else _NOTHING
+        return value if any(type(value) is type(one) and value == one for one in typing.get_args(wanted)) else _NOTHING
     if typing.get_origin(wanted) is tuple:
         inner = typing.get_args(wanted)
         if not isinstance(value, list | tuple) or len(value) != len(inner):
             return _NOTHING
         parts = tuple(_as(part, kind) for part, kind in zip(value, inner, strict=True))
         return _NOTHING if any(part is _NOTHING for part in parts) else parts
+    if wanted is int and isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value) if abs(int(value)) < 1 << 63 else _NOTHING
     if wanted in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
         try:
             number = float(value)

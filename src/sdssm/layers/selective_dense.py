@@ -107,12 +107,19 @@ class SelectiveDense(nn.Module):
         return self.settings.state
 
     def forward(self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """u (..., L, D), a state (..., N) to go on from, lengths (...) -> outputs (..., L, N), final state (..., N)."""
+        """u (..., L, D), a state (..., N) to go on from, lengths (...) -> outputs (..., L, N), final state (..., N).
+
+        States past the end of a row are zero.
+        """
         states, final = self.scan(u, state, lengths)
         return self.output(states, u), final
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step: u (..., D), state (..., N) -> output (..., N), state (..., N)."""
+        self._check(u)
+        if u.dim() == 1:
+            output, x = self.step(u[None], None if state is None else state[None])
+            return output[0], x[0]
         start = self._start(state)
         start = u.new_zeros(self.settings.state) if start is None else start
         x = ops.mixture_step(
@@ -127,8 +134,7 @@ class SelectiveDense(nn.Module):
 
     def scan(self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All states and the final one."""
-        if u.shape[-1] != self.width:
-            raise ModelError(f"inputs have shape {tuple(u.shape)}; this layer reads vectors of {self.width} entries")
+        self._check(u)
         if u.dim() == 2:  # one sequence: the scans want a batch
             rows = [None if given is None else given[None] for given in (state, lengths)]
             states, final = self.scan(u[None], *rows)
@@ -142,6 +148,13 @@ class SelectiveDense(nn.Module):
             lengths=lengths,
             rescale=self.settings.rescale,
         )
+
+    def _check(self, u: Tensor) -> None:
+        if u.shape[-1:] != (self.width,) or u.dtype != self.dictionary.dtype:
+            raise ModelError(
+                f"inputs are {u.dtype} of shape {tuple(u.shape)}; this layer reads {self.dictionary.dtype} vectors of "
+                f"{self.width} entries"
+            )
 
     def symbols(self, table: Tensor | None) -> Symbols:
         """The transition of every row of a table of inputs (V, D), or without one of every one-hot input."""

@@ -21,6 +21,7 @@ _PUBLISHED = {
     "projection": False,
     "scale_end": None,
     "attraction": 0.0,
+    "attraction_gate": 0.0,
     "projection_decay": 0.0,
     "steps": 1_000_000,
     "schedule": "constant",

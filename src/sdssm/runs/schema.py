@@ -39,6 +39,7 @@ class TrainSettings:
     weight_decay: float = 0.0  #: coupled: added to the gradient, as Adam with L2 regularisation
     clip: float | None = 1.0  #: the largest norm of a gradient; none: as it is
     attraction: float = 8.0  #: of features to their class, with a cosine readout; rises from 0 to this
+    attraction_gate: float = 32.0  #: power of the share of right answers that it is multiplied by; 0: none
     projection_decay: float = 3.0  #: of the cosine's projection towards the identity, times the rate
     validate_length: int | None = None  #: keep the best weights on lengths up to this; never a test length
     validate_every: int = 5_000
@@ -50,7 +51,7 @@ class TrainSettings:
         between("batch", self.batch, 1, 1 << 20)
         for name in ("steps", "validate_every"):
             at_least(name, getattr(self, name), 1)
-        for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "projection_decay"):
+        for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "attraction_gate", "projection_decay"):
             at_least(name, getattr(self, name), 0)
         if self.train_length is not None:
             between("train_length", self.train_length, 1, 100_000)
@@ -74,6 +75,9 @@ class Settings:
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
 
+    def __post_init__(self) -> None:
+        check(self)
+
     def changed(self, values: Mapping[str, Any]) -> Self:
         """With other values for some names, wherever they stand.
 
@@ -86,7 +90,8 @@ class Settings:
             if name not in known:
                 raise SettingsError(f"there is no setting {name!r}; {nearest(str(name), known)}")
             part, wanted = known[name]
-            parts[part][name] = converted(name, value, wanted)
+            # A command line cannot tell the word from the value: for norm it is the word.
+            parts[part][name] = converted(name, "none" if value is None and wanted is str else value, wanted)
         # All names of one part at once: rules between two of them hold at the end, not on the way.
         mixer = replace(self.model.mixer, **parts["mixer"])
         return replace(

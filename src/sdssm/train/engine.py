@@ -27,6 +27,8 @@ from sdssm.train.replicas import Replicas
 BLOCK = {"cpu": 32, "cuda": 10}
 #: Steps whose schedules are laid out on the device at once.
 PLAN = 2_000
+#: The weight of a step in the share of right answers of late.
+OF_LATE = 0.02
 
 
 class Window(NamedTuple):
@@ -67,6 +69,7 @@ class Engine:
         # Of the window that is open.
         self._loss, self._count = torch.zeros(len(runs), device=device), 0
         self._right = torch.zeros(len(runs), dtype=torch.int64, device=device)
+        self._told = torch.zeros(len(runs), device=device)  # the share of right answers of late
         self._decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._attracted = first.model.readout == "cosine" and first.train.attraction > 0
         occurring = [of.classes(run.train_length) for of, run in zip(self.tasks, runs, strict=True)]
@@ -183,7 +186,9 @@ class Engine:
             given["noise"] = uniform(self.stream.seeds, step, DROPOUT, shape)
         lr, bias1, bias2, attraction, *changing = values.unbind(-1)
         if self._attracted:
-            given |= {"attraction": attraction, "classes": self._classes}
+            # Before a machine is found, attraction would hold on to whatever answer is the most frequent.
+            strength = attraction * self._told**self.train.attraction_gate
+            given |= {"attraction": strength, "classes": self._classes}
         loss, right, gradient = self.replicas.gradient(given, dict(zip(self.changing, changing, strict=True)))
         replicas = self.replicas
         if self._projection is not None:
@@ -204,6 +209,8 @@ class Engine:
             alive=replicas.alive,
             loss=loss,
         )
+        if self._attracted:
+            self._told.lerp_(right / self.train.batch, OF_LATE)
         return loss, right
 
     # -- looking at it -----------------------------------------------------------------------------------------------
@@ -225,13 +232,14 @@ class Engine:
         """The sums of a window that is not closed yet, for a checkpoint."""
         self.wait()
         sums = {"window.loss": self._loss[replica], "window.right": self._right[replica]}
-        return sums | {"window.count": torch.tensor(self._count)}
+        return sums | {"window.count": torch.tensor(self._count), "window.told": self._told[replica]}
 
     def set_window(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         """The reverse of `open_window`."""
         self._loss[replica] = tensors["window.loss"]
         self._right[replica] = tensors["window.right"]
         self._count = int(tensors["window.count"])
+        self._told[replica] = tensors["window.told"]
 
     def wait(self) -> None:
         """Until the device has done all it was given."""
