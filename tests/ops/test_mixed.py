@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.ops import backend
+from tests.interpreted import assert_passes_interpreted, inside, outside
 from tests.ops.differentiable import (
     Function,
     Leaves,
@@ -20,7 +21,6 @@ from tests.ops.differentiable import (
     face_reference,
     outputs_and_gradients,
 )
-from tests.ops.interpreted import assert_passes_interpreted, inside, outside
 
 #: (leading dimensions, V, K, N): one of everything, odd sizes, several tiles of columns and of the dictionary.
 SIZES = [((), 1, 1, 1), ((3,), 2, 6, 7), ((2, 2), 5, 3, 16), ((), 9, 17, 12)]

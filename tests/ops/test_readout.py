@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from sdssm import ops
 from sdssm.ops import backend
+from tests.interpreted import assert_passes_interpreted, inside, outside
 from tests.ops.differentiable import (
     Function,
     Leaves,
@@ -22,7 +23,6 @@ from tests.ops.differentiable import (
     face_reference,
     outputs_and_gradients,
 )
-from tests.ops.interpreted import assert_passes_interpreted, inside, outside
 
 
 @dataclasses.dataclass(frozen=True)

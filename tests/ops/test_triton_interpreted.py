@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from sdssm import ops
+from tests.interpreted import inside, outside, run_interpreted
 from tests.ops.cases import KINDS, Case, face_reference
-from tests.ops.interpreted import inside, outside, run_interpreted
 
 pytest.importorskip("triton")
 

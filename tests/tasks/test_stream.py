@@ -4,9 +4,6 @@ Triton decides when it is imported whether kernels are interpreted."""
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import product
 from typing import Any
@@ -23,8 +20,8 @@ from sdssm.tasks import PAPER, Task
 from sdssm.tasks.philox import philox
 from sdssm.tasks.stream import Strings, StringStream, uniform
 from sdssm.tasks.stream_tables import thresholds
+from tests.interpreted import assert_passes_interpreted, inside, outside
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
 HUGE = (1 << 63) - 1
 
@@ -306,35 +303,20 @@ def test_bad_lengths(most: list[Any]) -> None:
 # -- Triton ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+@outside
 def test_in_the_interpreter() -> None:
     pytest.importorskip("triton")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-k",
-        "triton",
-        __file__,
-    ]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert_passes_interpreted(__file__, "triton")
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+@inside
 @pytest.mark.parametrize("options", [{}, {"task": "arithmetic"}, {"random_start": True, "batch": 33}], ids=str)
 def test_triton_draws_the_same(options: dict[str, Any]) -> None:
     found = [steps(stream(**options, implementation=which), 2**32 - 1, 2, 39) for which in ("triton", "torch")]
     assert same(found[0][1], found[1][1])
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+@inside
 def test_triton_uniform_numbers() -> None:
     found = [uniform(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), which) for which in ("triton", "torch")]
     assert torch.equal(found[0], found[1])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,9 +10,9 @@ import torch
 from torch import Tensor
 
 from sdssm.train.adam import adam_step
+from tests.interpreted import assert_passes_interpreted, inside, outside
 
 BETAS, EPS = (0.9, 0.999), 1e-8
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class Replicas:
@@ -121,28 +118,13 @@ def test_parameters_that_require_gradients() -> None:
     assert not ours.step(torch.ones(1, 4, dtype=torch.float64)).requires_grad
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+@outside
 def test_in_the_interpreter() -> None:
     pytest.importorskip("triton")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-k",
-        "triton",
-        __file__,
-    ]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert_passes_interpreted(__file__, "triton")
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
+@inside
 @pytest.mark.parametrize("clip", [1.0, None])
 @pytest.mark.parametrize("P", [1, 1024, 2500])
 def test_triton_is_the_same(P: int, clip: float | None) -> None:
