@@ -7,35 +7,39 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from operator import index
 from pathlib import Path
 from time import monotonic
 from typing import Any, overload
 
 import torch
 
-from sdssm.automata import Machine
 from sdssm.devices import device_named
-from sdssm.errors import RunError, RunWarning, SettingsError, shown
+from sdssm.errors import RunWarning, SettingsError, shown
 from sdssm.extras import require
 from sdssm.models import DEFAULT_PRESET
 from sdssm.runs import RunFolder, by_step, find_runs, folder_name
 from sdssm.runs.claim import release
-from sdssm.runs.schema import RunConfig, configure, resolve
+from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
-from sdssm.train.engine import new_model, shape
+from sdssm.train.engine import shape
 from sdssm.train.group import Group
+from sdssm.train.planning import (
+    Planned,
+    TaskLike,
+    check_config,
+    check_folders,
+    checked_seeds,
+    checked_variants,
+    one_task,
+)
 from sdssm.train.progress import Progress, Silent
 
 #: Seconds of work that a GPU is given at a time, before anybody looks.
 ROUND = 1.0
 #: Seconds within which signals are one: a shell or `timeout` may send it to the process and to its group.
 AGAIN = 0.5
-
-TaskLike = str | Task | Machine
 
 
 class Runs(Sequence[RunFolder]):
@@ -102,7 +106,7 @@ def train(
     (['seed-0', 'seed-1'], 'finished')
     """
     where = device_named(device)
-    tasks = [_task(one) for one in (task if isinstance(task, Sequence) and not isinstance(task, str) else [task])]
+    tasks = [one_task(one) for one in (task if isinstance(task, Sequence) and not isinstance(task, str) else [task])]
     if not tasks:
         raise SettingsError("no task was given; name one, as in train('a5')")
     if resume and overwrite:
@@ -110,19 +114,19 @@ def train(
     path = Path(out) if out is not None else Path("runs") / "+".join(folder_name(one.name) for one in tasks)
     if out is not None and str(out) in ("", "."):
         raise SettingsError("out is the current folder; name one for the runs, as in out='runs/a5'")
-    numbers = _seeds(seeds)
+    numbers = checked_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings are {shown(settings)}; give values by name, as in {{'state': 32}}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
-    planned: list[tuple[Path, Task, RunConfig]] = []
+    planned: list[Planned] = []
     for one in tasks:
         below = path if len(tasks) == 1 else path / folder_name(one.name)
-        for name, changed in _variants(variants).items():
+        for name, changed in checked_variants(variants).items():
             resolved = resolve(model, preset, one.name, {**values, **changed})
             for seed in numbers:
                 config = configure(one, seed, resolved, preset, begun)
-                _check(config, one)
+                check_config(config, one)
                 planned.append((below / name / f"seed-{seed}", one, config))
     return train_all(
         path, planned, device=where, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
@@ -131,7 +135,7 @@ def train(
 
 def train_all(
     path: Path,
-    planned: Sequence[tuple[Path, Task, RunConfig]],
+    planned: Sequence[Planned],
     *,
     device: str | torch.device = "auto",
     resume: bool = False,
@@ -146,7 +150,7 @@ def train_all(
     where = device_named(device)
     if tensorboard:
         require("tensorboard", "tensorboard=True")
-    _check_folders(path, planned, resume=resume, overwrite=overwrite)
+    check_folders(path, planned, resume=resume, overwrite=overwrite)
     there = {into for into, _, _ in planned if resume and (into / "config.json").exists()}
     old = [(RunFolder.open(into), of) for into, of, _ in planned if into in there]
     new = [
@@ -188,42 +192,6 @@ def _resumed(folders: Sequence[tuple[RunFolder, Task]], device: torch.device, te
             groups.append(Group([(f, tasks[f.path]) for f in together], device, tensorboard=tensorboard))
             groups[-1].restore(step)
     return groups
-
-
-def _check_folders(
-    path: Path, planned: Sequence[tuple[Path, Task, RunConfig]], *, resume: bool, overwrite: bool
-) -> None:
-    """Every folder is for one run and free, or holds the run that is planned; else none is touched."""
-    seen = dict[Path, RunConfig]()
-    for into, _, config in planned:
-        if into in seen:
-            raise SettingsError(
-                f"{seen[into].task} and {config.task} would both train in {into}; train them one after the other, each "
-                "with an out= of its own"
-            )
-        seen[into] = config
-        for above in into.absolute().parents:
-            if (above / "config.json").exists() and (above / "status.json").exists():
-                raise RunError(f"{above} is a run itself; choose a folder outside of it")
-        if resume and (into / "config.json").exists():
-            if not RunFolder.open(into).config.same_as(config):
-                raise RunError(
-                    f"{into} was begun as another training; sdssm train --resume {path} goes on with it as it is, "
-                    "another out= begins this one"
-                )
-        else:
-            RunFolder.check_free(into, overwrite=overwrite)
-    if overwrite and path.is_dir():
-        kept = {config.settings for config in seen.values()}
-        others: list[RunFolder] = []
-        with suppress(RunError):  # there may be none
-            others = find_runs(path)
-        for other in others:
-            if other.path not in seen and other.config.settings not in kept:
-                raise RunError(
-                    f"{path} also holds {other.path.relative_to(path)}, a run with other settings, which would "
-                    "stay beside the new ones; remove it or choose another folder"
-                )
 
 
 def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
@@ -308,48 +276,3 @@ def _grouped(folders: Sequence[tuple[RunFolder, Task]]) -> list[list[tuple[RunFo
     for folder, of in folders:
         found.setdefault((shape(folder.config, of), folder.config.begun), []).append((folder, of))
     return list(found.values())
-
-
-def _check(config: RunConfig, of: Task) -> None:
-    """What the settings and the task can only say together."""
-    limit = config.train.validate_length
-    if limit is not None and limit > of.train_length:
-        raise SettingsError(
-            f"validate_length is {limit}; {of.name} is tested beyond {of.train_length}, and test lengths choose nothing"
-        )
-    if config.model.state_embedding is not None and of.machine.outputs.tolist() != list(range(of.machine.n_states)):
-        raise SettingsError(f"state_embedding needs a task whose labels are its states, and those of {of.name} are not")
-    if config.model.mixer.initial_state == "given" and config.model.state_embedding is None:
-        raise SettingsError(
-            "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
-        )
-    of.floor(config.train_length)
-    try:
-        new_model(config)  # what only the model itself can refuse
-    except (RuntimeError, TypeError, MemoryError) as error:
-        raise SettingsError(f"no such model can be made: {str(error).splitlines()[0]}") from None
-
-
-def _task(given: TaskLike) -> Task:
-    if not isinstance(given, str | Task | Machine):
-        raise SettingsError(f"a task is {shown(given)}; give a name, a Task or a Machine")
-    return given if isinstance(given, Task) else named_task(given)
-
-
-def _variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Settings by the name of a variant, which is that of a folder."""
-    for name, changed in (variants or {}).items():
-        if not isinstance(name, str) or folder_name(name) != name or not isinstance(changed, Mapping):
-            raise SettingsError(f"a variant is {shown(name)}: {shown(changed)}; give settings by a name for a folder")
-    return variants or {"": {}}
-
-
-def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    try:
-        found = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
-    except TypeError:
-        found = []
-    right = all(0 <= seed < 1 << 63 for seed in found) and len(set(found)) == len(found)
-    if not found or not right or isinstance(seeds, bool):
-        raise SettingsError(f"seeds are {shown(seeds)}; give how many, or different whole numbers from 0 on")
-    return found

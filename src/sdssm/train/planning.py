@@ -1,0 +1,100 @@
+"""What is to be trained, and where: all that can be wrong with it, before anything is begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from operator import index
+from pathlib import Path
+from typing import Any
+
+from sdssm.automata import Machine
+from sdssm.errors import RunError, SettingsError, shown
+from sdssm.runs import RunFolder, find_runs, folder_name
+from sdssm.runs.schema import RunConfig
+from sdssm.tasks import Task
+from sdssm.tasks import task as named_task
+from sdssm.train.engine import new_model
+
+TaskLike = str | Task | Machine
+#: A folder, and the training that is to be in it.
+Planned = tuple[Path, Task, RunConfig]
+
+
+def check_config(config: RunConfig, of: Task) -> None:
+    """What the settings and the task can only say together."""
+    limit = config.train.validate_length
+    if limit is not None and limit > of.train_length:
+        raise SettingsError(
+            f"validate_length is {limit}; {of.name} is tested beyond {of.train_length}, and test lengths choose nothing"
+        )
+    if config.model.state_embedding is not None and of.machine.outputs.tolist() != list(range(of.machine.n_states)):
+        raise SettingsError(f"state_embedding needs a task whose labels are its states, and those of {of.name} are not")
+    if config.model.mixer.initial_state == "given" and config.model.state_embedding is None:
+        raise SettingsError(
+            "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
+        )
+    of.floor(config.train_length)
+    try:
+        new_model(config)  # what only the model itself can refuse
+    except (RuntimeError, TypeError, MemoryError) as error:
+        raise SettingsError(f"no such model can be made: {str(error).splitlines()[0]}") from None
+
+
+def one_task(given: TaskLike) -> Task:
+    if not isinstance(given, str | Task | Machine):
+        raise SettingsError(f"a task is {shown(given)}; give a name, a Task or a Machine")
+    return given if isinstance(given, Task) else named_task(given)
+
+
+def checked_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Settings by the name of a variant, which is that of a folder."""
+    for name, changed in (variants or {}).items():
+        if not isinstance(name, str) or folder_name(name) != name or not isinstance(changed, Mapping):
+            raise SettingsError(f"a variant is {shown(name)}: {shown(changed)}; give settings by a name for a folder")
+    return variants or {"": {}}
+
+
+def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
+    try:
+        found = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
+    except TypeError:
+        found = []
+    right = all(0 <= seed < 1 << 63 for seed in found) and len(set(found)) == len(found)
+    if not found or not right or isinstance(seeds, bool):
+        raise SettingsError(f"seeds are {shown(seeds)}; give how many, or different whole numbers from 0 on")
+    return found
+
+
+def check_folders(path: Path, planned: Sequence[Planned], *, resume: bool, overwrite: bool) -> None:
+    """Every folder is for one run and free, or holds the run that is planned; else none is touched."""
+    seen = dict[Path, RunConfig]()
+    for into, _, config in planned:
+        if into in seen:
+            raise SettingsError(
+                f"{seen[into].task} and {config.task} would both train in {into}; train them one after the other, each "
+                "with an out= of its own"
+            )
+        seen[into] = config
+        for above in into.absolute().parents:
+            if (above / "config.json").exists() and (above / "status.json").exists():
+                raise RunError(f"{above} is a run itself; choose a folder outside of it")
+        if resume and (into / "config.json").exists():
+            if not RunFolder.open(into).config.same_as(config):
+                raise RunError(
+                    f"{into} was begun as another training; sdssm train --resume {path} goes on with it as it is, "
+                    "another out= begins this one"
+                )
+        else:
+            RunFolder.check_free(into, overwrite=overwrite)
+    if overwrite and path.is_dir():
+        kept = {config.settings for config in seen.values()}
+        others: list[RunFolder] = []
+        with suppress(RunError):  # there may be none
+            others = find_runs(path)
+        for other in others:
+            if other.path not in seen and other.config.settings not in kept:
+                raise RunError(
+                    f"{path} also holds {other.path.relative_to(path)}, a run with other settings, which would "
+                    "stay beside the new ones; remove it or choose another folder"
+                )
