@@ -1,9 +1,11 @@
-"""Property tests look at the same examples on CI each time; elsewhere they go on exploring."""
+"""For all tests: the same examples on CI each time, and the longest tests first."""
 
 from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+
+import pytest
 
 if find_spec("hypothesis"):  # the scan tests also run on GPU machines where nothing can be installed
     from hypothesis import settings
@@ -11,3 +13,8 @@ if find_spec("hypothesis"):  # the scan tests also run on GPU machines where not
     settings.register_profile("explore", deadline=None)  # an example's time depends on what else the machine does
     settings.register_profile("repeat", deadline=None, derandomize=True)
     settings.load_profile("repeat" if os.environ.get("CI") else "explore")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in child processes come first: one of a minute at the end would leave the other cores idle."""
+    items.sort(key=lambda item: "in_the_interpreter" not in item.name)
