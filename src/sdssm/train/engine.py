@@ -72,7 +72,10 @@ class Engine:
         self._told = torch.zeros(len(runs), device=device)  # the share of right answers of late
         self._decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._attracted = first.model.readout == "cosine" and first.train.attraction > 0
-        occurring = [of.classes(run.train_length) for of, run in zip(self.tasks, runs, strict=True)]
+        asked = [(of, run.train_length) for of, run in zip(self.tasks, runs, strict=True)]
+        unlike = {(of.digest, length): of for of, length in asked}
+        known = {(digest, length): of.classes(length) for (digest, length), of in unlike.items()}  # once for all seeds
+        occurring = [known[of.digest, length] for of, length in asked]
         # A class that is alone has nothing to be told from: no place would be wrong.
         self._attractions = [run.train.attraction * (len(k) > 1) for run, k in zip(runs, occurring, strict=True)]
         every = range(first.n_classes)
