@@ -35,10 +35,10 @@ def test_the_list(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, err) == (0, "")
     rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
     assert rows == [
-        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.77 0.2500 -",
-        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.77 0.2500 99.50 to 500",
-        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.77 0.2500 -",
-        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.77 0.2500 -",
+        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 0.2500 -",
+        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 0.2500 99.50 to 500",
+        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 0.2500 -",
+        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 0.2500 -",
     ]
     assert run(capsys, "runs")[1] == out
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.output import print_json, print_table, printable
+from sdssm.cli.output import percent, print_json, print_table, printable
 from sdssm.errors import shown
 
 if TYPE_CHECKING:
@@ -185,17 +185,6 @@ def _row_of_lengths(run: RunEvaluation) -> dict[str, str]:
 def _radius(run: RunEvaluation) -> str:
     """The greatest spectral radius of a symbol's matrix."""
     return "-" if run.spectral_radius is None else f"{max(run.spectral_radius):.3f}"
-
-
-def percent(value: float | None) -> str:
-    """Two digits, cut and not rounded: 100.00 is said of nothing less.
-
-    >>> percent(99.9999), percent(100.0), percent(None)
-    ('99.99', '100.00', '-')
-    """
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
 
 
 def printable_lines(text: str) -> str:

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.output import print_json, print_table
+from sdssm.cli.output import percent, print_json, print_table
 from sdssm.errors import RunError, RunWarning
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def _list(options: argparse.Namespace) -> None:
             str(one["seed"]),
             one["status"],
             f"{one['step']:,}/{one['steps']:,}",
-            _number(one["accuracy"], 2),
-            _number(one["loss"], 4),
-            "-" if one["mean"] is None else f"{one['mean']:.2f} to {one['max_length']:,}",
+            percent(one["accuracy"]),
+            "-" if one["loss"] is None else f"{one['loss']:.4f}",
+            "-" if one["mean"] is None else f"{percent(one['mean'])} to {one['max_length']:,}",
         ]
         for one in found
     ]
@@ -85,7 +85,3 @@ def _evaluated(run: RunFolder) -> dict[str, Any]:
     if not isinstance(found.get("max_length"), int):
         return {}
     return {"mean": found["mean"], "max_length": found["max_length"]}
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
