@@ -211,10 +211,12 @@ class Classifier(nn.Module):
     def _ask(self, symbols: Symbols, state: tuple[Tensor, ...]) -> Tensor:
         """Features after one more step with the query, from each of the states (..., N)."""
         assert self.query is not None
-        u = self._table()[self.query]
         if self.bare:
             mixer = self._mixer(0)
-            return mixer.output(mixer.step_symbol(symbols, self.query, state[0]), u)
+            x = mixer.step_symbol(symbols, self.query, state[0])
+            # Every training step comes here: without a skip no table is made to be looked at by nobody.
+            return x if mixer.skip is None else mixer.output(x, self._table()[self.query])
+        u = self._table()[self.query]
         return self._step(u.expand(*state[0].shape[:-1], -1), state)[0]
 
     def _mixer(self, layer: int) -> SelectiveDense:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
 from sdssm.files import shown_path
-from sdssm.runs.folder import CONFIG, RunFolder
+from sdssm.models.classifier import CONFIG
+from sdssm.runs.folder import RunFolder
 
 
 def find_runs(path: Path | str) -> list[RunFolder]:

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
 from sdssm.files import PART, reason, shown_path, write_whole
+from sdssm.models.classifier import CONFIG
+from sdssm.models.classifier import WEIGHTS as MODEL
 from sdssm.runs import events
 from sdssm.runs.checkpoint import Checkpoint, decode, encode
 from sdssm.runs.claim import claim, is_held, release
@@ -34,7 +36,7 @@ FORMAT = 1
 #: How many checkpoints are kept: should the newest be damaged, there is one before it.
 KEPT = 2
 
-CONFIG, STATUS, EVENTS, MODEL = "config.json", "status.json", "events.jsonl", "model.safetensors"
+STATUS, EVENTS = "status.json", "events.jsonl"
 CHECKPOINTS = "checkpoints"
 #: What others than the training write about its outcome. It is dropped when the training goes on.
 RESULTS = ("evaluation*.json",)

@@ -10,7 +10,9 @@ from typing import Any
 
 from sdssm.automata import Machine
 from sdssm.errors import RunError, SettingsError, shown
+from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder, find_runs, folder_name
+from sdssm.runs.folder import STATUS
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
@@ -77,9 +79,9 @@ def check_folders(path: Path, planned: Sequence[Planned], *, resume: bool, overw
             )
         seen[into] = config
         for above in into.absolute().parents:
-            if (above / "config.json").exists() and (above / "status.json").exists():
+            if (above / CONFIG).exists() and (above / STATUS).exists():
                 raise RunError(f"{above} is a run itself; choose a folder outside of it")
-        if resume and (into / "config.json").exists():
+        if resume and (into / CONFIG).exists():
             if not RunFolder.open(into).config.same_as(config):
                 raise RunError(
                     f"{into} was begun as another training; sdssm train --resume {path} goes on with it as it is, "

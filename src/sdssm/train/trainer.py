@@ -19,6 +19,7 @@ from sdssm.devices import device_named
 from sdssm.errors import RunWarning, SettingsError, shown
 from sdssm.extras import require
 from sdssm.models import DEFAULT_PRESET
+from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder, by_step, find_runs, folder_name
 from sdssm.runs.claim import release
 from sdssm.runs.schema import configure, resolve
@@ -151,7 +152,7 @@ def train_all(
     if tensorboard:
         require("tensorboard", "tensorboard=True")
     check_folders(path, planned, resume=resume, overwrite=overwrite)
-    there = {into for into, _, _ in planned if resume and (into / "config.json").exists()}
+    there = {into for into, _, _ in planned if resume and (into / CONFIG).exists()}
     old = [(RunFolder.open(into), of) for into, of, _ in planned if into in there]
     new = [
         (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
