@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sdssm.errors import SettingsError, UnknownNameError
+from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import ModelSettings
 from sdssm.runs.schema import Settings, TrainSettings, resolve, setting_names
 from sdssm.settings import at_least, build, converted, names, one_of, plain
@@ -35,11 +36,18 @@ OTHERS: dict[str, Other] = {
     "temperature_end": Other("2", 2.0),
     "skip": Other("True", True),
     "layers": Other("2", 2),
+    "block": Other("pre-norm", "pre-norm"),
+    "feed_forward": Other("5", 5, {"block": "pre-norm"}),
+    "activation": Other("relu", "relu"),
+    "block_dropout": Other("0.25", 0.25, {"block": "post-norm"}),
     "embedding": Other("3", 3),
+    "embedding_init": Other("small", "small"),
+    "embedding_scale": Other("8", 8.0),
     "width": Other("4", 4),
     "query": Other("true", True),
     "norm": Other("none", "none"),
     "readout": Other("linear", "linear"),
+    "readout_bias": Other("false", False),
     "hidden": Other("7", 7),
     "dropout": Other("0.25", 0.25, {"readout": "mlp"}),
     "projection": Other("false", False),
@@ -278,7 +286,9 @@ def test_a_setting_takes_no_value_of_another_kind(name: str) -> None:
 def test_changes_stand_over_a_preset() -> None:
     found = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
     paper = resolve("sd-ssm", "paper", "a5")
-    assert found.model == replace(paper.model, mixer=replace(paper.model.mixer, column_norm=1.5))
+    assert found.model == replace(
+        paper.model, mixer=build(SelectiveDenseSettings, {**plain(paper.model.mixer), "column_norm": 1.5})
+    )
     assert found.train == replace(paper.train, lr=1.0)
     assert resolve("sd-ssm", "paper", "A5") == paper
 

@@ -75,8 +75,10 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that ends an error message: the known names most like `name`, or all of them when none is.
+def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """A hint that ends an error message: the known names most like `name`, or when none is all of them.
+
+    Where they are too many to name, `otherwise` says where they stand.
 
     >>> nearest("parety", ["parity", "cycle"])
     "did you mean 'parity'?"
@@ -85,4 +87,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    return "known: " + ", ".join(known)
+    return otherwise or "known: " + ", ".join(known)

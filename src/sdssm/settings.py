@@ -87,7 +87,9 @@ def _as(value: Any, wanted: Any) -> Any:
     if dataclasses.is_dataclass(wanted):
         if isinstance(value, wanted):  # type: ignore[arg-type]  # a class, not an instance
             return value
-        return build(wanted, value) if isinstance(value, Mapping) else _NOTHING  # type: ignore[arg-type]  # the same
+        if isinstance(value, Mapping):  # a class without settings stands for its kin: whoever owns it knows which
+            return build(wanted, value) if names(wanted) else value  # type: ignore[arg-type]  # the same
+        return _NOTHING
     if typing.get_origin(wanted) is typing.Literal:
         return value if any(type(value) is type(one) and value == one for one in typing.get_args(wanted)) else _NOTHING
     if typing.get_origin(wanted) is tuple:

@@ -229,7 +229,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["parety"], "no machine is called 'parety'; did you mean 'parity'?"),
         (["parity", "--preset", "papre"], "there is no preset 'papre'; did you mean 'paper'?"),
         (["s5", "--preset", "paper"], "preset 'paper' has no settings for sd-ssm on s5"),
-        (["parity", "--model", "sd-sm"], "there is no model 'sd-sm'; did you mean 'sd-ssm'?"),
+        (["parity", "--model", "mambo"], "there is no model 'mambo'; did you mean 'mamba'?"),
         (["parity", "--set", "stat=3"], "there is no setting 'stat'; did you mean 'state'"),
         (["parity", "--set", "state"], "--set 'state' has no value; write NAME=VALUE"),
         (["parity", "--set", "=3"], "--set '=3' has no value; write NAME=VALUE"),

@@ -15,6 +15,7 @@ from sdssm.automata import Machine, named
 from sdssm.errors import RunWarning, SdssmError
 from sdssm.evaluate import Evaluation, RunEvaluation, evaluate, lengths, records, spectral_radii
 from sdssm.evaluate.statistics import band_of_each
+from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.report import apart, curves
 from sdssm.runs import RunFolder, folder, load
@@ -97,7 +98,7 @@ def test_memory_is_bounded_and_the_pieces_do_not_show(monkeypatch: pytest.Monkey
     model = exact(tiring_parity(7))
     ways: list[dict[str, Any]] = [{"max_length": 700}, {"lengths": [3, 130], "fresh": True}]
     whole = [one(model, task="parity", strings=50, **way).accuracy for way in ways]
-    monkeypatch.setattr(lengths, "MOST_NUMBERS", 50 * 16 * 9)
+    monkeypatch.setitem(lengths.MOST_NUMBERS, "cpu", 50 * 16 * 9)
     widest = 0
     advance = Classifier.advance
 
@@ -149,9 +150,9 @@ def test_it_says_when_it_takes_fresh_strings() -> None:
     assert found.mean == 100.0
 
 
-def test_a_model_that_looks_ahead_reads_fresh_strings() -> None:
+def test_a_model_that_looks_ahead_reads_fresh_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     model = exact(named("parity"))
-    model.causal = False
+    monkeypatch.setattr(SelectiveDense, "causal", False)
     found = one(model, task="parity", max_length=9, strings=16)
     assert (found.read, found.mean) == ("fresh", 100.0)
     assert "depends on what follows" in str(found.note)

@@ -219,9 +219,10 @@ def test_symbols_are_inputs_that_recur(form: str) -> None:
     layer, table = made(**FORMS[form]), drawn(4, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 2], [2, 2, 0, 3, 3]])
     start = start_of(layer, 2)
-    states, final = layer.scan(table[tokens], start)
+    outputs, final = layer(table[tokens], start)
     symbols = layer.symbols(table)
-    same(layer.scan_symbols(symbols, tokens, start), (states, final))
+    same(layer.mix_symbols(symbols, tokens, start), (outputs, final))
+    states = layer.mix_symbols(symbols._replace(skip=None), tokens, start)[0]
     same(layer.step_symbol(symbols, 3, states[0, 0]), states[0, 1])
     hot, one_hot = layer.symbols(None), torch.eye(WIDTH, dtype=torch.float64)
     same(hot.A, layer.symbols(one_hot).A)

@@ -96,7 +96,7 @@ def test_the_published_equations_step_by_step() -> None:
     settings = resolve("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
     model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
     D, S, s, B = (
-        model.get_parameter(f"layers.0.{name}")
+        model.get_parameter(f"layers.0.mixer.{name}")
         for name in ("dictionary", "selection.weight", "selection.bias", "input_matrix")
     )
     p = 1.3
@@ -253,9 +253,9 @@ def test_the_same_seed_gives_the_same_model_and_another_another() -> None:
 
 def test_dropout_drops_what_the_noise_says_and_keeps_the_mean() -> None:
     model, tokens, labels = built("mlp"), strings(2, 4), torch.tensor([0, 1])
-    kept = model.loss(tokens, labels, noise=torch.ones(2, 7))[0]
+    kept = model.loss(tokens, labels, noise={"readout": torch.ones(2, 7)})[0]
     assert not torch.equal(kept, model.loss(tokens, labels)[0])  # all kept, each twice as large
-    none = model.loss(tokens, labels, noise=torch.zeros(2, 7))[0]
+    none = model.loss(tokens, labels, noise={"readout": torch.zeros(2, 7)})[0]
     assert model.readout.bias is not None
     torch.testing.assert_close(none, torch.nn.functional.cross_entropy(model.readout.bias.expand(2, -1), labels))
 
@@ -347,7 +347,7 @@ def test_precision_is_kept_and_names_hold_under_a_prefix(tmp_path: Path) -> None
 
 
 def test_settings_are_valid_however_they_are_made() -> None:
-    wrong: list[Any] = [{"layers": 1.5}, {"layers": "2"}, {"mixer": None}]
+    wrong: list[Any] = [{"layers": 1.5}, {"layers": "2"}]
     for values in wrong:
         with pytest.raises(SettingsError, match="it must be"):
             ModelSettings(**values)

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import NoReturn, TextIO
 
 from sdssm import __version__
-from sdssm.cli import evaluate, runs, tasks, train
+from sdssm.cli import evaluate, models, runs, tasks, train
 from sdssm.errors import RunWarning, SdssmError
 
 #: Exit codes: what the user can mend, and the shell's own for Ctrl-C.
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"sdssm {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (tasks, train, evaluate, runs):
+    for command in (tasks, models, train, evaluate, runs):
         command.add_to(commands)
     return root
 

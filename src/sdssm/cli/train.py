@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
+DEFAULT_MODEL = "sd-ssm"
 #: Options that are settings under their own names.
 SHORTCUTS = ("steps", "lr", "batch", "train_length")
 
@@ -38,15 +39,15 @@ def add_to(commands: Commands) -> None:
     )
     add = one.add_argument
     add("tasks", metavar="TASK", nargs="*", help="such as a5, arithmetic or my.json; see sdssm tasks")
-    add("--model", help="which model (default sd-ssm)")
-    add("--preset", help="settings by name: scale-free (default), paper, readme, ...")
+    add("--model", help=f"which model (default {DEFAULT_MODEL}); see sdssm models")
+    add("--preset", help="settings by name: paper, readme, ... (default: the model's own, see sdssm models)")
     add("--seeds", metavar="N", type=seeds, help="how many seeds, or which, as in 0,1,5 (default 1)")
     add("--steps", metavar="N", type=literal, default=argparse.SUPPRESS, help="how many steps")
     add("--lr", metavar="X", type=literal, default=argparse.SUPPRESS, help="learning rate")
     add("--batch", metavar="N", type=literal, default=argparse.SUPPRESS, help="strings a step")
     add("--train-length", metavar="N", type=literal, default=argparse.SUPPRESS, help="the longest strings")
     add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
-    add("--out", metavar="DIR", type=Path, help="where the run folders go (default runs/TASK, or runs/TASK+TASK)")
+    add("--out", metavar="DIR", type=Path, help="where the run folders go (default runs/TASK, or runs/TASK+TASK-MODEL)")
     add("--set", metavar="NAME=VALUE", nargs="+", action="extend", default=[], help="any other setting, as state=32")
     add("--resume", metavar="DIR", nargs="?", type=Path, const=True, help="go on with the runs in DIR, or in --out")
     add("--overwrite", action="store_true", help="start anew where there are runs")
@@ -121,8 +122,8 @@ def _train(options: argparse.Namespace) -> None:
     with _saying_where(out):
         runs = train(
             options.tasks if len(options.tasks) > 1 else options.tasks[0],
-            model=options.model or "sd-ssm",
-            preset=options.preset or "scale-free",
+            model=options.model or DEFAULT_MODEL,
+            preset=options.preset,
             seeds=options.seeds or 1,
             device=options.device,
             out=out,
@@ -145,9 +146,9 @@ def _where(options: argparse.Namespace) -> Path:
         return options.resume
     if options.out is not None:
         return Path(options.out)
-    from sdssm.runs import folder_name
+    from sdssm.runs import default_folder
 
-    return Path("runs") / "+".join(folder_name(name) for name in options.tasks)
+    return default_folder(options.tasks, options.model or DEFAULT_MODEL)
 
 
 def _resume(options: argparse.Namespace, out: Path, settings: dict[str, Any]) -> None:

@@ -147,6 +147,11 @@ def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunE
             f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was made for"
         )
     lengths = np.arange(1, task.test_length + 1) if asked.lengths is None else asked.lengths
+    if model.longest is not None and lengths[-1] > model.longest:
+        raise EvaluationError(
+            f"{model.settings.name} was made for strings of at most {model.longest:,} symbols, and {lengths[-1]:,} "
+            f"were asked for; choose a max_length up to {model.longest:,}"
+        )
     within = lengths <= train_length
     groups = np.stack([np.ones_like(within), within, ~within])
     random_start = model.settings.state_embedding is not None
@@ -196,6 +201,8 @@ def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
     """Why prefixes cannot stand for strings of each length, if so."""
     if not model.causal:
         return "fresh strings for each length: what the model says of a prefix depends on what follows"
+    if not model.recurrent and model.query is not None:
+        return "fresh strings for each length: the query would have to follow every prefix"
     if strings.places is None:
         return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
     return None

@@ -18,8 +18,8 @@ from sdssm import ops
 from sdssm.evaluate.strings import TestStrings
 from sdssm.models import Classifier, State
 
-#: The most logits, and the most entries of states, in memory at a time.
-MOST_NUMBERS = 1 << 24
+#: About the most numbers in memory at a time.
+MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 26}
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +86,24 @@ def read_fresh(model: Classifier, strings: TestStrings, lengths: np.ndarray) -> 
 
 def _last(model: Classifier, tokens: Tensor, starts: Tensor | None) -> Tensor:
     """The logits after whole strings: (B, L) -> (B, C)."""
-    if not model.causal:  # what it says of a symbol may depend on all that follow
-        return model(tokens, starts=starts)[:, -1]  # type: ignore[no-any-return]  # a module's
+    if not model.recurrent:  # whole strings, as many at a time as memory should hold
+        count = max(1, _room(tokens) // (tokens.shape[1] * model.numbers))
+        return torch.cat([model.last(some) for some in torch.split(tokens, count)])
     state: State = None
-    for (piece,) in _pieces(model, tokens):
-        logits, state = model.advance(piece, state, starts=starts)
-        starts = None
-    return logits[:, -1]
+    *before, (end,) = _pieces(model, tokens)
+    for (piece,) in before:
+        state, starts = model.carry(piece, state, starts=starts), None
+    return model.last(end, state, starts=starts)
 
 
 def _pieces(model: Classifier, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Tensors (B, T), cut alike into pieces whose logits and states fit the memory meant for them."""
-    width = max(model.n_classes, model.settings.mixer.state * model.settings.layers)
-    count = max(1, MOST_NUMBERS // (len(rows[0]) * width))
+    count = max(1, _room(rows[0]) // (len(rows[0]) * model.numbers))
     return zip(*(torch.split(row, count, dim=1) for row in rows), strict=True)
+
+
+def _room(tokens: Tensor) -> int:
+    return MOST_NUMBERS[tokens.device.type]
 
 
 def _correct(logits: Tensor, labels: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError
+from sdssm.models import ModelSettings
 from sdssm.runs.events import finite
 from sdssm.runs.schema import Settings, resolve, setting_names
 from sdssm.tasks import Task
@@ -22,7 +23,7 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
     >>> changed_settings(resolve("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
     {'lr': 0.01}
     """
-    base = Settings()
+    base = Settings(model=ModelSettings(name=settings.model.name))
     if preset is not None:
         with suppress(SdssmError):  # of a preset that this version does not have: all that is not default
             base = resolve(settings.model.name, preset, task)

@@ -25,6 +25,14 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool 
     return layer
 
 
+def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -> nn.Parameter:
+    """A table (symbols, width): N(0, 1) ("normal"), N(0, 0.02^2) ("small"), or a linear map's start ("linear")."""
+    if kind == "linear":
+        return uniform((symbols, width), symbols**-0.5, generator)
+    table = normal((symbols, width), generator)
+    return nn.Parameter(table.detach() * 0.02) if kind == "small" else table
+
+
 def scheduled(value: float) -> Tensor:
     """A number that training may change and that is saved with the weights."""
     return torch.tensor(float(value))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sdssm import ops
-from sdssm.errors import ModelError, SettingsError
+from sdssm.errors import SettingsError
 from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings, pick
 from sdssm.ops.reference import rescaled
-from sdssm.settings import at_least, between, check, one_of
+from sdssm.settings import between, check, one_of
 
 INITIAL_STATES = ("zero", "learned", "given")
 #: Powers of small entries beyond this vanish in float32, and with them whole columns.
@@ -20,7 +22,7 @@ LARGEST_NORM = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectiveDenseSettings:
+class SelectiveDenseSettings(MixerSettings):
     """What tells one selective dense recurrence from another. The defaults are the scale-free form."""
 
     state: int = 64  #: n, entries of the state
@@ -37,6 +39,15 @@ class SelectiveDenseSettings:
     def is_tempered(self) -> bool:
         """Whether the softmax has a temperature other than 1."""
         return self.temperature != 1 or self.temperature_end is not None
+
+    def shape(self) -> SelectiveDenseSettings:
+        """p and the temperature are numbers in buffers: each replica may have its own."""
+        norm = None if self.column_norm is None else 1.0
+        return replace(self, column_norm=norm, temperature=2.0 if self.is_tempered else 1.0, temperature_end=None)
+
+    def ramps(self) -> Mapping[str, tuple[float, float | None]]:
+        """The temperature may fall."""
+        return {"temperature": (self.temperature, self.temperature_end)}
 
     def __post_init__(self) -> None:
         check(self)
@@ -61,13 +72,14 @@ class SelectiveDenseSettings:
 
 
 class Symbols(NamedTuple):
-    """The transition of each symbol: matrices A (V, N, N) and, with an input matrix, vectors b (V, N)."""
+    """What each symbol does: matrices A (V, N, N), with an input matrix b (V, N), with a skip term D u (V, N)."""
 
     A: Tensor
     b: Tensor | None
+    skip: Tensor | None
 
 
-class SelectiveDense(nn.Module):
+class SelectiveDense(Mixer):
     """x_t = A(u_t) x_{t-1} + B u_t with A(u) = columns of sum_i softmax(S u + s)_i A_i, each divided by its l_p norm.
 
     A drop-in module for real inputs (..., L, D). A state can be given and is returned: a sequence may come in pieces.
@@ -81,14 +93,20 @@ class SelectiveDense(nn.Module):
     (True, torch.Size([2, 10, 64]))
     """
 
+    name = "sd-ssm"
+    Settings = SelectiveDenseSettings
+    emulates = (
+        "every automaton with at most n states, in one layer: a 0/1 matrix for each symbol (On the Expressiveness and "
+        "Length Generalization of Selective State-Space Models on Regular Languages, section 2)"
+    )
+    settings: SelectiveDenseSettings
+
     def __init__(
         self, width: int, settings: SelectiveDenseSettings | None = None, *, generator: torch.Generator
     ) -> None:
-        super().__init__()
         settings = settings or SelectiveDenseSettings()
-        at_least("width", width, 1)
+        super().__init__(width, settings)
         n, k = settings.state, settings.dictionary
-        self.width, self.settings = width, settings
         self.dictionary = initial.uniform((k, n, n), (3 / n) ** 0.5, generator)
         self.selection = initial.linear(width, k, generator)
         self.input_matrix = initial.uniform((n, width), width**-0.5, generator) if settings.input_matrix else None
@@ -106,20 +124,60 @@ class SelectiveDense(nn.Module):
         """Entries of an output: as many as of the state."""
         return self.settings.state
 
-    def forward(self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def transition_parameters(self) -> int:
+        """k (d + n^2), as the paper counts, and the k biases of the selection."""
+        return sum(p.numel() for p in (self.dictionary, *self.selection.parameters()))
+
+    def forward(
+        self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """u (..., L, D), a state (..., N) to go on from, lengths (...) -> outputs (..., L, N), final state (..., N).
 
-        States past the end of a row are zero.
+        States past the end of a row are zero, and the final state is that at its end.
         """
-        states, final = self.scan(u, state, lengths)
-        return self.output(states, u), final
+        self.check_inputs(u)
+        if u.dim() == 2:  # one sequence: the scans want a batch
+            rows = [None if given is None else given[None] for given in (state, lengths)]
+            outputs, final = self.forward(u[None], *rows)
+            return outputs[0], final[0]
+        return self.mix(self.parts(u), state, lengths=lengths)
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        """The weights of the dictionary, and where there are such what B and D add."""
+        found = [self._weights(u), self._drive(u), None if self.skip is None else u @ self.skip.mT]
+        return tuple(part for part in found if part is not None)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        weights, *added = parts
+        drive = added.pop(0) if self.input_matrix is not None else None
+        states, final = ops.mixture_scan(
+            self.dictionary,
+            weights,
+            drive,
+            self._start(state),
+            p=self.column_norm,
+            lengths=lengths,
+            rescale=self.settings.rescale,
+        )
+        return states + added[0] if added else states, final
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step: u (..., D), state (..., N) -> output (..., N), state (..., N)."""
-        self._check(u)
+        self.check_inputs(u)
         if u.dim() == 1:
-            output, x = self.step(u[None], None if state is None else state[None])
+            output, x = self.one(u[None], None if state is None else state[None])
             return output[0], x[0]
+        return self.one(u, state)
+
+    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         start = self._start(state)
         start = u.new_zeros(self.settings.state) if start is None else start
         x = ops.mixture_step(
@@ -130,43 +188,32 @@ class SelectiveDense(nn.Module):
             p=self.column_norm,
             rescale=self.settings.rescale,
         )
-        return self.output(x, u), x
-
-    def scan(self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All states and the final one."""
-        self._check(u)
-        if u.dim() == 2:  # one sequence: the scans want a batch
-            rows = [None if given is None else given[None] for given in (state, lengths)]
-            states, final = self.scan(u[None], *rows)
-            return states[0], final[0]
-        return ops.mixture_scan(
-            self.dictionary,
-            self._weights(u),
-            self._drive(u),
-            self._start(state),
-            p=self.column_norm,
-            lengths=lengths,
-            rescale=self.settings.rescale,
-        )
-
-    def _check(self, u: Tensor) -> None:
-        if u.shape[-1:] != (self.width,) or u.dtype != self.dictionary.dtype:
-            raise ModelError(
-                f"inputs are {u.dtype} of shape {tuple(u.shape)}; this layer reads {self.dictionary.dtype} vectors of "
-                f"{self.width} entries"
-            )
+        return x if self.skip is None else x + u @ self.skip.mT, x
 
     def symbols(self, table: Tensor | None) -> Symbols:
         """The transition of every row of a table of inputs (V, D), or without one of every one-hot input."""
         A = ops.mixed_matrices(self.dictionary, self._weights(table), self.column_norm)
-        return Symbols(A, self._drive(table))
+        added = None
+        if self.skip is not None:
+            added = self.skip.mT if table is None else table @ self.skip.mT
+        return Symbols(A, self._drive(table), added)
 
-    def scan_symbols(
-        self, symbols: Symbols, tokens: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
+    def mix_symbols(
+        self,
+        symbols: Symbols,
+        tokens: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """`scan` where every input is a symbol: tokens (..., L). Only V matrices exist."""
+        """`mix` where every input is a symbol: tokens (..., L). Only V matrices exist."""
         start = self._start(state)
-        return ops.token_scan(symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale)
+        states, final = ops.token_scan(
+            symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale
+        )
+        return states if symbols.skip is None else states + pick(symbols.skip, tokens), final
 
     def step_symbol(self, symbols: Symbols, symbol: int, states: Tensor) -> Tensor:
         """The same symbol after each of many states: (..., N) -> (..., N)."""
@@ -174,10 +221,6 @@ class SelectiveDense(nn.Module):
         if symbols.b is not None:
             x = x + symbols.b[symbol]
         return rescaled(x) if self.settings.rescale else x
-
-    def output(self, states: Tensor, u: Tensor) -> Tensor:
-        """What is read from states (..., N) reached with inputs (..., D)."""
-        return states if self.skip is None else states + u @ self.skip.mT
 
     # Below, None stands for the identity: the table of one-hot inputs.
 
@@ -195,6 +238,3 @@ class SelectiveDense(nn.Module):
         if state is None and self.settings.initial_state == "given":
             raise SettingsError("initial_state is 'given' but no state was; pass state=")
         return self.initial_state if state is None else state
-
-    def extra_repr(self) -> str:
-        return f"width={self.width}, {self.settings}"

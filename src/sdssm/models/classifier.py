@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, OutputError
 from sdssm.files import reason, shown_path, write_whole
-from sdssm.layers import SelectiveDense, initial
-from sdssm.layers.selective_dense import Symbols
+from sdssm.layers import Mixer, SelectiveDense, initial
+from sdssm.layers.mixer import each, pick
+from sdssm.models.block import Block
 from sdssm.models.readout import Readout, layer_norm
 from sdssm.models.settings import ModelSettings
 from sdssm.ops.checks import check_range
@@ -23,30 +25,12 @@ from sdssm.settings import at_least, plain
 #: The files of a saved model.
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
-#: The states of all layers, each (..., N); None before the first symbol.
-State = tuple[Tensor, ...] | None
-#: Where a single layer stands inside the module; its parameters are named without this.
-SINGLE = "layers.0."
+#: The states of all layers, each a tensor (..., N) or tuples of such; None before the first symbol.
+State = tuple[Any, ...] | None
+#: Where the mixer of an SD-SSM alone stands inside the module; its parameters are named without this.
+SINGLE = "layers.0.mixer."
 #: Its parts, which are those of the model.
 PARTS = ("dictionary", "selection", "input_matrix", "initial_state", "skip", "column_norm", "temperature")
-
-
-class Run(NamedTuple):
-    """Features after every symbol (..., L, F), and of each layer the states (..., L, N) and the last (..., N)."""
-
-    outputs: Tensor
-    states: tuple[Tensor, ...]
-    final: tuple[Tensor, ...]
-
-
-class Block(nn.Module):
-    """A mixer in a pre-norm residual block: h + W mixer(LayerNorm(h))."""
-
-    def __init__(self, settings: ModelSettings, width: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.mixer = SelectiveDense(width, settings.mixer, generator=generator)
-        self.projection = initial.linear(self.mixer.outputs, width, generator)
 
 
 class Classifier(nn.Module):
@@ -62,37 +46,84 @@ class Classifier(nn.Module):
     True
     """
 
-    causal = True  # a label depends on what was read before it alone
-
     def __init__(self, settings: ModelSettings, n_symbols: int, n_classes: int, *, generator: torch.Generator) -> None:
         super().__init__()
         at_least("n_symbols", n_symbols, 1)
         at_least("n_classes", n_classes, 1)
         self.settings, self.n_symbols, self.n_classes = settings, n_symbols, n_classes
         inputs = n_symbols + settings.query
-        width = settings.embedding or settings.width or inputs
-        if settings.embedding is None and width < inputs:
+        embedded = settings.embedding is not None
+        width = (settings.embedding or inputs) if embedded else settings.width or inputs
+        if not embedded and width < inputs:
             raise ModelError(
                 f"width is {width}, but {n_symbols} symbols{' and the query' if settings.query else ''} need {inputs}"
             )
-        self.query = (inputs if settings.embedding else width) - 1 if settings.query else None
-        self.embedding = None if settings.embedding is None else initial.normal((inputs, width), generator)
-        self.bare = settings.layers == 1
-        if self.bare:
-            mixer = SelectiveDense(width, settings.mixer, generator=generator)
-            self.layers = nn.ModuleList([mixer])
-            features = mixer.outputs
-        else:
-            self.layers = nn.ModuleList([Block(settings, width, generator) for _ in range(settings.layers)])
-            features = width
-        self.norm = layer_norm(settings.norm, features)
-        self.readout = Readout(settings, features, n_classes, generator)
+        self.query = (inputs if embedded else width) - 1 if settings.query else None
+        self.embedding = initial.embedding(settings.embedding_init, inputs, width, generator) if embedded else None
+        blocks = []
+        for layer in range(settings.layers):
+            blocks.append(Block(settings, width, last=layer == settings.layers - 1, generator=generator))
+            width = blocks[-1].outputs
+        self.layers = nn.ModuleList(blocks)
+        # An SD-SSM alone is the model of the paper: read from its states, and called by the paper's names.
+        self.bare = settings.layers == 1 and blocks[0].kind == "bare" and isinstance(blocks[0].mixer, SelectiveDense)
+        self.norm = layer_norm(settings.norm, width)
+        self.readout = Readout(settings, width, n_classes, generator)
         many = settings.state_embedding
-        self.start = None if many is None else initial.linear(many, settings.mixer.state, generator, bias=False)
+        state = getattr(settings.mixer, "state", 0)
+        self.start = None if many is None else initial.linear(many, state, generator, bias=False)
         # Rows have unit length in expectation; fixed, and saved with the weights.
         vectors = None if many is None else torch.randn(n_classes, many, generator=generator) * many**-0.5
         self.register_buffer("vectors", vectors)
         self.vectors: Tensor | None
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def mixers(self) -> list[Mixer]:
+        return [block.mixer for block in self.blocks]
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [block for block in self.layers if isinstance(block, Block)]
+
+    @property
+    def causal(self) -> bool:
+        """Whether what it says after a symbol depends on no later one."""
+        return all(mixer.causal for mixer in self.mixers)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether a string can come in pieces, with a state carried from one to the next."""
+        return all(mixer.recurrent and mixer.causal for mixer in self.mixers)
+
+    @property
+    def longest(self) -> int | None:
+        """The longest string that it reads; None for any length."""
+        limits = [mixer.longest for mixer in self.mixers if mixer.longest is not None]
+        return min(limits) - self.settings.query if limits else None
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers one symbol needs in memory while strings are read."""
+        first, *others = self.mixers
+        return max(self.n_classes, first.numbers + sum(mixer.own_numbers for mixer in others))
+
+    def chance(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the noise that training on strings (B, L) needs, by name; places come first in them.
+
+        With places first the noise of a shorter batch is the beginning of a longer one's.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        if self.settings.dropout:
+            found["readout"] = (batch, self.settings.hidden)
+        length += self.settings.query
+        if self.settings.block_dropout:
+            found["blocks"] = (length, len(self.layers), 2, batch, self.blocks[0].outputs)
+        shapes = [mixer.chance(length) for mixer in self.mixers]
+        if shapes[0] is not None:
+            found["mixers"] = (len(shapes), *shapes[0])
+        return found
 
     # -- reading strings ---------------------------------------------------------------------------------------------
 
@@ -103,26 +134,59 @@ class Classifier(nn.Module):
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """Logits after every symbol of the next piece of a string, and the state to go on from.
 
-        With a state embedding, `starts` (...) are the automaton's states that the strings start from.
+        With a state embedding, `starts` (...) are the automaton's states that the strings start from. A model that is
+        not recurrent reads whole strings only, and goes on from nothing.
         """
         tokens = self._checked(tokens)
-        if tokens.dim() == 1:  # one string: the scans want a batch
-            logits, state = self.advance(
-                tokens[None], _with_row(state), starts=None if starts is None else starts[None]
-            )
-            return logits[0], None if state is None else tuple(x[0] for x in state)
-        symbols = self._symbols()
-        run = self._run(symbols, tokens, self._first(state, starts), None)
-        features = run.outputs if self.query is None else self._ask(symbols, run.states)
-        return self.logits(features), run.final
+        lead, length = tokens.shape[:-1], tokens.shape[-1]
+        rows = math.prod(lead)
+        state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
+        logits, state = self._advance(tokens.reshape(rows, length), state)
+        after = each(lambda x: x.reshape(*lead, *x.shape[1:]), state)
+        return logits.reshape(*lead, length, self.n_classes), after
+
+    def _advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """`advance` for (B, L)."""
+        if not self.recurrent:
+            if state is not None:
+                raise ModelError(f"{self.settings.name} cannot go on from a state; give it whole strings")
+            if not self.causal or self.query is not None:
+                ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
+                return torch.stack(ends, 1) if ends else self._run(tokens, None)[0], None
+        if self.query is None:
+            outputs, after = self._run(tokens, state)
+            return self.logits(outputs), after
+        if self.bare:
+            symbols = self._symbols()
+            states, final = self.mixers[0].mix_symbols(symbols, tokens, _of(state, 0))
+            return self.logits(self._ask(symbols, states)), (final,)
+        # What comes after a prefix and the query must not be kept: one symbol at a time, in constant memory.
+        table, told = self._table(), []
+        for u in pick(table, tokens).unbind(1):
+            _, state = self._step(u, state)
+            told.append(self._step(table[self.query].expand_as(u), state)[0])
+        features = torch.stack(told, 1) if told else table.new_zeros(*tokens.shape, self.blocks[-1].outputs)
+        return self.logits(features), state
 
     def step(self, token: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """One symbol at a time, in constant memory: token (...) -> logits (..., C), state."""
-        state = self._first(state, starts)
-        features, state = self._step(self._inputs(self._checked(token)), state)
+        token = self._checked(token)
+        lead, rows = token.shape, token.numel()
+        state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
+        table = self._table()
+        features, state = self._step(pick(table, token.reshape(rows)), state)
         if self.query is not None:
-            features = self._ask(self._symbols(), state)
-        return self.logits(features), state
+            features = self._step(table[self.query].expand(rows, -1), state)[0]
+        after = each(lambda x: x.reshape(*lead, *x.shape[1:]), state)
+        return self.logits(features).reshape(*lead, self.n_classes), after
+
+    def last(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
+        """The logits after the last symbol alone: (B, L) -> (B, C)."""
+        return self.logits(self._features(tokens, self._first(state, starts), None, {}))
+
+    def carry(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
+        """The state after a piece (B, L), when nobody asks what is said of it."""
+        return self._run(tokens, self._first(state, starts))[1]
 
     def logits(self, features: Tensor) -> Tensor:
         """The readout: (..., F) -> (..., C)."""
@@ -135,99 +199,123 @@ class Classifier(nn.Module):
         *,
         lengths: Tensor | None = None,
         starts: Tensor | None = None,
-        noise: Tensor | None = None,
+        noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy of the labels (B,) of whole strings (B, L), and how many are told right.
 
-        `lengths` (B,) cut the strings; `noise` (B, hidden) on [0, 1) decides what dropout drops; `attraction` () and
-        `classes` (C,) are those of `Readout.loss`.
+        `lengths` (B,) cut the strings; `noise` on [0, 1) is what `chance` asks for; `attraction` () and `classes` (C,)
+        are those of `Readout.loss`.
         """
-        symbols = self._symbols()
-        run = self._run(symbols, tokens, self._first(None, starts), lengths)
-        if self.query is not None:
-            features = self._ask(symbols, run.final)
-        elif self.bare and not self.settings.mixer.skip:
-            features = run.final[0]
-        elif lengths is None:
-            features = run.outputs[:, -1]
-        else:
-            at = (lengths - 1)[:, None, None].expand(-1, 1, run.outputs.shape[-1])
-            features = run.outputs.gather(1, at)[:, 0]
+        noise = noise or {}
+        features = self._features(tokens, self._first(None, starts), lengths, noise)
         return self.readout.loss(
-            features, labels, self.norm, vectors=self.vectors, noise=noise, attraction=attraction, classes=classes
+            features,
+            labels,
+            self.norm,
+            vectors=self.vectors,
+            noise=noise.get("readout"),
+            attraction=attraction,
+            classes=classes,
         )
 
     def symbol_matrices(self) -> Tensor | None:
-        """The transition matrix of each symbol, (V, N, N), of a single bare layer; None for a stack."""
-        if not self.bare:
-            return None
-        return self._symbols().A[: self.n_symbols]
+        """The transition matrix of each symbol, (V, N, N), of a single SD-SSM; None for any other."""
+        return self._symbols().A[: self.n_symbols] if self.bare else None
 
     # -- through the layers ------------------------------------------------------------------------------------------
 
-    def _symbols(self) -> Symbols:
+    def _symbols(self) -> Any:
         """What each symbol does to the first layer's state."""
-        first = self.layers[0]
-        if isinstance(first, Block):
-            return first.mixer.symbols(first.norm(self._table()))
-        return self._mixer(0).symbols(self.embedding)
+        first = self.blocks[0]
+        table = self._embedded()
+        if table is not None or first.norm is not None:
+            table = first.inputs(self._table())
+        return first.mixer.symbols(table)
 
-    def _run(self, symbols: Symbols, tokens: Tensor, state: State, lengths: Tensor | None) -> Run:
-        """All layers over (..., L)."""
+    def _features(self, tokens: Tensor, state: State, lengths: Tensor | None, noise: Mapping[str, Tensor]) -> Tensor:
+        """What is read at the end of strings (B, L) of these lengths: (B, F)."""
         if self.bare:
-            mixer = self._mixer(0)
-            states, final = mixer.scan_symbols(symbols, tokens, _of(state, 0), lengths)
-            outputs = states if mixer.skip is None else mixer.output(states, self._inputs(tokens))
-            return Run(outputs, (states,), (final,))
-        h = self._inputs(tokens)
-        every, finals = [], []
-        for i, block in enumerate(self.layers):
-            assert isinstance(block, Block)
-            u = block.norm(h)
-            if i == 0:
-                states, final = block.mixer.scan_symbols(symbols, tokens, _of(state, i), lengths)
+            # From the final state alone: its gradient then needs no pass over all states.
+            mixer, symbols = self.mixers[0], self._symbols()
+            if self.query is not None or symbols.skip is None:
+                _, final = mixer.mix_symbols(symbols._replace(skip=None), tokens, _of(state, 0), lengths=lengths)
+                return final if self.query is None else self._ask(symbols, final)
+        if self.query is not None:
+            tokens, lengths = self._asked(tokens, lengths)
+        outputs, _ = self._run(tokens, state, lengths=lengths, carry=False, noise=noise)
+        if lengths is None:
+            return outputs[:, -1]
+        at = (lengths - 1)[:, None, None].expand(-1, 1, outputs.shape[-1])
+        return outputs.gather(1, at)[:, 0]
+
+    def _asked(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Strings (B, L) with the query after the last symbol of each, (B, L + 1)."""
+        assert self.query is not None
+        longer = torch.cat([tokens, torch.full_like(tokens[:, :1], self.query)], 1)
+        if lengths is None:
+            return longer, None
+        ends = torch.arange(longer.shape[1], device=tokens.device) == lengths[:, None]
+        return longer.masked_fill(ends, self.query), lengths + 1
+
+    def _run(
+        self,
+        tokens: Tensor,
+        state: State,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Tensor, State]:
+        """All layers over (B, L): features (B, L, F), and with `carry` the states after the last symbol."""
+        noise = noise or {}
+        h, after = None, []
+        for i, block in enumerate(self.blocks):
+            mixer = block.mixer
+            mixer.check_length(tokens.shape[1])
+            own = noise["mixers"][i] if "mixers" in noise else None
+            if h is None:
+                h = pick(self._table(), tokens) if block.adds else tokens
+                mixed, x = mixer.mix_symbols(
+                    self._symbols(), tokens, _of(state, i), lengths=lengths, carry=carry, noise=own
+                )
             else:
-                states, final = block.mixer.scan(u, _of(state, i), lengths)
-            h = h + block.projection(block.mixer.output(states, u))
-            every.append(states)
-            finals.append(final)
-        return Run(h, tuple(every), tuple(finals))
+                parts = mixer.parts(block.inputs(h))
+                mixed, x = mixer.mix(parts, _of(state, i), lengths=lengths, carry=carry, noise=own)
+            drops = None
+            if "blocks" in noise:
+                drops = noise["blocks"][:, i, 0].movedim(0, 1), noise["blocks"][:, i, 1].movedim(0, 1)
+            h = block.after(h, mixed, drops)
+            after.append(x)
+        assert h is not None
+        return h, tuple(after) if carry and self.recurrent else None
 
-    def _step(self, u: Tensor, state: State) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """All layers, one step: inputs (..., D) -> features (..., F) and states."""
-        if self.bare:
-            out, x = self._mixer(0).step(u, _of(state, 0))
-            return out, (x,)
+    def _step(self, u: Tensor, state: State) -> tuple[Tensor, tuple[Any, ...]]:
+        """All layers, one step: inputs (B, D) -> features (B, F) and states."""
         h, after = u, []
-        for i, block in enumerate(self.layers):
-            assert isinstance(block, Block)
-            out, x = block.mixer.step(block.norm(h), _of(state, i))
-            h = h + block.projection(out)
+        for i, block in enumerate(self.blocks):
+            mixed, x = block.mixer.one(block.inputs(h), _of(state, i))
+            h = block.after(h, mixed)
             after.append(x)
         return h, tuple(after)
 
-    def _ask(self, symbols: Symbols, state: tuple[Tensor, ...]) -> Tensor:
-        """Features after one more step with the query, from each of the states (..., N)."""
-        assert self.query is not None
-        if self.bare:
-            mixer = self._mixer(0)
-            x = mixer.step_symbol(symbols, self.query, state[0])
-            # Every training step comes here: without a skip no table is made to be looked at by nobody.
-            return x if mixer.skip is None else mixer.output(x, self._table()[self.query])
-        u = self._table()[self.query]
-        return self._step(u.expand(*state[0].shape[:-1], -1), state)[0]
+    def _ask(self, symbols: Any, states: Tensor) -> Tensor:
+        """Features of an SD-SSM after one more step with the query, from each of the states (..., N)."""
+        mixer = self.mixers[0]
+        assert isinstance(mixer, SelectiveDense) and self.query is not None
+        x = mixer.step_symbol(symbols, self.query, states)
+        return x if symbols.skip is None else x + symbols.skip[self.query]
 
-    def _mixer(self, layer: int) -> SelectiveDense:
-        mixer = self.layers[layer]
-        assert isinstance(mixer, SelectiveDense)
-        return mixer
+    def _embedded(self) -> Tensor | None:
+        scale = self.settings.embedding_scale
+        return self.embedding if self.embedding is None or scale == 1 else self.embedding * scale
 
     def _table(self) -> Tensor:
         """The input of every symbol, (V, D)."""
-        if self.embedding is not None:
-            return self.embedding
+        found = self._embedded()
+        if found is not None:
+            return found
         like = self.readout.weight
         width = self.settings.width or self.n_symbols + self.settings.query
         return torch.eye(width, dtype=like.dtype, device=like.device)
@@ -236,9 +324,6 @@ class Classifier(nn.Module):
         """Symbols alone: what else has a row in the table, as the query does, is none."""
         check_range("the model", "tokens", tokens, 0, self.n_symbols - 1, "symbols are")
         return tokens.long()
-
-    def _inputs(self, tokens: Tensor) -> Tensor:
-        return self._table()[tokens]
 
     def _first(self, state: State, starts: Tensor | None) -> State:
         """The state to start from: the one given, or with a state embedding that of the automaton's state."""
@@ -279,10 +364,10 @@ class Classifier(nn.Module):
         except AttributeError:
             if name not in PARTS or not self.__dict__.get("bare"):
                 raise
-            return getattr(self._mixer(0), name)
+            return getattr(self.mixers[0], name)
 
     # -- names -------------------------------------------------------------------------------------------------------
-    # A single bare layer is the model itself: its parameters are called what the paper calls them.
+    # An SD-SSM alone is the model itself: its parameters are called what the paper calls them.
 
     def _public(self, name: str) -> str:
         return name.replace(SINGLE, "", 1) if self.bare else name
@@ -313,9 +398,13 @@ class Classifier(nn.Module):
         return super().load_state_dict({inner.get(k, k): v for k, v in state_dict.items()}, strict, assign)
 
 
-def _of(state: State, layer: int) -> Tensor | None:
+def _of(state: State, layer: int) -> Any:
     return None if state is None else state[layer]
 
 
-def _with_row(state: State) -> State:
-    return None if state is None else tuple(x[None] for x in state)
+def _flat(state: State, lead: torch.Size) -> State:
+    """A state of strings (*lead, L) as that of rows; with a single leading dimension as it is, also one for all."""
+    if len(lead) == 1:
+        return state
+    found: State = each(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
+    return found

@@ -28,7 +28,7 @@ class Readout(nn.Module):
         inner = settings.hidden if self.kind == "mlp" else features
         rows = settings.state_embedding or classes
         self.weight = initial.uniform((rows, inner), inner**-0.5, generator)
-        free = self.kind == "cosine" or settings.state_embedding is not None
+        free = self.kind == "cosine" or settings.state_embedding is not None or not settings.readout_bias
         self.bias = None if free else initial.uniform((classes,), inner**-0.5, generator)
         projected = self.kind == "cosine" and settings.projection
         self.projection = nn.Parameter(torch.zeros(features, features)) if projected else None

@@ -8,11 +8,16 @@ from sdssm.ops.backend import use_backend
 from sdssm.ops.block_diagonal import block_diagonal_scan, block_diagonal_step
 from sdssm.ops.checks import NonFiniteError, OpsError, unchecked
 from sdssm.ops.column_norm import column_norm
+from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
+from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
+from sdssm.ops.elman import elman_scan, elman_step
+from sdssm.ops.lstm import lstm_scan, lstm_step
 from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
 from sdssm.ops.readout import readout_loss
+from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.ops.token import token_scan, token_step
 
 __all__ = [
@@ -21,14 +26,24 @@ __all__ = [
     "block_diagonal_scan",
     "block_diagonal_step",
     "column_norm",
+    "column_one_hot_scan",
+    "column_one_hot_step",
+    "delta_scan",
+    "delta_step",
     "dense_scan",
     "dense_step",
     "diagonal_scan",
     "diagonal_step",
+    "elman_scan",
+    "elman_step",
+    "lstm_scan",
+    "lstm_step",
     "mixed_matrices",
     "mixture_scan",
     "mixture_step",
     "readout_loss",
+    "selective_scan",
+    "selective_step",
     "token_scan",
     "token_step",
     "unchecked",

@@ -5,11 +5,12 @@ find_runs      every run below a folder
 load           the model of a run
 by_step        where runs go on, and which of them together
 folder_name    a task's name as that of a folder
+default_folder where runs go when nobody says
 """
 
 from sdssm.runs.checkpoint import Checkpoint
-from sdssm.runs.find import by_step, find_runs, folder_name
+from sdssm.runs.find import by_step, default_folder, find_runs, folder_name
 from sdssm.runs.folder import RunFolder, Status
 from sdssm.runs.weights import load
 
-__all__ = ["Checkpoint", "RunFolder", "Status", "by_step", "find_runs", "folder_name", "load"]
+__all__ = ["Checkpoint", "RunFolder", "Status", "by_step", "default_folder", "find_runs", "folder_name", "load"]

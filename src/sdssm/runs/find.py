@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
 from sdssm.files import shown_path
+from sdssm.models import DEFAULT_MODEL
 from sdssm.models.classifier import CONFIG
 from sdssm.runs.folder import RunFolder
 
@@ -82,3 +83,13 @@ def folder_name(task: str) -> str:
     ('a5', 'regex_(ab)_', 'automata_my.json')
     """
     return re.sub(r"[^\w.,()+=-]", "_", task).lstrip(".")[:100] or "_"
+
+
+def default_folder(tasks: Sequence[str], model: str) -> Path:
+    """Where the runs of these tasks go when nobody says: a folder for each model but the default one.
+
+    >>> default_folder(["a5"], "sd-ssm").name, default_folder(["a5", "d4"], "lstm").name
+    ('a5', 'a5+d4-lstm')
+    """
+    name = "+".join(folder_name(task) for task in tasks)
+    return Path("runs") / (name if model == DEFAULT_MODEL else f"{name}-{folder_name(model)}")

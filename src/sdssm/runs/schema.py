@@ -88,7 +88,8 @@ class Settings:
         known = setting_names(self)
         for name, value in values.items():
             if name not in known:
-                raise SettingsError(f"there is no setting {name!r}; {nearest(str(name), known)}")
+                listed = f"sdssm models {self.model.name} lists them all"
+                raise SettingsError(f"there is no setting {name!r}; {nearest(str(name), known, listed)}")
             part, wanted = known[name]
             # A command line cannot tell the word from the value: for norm it is the word.
             parts[part][name] = converted(name, "none" if value is None and wanted is str else value, wanted)
@@ -111,7 +112,8 @@ def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
 
 def resolve(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
     """The settings of a preset for a model and a task, with some of them changed."""
-    return Settings().changed({**preset(preset_name, model, task_name), **(values or {})})
+    base = preset(preset_name, model, task_name)  # first: it says what is wrong with a model's name
+    return Settings(model=ModelSettings(name=model)).changed({**base, **(values or {})})
 
 
 @dataclass(frozen=True, kw_only=True)

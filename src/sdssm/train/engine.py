@@ -27,6 +27,8 @@ from sdssm.train.replicas import Replicas
 BLOCK = {"cpu": 32, "cuda": 10}
 #: Steps whose schedules are laid out on the device at once.
 PLAN = 2_000
+#: What chance is drawn for, by the names that a model gives it.
+PURPOSES = {"readout": DROPOUT, "blocks": DROPOUT + 1, "mixers": DROPOUT + 2}
 #: The weight of a step in the share of right answers of late.
 OF_LATE = 0.02
 
@@ -183,10 +185,9 @@ class Engine:
             given["lengths"] = lengths[:, None].expand(-1, strings.tokens.shape[1])
         if strings.starts is not None:
             given["starts"] = strings.starts
-        if self.runs[0].model.dropout:
-            shape = strings.tokens.shape[1], self.runs[0].model.hidden
+        for name, noise in self.replicas.template.model.chance(*strings.tokens.shape[1:]).items():
             step = torch.tensor(self.step) if self._cuda_stream is None else self._now + offset
-            given["noise"] = uniform(self.stream.seeds, step, DROPOUT, shape)
+            given[f"noise.{name}"] = uniform(self.stream.seeds, step, PURPOSES[name], noise)
         lr, bias1, bias2, attraction, *changing = values.unbind(-1)
         if self._attracted:
             # Before a machine is found, attraction would hold on to whatever answer is the most frequent.
@@ -267,10 +268,7 @@ def shape(run: RunConfig, of: Task) -> tuple[Any, ModelSettings, TrainSettings]:
     tasks = (of.digest,) if alone else (of.n_symbols, of.n_classes, of.train_length)
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
     train = replace(train, curriculum="uniform", attraction=float(train.attraction > 0))
-    mixer = run.model.mixer
-    norm = None if mixer.column_norm is None else 1.0
-    mixer = replace(mixer, column_norm=norm, temperature=2.0 if mixer.is_tempered else 1.0, temperature_end=None)
-    return tasks, replace(run.model, mixer=mixer, scale=1.0, scale_end=None), train
+    return tasks, run.model.shape(), train
 
 
 def new_model(run: RunConfig) -> Classifier:
@@ -300,19 +298,14 @@ def plan(
 
 def _changing(run: RunConfig) -> list[str]:
     """The buffers that training changes, by their names inside the module."""
-    found = []
-    if run.model.readout == "cosine":
-        found.append("readout.scale")
-    layers = range(run.model.layers)
-    found += ["layers.0.temperature"] if run.model.layers == 1 else [f"layers.{i}.mixer.temperature" for i in layers]
-    return found
+    found = ["readout.scale"] if run.model.readout == "cosine" else []
+    return found + [f"layers.{i}.mixer.{name}" for i in range(run.model.layers) for name in run.model.mixer.ramps()]
 
 
 def _value(run: RunConfig, name: str, step: schedules.Ints) -> schedules.Floats:
     if name == "readout.scale":
         return schedules.ramp(run.model.scale, run.model.scale_end, run.train.steps, step)
-    mixer = run.model.mixer
-    return schedules.ramp(mixer.temperature, mixer.temperature_end, run.train.steps, step)
+    return schedules.ramp(*run.model.mixer.ramps()[name.rpartition(".")[2]], run.train.steps, step)
 
 
 def _at(strings: Strings, step: int, width: int) -> Strings:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -28,6 +30,19 @@ class Graph:
         if self._graph is None:
             self._stream.synchronize()
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
+            with _uncollected(), torch.cuda.graph(self._graph, stream=self._stream):
                 self._work()
         self._graph.replay()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage is collected: a graph that nobody holds any more would be taken apart, which spoils a capture."""
+    gc.collect()
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
 
 import numpy as np
@@ -18,6 +18,9 @@ from sdssm.train.tensorboard import TensorBoard
 
 #: Seconds between checkpoints where the settings do not say how many steps.
 CHECKPOINT_SECONDS = 60.0
+#: Steps of one group that a GPU is given before the next group has its turn: it takes only so much work at a time, and
+#: with all of it from one group the others would wait.
+TURN = 50
 #: Events that a run logs where the settings do not say how often.
 EVENTS = 200
 #: The seed of the strings for validation: not that of the test strings.
@@ -55,8 +58,8 @@ class Group:
 
     # -- training ----------------------------------------------------------------------------------------------------
 
-    def advance(self, windows: int, stop: Callable[[], bool]) -> None:
-        """Train up to so many windows of the log, and no further than the next checkpoint or validation."""
+    def advance(self, windows: int, stop: Callable[[], bool]) -> Iterator[None]:
+        """Train up to so many windows of the log, and no further than the next checkpoint or validation; in turns."""
         train, engine = self.engine.train, self.engine
         end = min(self.steps, (engine.step // self._log_every + windows) * self._log_every)
         for every in (train.checkpoint_every, train.validate_every if self._best is not None else None):
@@ -64,9 +67,12 @@ class Group:
                 end = min(end, (engine.step // every + 1) * every)
         while engine.step < end and not stop():
             upto = min(end, (engine.step // self._log_every + 1) * self._log_every)
+            if engine.device.type == "cuda":
+                upto = min(upto, (engine.step // TURN + 1) * TURN)
             engine.advance(upto - engine.step, stop)
             if engine.step % self._log_every == 0 or engine.step == self.steps:
                 self._windows.append(engine.window())
+            yield
 
     def report(self, message: Callable[[str], None]) -> None:
         """Write what happened since the last report: this waits for the device."""

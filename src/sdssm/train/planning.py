@@ -32,7 +32,7 @@ def check_config(config: RunConfig, of: Task) -> None:
         )
     if config.model.state_embedding is not None and of.machine.outputs.tolist() != list(range(of.machine.n_states)):
         raise SettingsError(f"state_embedding needs a task whose labels are its states, and those of {of.name} are not")
-    if config.model.mixer.initial_state == "given" and config.model.state_embedding is None:
+    if getattr(config.model.mixer, "initial_state", None) == "given" and config.model.state_embedding is None:
         raise SettingsError(
             "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
         )

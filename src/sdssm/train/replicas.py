@@ -24,8 +24,9 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(self, given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        options = {name: value for name, value in given.items() if name not in ("tokens", "labels")}
-        return self.model.loss(given["tokens"], given["labels"], **options)
+        noise = {name.removeprefix("noise."): value for name, value in given.items() if name.startswith("noise.")}
+        options = {name: given[name] for name in ("lengths", "starts", "attraction", "classes") if name in given}
+        return self.model.loss(given["tokens"], given["labels"], noise=noise, **options)
 
 
 class Replicas:

@@ -18,9 +18,9 @@ import torch
 from sdssm.devices import device_named
 from sdssm.errors import RunWarning, SettingsError, shown
 from sdssm.extras import require
-from sdssm.models import DEFAULT_PRESET
+from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.models.classifier import CONFIG
-from sdssm.runs import RunFolder, by_step, find_runs, folder_name
+from sdssm.runs import RunFolder, by_step, default_folder, find_runs, folder_name
 from sdssm.runs.claim import release
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task
@@ -82,8 +82,8 @@ class TrainingStopped(KeyboardInterrupt):
 def train(
     task: TaskLike | Sequence[TaskLike],
     *,
-    model: str = "sd-ssm",
-    preset: str = DEFAULT_PRESET,
+    model: str = DEFAULT_MODEL,
+    preset: str | None = None,
     seeds: int | Sequence[int] = 1,
     steps: int | None = None,
     device: str | torch.device = "auto",
@@ -97,6 +97,7 @@ def train(
 ) -> Runs:
     """Train a model on short strings of a task, once for each seed, side by side; each in a folder of its own.
 
+    `preset` names settings, by default those of the catalogue for the model; `settings` changes some of them.
     The folders are out/seed-0, ...; with several tasks or `variants` (settings by the name of a variant) a folder for
     each of them stands in between. `resume` goes on with what is in `out`, `overwrite` starts anew there.
 
@@ -112,7 +113,7 @@ def train(
         raise SettingsError("no task was given; name one, as in train('a5')")
     if resume and overwrite:
         raise SettingsError("resume goes on and overwrite starts anew; leave one of them out")
-    path = Path(out) if out is not None else Path("runs") / "+".join(folder_name(one.name) for one in tasks)
+    path = Path(out) if out is not None else default_folder([one.name for one in tasks], model)
     if out is not None and str(out) in ("", "."):
         raise SettingsError("out is the current folder; name one for the runs, as in out='runs/a5'")
     numbers = checked_seeds(seeds)
@@ -120,13 +121,14 @@ def train(
         raise SettingsError(f"settings are {shown(settings)}; give values by name, as in {{'state': 32}}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
+    named = default_preset(model) if preset is None else preset
     planned: list[Planned] = []
     for one in tasks:
         below = path if len(tasks) == 1 else path / folder_name(one.name)
         for name, changed in checked_variants(variants).items():
-            resolved = resolve(model, preset, one.name, {**values, **changed})
+            resolved = resolve(model, named, one.name, {**values, **changed})
             for seed in numbers:
-                config = configure(one, seed, resolved, preset, begun)
+                config = configure(one, seed, resolved, named, begun)
                 check_config(config, one)
                 planned.append((below / name / f"seed-{seed}", one, config))
     return train_all(
@@ -205,8 +207,9 @@ def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
         with _stop_on_signal() as stop:
             while (going := [group for group in groups if not group.done]) and not stop():
                 began = monotonic()
-                for group in going:  # a GPU works on all of them at once
-                    group.advance(windows, stop)
+                turns = [group.advance(windows, stop) for group in going]
+                while turns:  # a GPU works on all of them at once
+                    turns = [turn for turn in turns if next(turn, True) is None]
                 for group in going:
                     group.report(progress.message)
                     group.validate()

@@ -1,0 +1,194 @@
+"""Attention with randomised rotary positions: the mixer of a transformer that has met every position in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdssm.errors import ModelError, SettingsError
+from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.settings import between, check
+
+#: Pair i of a head of size S turns by position * BASE^(-2i / S).
+BASE = 10_000.0
+#: How long a string is thought to be where memory is estimated: attention weights grow with it.
+USUAL = 512
+#: 2^31 - 1. x^5 permutes the residues of this prime, since 5 does not divide PRIME - 1; products fit 64 bits.
+PRIME = 2_147_483_647
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSettings(MixerSettings):
+    """What tells one attention from another. The defaults are the published ones."""
+
+    heads: int = 8  #: each of size D / heads
+    positions: int = 2_048  #: to draw from; also the longest sequence
+    causal_mask: bool = False  #: look at earlier inputs only; published: at all
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("heads", self.heads, 1, 4_096)
+        between("positions", self.positions, 1, 1 << 20)
+
+
+class Attention(Mixer):
+    """softmax(Q K^T / sqrt(S)) V in heads of size S, then a linear map; no biases. Q and K turn with their positions.
+
+    A sequence of length l does not stand at 0..l-1 but at l sorted places drawn without replacement from
+    0..positions-1, so that training on short strings meets the distances of long ones: one draw for each layer and
+    call, shared by rows and heads. Rotary encoding on adjacent pairs: entries (2i, 2i+1) turn by
+    place * 10000^(-2i/S). Ruoss et al. 2023 (arXiv 2305.16843), "Randomized Positional Encodings Boost Length
+    Generalization of Transformers".
+
+    The draw comes from `noise`. Without it, as in evaluation, the places depend on the length of the row and on a
+    number that is drawn with the weights and saved with them: the same string gives the same outputs, alone or
+    beside longer ones, and other lengths and layers have draws of their own.
+
+    >>> layer = Attention(16, AttentionSettings(heads=2), generator=torch.Generator().manual_seed(0))
+    >>> u = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(1))
+    >>> outputs, _ = layer(u)
+    >>> short, _ = layer(u, lengths=torch.tensor([5, 4, 2]))
+    >>> outputs.shape, torch.allclose(short[2, :2], layer(u[2, :2])[0], atol=1e-6)
+    (torch.Size([3, 5, 16]), True)
+    """
+
+    name = "transformer"
+    Settings = AttentionSettings
+    recurrent = False
+    projects = True
+    emulates = (
+        "Transformers of log precision compute only functions in TC0 (Merrill and Sabharwal 2023); at each fixed "
+        "length T there are some of depth O(log T) for any semiautomaton, and of a depth independent of T for a "
+        "solvable one (Liu et al. 2023). Neither is about randomised positions."
+    )
+    settings: AttentionSettings
+
+    def __init__(self, width: int, settings: AttentionSettings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or AttentionSettings()
+        super().__init__(width, settings)
+        if width % (2 * settings.heads):
+            raise SettingsError(
+                f"heads is {settings.heads}, but the width is {width}; heads must divide it into even sizes, since "
+                "positions turn pairs of entries"
+            )
+        self.queries_keys_values = _truncated_normal((3 * width, width), generator)
+        self.projection = _truncated_normal((width, width), generator)
+        self.register_buffer("draw", torch.randint(PRIME, (), generator=generator))
+        self.draw: Tensor
+
+    @property
+    def causal(self) -> bool:  # type: ignore[override]  # here a setting decides
+        """Whether an output depends on no later input."""
+        return self.settings.causal_mask
+
+    @property
+    def outputs(self) -> int:
+        """Entries of an output: as many as of an input."""
+        return self.width
+
+    @property
+    def longest(self) -> int:
+        """As many inputs as there are positions."""
+        return self.settings.positions
+
+    @property
+    def numbers(self) -> int:
+        """Queries, keys, values, turned and gathered, and for each head two rows of weights."""
+        return 8 * self.width + 2 * self.settings.heads * USUAL
+
+    def chance(self, length: int) -> tuple[int]:
+        """A number for each position: the sequence stands where the smallest are."""
+        return (self.settings.positions,)
+
+    def parts(self, u: Tensor) -> tuple[Tensor]:
+        """u (..., D) -> query, key and value of each head, (..., 3, H, S)."""
+        heads = self.settings.heads
+        found = nn.functional.linear(u, self.queries_keys_values)
+        return (found.reshape(*u.shape[:-1], 3, heads, self.width // heads),)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: State = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """Queries, keys and values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), and no state."""
+        if state is not None:
+            raise ModelError(f"{self.name} has no state to go on from; give it whole sequences")
+        (found,) = parts
+        length, size = found.shape[1], found.shape[-1]
+        self.check_length(length)
+        places = self.places(length, lengths, noise, found.device)
+        q, k = rotated(found[:, :, :2], places[..., None, None]).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
+        v = found[:, :, 2].transpose(1, 2)
+        # Plain products: torch's fused attention runs replicas one by one on a CPU, and its gradients on a GPU need
+        # not repeat.
+        scores = q @ (k * size**-0.5).mT
+        hidden = self._hidden(length, lengths, found.device)
+        if hidden is not None:
+            # Finite, so that a row without any input is a mean of something and not NaN.
+            scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        heard = torch.softmax(scores, dim=-1) @ v
+        return nn.functional.linear(heard.transpose(1, 2).flatten(2), self.projection), None
+
+    def places(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
+        """Where inputs stand: (1, L) or (B, L), rising along each row. Past its end they stand at `positions`."""
+        many = self.settings.positions
+        steps = torch.arange(length, device=device)
+        if noise is None:
+            ends = torch.full((1,), length, device=device) if lengths is None else lengths
+            noise = self._fixed(ends, torch.arange(many, device=device))
+        order = noise.argsort(dim=-1, stable=True)[..., :length]
+        if lengths is not None:
+            order = torch.where(steps < lengths[:, None], order, many)
+        return order.sort(dim=-1).values.reshape(-1, length)
+
+    def _fixed(self, ends: Tensor, places: Tensor) -> Tensor:
+        """Numbers (B, P) as if by chance, for rows by their length: whole-number arithmetic, the same on any device.
+
+        A generator would need the lengths on the host, which may not wait for them.
+        """
+        return _scrambled(_scrambled(_scrambled(self.draw) + ends)[:, None] + places)
+
+    def _hidden(self, length: int, lengths: Tensor | None, device: torch.device) -> Tensor | None:
+        """Which keys are not looked at, (B or 1, 1, L or 1, L)."""
+        steps = torch.arange(length, device=device)
+        past = None if lengths is None else (steps >= lengths[:, None])[:, None, None]
+        later = (steps > steps[:, None])[None, None] if self.settings.causal_mask else None
+        if past is None or later is None:
+            return later if past is None else past
+        return past | later
+
+
+def rotated(x: Tensor, places: Tensor) -> Tensor:
+    """Vectors (..., S) with their adjacent pairs turned by their places (...).
+
+    >>> quarter = torch.tensor(torch.pi / 2)
+    >>> rotated(torch.tensor([1.0, 0.0]), quarter).round(decimals=3).tolist()
+    [-0.0, 1.0]
+    """
+    size = x.shape[-1]
+    pairs = torch.arange(0, size, 2, device=x.device, dtype=x.dtype)
+    angles = places[..., None].to(x.dtype) * BASE ** (-pairs / size)
+    first, second = x.reshape(*x.shape[:-1], size // 2, 2).unbind(-1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
+
+
+def _scrambled(x: Tensor) -> Tensor:
+    """x^5 modulo a prime: different numbers stay different, and neighbours part."""
+    x = x % PRIME
+    square = x * x % PRIME
+    return square * square % PRIME * x % PRIME
+
+
+def _truncated_normal(shape: tuple[int, int], generator: torch.Generator) -> nn.Parameter:
+    """N(0, 1 / inputs) without what lies beyond two standard deviations, as Haiku starts a linear map."""
+    std = shape[1] ** -0.5
+    drawn = torch.nn.init.trunc_normal_(torch.empty(shape), std=std, a=-2 * std, b=2 * std, generator=generator)
+    return nn.Parameter(drawn)

@@ -1,0 +1,141 @@
+"""The complex diagonal recurrence: input-dependent phases on a circle, x_t = a(u_t) * x_{t-1} + B u_t."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdssm import ops
+from sdssm.errors import SettingsError
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.settings import between, check, one_of
+
+GENERATORS = ("joint", "separate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComplexDiagonalSettings(MixerSettings):
+    """What tells one complex diagonal recurrence from another. The defaults are the published code's."""
+
+    state: int = 64  #: n, complex entries of the state
+    input_matrix: bool = True  #: B, adding B u_t to each state
+    radius: float = 1.0  #: beta, the absolute value of every transition
+    generator: str = "joint"  #: of the transitions: joint (one MLP, the code) or separate (two, the paper's text)
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("state", self.state, 1, 4_096)
+        one_of("generator", self.generator, GENERATORS)
+        if not 0 < self.radius <= 1:
+            raise SettingsError(f"radius is {self.radius}; it must be above 0 and at most 1")
+
+
+class ComplexDiagonal(Mixer):
+    """x_t = a_t * x_{t-1} + B u_t with a_t = beta a~(u_t) / |a~(u_t)|, entry by entry; outputs [Re x_t; Im x_t].
+
+    The real and imaginary parts of a~ come from the generator: one MLP D -> 4n -> 2n with biases, or two MLPs
+    D -> n -> n without. The first state holds fixed random phasors, exp(i phi). Terzić et al. 2025 (arXiv 2412.19350),
+    "On the Expressiveness and Length Generalization of Selective State-Space Models on Regular Languages".
+
+    Where a~ is exactly zero, which has no phase, the phase is taken as 0 and no gradient goes back; published, that
+    is NaN. Nowhere else does this change anything: there is no epsilon.
+
+    >>> layer = ComplexDiagonal(3, ComplexDiagonalSettings(state=2), generator=torch.Generator().manual_seed(0))
+    >>> outputs, state = layer(torch.ones(5, 3))
+    >>> outputs.shape, state.shape, state.dtype
+    (torch.Size([5, 4]), torch.Size([2]), torch.complex64)
+    """
+
+    name = "complex-diagonal"
+    Settings = ComplexDiagonalSettings
+    emulates = (
+        "One layer with B = 0 ends in the same state whatever the order of its inputs, so that it emulates only "
+        "commutative automata (Terzić et al. 2025, Proposition 1). With B or more layers that does not hold."
+    )
+    settings: ComplexDiagonalSettings
+
+    def __init__(
+        self, width: int, settings: ComplexDiagonalSettings | None = None, *, generator: torch.Generator
+    ) -> None:
+        settings = settings or ComplexDiagonalSettings()
+        super().__init__(width, settings)
+        n = settings.state
+        if settings.generator == "joint":
+            sizes, bias = [(4 * n, 2 * n)], True
+        else:
+            sizes, bias = [(n, n), (n, n)], False
+        self.generator = nn.ModuleList(
+            nn.Sequential(
+                initial.linear(width, hidden, generator, bias=bias),
+                nn.ReLU(),
+                initial.linear(hidden, outputs, generator, bias=bias),
+            )
+            for hidden, outputs in sizes
+        )
+        bound = (3 / (n + width)) ** 0.5
+        # Real and imaginary part, (2, n, D).
+        self.input_matrix = initial.uniform((2, n, width), bound, generator) if settings.input_matrix else None
+        # Angles, and not their cosines: in float64 too the phasors then lie on the circle.
+        self.register_buffer("phase", torch.rand(n, generator=generator) * (2 * math.pi))
+        self.phase: Tensor
+
+    @property
+    def outputs(self) -> int:
+        """Entries of an output: the real and the imaginary part of each of the state."""
+        return 2 * self.settings.state
+
+    @property
+    def numbers(self) -> int:
+        """Transitions, what is added, states and outputs, of two numbers for each entry."""
+        return max(self.width, 4 * self.outputs)
+
+    def transition_parameters(self) -> int:
+        """Those of the generator."""
+        return sum(parameter.numel() for parameter in self.generator.parameters())
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        """u (..., D) -> transitions (..., n, 2) and with B what is added (..., n, 2): real and imaginary parts."""
+        raw = torch.cat([mlp(u) for mlp in self.generator], dim=-1)
+        real, imaginary = raw.chunk(2, dim=-1)
+        zero = (real == 0) & (imaginary == 0)
+        real, imaginary = torch.where(zero, 1, real), torch.where(zero, 0, imaginary)
+        size = torch.hypot(real, imaginary)  # its squares neither overflow nor vanish
+        a = torch.stack([real, imaginary], dim=-1) * (self.settings.radius / size)[..., None]
+        if self.input_matrix is None:
+            return (a,)
+        drive = nn.functional.linear(u, self.input_matrix.flatten(0, 1))
+        return a, torch.stack(drive.chunk(2, dim=-1), dim=-1)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Transitions (B, L, n, 2), what is added, a complex state (B, n) -> outputs (B, L, 2n), the state after."""
+        a, b = self._complex(parts)
+        states, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
+        return self._read(states), final if carry else None
+
+    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """u (B, D), a complex state (B, n) -> output (B, 2n), the state after it."""
+        a, b = self._complex(self.parts(u))
+        x = ops.diagonal_step(a, self._start(state), b)
+        return self._read(x), x
+
+    def _complex(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
+        a, *b = (torch.view_as_complex(part.contiguous()) for part in parts)
+        return a, b[0] if b else None
+
+    def _start(self, state: Tensor | None) -> Tensor:
+        return torch.complex(self.phase.cos(), self.phase.sin()) if state is None else state
+
+    def _read(self, x: Tensor) -> Tensor:
+        return torch.cat([x.real, x.imag], dim=-1)

@@ -1,0 +1,283 @@
+"""Linear maps along time that are the same at every time: y = K * u + D u, channel by channel, through FFTs.
+
+Where the kernel comes from a linear system x_l = Abar x_{l-1} + Bbar u_l, y_l = C x_l, it is K_l = C Abar^l Bbar, and
+the system can also step, and go on from a state.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from sdssm.errors import SettingsError
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.settings import between, check
+
+#: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
+Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+#: Diagonalising HiPPO's matrix takes seconds from here on.
+LARGEST_STATE = 1_024
+
+
+@cache
+def good_size(least: int) -> int:
+    """The first even size from `least` on without prime factors above 5: FFTs are fast there.
+
+    >>> [good_size(n) for n in (0, 1, 7, 81, 1023)]
+    [2, 2, 8, 90, 1024]
+    """
+    size = max(2, least + least % 2)
+    while True:
+        rest = size
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return size
+        size += 2
+
+
+def convolve(u: Tensor, kernel: Tensor) -> Tensor:
+    """y_l = sum_{m <= l} K_m u_{l-m}: u (..., L), kernel (..., up to L taps) -> (..., L).
+
+    >>> convolve(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0])).round().tolist()
+    [1.0, 12.0, 23.0]
+    """
+    length = u.shape[-1]
+    size = good_size(length + kernel.shape[-1] - 1)  # long enough that no product comes round
+    spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(kernel, n=size)
+    y: Tensor = torch.fft.irfft(spectrum, n=size)
+    return y[..., :length]
+
+
+def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A few taps for each channel: u (..., L, D), weight (D, W), bias (D,) -> (..., L, D); the last tap is the present.
+
+    >>> short_convolution(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[10.0, 1.0]]), torch.zeros(1)).flatten()
+    tensor([ 1., 12., 23.])
+    """
+    # Shifted products: as quick as a grouped convolution for 3 or 4 taps, and the same under vmap.
+    length, taps = u.shape[-2], weight.shape[-1]
+    padded = nn.functional.pad(u, (0, 0, taps - 1, 0))
+    y = bias + padded[..., :length, :] * weight[:, 0]
+    for tap in range(1, taps):
+        y = y + padded[..., tap : tap + length, :] * weight[:, tap]
+    return y
+
+
+class Convolution(nn.Module):
+    """y = K * u + D u with a kernel K (D, L) for any length, and D ~ N(0, 1) as it begins."""
+
+    def __init__(self, width: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        self.skip = initial.normal((width,), generator)
+
+    @abstractmethod
+    def kernel(self, length: int) -> Tensor:
+        """The first taps (D, length), or all of them where there are fewer."""
+
+    def filtered(self, u: Tensor) -> Tensor:
+        """u (B, D, L) -> (B, D, L)."""
+        return convolve(u, self.kernel(u.shape[-1])) + self.skip[:, None] * u
+
+
+class System(Convolution):
+    """A convolution whose kernel is that of a linear system: it has a state, None for zero, and can step."""
+
+    @abstractmethod
+    def respond(self, state: Tensor, length: int) -> Tensor:
+        """What a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (B, D, length)."""
+
+    @abstractmethod
+    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+        """The state after inputs u (B, D, L) from a state."""
+
+    @abstractmethod
+    def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One step without D u: u (B, D) -> C x (B, D) and the state x."""
+
+    def run(self, u: Tensor, state: Tensor | None, *, carry: bool) -> tuple[Tensor, Tensor | None]:
+        """u (B, L, D) -> y (B, L, D), and the state after the last input where it is to be carried."""
+        u = u.mT  # (B, D, L)
+        y = self.filtered(u)
+        if state is not None:
+            y = y + self.respond(state, u.shape[-1])
+        return y.mT, self.absorb(u, state) if carry else None
+
+    def step(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One step: u (B, D) -> y (B, D) and the state after it."""
+        y, state = self.advance(u, state)
+        return y + self.skip * u, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeSettings(MixerSettings):
+    """What every system of modes has."""
+
+    state: int = 64  #: N for each channel: N / 2 complex modes, each standing for itself and its conjugate
+    dt_min: float = 1e-3  #: the smallest time step that a channel begins with
+    dt_max: float = 0.1  #: and the largest
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("state", self.state, 2, LARGEST_STATE)
+        if self.state % 2:
+            raise SettingsError(f"state is {self.state}; modes come in conjugate pairs, so it must be even")
+        if not 0 < self.dt_min <= self.dt_max:
+            raise SettingsError(f"dt_min is {self.dt_min} and dt_max is {self.dt_max}; it must be 0 < dt_min <= dt_max")
+
+
+class Modes(System):
+    """A system x' = A x + B u, y = 2 Re(C x) of M complex modes for each channel, in time steps dt.
+
+    Eigenvalues are -exp(log_decay) + i frequency, so every mode decays. C ~ complex N(0, 1), dt log-uniform. Complex
+    parameters are kept as (2, D, M): real parts, imaginary parts.
+    """
+
+    def __init__(self, width: int, eigenvalues: Tensor, settings: ModeSettings, *, generator: torch.Generator) -> None:
+        """Eigenvalues (M,), with which each channel begins."""
+        super().__init__(width, generator=generator)
+        low, high = math.log(settings.dt_min), math.log(settings.dt_max)
+        self.log_dt = nn.Parameter(torch.rand(width, generator=generator) * (high - low) + low)
+        self.log_decay = repeated((-eigenvalues.real).log(), width)
+        self.frequency = repeated(eigenvalues.imag, width)
+        self.C = nn.Parameter(torch.randn((2, width, len(eigenvalues)), generator=generator) / 2**0.5)
+
+    @property
+    def dt(self) -> Tensor:
+        return self.log_dt.exp()[:, None]  # (D, 1)
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        return torch.complex(-self.log_decay.exp(), self.frequency)  # (D, M)
+
+
+class Diagonal(Modes):
+    """Modes that do not meet: Abar = exp(rate), so that every power has a closed form.
+
+    >>> from sdssm.layers.s4d import lin
+    >>> system = Diagonal(3, lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
+    >>> system.kernel(100).shape
+    torch.Size([3, 100])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        eigenvalues: Tensor,
+        settings: ModeSettings,
+        discretisation: Discretisation,
+        *,
+        input_matrix: bool = False,
+        generator: torch.Generator,
+    ) -> None:
+        """B begins as 1, and stays so without an input matrix."""
+        super().__init__(width, eigenvalues, settings, generator=generator)
+        self.discretisation = discretisation
+        one = torch.ones(len(eigenvalues))
+        self.B = repeated(torch.stack([one, 0 * one]), width) if input_matrix else None
+
+    def _discrete(self) -> tuple[Tensor, Tensor]:
+        """log Abar and Bbar, both (D, M)."""
+        rate, gain = self.discretisation(self.dt, self.eigenvalues)
+        return rate, gain if self.B is None else gain * as_complex(self.B)
+
+    def kernel(self, length: int) -> Tensor:
+        # With l = a S + b, K_l = (C Bbar Abar^{a S}) . Abar^b: two tables of about sqrt(L) powers and one product.
+        rate, gain = self._discrete()
+        stride = math.isqrt(max(length, 1) - 1) + 1
+        rows = powers(rate * stride, 0, -(-length // stride)) * (as_complex(self.C) * gain)[..., None]  # (D, M, L / S)
+        taps = 2 * (rows.mT @ powers(rate, 0, stride)).real  # (D, L / S, S)
+        return taps.flatten(-2)[..., :length]
+
+    def respond(self, state: Tensor, length: int) -> Tensor:
+        rows = powers(self._discrete()[0], 1, length) * as_complex(self.C)[..., None]  # (D, M, L)
+        return 2 * torch.einsum("bdm,dml->bdl", state, rows).real
+
+    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+        length = u.shape[-1]
+        rate, gain = self._discrete()
+        x = torch.einsum("bdl,dml->bdm", u.flip(-1).to(rate.dtype), powers(rate, 0, length)) * gain
+        return x if state is None else x + (rate * length).exp() * state
+
+    def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        rate, gain = self._discrete()
+        x = gain * u[..., None]  # (B, D, M)
+        x = x if state is None else x + rate.exp() * state
+        return 2 * (as_complex(self.C) * x).real.sum(-1), x
+
+
+def zero_order_hold(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs that stand still between two times: Abar = e^{dt A}, Bbar = (e^{dt A} - 1) / A B."""
+    rate = dt * eigenvalues
+    return rate, rate.expm1() / eigenvalues
+
+
+def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
+    """The trapezoid rule: Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B."""
+    half = dt * eigenvalues / 2
+    return half.log1p() - (-half).log1p(), dt / (1 - half)
+
+
+def powers(rate: Tensor, first: int, count: int) -> Tensor:
+    """exp(rate l) for l = first, first + 1, ...: (...) -> (..., count)."""
+    steps = torch.arange(first, first + count, device=rate.device, dtype=rate.real.dtype)
+    return (rate[..., None] * steps).exp()
+
+
+def as_complex(parts: Tensor) -> Tensor:
+    """(2, ...) -> complex (...). Not a view: a parameter may lie anywhere in memory."""
+    return torch.complex(parts[0], parts[1])
+
+
+def repeated(values: Tensor, width: int) -> nn.Parameter:
+    """A parameter (..., D, M) with which every channel begins alike: values (..., M)."""
+    return nn.Parameter(values[..., None, :].repeat(*[1] * (values.dim() - 1), width, 1).float())
+
+
+class Filter(Mixer):
+    """A mixer that is one system for each channel, GELU, and a gated linear map across channels: S4 and S4D."""
+
+    projects = True
+    system: System
+
+    def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
+        super().__init__(width, settings)
+        self.output = initial.linear(width, 2 * width, generator)
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def numbers(self) -> int:
+        return 8 * self.width  # two spectra of twice the length, and what comes back from them
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        return (u,)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: State = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        y, state = self.system.run(parts[0], state, carry=carry)
+        return self._out(y), state
+
+    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+        y, state = self.system.step(u, state)
+        return self._out(y), state
+
+    def _out(self, y: Tensor) -> Tensor:
+        return nn.functional.glu(self.output(nn.functional.gelu(y)))

@@ -1,0 +1,240 @@
+"""DeltaNet and Gated DeltaProduct: a matrix per head, corrected by each input under a key of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.ops.delta import LARGEST_HEAD, delta_scan, delta_step
+from sdssm.settings import between, check
+
+#: What is added to a squared length before its root, of q and k and of a head's mean square, as in the public code.
+LENGTH_EPSILON, NORM_EPSILON = 1e-6, 1e-5
+#: Where the forget gate starts: A uniform up to the first, steps log-uniform between the others.
+FORGET_RATE, STEP_LEAST, STEP_MOST = 16.0, 1e-3, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaNetSettings(MixerSettings):
+    """What tells one DeltaNet from another."""
+
+    heads: int = 4  #: H, matrices side by side
+    head_size: int = 16  #: rows and columns of each
+    conv: int | None = 4  #: taps of the convolution before the scan; none: no convolution
+    negative_eigenvalues: bool = True  #: beta up to 2 instead of 1
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("heads", self.heads, 1, 1_024)
+        between("head_size", self.head_size, 1, LARGEST_HEAD)
+        if self.conv is not None:
+            between("conv", self.conv, 2, 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedDeltaProductSettings(DeltaNetSettings):
+    """What tells one Gated DeltaProduct from another."""
+
+    householders: int = 2  #: n_h, corrections for each input
+    forget_gate: bool = True  #: alpha, shrinking the matrix before them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("householders", self.householders, 1, 64)
+
+
+class Delta(Mixer):
+    """What both mixers share: `steps` corrections for each input, with and without gates (see the two below)."""
+
+    projects: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        width: int,
+        settings: DeltaNetSettings,
+        steps: int,
+        *,
+        forget: bool,
+        gated: bool,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(width, settings)
+        H, self.inner, self.steps = settings.heads, settings.heads * settings.head_size, steps
+        channels = self.inner * (1 + 2 * steps)  # q, then all k, then all v
+        self.projection = initial.linear(width, channels, generator, bias=False)
+        self.strength = initial.linear(width, H * steps, generator, bias=False)
+        taps = settings.conv
+        self.filters = None if taps is None else initial.uniform((taps, channels), taps**-0.5, generator)
+        self.decay: nn.Linear | None = None
+        self.rate: nn.Parameter | None = None
+        if forget:
+            self.decay, self.rate = forget_gate(width, H, generator)
+        self.gate = initial.linear(width, self.inner, generator, bias=False) if gated else None
+        self.gain = nn.Parameter(torch.ones(settings.head_size))
+        self.output = initial.linear(self.inner, width, generator, bias=False)
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def numbers(self) -> int:
+        """Three times q, k and v (as they come, filtered, and of length 1), gates and outputs."""
+        return 3 * self.projection.out_features + 4 * self.inner + self.width
+
+    def transition_parameters(self) -> int:
+        """Those of k, with its filters, of beta and of the forget gate."""
+        keys = self.inner * self.steps
+        count = keys * (self.width + (self.settings.conv or 0)) + self.strength.weight.numel()
+        if self.decay is not None and self.rate is not None:
+            count += sum(one.numel() for one in self.decay.parameters()) + self.rate.numel()
+        return count
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        """q, k and v as they enter the convolution (..., C), beta (..., n H), then alpha (..., H), gate (..., H D)."""
+        found = [self.projection(u), self.strength(u).sigmoid() * (2 if self.settings.negative_eigenvalues else 1)]
+        if self.decay is not None and self.rate is not None:
+            found.append(torch.exp(-self.rate.exp() * functional.softplus(self.decay(u))))
+        if self.gate is not None:
+            found.append(functional.silu(self.gate(u)))
+        return tuple(found)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: State = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        window, S = (None, None) if state is None else state
+        q, k, v, window = self.vectors(parts[0], window)
+        B, L, H, _ = q.shape
+        beta = parts[1].reshape(B, L * self.steps, H)
+        alpha = None if self.decay is None else parts[2]
+        o, S = delta_scan(q, k.flatten(1, 2), v.flatten(1, 2), beta, alpha, S, steps=self.steps, lengths=lengths)
+        return self.read(o, parts), (window, S) if carry else None
+
+    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+        parts = self.parts(u)
+        window, S = (None, None) if state is None else state
+        q, k, v, window = self.vectors(parts[0][:, None], window)
+        B, _, H, D = q.shape
+        S = u.new_zeros(B, H, D, D) if S is None else S
+        alpha = None if self.decay is None else parts[2]
+        beta = parts[1].reshape(B, self.steps, H)
+        o, S = delta_step(q[:, 0], k[:, 0], v[:, 0], beta, S, alpha)
+        return self.read(o, parts), (window, S)
+
+    def vectors(self, x: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """x (B, L, C) and the inputs before it -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs."""
+        B, L, C = x.shape
+        if self.filters is not None:
+            taps = len(self.filters)
+            before = x.new_zeros(B, taps - 1, C) if window is None else window
+            x = torch.cat([before, x], 1)
+            window = x[:, L:]
+            # A sum of shifted products: mapped over models, torch's own convolution would become one of many groups.
+            x = sum((self.filters[i] * x[:, i : i + L] for i in range(1, taps)), self.filters[0] * x[:, :L])
+        x = functional.silu(x)
+        H, D, n = self.settings.heads, self.settings.head_size, self.steps
+        q, k, v = torch.split(x, [self.inner, self.inner * n, self.inner * n], -1)
+        q, k, v = q.reshape(B, L, H, D), k.reshape(B, L, n, H, D), v.reshape(B, L, n, H, D)
+        return of_length_one(q), of_length_one(k), v, window
+
+    def read(self, o: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+        """What the heads say (..., H, D) -> outputs (..., F)."""
+        o = o * (o.square().mean(-1, keepdim=True) + NORM_EPSILON).rsqrt() * self.gain
+        o = o.flatten(-2)
+        y: Tensor = self.output(o if self.gate is None else o * parts[-1])
+        return y
+
+
+class DeltaNet(Delta):
+    """DeltaNet, with eigenvalues down to -1: each input replaces what the matrix S of a head says of its key.
+
+        q, k, v = SiLU(conv(W_q u)), SiLU(conv(W_k u)), SiLU(conv(W_v u)), q and k then divided by their length
+        beta_t  = 2 sigmoid(W_b u_t), without negative_eigenvalues sigmoid(W_b u_t)
+        S_t     = S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T, from S_0 = 0
+        y_t     = W_o RMSNorm(S_t q_t), the norm over each head
+
+    conv is causal, a filter of its own for each channel; no map has a bias. beta = 2, where I - beta k k^T reflects, is
+    reached by rounding alone. Equations: Yang et al. 2024
+    (Parallelizing Linear Transformers with the Delta Rule over Sequence Length) and, for the 2 in beta, Grazzi et al.
+    2025 (Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues); details and starting values as in
+    flash-linear-attention, layers/delta_net.py.
+
+    >>> layer = DeltaNet(3, generator=torch.Generator().manual_seed(0))
+    >>> u = torch.randn(2, 10, 3)
+    >>> whole, _ = layer(u)
+    >>> first, state = layer(u[:, :4])
+    >>> rest, _ = layer(u[:, 4:], state)
+    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    (True, torch.Size([2, 10, 3]))
+    """
+
+    name: ClassVar[str] = "delta-net"
+    Settings: ClassVar[type[Any]] = DeltaNetSettings
+    emulates: ClassVar[str] = (
+        "with negative eigenvalues one layer's recurrence keeps the parity of its inputs, and with positive ones alone "
+        "no finite number of layers does in finite precision (Grazzi et al. 2025)"
+    )
+
+    def __init__(self, width: int, settings: DeltaNetSettings | None = None, *, generator: torch.Generator) -> None:
+        super().__init__(width, settings or DeltaNetSettings(), 1, forget=False, gated=False, generator=generator)
+
+
+class GatedDeltaProduct(Delta):
+    """Gated DeltaProduct: DeltaNet with n_h corrections for each input, a forget gate and a gate at the output.
+
+        alpha_t = exp(-exp(A) softplus(W_a u_t + a)), a number for each head; 1 without forget_gate
+        S_t     = alpha_t S_{t-1}, then for each of n_h keys, values and beta of u_t in turn
+                  S_t = S_t (I - beta k k^T) + beta v k^T
+        y_t     = W_o (RMSNorm(S_t q_t) * SiLU(W_g u_t))
+
+    The rest as in `DeltaNet`. Equations: Siems et al. 2025 (DeltaProduct: Improving State-Tracking in Linear RNNs via
+    Householder Products); the gate is that of Yang et al. 2025 (Gated Delta Networks); details and starting values as
+    in flash-linear-attention, layers/gated_deltaproduct.py.
+
+    >>> layer = GatedDeltaProduct(3, generator=torch.Generator().manual_seed(0))
+    >>> y, (window, S) = layer(torch.randn(2, 10, 3))
+    >>> y.shape, S.shape
+    (torch.Size([2, 10, 3]), torch.Size([2, 4, 16, 16]))
+    """
+
+    name: ClassVar[str] = "delta-product"
+    Settings: ClassVar[type[Any]] = GatedDeltaProductSettings
+    emulates: ClassVar[str] = (
+        "with negative eigenvalues and alpha 1, one layer's recurrence composes permutations of householders + 1 "
+        "elements, and finitely many layers with enough factors recognise any regular language (Grazzi et al. 2025)"
+    )
+
+    def __init__(
+        self, width: int, settings: GatedDeltaProductSettings | None = None, *, generator: torch.Generator
+    ) -> None:
+        settings = settings or GatedDeltaProductSettings()
+        super().__init__(
+            width, settings, settings.householders, forget=settings.forget_gate, gated=True, generator=generator
+        )
+
+
+def of_length_one(x: Tensor) -> Tensor:
+    return x * (x.square().sum(-1, keepdim=True) + LENGTH_EPSILON).rsqrt()
+
+
+def forget_gate(width: int, heads: int, generator: torch.Generator) -> tuple[nn.Linear, nn.Parameter]:
+    """W_a with its bias a, and A: exp(A) uniform on (0, 16], softplus(a) log-uniform on 0.001..0.1, as in Mamba-2."""
+    decay = initial.linear(width, heads, generator, bias=False)
+    rate = nn.Parameter(torch.log(FORGET_RATE * (1 - torch.rand(heads, generator=generator))))
+    spread = math.log(STEP_MOST / STEP_LEAST)
+    step = STEP_LEAST * torch.exp(torch.rand(heads, generator=generator) * spread)
+    decay.bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # the inverse of softplus
+    return decay, rate

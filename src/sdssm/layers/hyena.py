@@ -1,0 +1,141 @@
+"""Hyena (Poli et al., "Hyena Hierarchy: Towards Larger Convolutional Language Models", 2023), order 2."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdssm.errors import ModelError, SettingsError
+from sdssm.layers import initial
+from sdssm.layers.convolution import Convolution, short_convolution
+from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.settings import between, check
+
+#: How fast the window of a channel decays over the longest input: to 1 % after 1.5 and after 0.3 of it.
+SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3
+LOWEST_BAND = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyenaSettings(MixerSettings):
+    """What tells one Hyena from another."""
+
+    longest: int = 602  #: the most inputs; the filter is laid out over so many
+    filter_width: int = 64  #: of the network that makes the filter
+    bands: int = 1  #: frequencies among the features of a time: 2 bands + 1 features
+    frequency: float = 1.0  #: with which every frequency of the sines begins
+    learned_features: bool = True  #: train the table of features, as published
+    conv: int = 3  #: taps of the short convolution
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("longest", self.longest, 2, 1 << 20)
+        between("filter_width", self.filter_width, 1, 4_096)
+        between("bands", self.bands, 1, 256)
+        between("conv", self.conv, 1, 64)
+        if not self.frequency > 0:
+            raise SettingsError(f"frequency is {self.frequency}; it must be above 0")
+
+
+class ImplicitFilter(Convolution):
+    """A kernel that a network makes from features of the time: sin(f W .) three times, a linear map, a decaying window.
+
+    The features of time t are t / (L - 1), then cos and -sin of 2 pi f t / L for each band f, where L is the longest
+    input. One vector of frequencies serves all sines.
+    """
+
+    features: Tensor
+    window: Tensor
+
+    def __init__(self, width: int, settings: HyenaSettings, *, generator: torch.Generator) -> None:
+        super().__init__(width, generator=generator)
+        longest, hidden = settings.longest, settings.filter_width
+        t = torch.arange(longest, dtype=torch.float64)[:, None]
+        bands = torch.linspace(LOWEST_BAND, settings.bands - 1, settings.bands, dtype=torch.float64)
+        angles = 2 * math.pi / longest * t * bands
+        elapsed = t / (longest - 1)
+        features = torch.cat([elapsed, angles.cos(), -angles.sin()], dim=-1).float()  # (longest, 2 bands + 1)
+        if settings.learned_features:
+            self.features = nn.Parameter(features)
+        else:
+            self.register_buffer("features", features)
+        decays = torch.linspace(SLOWEST, FASTEST, width, dtype=torch.float64)
+        self.register_buffer("window", torch.exp(-elapsed * decays).float())  # (longest, D)
+        self.frequency = nn.Parameter(torch.full((hidden,), settings.frequency))
+        sizes = (2 * settings.bands + 1, hidden, hidden)
+        self.layers = nn.ModuleList(initial.linear(size, hidden, generator) for size in sizes)
+        self.last = initial.linear(hidden, width, generator, bias=False)
+
+    def kernel(self, length: int) -> Tensor:
+        x = self.features[:length]
+        for layer in self.layers:
+            x = torch.sin(self.frequency * layer(x))
+        h: Tensor = self.last(x) * self.window[:length]  # (L, D)
+        return h.mT
+
+
+class Hyena(Mixer):
+    """out = W_o(x1 * (h * (x2 v) + D x2 v)): x1, x2 and v are linear in u and pass a short convolution; h is implicit.
+
+    It holds no state: an output looks back at every input, with a filter laid out over the longest.
+
+    >>> layer = Hyena(3, HyenaSettings(longest=20), generator=torch.Generator().manual_seed(0))
+    >>> layer(torch.randn(2, 10, 3))[0].shape
+    torch.Size([2, 10, 3])
+    >>> layer(torch.randn(2, 21, 3))
+    Traceback (most recent call last):
+    sdssm.errors.ModelError: hyena was made for at most 20 inputs, and 21 were given
+    """
+
+    name = "hyena"
+    Settings = HyenaSettings
+    recurrent = False
+    projects = True
+    emulates = (
+        "a fixed number of convolutions and products, which threshold circuits of constant depth compute (TC0); past "
+        "its longest input it is not defined"
+    )
+
+    def __init__(self, width: int, settings: HyenaSettings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or HyenaSettings()
+        super().__init__(width, settings)
+        self.input = initial.linear(width, 3 * width, generator)
+        bound = settings.conv**-0.5
+        self.conv_weight = initial.uniform((3 * width, settings.conv), bound, generator)
+        self.conv_bias = initial.uniform((3 * width,), bound, generator)
+        self.filter = ImplicitFilter(width, settings, generator=generator)
+        self.output = initial.linear(width, width, generator)
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def longest(self) -> int:
+        return self.settings.longest  # type: ignore[no-any-return]  # Mixer leaves the kind of settings open
+
+    @property
+    def numbers(self) -> int:
+        return 14 * self.width  # the projection before and after its convolution, two spectra and what comes back
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        return (self.input(u),)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: State = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        if state is not None:
+            raise ModelError("hyena has no state to go on from; give it whole sequences")
+        self.check_length(parts[0].shape[1])
+        x1, x2, v = short_convolution(parts[0], self.conv_weight, self.conv_bias).chunk(3, dim=-1)  # (B, L, D)
+        y = self.filter.filtered((x2 * v).mT).mT
+        return self.output(x1 * y), None

@@ -1,0 +1,157 @@
+"""Mamba: a diagonal recurrence for every channel, whose step size, input and readout depend on the input.
+
+Gu and Dao, "Mamba: Linear-time sequence modeling with selective state spaces", 2023, section 3, with the sizes and the
+initial values of the authors' code (state-spaces/mamba, modules/mamba_simple.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.ops.selective import selective_scan, selective_step
+from sdssm.settings import between, check
+
+#: The kernels hold the states of a channel in registers, as those of the authors do.
+LARGEST_STATE = 256
+#: Step sizes begin between these, evenly in their logarithm.
+SHORTEST, LONGEST = 1e-3, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MambaSettings(MixerSettings):
+    """What tells one Mamba layer from another. The defaults are those of the paper's tables."""
+
+    state: int = 128  #: N, entries of the state of each channel
+    expand: int = 2  #: channels for each entry of an input
+    conv: int = 4  #: width of the causal convolution
+    rank: int | None = None  #: of the map to step sizes; none: a 16th of the width, rounded up
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("state", self.state, 1, LARGEST_STATE)
+        between("expand", self.expand, 1, 64)
+        between("conv", self.conv, 2, 64)
+        if self.rank is not None:
+            between("rank", self.rank, 1, 4_096)
+
+
+class Mamba(Mixer):
+    """For each of E = expand * D channels, with B_t, C_t in R^N shared by all of them:
+
+        (x, z)  W_in u;  x = SiLU(causal convolution of each channel + bias)
+        (r, B_t, C_t) = W_x x,  delta_t = softplus(W_dt r + b_dt)
+        h_t     exp(delta_t A) h_{t-1} + delta_t B_t x_t,  A = -exp(A_log), h_0 = 0
+        out     W_out ((C_t h_t + D x_t) * SiLU(z))
+
+    A state is the last inputs of the convolution (B, E, conv - 1) and h (B, E, N). At first A[d, n] = -n, D = 1, and
+    softplus(b_dt) is between 1e-3 and 0.1.
+
+    >>> layer = Mamba(8, MambaSettings(state=4), generator=torch.Generator().manual_seed(0))
+    >>> u = torch.randn(2, 10, 8)
+    >>> whole, _ = layer(u)
+    >>> first, state = layer(u[:, :4])
+    >>> rest, state = layer(u[:, 4:], state)
+    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), [tuple(part.shape) for part in state]
+    (True, [(2, 16, 3), (2, 16, 4)])
+    """
+
+    name: ClassVar[str] = "mamba"
+    Settings: ClassVar[type[MambaSettings]] = MambaSettings
+    projects: ClassVar[bool] = True
+    emulates: ClassVar[str] = (
+        "Its transitions are diagonal and positive: in finite precision no number of layers decides parity at every "
+        "length (Sarrof et al. 2024, Grazzi et al. 2025), enough layers represent any star-free language (Sarrof et "
+        "al. 2024), and in log precision all of them stay within TC0 (Merrill et al. 2024)."
+    )
+    settings: MambaSettings
+
+    def __init__(self, width: int, settings: MambaSettings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or MambaSettings()
+        super().__init__(width, settings)
+        N = settings.state
+        self.channels = E = settings.expand * width
+        self.rank = settings.rank or -(-width // 16)
+        self.input_projection = initial.linear(width, 2 * E, generator, bias=False)
+        self.convolution = initial.uniform((E, settings.conv), settings.conv**-0.5, generator)
+        self.convolution_bias = initial.uniform((E,), settings.conv**-0.5, generator)
+        self.x_projection = initial.linear(E, self.rank + 2 * N, generator, bias=False)
+        self.dt_projection = initial.linear(self.rank, E, generator, bias=False)
+        self.dt_bias = nn.Parameter(first_step_sizes(E, generator))
+        self.A_log = nn.Parameter(torch.arange(1, N + 1, dtype=torch.float32).log().repeat(E, 1))
+        self.D = nn.Parameter(torch.ones(E))
+        self.output_projection = initial.linear(E, width, generator, bias=False)
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def numbers(self) -> int:
+        return 8 * self.channels + self.rank + 4 * self.settings.state
+
+    def transition_parameters(self) -> int:
+        """A_log, and what gives the step sizes: the rows of W_x for them, W_dt and b_dt."""
+        return self.A_log.numel() + 2 * self.dt_projection.weight.numel() + self.dt_bias.numel()
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        """x and z, (..., E) each."""
+        x, z = self.input_projection(u).chunk(2, -1)
+        return x, z
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: State = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        x, z = parts
+        rows, L, E = x.shape
+        taps = self.settings.conv
+        before, h = (x.new_zeros(rows, E, taps - 1), None) if state is None else state
+        padded = torch.cat([before.mT, x], 1)  # (B, conv - 1 + L, E)
+        # Shifted products: torch's own convolution, mapped over the weights of many replicas, is far slower.
+        convolved = self.convolution_bias + sum(self.convolution[:, k] * padded[:, k : k + L] for k in range(taps))
+        x, delta, B, C = self._selected(convolved)
+        y, h = selective_scan(x, delta, -self.A_log.exp(), B, C, h, lengths=lengths)
+        return self._output(y, x, z), (padded[:, L:].mT, h) if carry else None
+
+    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+        x, z = self.parts(u)
+        before, h = (x.new_zeros(*x.shape, self.settings.conv - 1), None) if state is None else state
+        window = torch.cat([before, x[..., None]], -1)  # (B, E, conv)
+        x, delta, B, C = self._selected((window * self.convolution).sum(-1) + self.convolution_bias)
+        y, h = selective_step(x, delta, -self.A_log.exp(), B, C, h)
+        return self._output(y, x, z), (window[..., 1:], h)
+
+    def _selected(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the recurrence takes: x and delta (..., E), B and C (..., N)."""
+        x, N = functional.silu(convolved), self.settings.state
+        r, B, C = self.x_projection(x).split([self.rank, N, N], -1)
+        return x, functional.softplus(self.dt_projection(r) + self.dt_bias), B, C
+
+    def _output(self, y: Tensor, x: Tensor, z: Tensor) -> Tensor:
+        out: Tensor = self.output_projection((y + self.D * x) * functional.silu(z))
+        return out
+
+
+def first_step_sizes(channels: int, generator: torch.Generator) -> Tensor:
+    """The inverse softplus of step sizes, their logarithms uniform between those of SHORTEST and LONGEST.
+
+    >>> sizes = functional.softplus(first_step_sizes(1000, torch.Generator().manual_seed(0)))
+    >>> bool(sizes.min() > 0.99e-3), bool(sizes.max() < 0.101)
+    (True, True)
+    """
+    low, high = math.log(SHORTEST), math.log(LONGEST)
+    sizes = (low + torch.rand(channels, generator=generator) * (high - low)).exp()
+    return sizes + torch.log(-torch.expm1(-sizes))  # log(exp(size) - 1), exact for small ones

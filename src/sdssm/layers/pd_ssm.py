@@ -1,0 +1,186 @@
+"""PD-SSM: transitions that send every entry of the state to one place and multiply it by a complex number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdssm.errors import SettingsError
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings, pick
+from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
+from sdssm.settings import between, check, one_of
+
+INITIAL_STATES = ("one-hot", "zero", "learned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PdSsmSettings(MixerSettings):
+    """What tells one PD-SSM from another. The defaults are the published code's for state tracking."""
+
+    state: int = 64  #: n, complex entries of the state
+    dictionary: int = 8  #: k, matrices to mix
+    expansion: int = 2  #: the two MLPs behind D have expansion x n hidden units
+    input_matrix: bool = True  #: B, adding B u_t to each state
+    initial_state: str = "one-hot"  #: (1, 0, .., 0), zero, or learned
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("state", self.state, 1, 4_096)
+        between("dictionary", self.dictionary, 1, 4_096)
+        between("expansion", self.expansion, 1, 64)
+        one_of("initial_state", self.initial_state, INITIAL_STATES)
+        if self.initial_state == "zero" and not self.input_matrix:
+            raise SettingsError(
+                "initial_state is 'zero' without an input matrix, so every state would be zero; "
+                "set initial_state=one-hot or input_matrix=true"
+            )
+
+
+class PdSsm(Mixer):
+    """x_t = P(u_t) D(u_t) x_{t-1} + B u_t, complex; outputs [Re x_t; Im x_t].
+
+        M(u) = sum_k softmax(S u)_k M_k        a dictionary of k real matrices, mixed
+        P(u) = a 1 at the largest entry of each column of M(u), and zeros
+        D(u) = sigmoid(f(u)) exp(2 pi i sigmoid(g(u))), entry by entry; f, g MLPs D -> 2n -> n with GELU
+
+    The arg max has no gradient: P(u) receives that of the softmax down each column of M(u), straight through.
+    Terzić et al. 2025 (arXiv 2509.22284), "Structured Sparse Transition Matrices to Enable State Tracking in
+    State-Space Models". Beginnings are those of its code: M_k ~ N(0, 1/n), B ~ N(0, 1/2n) in each part, S without
+    bias, x_0 = (1, 0, .., 0). That code for state tracking (PyTorch) has the largest entry of each row and D on the
+    left, the transpose of this; the paper, and its code for time series (JAX), have columns, as here. Its linear map
+    of [Re x; Im x] back to the width, with u_t added, is left to the model around this layer.
+
+    >>> layer = PdSsm(3, PdSsmSettings(state=4), generator=torch.Generator().manual_seed(0))
+    >>> outputs, state = layer(torch.ones(5, 3))
+    >>> outputs.shape, state.shape, state.dtype
+    (torch.Size([5, 8]), torch.Size([4]), torch.complex64)
+    """
+
+    name = "pd-ssm"
+    Settings = PdSsmSettings
+    emulates = (
+        "One layer with n entries and a linear readout emulates any automaton of n states (Terzić et al. 2025): P is "
+        "the automaton's table, D = 1 and B = 0. Here that needs a matrix of the dictionary for each symbol, and "
+        "sigmoids at their limits, which finite precision reaches."
+    )
+    settings: PdSsmSettings
+
+    def __init__(self, width: int, settings: PdSsmSettings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or PdSsmSettings()
+        super().__init__(width, settings)
+        n, k, hidden = settings.state, settings.dictionary, settings.expansion * settings.state
+
+        def normal(shape: tuple[int, ...], variance: float) -> nn.Parameter:
+            return nn.Parameter(initial.normal(shape, generator).detach() * variance**0.5)
+
+        def mlp() -> nn.Sequential:
+            first, second = initial.linear(width, hidden, generator), initial.linear(hidden, n, generator)
+            return nn.Sequential(first, nn.GELU(), second)
+
+        self.dictionary = normal((k, n, n), 1 / n)
+        self.selection = initial.linear(width, k, generator, bias=False)
+        self.magnitude, self.phase = mlp(), mlp()
+        # Real and imaginary part, (2, n, D) and (2, n).
+        self.input_matrix = normal((2, n, width), 1 / (2 * n)) if settings.input_matrix else None
+        self.initial_state = normal((2, n), 1 / (2 * n)) if settings.initial_state == "learned" else None
+
+    @property
+    def outputs(self) -> int:
+        """Entries of an output: the real and the imaginary part of each of the state."""
+        return 2 * self.settings.state
+
+    @property
+    def numbers(self) -> int:
+        """What is added, states and outputs."""
+        return 4 * self.outputs
+
+    @property
+    def own_numbers(self) -> int:
+        """M and its softmax beside them."""
+        return 2 * self.settings.state**2 + self.numbers
+
+    def transition_parameters(self) -> int:
+        """Those of P and D: dictionary, selection and the two MLPs."""
+        makers = (self.selection, self.magnitude, self.phase)
+        return self.dictionary.numel() + sum(one.numel() for maker in makers for one in maker.parameters())
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        """u (..., D) -> softmax of M (..., n, n), D (..., n, 2), with B what is added (..., n, 2): complex in pairs."""
+        n = self.settings.state
+        weights = torch.softmax(self.selection(u), dim=-1)
+        mixed = (weights @ self.dictionary.flatten(1)).reshape(*u.shape[:-1], n, n)
+        size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
+        D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
+        columns = torch.softmax(mixed, dim=-2)
+        if self.input_matrix is None:
+            return columns, D
+        drive = nn.functional.linear(u, self.input_matrix.flatten(0, 1))
+        return columns, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Parts (B, L, *), a complex state (B, n) -> outputs (B, L, 2n), the state after."""
+        P, D, *drive = parts
+        return self._scan(P, D, None, drive, state, lengths, carry)
+
+    def mix_symbols(
+        self,
+        symbols: tuple[Tensor, ...],
+        tokens: Tensor,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`mix` where every input is a symbol: tokens (B, L). Only V matrices exist."""
+        P, D, *drive = symbols
+        return self._scan(P, D, tokens, [pick(b, tokens) for b in drive], state, lengths, carry)
+
+    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """u (B, D), a complex state (B, n) -> output (B, 2n), the state after it."""
+        P, D, *drive = self.parts(u)
+        x = column_one_hot_step(P, paired(D), self._start(state), paired(drive[0]) if drive else None)
+        return self._read(x), x
+
+    def _scan(
+        self,
+        P: Tensor,
+        D: Tensor,
+        tokens: Tensor | None,
+        drive: list[Tensor],
+        state: Tensor | None,
+        lengths: Tensor | None,
+        carry: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        b = paired(drive[0]) if drive else None
+        states, final = column_one_hot_scan(P, paired(D), tokens, b, self._start(state), lengths=lengths)
+        return self._read(states), final if carry else None
+
+    def _start(self, state: Tensor | None) -> Tensor:
+        if state is not None:
+            return state
+        if self.initial_state is not None:
+            return torch.complex(*self.initial_state.unbind())
+        first = torch.arange(self.settings.state, device=self.dictionary.device) == 0
+        real = (first & (self.settings.initial_state == "one-hot")).to(self.dictionary.dtype)
+        return torch.complex(real, torch.zeros_like(real))
+
+    def _read(self, x: Tensor) -> Tensor:
+        return torch.cat([x.real, x.imag], dim=-1)
+
+
+def paired(x: Tensor) -> Tensor:
+    """Real and imaginary parts (..., 2) as complex numbers (...)."""
+    return torch.view_as_complex(x.contiguous())

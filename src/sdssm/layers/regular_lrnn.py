@@ -1,0 +1,137 @@
+"""RegularLRNN: a linear recurrence whose block-diagonal matrices an MLP makes of each input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdssm import ops
+from sdssm.errors import SettingsError
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.settings import between, check, one_of
+
+NORMALISATIONS = ("largest", "columns")
+#: Powers of small entries beyond this vanish in float32.
+LARGEST_NORM = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegularLrnnSettings(MixerSettings):
+    """What tells one RegularLRNN from another. The defaults are the published code's."""
+
+    state: int = 64  #: n, entries of the state
+    block_size: int = 8  #: S, of each block along the diagonal
+    column_norm: float = 1.2  #: p, of the norm of a column
+    normalisation: str = "largest"  #: centre columns, divide a block by the largest (code), or each column (text)
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("state", self.state, 1, 4_096)
+        between("block_size", self.block_size, 1, self.state)
+        one_of("normalisation", self.normalisation, NORMALISATIONS)
+        if self.state % self.block_size:
+            raise SettingsError(
+                f"block_size is {self.block_size}, but state is {self.state}; the blocks must divide the state"
+            )
+        if not 1 <= self.column_norm <= LARGEST_NORM:
+            raise SettingsError(f"column_norm is {self.column_norm}; it must be from 1 to {LARGEST_NORM}")
+        if self.block_size == 1 and self.normalisation == "largest":
+            raise SettingsError(
+                "block_size is 1 with normalisation 'largest', which centres each column, so every matrix would be "
+                "zero; set normalisation=columns or a larger block_size"
+            )
+
+
+class RegularLrnn(Mixer):
+    """x_t = A(u_t) x_{t-1} + v(u_t) with H = n / S blocks of S x S in A(u), all made by MLPs, from a learned x_0.
+
+    A comes from Linear(D, n S) -> ReLU -> Linear(n S, n S), v from Linear(D, n) -> ReLU -> Linear(n, n). "largest"
+    takes from each column of a block its mean, then divides the block by the largest l_p norm of its columns, as the
+    code does; "columns" divides each column by max(1, its l_p norm), as the text says. Fan et al. 2024 (arXiv
+    2309.07412), "Advancing Regular Language Reasoning in Linear Recurrent Neural Networks".
+
+    >>> settings = RegularLrnnSettings(state=6, block_size=3)
+    >>> layer = RegularLrnn(2, settings, generator=torch.Generator().manual_seed(0))
+    >>> A, v = layer.parts(torch.ones(2))
+    >>> A.shape, torch.allclose(A.sum(-2), torch.zeros(2, 3), atol=1e-6)
+    (torch.Size([2, 3, 3]), True)
+    """
+
+    name = "regular-lrnn"
+    Settings = RegularLrnnSettings
+    emulates = (
+        "Where normalisation is columns, every automaton of at most block_size states: the columns of a block can be "
+        "one-hot. Where it is largest, columns add up to zero, and nothing is proved."
+    )
+    settings: RegularLrnnSettings
+
+    def __init__(self, width: int, settings: RegularLrnnSettings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or RegularLrnnSettings()
+        super().__init__(width, settings)
+        n, entries = settings.state, settings.state * settings.block_size
+        self.generator = _mlp(width, entries, generator)
+        self.drive = _mlp(width, n, generator)
+        self.initial_state = initial.normal((n,), generator)
+
+    @property
+    def outputs(self) -> int:
+        """Entries of an output: as many as of the state."""
+        return self.settings.state
+
+    @property
+    def numbers(self) -> int:
+        """The blocks, before and after they are normalised, beside the states."""
+        return max(self.width, (3 * self.settings.block_size + 3) * self.settings.state)
+
+    def transition_parameters(self) -> int:
+        """Those of the generator: d n S + (n S)^2 and biases, which for S = sqrt(n) is d n sqrt(n) + n^3."""
+        return sum(parameter.numel() for parameter in self.generator.parameters())
+
+    def parts(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """u (..., D) -> blocks (..., H, S, S) and what is added (..., N)."""
+        S = self.settings.block_size
+        A = self.generator(u).unflatten(-1, (-1, S, S))
+        return self._normalised(A), self.drive(u)
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Blocks (B, L, H, S, S), what is added (B, L, N), a state (B, N) -> states (B, L, N), the last of them."""
+        A, v = parts
+        states, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
+        return states, final if carry else None
+
+    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """u (B, D), a state (B, N) -> the state after it, twice: it is the output."""
+        A, v = self.parts(u)
+        x = ops.block_diagonal_step(A, self._start(state), v)
+        return x, x
+
+    def _start(self, state: Tensor | None) -> Tensor:
+        return self.initial_state if state is None else state
+
+    def _normalised(self, A: Tensor) -> Tensor:
+        if self.settings.normalisation == "largest":
+            A = A - A.mean(dim=-2, keepdim=True)
+        # Unlike a power of a sum of powers, its gradient at a column of zeros is zero.
+        norms: Tensor = torch.linalg.vector_norm(A, ord=self.settings.column_norm, dim=-2, keepdim=True)
+        if self.settings.normalisation == "columns":
+            return A / norms.clamp(min=1)
+        largest = norms.amax(dim=-1, keepdim=True)
+        return A / torch.where(largest == 0, 1, largest)  # a block of zeros stays one
+
+
+def _mlp(inputs: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
+    """As wide inside as its outputs."""
+    return nn.Sequential(
+        initial.linear(inputs, outputs, generator), nn.ReLU(), initial.linear(outputs, outputs, generator)
+    )

@@ -1,0 +1,172 @@
+"""S4 (Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", 2022), HiPPO-LegS."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sdssm.layers.convolution import Filter, Modes, ModeSettings, as_complex, good_size, repeated
+
+#: Imaginary parts of B begin within this bound; unbounded, those of the fastest modes would drown the rest.
+LARGEST_INPUT = 2.0
+
+
+def legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
+    """HiPPO-LegS as A = diag(lambda) - P P^*: lambda, P and B (N / 2,), one mode of each conjugate pair.
+
+    A_ij = -sqrt((2i + 1)(2j + 1)) below the diagonal, -(i + 1) on it, B_i = sqrt(2i + 1). With P_i = sqrt(i + 1/2),
+    A + P P^T = -1/2 I + S, and S is skew: its eigenvectors are unitary. Their phases are free; here the first entry of
+    each is positive.
+
+    >>> eigenvalues, P, B = legs(4)
+    >>> eigenvalues.imag, bool((eigenvalues.real == -0.5).all())
+    (tensor([0.5565, 4.6033], dtype=torch.float64), True)
+    """
+    i = torch.arange(state, dtype=torch.float64)
+    B, P = (2 * i + 1).sqrt(), (i + 0.5).sqrt()
+    below = -torch.outer(B, B).tril(-1)
+    S = (below - below.mT) / 2  # A + P P^T + I / 2
+    frequency, V = torch.linalg.eigh(-1j * S)  # ascending, in pairs +-
+    V = V[:, state // 2 :] * V[0, state // 2 :].sgn().conj()
+    P, B = V.mH @ P.to(V.dtype), V.mH @ B.to(V.dtype)
+    eigenvalues = torch.complex(torch.full((state // 2,), -0.5, dtype=torch.float64), frequency[state // 2 :])
+    return eigenvalues, P, torch.complex(B.real, B.imag.clamp(-LARGEST_INPUT, LARGEST_INPUT))
+
+
+class DiagonalPlusLowRank(Modes):
+    """Modes that meet in one number: A = diag(lambda) - P P^* over conjugate pairs, bilinear discretisation.
+
+    A mode stands for its conjugate too, so that P^* x is 2 Re of a sum over the M modes that are kept. The real part of
+    A is negative whatever the parameters are, and Abar never makes a state longer.
+    """
+
+    def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
+        eigenvalues, P, B = legs(settings.state)
+        super().__init__(width, eigenvalues, settings, generator=generator)
+        self.P = repeated(torch.stack([P.real, P.imag]), width)
+        self.B = repeated(torch.stack([B.real, B.imag]), width)
+
+    def kernel(self, length: int) -> Tensor:
+        """K from sum_l K_l z^l = dt C ((1 - z) - dt/2 (1 + z) A)^{-1} B on a circle |z| = r < 1, by Woodbury's formula.
+
+        On M points of it, K_l comes out with r^M K_{l+M} added, and rounding grows by r^-l. With r^(M + L) the unit of
+        rounding both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix power is needed
+        to end the sum, and away from the unit circle nothing blows up.
+        """
+        real = self.log_dt.dtype
+        points = good_size((4 if real == torch.float32 else 12) * length)
+        growth = -math.log(torch.finfo(real).eps) / (points + length)  # r = exp(-growth)
+        k = torch.arange(points // 2 + 1, device=self.log_dt.device, dtype=torch.float64)
+        z = torch.polar(torch.full_like(k, math.exp(-growth)), -2 * math.pi / points * k)
+        minus, plus = (1 - z).to(real.to_complex()), (1 + z).to(real.to_complex())  # rounded once, where z is near 1
+
+        h, (P, B, C) = self.dt / 2, (paired(as_complex(part)) for part in (self.P, self.B, self.C))
+        resolvent = (minus - (h * paired(self.eigenvalues))[..., None] * plus).reciprocal()  # (D, 2M, points / 2 + 1)
+        sums = torch.stack([C * B, C * P, P.conj() * B, P.conj() * P], dim=-2) @ resolvent  # (D, 4, points / 2 + 1)
+        CB, CP, PB, PP = sums.unbind(-2)
+        w = h * plus
+        taps: Tensor = torch.fft.irfft(2 * h * (CB - w * CP * PB / (1 + w * PP)), n=points)[..., :length]
+        return taps * torch.exp(growth * torch.arange(length, device=taps.device, dtype=real))
+
+    def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        # Abar x + Bbar u = (I - h A)^{-1} ((I + h A) x + dt B u)
+        x = self.dt * as_complex(self.B) * u[..., None]  # (B, D, M)
+        x = self._solved(x if state is None else x + self._forward(state))
+        return 2 * (as_complex(self.C) * x).real.sum(-1), x
+
+    # A state of M complex modes is also one of N = 2M real numbers, on which Abar is a matrix. Its powers come by
+    # doubling, and only where a state is carried.
+
+    def respond(self, state: Tensor, length: int) -> Tensor:
+        C = as_complex(self.C)
+        rows = krylov(self._matrix().mT, 2 * as_real(C.conj()), length + 1)[..., 1:]  # (D, N, L): C Abar^{l+1}
+        return torch.einsum("bdn,dnl->bdl", as_real(state), rows)
+
+    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+        A, B = self._matrix(), as_real(self._solved(self.dt * as_complex(self.B)))
+        x = torch.einsum("bdl,dnl->bdn", u.flip(-1), krylov(A, B, u.shape[-1]))
+        if state is not None:
+            x = x + torch.einsum("dnm,bdm->bdn", torch.linalg.matrix_power(A, u.shape[-1]), as_real(state))
+        return torch.complex(*x.chunk(2, dim=-1))
+
+    def _matrix(self) -> Tensor:
+        """Abar over the reals (D, N, N): its columns are what becomes of the unit vectors."""
+        eye = torch.eye(self.C.shape[-1], device=self.C.device, dtype=self.C.dtype)
+        zero = torch.zeros_like(eye)
+        units = torch.cat([torch.complex(eye, zero), torch.complex(zero, eye)])[:, None]  # (N, 1, M)
+        return as_real(self._solved(self._forward(units))).permute(1, 2, 0)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        """(I + h A) x with h = dt / 2: (..., D, M)."""
+        P = as_complex(self.P)
+        return x + self.dt / 2 * (self.eigenvalues * x - P * self._met(x))
+
+    def _solved(self, x: Tensor) -> Tensor:
+        """(I - h A)^{-1} x, by Woodbury's formula."""
+        P, h = as_complex(self.P), self.dt / 2
+        shrink = (1 - h * self.eigenvalues).reciprocal()
+        met = self._met(shrink * x) / (1 + h * self._met(shrink * P))
+        return shrink * (x - h * P * met)
+
+    def _met(self, x: Tensor) -> Tensor:
+        """P^* x: (..., D, M) -> (..., D, 1)."""
+        return 2 * (as_complex(self.P).conj() * x).real.sum(-1, keepdim=True)
+
+
+def paired(modes: Tensor) -> Tensor:
+    """Modes and their conjugates: (..., M) -> (..., 2M)."""
+    return torch.cat([modes, modes.conj()], dim=-1)
+
+
+def as_real(modes: Tensor) -> Tensor:
+    """Complex (..., M) -> real (..., 2M): real parts, then imaginary parts."""
+    return torch.cat([modes.real, modes.imag], dim=-1)
+
+
+def krylov(A: Tensor, b: Tensor, length: int) -> Tensor:
+    """b, A b, A^2 b, ...: A (..., N, N), b (..., N) -> (..., N, length), in log2 of the length many products.
+
+    >>> krylov(torch.tensor([[2.0]]), torch.tensor([1.0]), 5)
+    tensor([[ 1.,  2.,  4.,  8., 16.]])
+    """
+    columns = b[..., None]
+    while columns.shape[-1] < length:
+        columns = torch.cat([columns, A @ columns], dim=-1)
+        A = A @ A
+    return columns[..., :length]
+
+
+@dataclass(frozen=True, kw_only=True)
+class S4Settings(ModeSettings):
+    """What tells one S4 from another."""
+
+
+class S4(Filter):
+    """y = K * u + D u with K_l = C Abar^l Bbar, then GELU, Linear, GLU; A = diag(lambda) - P P^* begins as HiPPO-LegS.
+
+    For each channel N / 2 modes with B, C, P and dt of their own. The kernel is that of C at every length: nothing is
+    rewritten when an input is longer than those before.
+
+    >>> layer = S4(3, S4Settings(state=8), generator=torch.Generator().manual_seed(0))
+    >>> u = torch.randn(2, 10, 3)
+    >>> whole, final = layer(u)
+    >>> first, state = layer(u[:, :4])
+    >>> rest, state = layer(u[:, 4:], state)
+    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape, final.shape
+    (True, torch.Size([2, 10, 3]), torch.Size([2, 3, 4]))
+    """
+
+    name = "s4"
+    Settings = S4Settings
+    emulates = (
+        "its transitions do not depend on its inputs, so at precision logarithmic in the length it stays in TC0 and, "
+        "unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (Merrill et al. 2024)"
+    )
+
+    def __init__(self, width: int, settings: S4Settings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or S4Settings()
+        super().__init__(width, settings, generator=generator)
+        self.system = DiagonalPlusLowRank(width, settings, generator=generator)

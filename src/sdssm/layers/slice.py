@@ -1,0 +1,148 @@
+"""Block-diagonal SLiCE: a linear controlled differential equation in Euler steps, its matrices linear in the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sdssm import ops
+from sdssm.errors import SettingsError
+from sdssm.layers import initial
+from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.settings import between, check, one_of
+
+INITIAL_STATES = ("input", "learned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceSettings(MixerSettings):
+    """What tells one block-diagonal SLiCE from another. The defaults are the published code's for formal languages."""
+
+    state: int = 64  #: n, entries of the state
+    block_size: int = 4  #: s, entries of a block; n is a multiple of it
+    dt: float = 0.025  #: what the inputs are multiplied by, 1/40
+    spread: float = 0.5  #: standard deviation of the first weights, over sqrt(s) for the matrices
+    input_matrix: bool = False  #: B, adding dt B [1, u_t] to each state
+    initial_state: str = "input"  #: a linear map of the first input, which does nothing else; or learned
+
+    def __post_init__(self) -> None:
+        check(self)
+        between("state", self.state, 1, 4_096)
+        between("block_size", self.block_size, 1, 4_096)
+        one_of("initial_state", self.initial_state, INITIAL_STATES)
+        if self.state % self.block_size:
+            raise SettingsError(
+                f"state is {self.state} and block_size {self.block_size}; state must be a multiple of block_size"
+            )
+        for name in ("dt", "spread"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be above 0")
+
+
+class Slice(Mixer):
+    """x_t = x_{t-1} + dt (A_0 + sum_i A_i u_t^i) x_{t-1}, every A_i block diagonal; outputs x_t.
+
+    An Euler step of dx = sum_i A_i x dw^i along the path w whose increments are dt [1, u_t]: time, and the inputs.
+    With B there is dt B [1, u_t] added. The first state is C u_1 + c: the first input chooses it and moves it nowhere,
+    so that x_1 = C u_1 + c; or it is learned, and the first input moves it as all others do. Walker et al. 2025 (arXiv
+    2505.17761), "Structured Linear CDEs: Maximally Expressive and Parallel-in-Time Sequence Models"; sizes and
+    beginnings are those of its code: A_i ~ N(0, spread^2 / s), C, c and B ~ N(0, spread^2), no B in the last version.
+    Its guard against states beyond 1e10, a tanh of each step, is left out: below, it changes nothing.
+
+    >>> layer = Slice(3, SliceSettings(state=8), generator=torch.Generator().manual_seed(0))
+    >>> u = torch.ones(5, 3)
+    >>> whole, final = layer(u)
+    >>> first, state = layer(u[:2])
+    >>> rest, state = layer(u[2:], state)
+    >>> torch.allclose(whole, torch.cat([first, rest]), atol=1e-5), whole.shape
+    (True, torch.Size([5, 8]))
+    """
+
+    name = "slice"
+    Settings = SliceSettings
+    emulates = (
+        "With enough blocks, linear readouts of block-diagonal SLiCEs come as close as wanted to every continuous "
+        "function on a compact set of paths (Walker et al. 2025); that is about continuous time, not about strings of "
+        "any length. With one block of n entries and symbols whose inputs are affinely independent, each symbol has "
+        "any n x n matrix, so that one layer emulates any automaton of n states."
+    )
+    settings: SliceSettings
+
+    def __init__(self, width: int, settings: SliceSettings | None = None, *, generator: torch.Generator) -> None:
+        settings = settings or SliceSettings()
+        super().__init__(width, settings)
+        n, s = settings.state, settings.block_size
+
+        def normal(shape: tuple[int, ...], spread: float = settings.spread) -> nn.Parameter:
+            return nn.Parameter(initial.normal(shape, generator).detach() * spread)
+
+        self.field = normal((width + 1, n // s, s, s), settings.spread / s**0.5)  # A_0 .. A_D
+        self.input_matrix = normal((width + 1, n)) if settings.input_matrix else None
+        by_input = settings.initial_state == "input"
+        self.start = normal((n, width)) if by_input else None  # C
+        self.initial_state = normal((n,))  # c, or the learned state
+
+    @property
+    def outputs(self) -> int:
+        """Entries of an output: as many as of the state."""
+        return self.settings.state
+
+    @property
+    def numbers(self) -> int:
+        """The blocks of a step, what it adds, its state."""
+        return max(self.width, self.settings.state * (self.settings.block_size + 2))
+
+    def transition_parameters(self) -> int:
+        """Those of the A_i."""
+        return self.field.numel()
+
+    def parts(self, u: Tensor) -> tuple[Tensor, ...]:
+        """u (..., D) -> matrices (..., H, s, s), what they add (..., n) with B, the states they start (..., n) with C.
+
+        The constant 1 of [1, u] is a row added, and not a column of u.
+        """
+        shape = self.field.shape[1:]
+        steps = u @ self.field[1:].flatten(1) + self.field[0].flatten()
+        eye = torch.eye(shape[-1], dtype=u.dtype, device=u.device)
+        A = eye + self.settings.dt * steps.reshape(*u.shape[:-1], *shape)
+        drive = () if self.input_matrix is None else (self._drive(u, self.input_matrix),)
+        return A, *drive, *(() if self.start is None else (self._first(u),))
+
+    def mix(
+        self,
+        parts: tuple[Tensor, ...],
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        carry: bool = True,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Parts (B, L, *), a state (B, n) -> outputs (B, L, n), the state after."""
+        A, *rest = parts
+        b = rest[0] if self.input_matrix is not None else None
+        if state is None and self.start is not None:  # the first step stands still
+            state = rest[-1][:, 0]
+            eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A[:, :1])
+            A = torch.cat([eye, A[:, 1:]], dim=1)
+            b = None if b is None else torch.cat([torch.zeros_like(b[:, :1]), b[:, 1:]], dim=1)
+        states, final = ops.block_diagonal_scan(A, b, self.initial_state if state is None else state, lengths=lengths)
+        return states, final if carry else None
+
+    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """u (B, D), a state (B, n) -> output (B, n), the state after it."""
+        if state is None and self.start is not None:
+            x = self._first(u)
+        else:
+            A, *rest = self.parts(u)
+            b = rest[0] if self.input_matrix is not None else None
+            x = ops.block_diagonal_step(A, self.initial_state if state is None else state, b)
+        return x, x
+
+    def _drive(self, u: Tensor, B: Tensor) -> Tensor:
+        return self.settings.dt * (u @ B[1:] + B[0])
+
+    def _first(self, u: Tensor) -> Tensor:
+        assert self.start is not None
+        return u @ self.start.mT + self.initial_state

@@ -1,0 +1,139 @@
+"""x_t = P_t (D_t * x_{t-1}) + b_t, complex: every column of P_t has a single 1, D_t is a diagonal."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import (
+    COMPLEX,
+    OpsError,
+    check_device,
+    check_integers,
+    check_kinds,
+    check_range,
+    check_rank,
+    check_square,
+    check_tail,
+)
+from sdssm.ops.column_one_hot import reference
+from sdssm.ops.functions import Differentiable, plainly
+from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.prepare import check_length_values, check_lengths, start_state
+
+OPERATION = Differentiable("column_one_hot_scan", "column_one_hot", tensors=6, results=2, sources=2)
+
+
+def column_one_hot_scan(
+    P: Tensor,
+    D: Tensor,
+    tokens: Tensor | None,
+    b: Tensor | None = None,
+    x0: Tensor | None = None,
+    *,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """x_t = P_t (D_t * x_{t-1}) + b_t, where P_t has in each column a 1 at the column's largest entry, and zeros.
+
+    P is real and D, b, x0 complex. With tokens (..., B, L) there is a table of V transitions, P (..., V, N, N) and
+    D (..., V, N), of which step t takes number token_t; without them every step has its own, P (..., L, N, N) and
+    D (..., L, N). b (..., B, L, N), x0 (..., B, N) and lengths (..., B) belong to rows, as do all leading dimensions
+    where there are no tokens -> states (..., B, L, N), final (..., B, N).
+
+    The gradient is straight-through: P receives that of a dense matrix, as if its own entries had multiplied.
+
+    >>> swap = torch.tensor([[0.1, 0.9], [0.7, 0.3]])  # column 0 goes to entry 1, column 1 to entry 0
+    >>> P, D = torch.stack([torch.eye(2), swap]), torch.ones(2, 2, dtype=torch.complex64)
+    >>> states, final = column_one_hot_scan(P, D, torch.tensor([[1, 0, 1, 1]]), x0=torch.tensor([1, 0j]))
+    >>> states.real.argmax(-1).tolist()  # the parity of every prefix
+    [[1, 1, 0, 1]]
+    """
+    op = "column_one_hot_scan"
+    own = tokens is None
+    many = "L" if own else "V"
+    _check_tables(op, P, D, (many, "N", "N"), [("b", b), ("x0", x0)])
+    size = P.shape[-1]
+    length = P.shape[-3] if tokens is None else _check_tokens(op, tokens, P)
+    if b is not None:
+        check_tail(op, "b", b, (length, size), ("L", "N"), "P" if own else "tokens", P if tokens is None else tokens)
+    if x0 is not None:
+        check_tail(op, "x0", x0, (size,), ("N",), "P", P)
+    check_lengths(op, lengths, "P", P)
+    check_length_values(op, lengths, length)
+    backend.check_backend(op, D, size)
+    # A table has no row dimension: a dimension of size 1 stands in for it while leads are compared.
+    lead = broadcast_leads(
+        op,
+        [
+            ("tokens", tokens, 1),
+            ("P", P if own else P.unsqueeze(-4), 3),
+            ("D", D if own else D.unsqueeze(-3), 2),
+            ("b", b, 2),
+            ("x0", x0, 1),
+            ("lengths", lengths, 0),
+        ],
+    )
+    chosen = backend.choose(D)
+    with backend.no_autocast(D):
+        if plainly(chosen, P):
+            start = start_state(x0, lead, D, size)
+            return reference.scan(P, D, None if tokens is None else tokens.long(), b, start, lengths)
+        if own:
+            outer, replicas, rows = tuple(lead), math.prod(lead), 1
+        else:
+            outer, replicas, rows = replicas_and_rows([lead_of(P, 3), lead_of(D, 2)], lead)
+        states, final = OPERATION(
+            flatten(P, outer, 3, (replicas,)),
+            flatten(D, outer, 2, (replicas,)),
+            None if tokens is None else flatten(tokens.long(), lead, 1, (replicas, rows)),
+            None if b is None else flatten(b, lead, 2, (replicas, rows)),
+            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
+            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
+            chosen,
+        )
+    return states.reshape(*lead, length, size), final.reshape(*lead, size)
+
+
+def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None) -> Tensor:
+    """One step of `column_one_hot_scan`: P (..., N, N), D (..., N), x (..., N), b (..., N) -> the next state (..., N).
+
+    >>> D, x = torch.tensor([1j, 2]), torch.tensor([1, 1 + 0j])
+    >>> column_one_hot_step(torch.tensor([[0.6, 0.8], [0.4, 0.2]]), D, x).tolist()  # both columns go to entry 0
+    [(2+1j), 0j]
+    """
+    op = "column_one_hot_step"
+    _check_tables(op, P, D, ("N", "N"), [("x", x), ("b", b)])
+    for name, tensor in (("x", x), ("b", b)):
+        if tensor is not None:
+            check_tail(op, name, tensor, P.shape[-1:], ("N",), "P", P)
+    broadcast_leads(op, [("P", P, 2), ("D", D, 1), ("x", x, 1), ("b", b, 1)])
+    with backend.no_autocast(D):
+        return reference.step(P, D, x, b)
+
+
+def _check_tables(
+    op: str, P: Tensor, D: Tensor, form: tuple[str, ...], others: list[tuple[str, Tensor | None]]
+) -> None:
+    check_rank(op, "P", P, form)
+    check_square(op, "P", P)
+    check_tail(op, "D", D, P.shape[P.dim() - len(form) : -1], form[:-1], "P", P)
+    check_device(op, "D", D, "P", P)
+    if D.dtype not in COMPLEX:
+        raise OpsError(f"{op}: D has dtype {D.dtype}; it must be complex, e.g. torch.complex(D, 0 * D)")
+    real = torch.float64 if D.dtype == torch.complex128 else torch.float32  # dtype.to_real() is not traced
+    if P.dtype != real:
+        raise OpsError(f"{op}: P has dtype {P.dtype} and D {D.dtype}; P must be {real}")
+    check_kinds(op, [("D", D), *others], complex_too=True)
+
+
+def _check_tokens(op: str, tokens: Tensor, P: Tensor) -> int:
+    """The tokens name matrices of the table; their length."""
+    check_integers(op, "tokens", tokens)
+    check_rank(op, "tokens", tokens, ("B", "L"))
+    check_device(op, "tokens", tokens, "P", P)
+    symbols = P.shape[-3]
+    check_range(op, "tokens", tokens, 0, symbols - 1, f"P has {symbols} matrices, so tokens are")
+    return tokens.shape[-1]

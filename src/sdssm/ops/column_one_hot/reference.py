@@ -1,0 +1,39 @@
+"""The column-one-hot scan as a plain loop over dense matrices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdssm.ops.reference import loop
+from sdssm.ops.token.reference import spread
+
+
+def hardened(P: Tensor) -> Tensor:
+    """A 1 at the largest entry of every column and zeros elsewhere, with the gradient of P itself."""
+    rows = torch.arange(P.shape[-2], device=P.device)[:, None]
+    hard = (rows == P.argmax(-2, keepdim=True)).to(P.dtype)
+    return hard + (P - P.detach())
+
+
+def step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
+    """P (D * x) + b with P (..., N, N) as it is made by `hardened`."""
+    z = (hardened(P).to(D.dtype) @ (D * x)[..., None])[..., 0]
+    return z if b is None else z + b
+
+
+def scan(
+    P: Tensor, D: Tensor, tokens: Tensor | None, b: Tensor | None, x0: Tensor, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """x_t = P_t (D_t * x_{t-1}) + b_t from x0 (..., N), the tables indexed by tokens (..., B, L) or by the step."""
+
+    def at(t: int, x: Tensor) -> Tensor:
+        if tokens is None:
+            P_t, D_t = P[..., t, :, :], D[..., t, :]
+        else:
+            index = tokens[..., t]  # (..., B)
+            P_t = torch.take_along_dim(*spread(P, index[..., None, None]), dim=-3)
+            D_t = torch.take_along_dim(*spread(D, index[..., None]), dim=-2)
+        return step(P_t, D_t, x, None if b is None else b[..., t, :])
+
+    return loop(at, x0, P.shape[-3] if tokens is None else tokens.shape[-1], lengths, rescale=False)

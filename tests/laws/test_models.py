@@ -1,0 +1,190 @@
+"""Laws that every model of the catalogue keeps, whatever its mixer: a new one inherits them by being there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import sdssm
+from sdssm.models import MODELS, Classifier, default_preset
+from sdssm.runs.schema import configure, resolve, setting_names
+from sdssm.tasks import task
+from sdssm.train.engine import Engine
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+#: Sizes for tests, where a model has such a setting.
+SMALL: dict[str, Any] = {
+    "state": 8,
+    "dictionary": 3,
+    "embedding": 8,
+    "feed_forward": 8,
+    "hidden": 8,
+    "heads": 2,
+    "head_size": 4,
+    "block_size": 4,
+    "filter_width": 8,
+    "positions": 600,
+    "batch": 4,
+    "train_length": 6,
+    "steps": 20,
+}
+V, C = 3, 5
+
+
+def small(model: str, **changed: Any) -> Any:
+    """The model's default settings, but for its sizes."""
+    base = resolve(model, default_preset(model), "cycle")
+    known, kept = setting_names(base), ("embedding", "feed_forward")
+    values = {name: value for name, value in SMALL.items() if name in known}
+    for name in kept:  # what is absent stays absent
+        if getattr(base.model, name) in (None, 0):
+            values.pop(name, None)
+    return resolve(model, default_preset(model), "cycle", {**values, **changed})
+
+
+def built(model: str, seed: int = 0, **changed: Any) -> Classifier:
+    settings = small(model, **changed).model
+    made = Classifier(settings, V, C, generator=torch.Generator().manual_seed(seed)).double()
+    return made.eval()
+
+
+def strings(count: int, length: int, seed: int = 0) -> Tensor:
+    return torch.randint(V, (count, length), generator=torch.Generator().manual_seed(seed))
+
+
+def same(a: Tensor, b: Tensor, tolerance: float = 1e-8) -> None:
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture(params=MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "query"])
+def model(request: pytest.FixtureRequest, name: str) -> Classifier:
+    return built(name, query=request.param)
+
+
+def test_future_symbols_change_nothing(model: Classifier) -> None:
+    tokens = strings(3, 9)
+    other = tokens.clone()
+    other[:, 5:] = (other[:, 5:] + 1) % V
+    same(model(other)[:, :5], model(tokens)[:, :5])
+    assert not torch.allclose(model(other)[:, 5:], model(tokens)[:, 5:], rtol=1e-6, atol=1e-6)
+
+
+def test_step_by_step_equals_all_at_once(model: Classifier) -> None:
+    tokens = strings(3, 9)
+    if not model.recurrent:
+        with pytest.raises(sdssm.SdssmError):
+            model.step(tokens[:, 0])
+        return
+    state, told = None, []
+    for token in tokens.unbind(1):
+        logits, state = model.step(token, state)
+        told.append(logits)
+    same(torch.stack(told, 1), model(tokens))
+
+
+def test_pieces_equal_the_whole(model: Classifier) -> None:
+    tokens = strings(3, 11)
+    if not model.recurrent:
+        return
+    state, told = None, []
+    for piece in torch.split(tokens, [1, 6, 4], dim=1):
+        logits, state = model.advance(piece, state)
+        told.append(logits)
+    same(torch.cat(told, 1), model(tokens))
+    before = model.carry(tokens[:, :7])
+    same(model.last(tokens[:, 7:], before), model(tokens)[:, -1])
+
+
+def test_the_last_prefix_is_the_string(model: Classifier) -> None:
+    tokens = strings(3, 9)
+    every = model(tokens)
+    for length in (1, 4, 9):
+        same(model.last(tokens[:, :length]), every[:, length - 1])
+
+
+def test_the_order_of_a_batch_does_not_matter(model: Classifier) -> None:
+    tokens = strings(5, 7)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    same(model(tokens[order]), model(tokens)[order])
+    same(model(tokens[2]), model(tokens)[2])  # alone, without a batch
+    same(model(tokens.reshape(1, 5, 7))[0], model(tokens))
+
+
+def test_lengths_cut_the_strings(model: Classifier) -> None:
+    tokens, labels = strings(4, 9), torch.tensor([0, 3, 1, 4])
+    for length in (1, 6, 9):
+        cut, right = model.loss(tokens[:, :length], labels)
+        padded, also = model.loss(tokens, labels, lengths=torch.full((4,), length))
+        same(padded, cut)
+        assert right == also
+
+
+def test_saved_and_loaded_it_says_the_same(model: Classifier, tmp_path: Path) -> None:
+    model = model.float()
+    model.save(tmp_path)
+    loaded = sdssm.load(tmp_path)
+    assert loaded.settings == model.settings
+    tokens = strings(2, 5)
+    assert torch.equal(loaded(tokens), model(tokens))
+
+
+def test_gradients_are_finite_at_length_500(name: str) -> None:
+    model = built(name).float()
+    loss, _ = model.loss(strings(2, 500), torch.tensor([0, 1]))
+    grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    assert all(grad is None or bool(grad.isfinite().all()) for grad in grads)
+    largest = max(float(grad.abs().max()) for grad in grads if grad is not None)
+    assert 0 < largest < 1e6
+
+
+def _runs(name: str, seeds: list[int]) -> list[Any]:
+    return [configure(task("cycle"), seed, small(name), default_preset(name)) for seed in seeds]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_replica_trains_as_it_would_alone(name: str, device: str) -> None:
+    together = Engine(task("cycle"), _runs(name, [0, 1, 2]), torch.device(device))
+    together.advance(8)
+    alone = Engine(task("cycle"), _runs(name, [1]), torch.device(device))
+    alone.advance(8)
+    torch.testing.assert_close(together.window().loss[1], alone.window().loss[0], rtol=1e-4, atol=1e-5)
+    same(together.replicas.flat[1], alone.replicas.flat[0], 2e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cpu_and_gpu_agree(name: str) -> None:
+    engines = [Engine(task("cycle"), _runs(name, [0, 1]), torch.device(device)) for device in ("cpu", "cuda")]
+    for engine in engines:
+        engine.advance(12)
+    here, there = (engine.window() for engine in engines)
+    torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-4, atol=1e-4)
+    model, tokens = built(name), strings(3, 40)
+    torch.testing.assert_close(model.cuda()(tokens.cuda()).cpu(), model.cpu()(tokens), rtol=1e-8, atol=1e-8)
+
+
+def test_a_wrong_setting_is_told(name: str) -> None:
+    with pytest.raises(sdssm.SdssmError, match="there is no setting"):
+        small(name, stat=3)
+    if "state" in setting_names(small(name)):
+        with pytest.raises(sdssm.SdssmError, match="state is 0"):
+            small(name, state=0)
+
+
+def test_two_layers_train(name: str) -> None:
+    runs = [configure(task("cycle"), 0, small(name, layers=2), default_preset(name))]
+    if small(name).model.block == "last-bare":
+        runs = [configure(task("cycle"), 0, small(name, layers=2, embedding=8), default_preset(name))]
+    engine = Engine(task("cycle"), runs, torch.device("cpu"))
+    before = engine.replicas.flat.clone()
+    engine.advance(2)
+    assert bool(engine.window().loss.isfinite().all())
+    assert not torch.equal(before, engine.replicas.flat)

@@ -1,0 +1,354 @@
+"""column_one_hot_scan: every implementation against a plain loop, dense matrices, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.ops import backend, compiled
+from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
+from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.ops.differentiable import (
+    Function,
+    Leaves,
+    check_compiled,
+    check_transforms,
+    draws,
+    face_reference,
+    outputs_and_gradients,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """One scan by its sizes and options; V symbols, or 0 for transitions of every place's own."""
+
+    lead: tuple[int, ...] = (3,)
+    L: int = 5
+    N: int = 4
+    V: int = 0
+    b: bool = True
+    x0: bool = True
+    lengths: bool = False
+
+
+CASES = [
+    Scan(),
+    Scan((2, 2), 7, 5, b=False, lengths=True),
+    Scan((), 6, 3, x0=False),
+    Scan((1,), 1, 1),
+    Scan(V=3),
+    Scan((2, 3), 6, 5, V=2, lengths=True),
+    Scan((2, 2, 2), 4, 3, V=14, b=False, lengths=True),
+    Scan((2,), 9, 17, V=1, x0=False, lengths=True),
+]
+
+
+def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+    draw = draws()
+    many, lead = (case.V, case.lead[:-1]) if case.V else (case.L, case.lead)
+
+    def complex_draw(*shape: int) -> Tensor:
+        return torch.view_as_complex(draw(*shape, 2)) * 0.6
+
+    leaves = {"P": draw(*lead, many, case.N, case.N), "D": complex_draw(*lead, many, case.N)}
+    if case.b:
+        leaves["b"] = complex_draw(*case.lead, case.L, case.N)
+    if case.x0:
+        leaves["x0"] = complex_draw(*case.lead, case.N)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(case.V, (*case.lead, case.L), generator=generator).to(device) if case.V else None
+    lengths = None
+    if case.lengths:
+        lengths = torch.randint(case.L + 1, case.lead, generator=generator)
+        lengths.view(-1)[:2] = torch.tensor([0, case.L])  # none and all
+        lengths = lengths.to(device)
+
+    def function(of: Leaves) -> tuple[Tensor, ...]:
+        found = column_one_hot_scan(of["P"], of["D"], tokens, of.get("b"), of.get("x0"), lengths=lengths)
+        return (torch.cat([torch.view_as_real(one).flatten() for one in found]),)
+
+    return function, {
+        name: leaf.to(device, dtype.to_complex() if leaf.is_complex() else dtype) for name, leaf in leaves.items()
+    }
+
+
+def fast(device: str) -> str:
+    return "cpu" if device == "cpu" else "triton"
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_faces_the_reference(case: Scan, device: str) -> None:
+    face_reference(*build(case, device), fast(device), str(case))
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_without_numba(case: Scan) -> None:
+    with compiled.without_numba():
+        face_reference(*build(case), "cpu", str(case))
+
+
+@pytest.mark.parametrize("V", [0, 3, 40])
+def test_float32_is_close(V: int, device: str) -> None:
+    face_reference(*build(Scan((4,), 40, 64, V=V), device, torch.float32), fast(device), f"V={V}")
+
+
+@outside
+@pytest.mark.timeout(600)
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton")
+    assert_passes_interpreted(__file__, "interpreted")
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_interpreted(case: Scan) -> None:
+    face_reference(*build(case), "triton", str(case))
+
+
+@inside
+def test_interpreted_transforms() -> None:
+    with ops.use_backend("triton"):
+        check_transforms(*build(Scan((2,), 3, 3, lengths=True)))
+        check_transforms(*build(Scan((2,), 3, 3, V=2)))
+
+
+@pytest.mark.parametrize("through", ["states", "final"])
+@pytest.mark.parametrize("case", CASES[4:6], ids=str)
+def test_one_output_alone(case: Scan, through: str, device: str) -> None:
+    function, leaves = build(case, device)
+    entries = leaves["x0"].numel() * 2
+
+    def half(of: Leaves) -> tuple[Tensor, ...]:
+        (both,) = function(of)
+        return (both[:-entries] if through == "states" else both[-entries:],)
+
+    face_reference(half, leaves, fast(device), through)
+
+
+def test_final_alone_needs_no_gradient_of_states(device: str) -> None:
+    _, leaves = build(Scan(b=False), device)
+    x0 = leaves["x0"].requires_grad_()
+    _, final = column_one_hot_scan(leaves["P"], leaves["D"], None, None, x0)
+    (grad,) = torch.autograd.grad(final.abs().square().sum(), x0)
+    with ops.use_backend("reference"):
+        _, again = column_one_hot_scan(leaves["P"], leaves["D"], None, None, x0)
+        (wanted,) = torch.autograd.grad(again.abs().square().sum(), x0)
+    torch.testing.assert_close(grad, wanted)
+
+
+@pytest.mark.parametrize("V", [0, 3])
+def test_against_dense_matrices(V: int, device: str) -> None:
+    """The same by `dense_scan` over real matrices of pairs, one-hot entries and D written out."""
+    case = Scan((3,), 6, 4, V=V)
+    _, leaves = build(case, device)
+    tokens = torch.randint(3, (3, 6), generator=torch.Generator().manual_seed(2)).to(device) if V else None
+    hard = torch.zeros_like(leaves["P"])
+    hard.scatter_(-2, leaves["P"].argmax(-2, keepdim=True), 1.0)
+
+    def through(matrices: Tensor, D: Tensor) -> Tensor:
+        rotation = torch.stack([torch.stack([D.real, -D.imag], -1), torch.stack([D.imag, D.real], -1)], -2)
+        blocks = matrices[..., :, None, :, None] * rotation.movedim(-3, -2)[..., None, :, :, :]
+        A = blocks.reshape(*D.shape[:-1], 2 * case.N, 2 * case.N)
+        pairs = [torch.view_as_real(leaves[name]).flatten(-2) for name in ("b", "x0")]
+        states, _ = ops.dense_scan(A if tokens is None else A[tokens], *pairs)
+        return states
+
+    given = hard.requires_grad_(), leaves["D"].requires_grad_()
+    wanted = through(*given)
+    found, _ = column_one_hot_scan(*given, tokens, leaves["b"], leaves["x0"])
+    found = torch.view_as_real(found).flatten(-2)
+    torch.testing.assert_close(found, wanted)
+    for one, other in zip(
+        torch.autograd.grad(found.sin().sum(), given), torch.autograd.grad(wanted.sin().sum(), given), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize("case", [CASES[1], CASES[5]], ids=str)
+def test_gradcheck(case: Scan, name: str) -> None:
+    """All but P, whose gradient is straight-through and not that of the function."""
+    function, leaves = build(case)
+    P = leaves.pop("P")
+    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
+    with ops.use_backend(name):
+        assert torch.autograd.gradcheck(lambda *of: function({"P": P, **dict(zip(leaves, of, strict=True))})[0], inputs)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[5]], ids=str)
+def test_transforms(case: Scan, device: str) -> None:
+    check_transforms(*build(case, device))
+
+
+def test_everything_may_be_mapped(device: str) -> None:
+    draw = draws()
+    P, D, b, x0 = (draw(2, *shape).to(device) for shape in ((3, 4, 4), (3, 4), (5, 6, 4), (5, 4)))
+    D, b, x0 = (x * (0.5 + 0.5j) for x in (D, b, x0))
+    leaves = P.requires_grad_(), D.requires_grad_(), b.requires_grad_(), x0.requires_grad_()
+    tokens, lengths = torch.randint(3, (2, 5, 6)).to(device), torch.randint(7, (2, 5)).to(device)
+
+    def run(P: Tensor, D: Tensor, b: Tensor, x0: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        return column_one_hot_scan(P, D, tokens, b, x0, lengths=lengths)
+
+    found, wanted = torch.func.vmap(run)(*leaves, tokens, lengths), run(*leaves, tokens, lengths)
+    torch.testing.assert_close(found, wanted)
+    for one, other in zip(
+        torch.autograd.grad(found[0].abs().sum(), leaves),
+        torch.autograd.grad(wanted[0].abs().sum(), leaves),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_step_is_a_scan_of_one(device: str) -> None:
+    _, leaves = build(Scan((2, 3), 1, 4), device)
+    states, final = column_one_hot_scan(leaves["P"], leaves["D"], None, leaves["b"], leaves["x0"])
+    found = column_one_hot_step(leaves["P"][..., 0, :, :], leaves["D"][..., 0, :], leaves["x0"], leaves["b"][..., 0, :])
+    torch.testing.assert_close((found, found), (states[..., 0, :], final))
+
+
+def test_a_table_may_be_shared(device: str) -> None:
+    draw = draws()
+    tokens = torch.randint(3, (2, 3, 5), generator=torch.Generator().manual_seed(1)).to(device)
+    leaves = {"P": draw(3, 4, 4), "D": draw(2, 1, 3, 4)[:, 0] * 1j, "x0": draw(4) * (1 + 1j)}
+
+    def function(of: Leaves) -> tuple[Tensor, ...]:
+        return (torch.view_as_real(column_one_hot_scan(of["P"], of["D"], tokens, x0=of["x0"])[0]),)
+
+    face_reference(function, {name: leaf.to(device) for name, leaf in leaves.items()}, fast(device), "shared")
+
+
+def test_conjugate_views(device: str) -> None:
+    _, leaves = build(CASES[4], device)
+    P, *rest = leaves.values()
+    lazy = [x.conj() for x in rest]
+    tokens = torch.zeros(3, 5, dtype=torch.int64, device=device)
+    found = column_one_hot_scan(P, lazy[0], tokens, lazy[1], lazy[2])
+    D, b, x0 = (x.resolve_conj() for x in lazy)
+    wanted = column_one_hot_scan(P, D, tokens, b, x0)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("which", [0, 1, 3, 4])
+@pytest.mark.parametrize("V", [0, 3])
+def test_a_planted_wrong_gradient_fails(which: int, V: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = backend.implementation("column_one_hot", fast(device))
+    right = module.backward
+
+    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
+        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
+
+    monkeypatch.setattr(module, "backward", wrong)
+    with pytest.raises(AssertionError, match="grad"):
+        face_reference(*build(Scan(V=V), device), fast(device), "planted")
+
+
+def test_compiles_without_graph_break(device: str) -> None:
+    check_compiled(*build(CASES[5], device))
+
+
+def test_a_second_gradient_is_refused_and_the_reference_has_it(device: str) -> None:
+    def twice() -> Any:
+        function, leaves = build(CASES[4], device)
+        D = leaves["D"].requires_grad_()
+        (grad,) = torch.autograd.grad(function(leaves)[0].square().sum(), D, create_graph=True)
+        return torch.autograd.grad(grad.abs().square().sum(), D)
+
+    with pytest.raises(ops.OpsError, match=r"column_one_hot_scan: .*reference"):
+        twice()
+    with ops.use_backend("reference"):
+        twice()
+
+
+def test_no_replicas_at_all(device: str) -> None:
+    for V in (0, 2):
+        function, leaves = build(Scan((0, 3), V=V), device)
+        found = outputs_and_gradients(function, leaves)
+        assert found.pop("output 0").numel() == 0
+        assert all(not grad.any() for grad in found.values())
+
+
+def test_the_same_bits_every_time(device: str) -> None:
+    function, leaves = build(Scan((40,), 30, 7, V=3), device)
+    first, second = (outputs_and_gradients(function, leaves) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("N", "V", "dtype"),
+    [(64, 0, torch.float32), (64, 2, torch.float32), (128, 20, torch.float32), (5, 0, torch.float64)],
+)
+def test_kernels_compile(N: int, V: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ahead of time for sm_90, without a GPU."""
+    pytest.importorskip("triton")
+    from tests.ops import test_triton_compile as ahead
+
+    if ahead.triton.knobs.runtime.interpret:
+        pytest.skip("interpreted kernels are not compiled")
+    seen: list[str] = []
+    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(90, seen))
+    monkeypatch.setitem(ahead.POINTERS, torch.int32, "*i32")
+    module = backend.implementation("column_one_hot", "triton")
+    R, B, L = 2, 3, 9
+    if not V:
+        R, B = R * B, 1
+
+    def new(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=dtype.to_complex())
+
+    tables = new(R, V or L, N, N).real.contiguous(), new(R, V or L, N)
+    tokens = torch.zeros(R, B, L, dtype=torch.int64) if V else None
+    for given in (
+        (*tables, tokens, new(R, B, L, N), new(R, B, N), torch.full((R, B), L)),
+        (*tables, tokens, None, None, None),
+    ):
+        states, final, to = module.forward(*given)
+        module.backward(states, final, *given, states, final, to)
+        module.backward(None, final, *given, states, final, to)
+    assert {"forward_kernel", "backward_kernel"} <= set(seen)
+
+
+D, P = torch.ones(2, 3, dtype=torch.complex64), torch.ones(2, 3, 3)
+Y = torch.zeros(4, 5, dtype=torch.int64)
+C = torch.complex64
+BAD: list[tuple[str, Callable[[], Any]]] = [
+    (r"P has shape \(3, 3\); it needs at least 3", lambda: column_one_hot_scan(P[0], D, Y)),
+    (r"P has shape \(2, 3, 2\); its last two", lambda: column_one_hot_scan(P[..., :2], D, Y)),
+    (r"D has shape \(2, 2\).*N=3", lambda: column_one_hot_scan(P, D[:, :2], Y)),
+    (r"D has dtype torch.float32; it must be complex", lambda: column_one_hot_scan(P, D.real, Y)),
+    (r"P has dtype torch.float64 and D torch.complex64", lambda: column_one_hot_scan(P.double(), D, Y)),
+    (r"P has dtype torch.complex64", lambda: column_one_hot_scan(P.to(C), D, Y)),
+    (r"D is on meta", lambda: column_one_hot_scan(P, D.to("meta"), Y)),
+    (r"tokens has dtype torch.float32", lambda: column_one_hot_scan(P, D, Y.float())),
+    (r"tokens has shape \(5,\); it needs", lambda: column_one_hot_scan(P, D, Y[0])),
+    (r"tokens\[0, 0\] is 2; P has 2 matrices.*0..1", lambda: column_one_hot_scan(P, D, Y + 2)),
+    (r"b has shape \(4, 2, 3\).*L=5", lambda: column_one_hot_scan(P, D, Y, torch.ones(4, 2, 3, dtype=C))),
+    (r"b has shape \(5, 3\).*L=2", lambda: column_one_hot_scan(P, D, None, torch.ones(5, 3, dtype=C))),
+    (r"x0 has shape \(2,\).*N=3", lambda: column_one_hot_scan(P, D, Y, x0=torch.ones(2, dtype=C))),
+    (r"x0 has dtype torch.float32", lambda: column_one_hot_scan(P, D, Y, x0=torch.ones(3))),
+    (r"x0 of shape \(3, 3\).*broadcast", lambda: column_one_hot_scan(P, D, Y, x0=torch.ones(3, 3, dtype=C))),
+    (r"lengths\[0\] is 6", lambda: column_one_hot_scan(P, D, Y, lengths=torch.full((4,), 6))),
+    (r"P is a list", lambda: column_one_hot_scan([1.0], D, Y)),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
+    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"column_one_hot_scan: .*{message}"):
+        call()
+
+
+def test_a_bad_step_is_named() -> None:
+    with pytest.raises(ops.OpsError, match=r"column_one_hot_step: x has shape \(2,\).*N=3"):
+        column_one_hot_step(P[0], D[0], torch.ones(2, dtype=C))

@@ -1,0 +1,409 @@
+"""delta_scan: explicit matrices, every implementation against the reference, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm.ops import OpsError, backend, compiled, use_backend
+from sdssm.ops.delta import delta_scan, delta_step
+from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.ops.differentiable import (
+    Function,
+    Leaves,
+    check_compiled,
+    check_transforms,
+    draws,
+    face_reference,
+    outputs_and_gradients,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Delta:
+    """One scan by its sizes and options; `both`: the final state is part of the loss too."""
+
+    lead: tuple[int, ...] = (3,)
+    L: int = 5
+    H: int = 2
+    Dk: int = 3
+    Dv: int = 4
+    steps: int = 1
+    gate: bool = False
+    S0: bool = False
+    lengths: bool = False
+    both: bool = True
+
+
+CASES = [
+    Delta(),
+    Delta((2, 3), 9, 1, 4, 2, steps=2, gate=True, S0=True, lengths=True),
+    Delta((3,), 12, 2, 5, 3, gate=True, lengths=True, both=False),
+    Delta((4,), 7, 3, 2, 5, steps=3, S0=True, lengths=True),
+    Delta((), 6, 2, 3, 3, steps=2, gate=True),
+    Delta((2,), 1, 1, 1, 1, gate=True, S0=True),
+]
+
+
+def unit(x: Tensor) -> Tensor:
+    found: Tensor = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return found
+
+
+def build(case: Delta, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+    draw = draws()
+    lead, L, H, Dk, Dv, n = case.lead, case.L, case.H, case.Dk, case.Dv, case.steps
+    leaves = {
+        "q": draw(*lead, L, H, Dk),
+        "k": unit(draw(*lead, L * n, H, Dk)),
+        "v": draw(*lead, L * n, H, Dv),
+        "beta": 2 * draw(*lead, L * n, H).sigmoid(),
+    }
+    if case.gate:
+        leaves["gate"] = draw(*lead, L, H).sigmoid()
+    if case.S0:
+        leaves["S0"] = draw(*lead, H, Dv, Dk)
+    lengths: Tensor | None = None
+    if case.lengths:
+        lengths = torch.randint(0, L + 1, lead, generator=torch.Generator().manual_seed(1))
+        lengths.flatten()[0], lengths.flatten()[-1] = 0, L
+        lengths = lengths.to(device)
+
+    def function(of: Leaves) -> tuple[Tensor, ...]:
+        outputs, final = delta_scan(
+            of["q"], of["k"], of["v"], of["beta"], of.get("gate"), of.get("S0"), steps=n, lengths=lengths
+        )
+        if not case.both:
+            return outputs, final
+        return torch.cat([outputs.flatten(), final.flatten()]), outputs, final
+
+    return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
+
+
+def fast(device: str) -> str:
+    return "cpu" if device == "cpu" else "triton"
+
+
+@pytest.fixture(params=["numba", "torch"])
+def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways of the CPU implementation."""
+    if request.param == "torch":
+        with compiled.without_numba():
+            yield
+    else:
+        pytest.importorskip("numba")
+        yield
+
+
+# -- what it computes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_is_a_product_of_explicit_matrices(name: str, steps: int) -> None:
+    """S_t = S_{t-1} A_t + b_t, with A_t the product of the gate and all I - beta k k^T of a position."""
+    _, leaves = build(Delta((), 6, 2, 4, 3, steps=steps, gate=True, S0=True))
+    q, k, v, beta, gate, S0 = leaves.values()
+    with use_backend(name):
+        outputs, final = delta_scan(q, k, v, beta, gate, S0, steps=steps)
+    for h in range(2):
+        S = S0[h]
+        for t in range(6):
+            A, b = gate[t, h] * torch.eye(4, dtype=q.dtype), torch.zeros(3, 4, dtype=q.dtype)
+            for s in range(t * steps, (t + 1) * steps):
+                reflection = torch.eye(4, dtype=q.dtype) - beta[s, h] * torch.outer(k[s, h], k[s, h])
+                A, b = A @ reflection, b @ reflection + beta[s, h] * torch.outer(v[s, h], k[s, h])
+            S = S @ A + b
+            torch.testing.assert_close(outputs[t, h], S @ q[t, h])
+        torch.testing.assert_close(final[h], S)
+
+
+def test_steps_are_a_longer_scan_read_less_often(device: str) -> None:
+    n = 3
+    _, leaves = build(Delta((2,), 4, steps=n, gate=True, S0=True), device)
+    q, k, v, beta, gate, S0 = leaves.values()
+    outputs, final = delta_scan(q, k, v, beta, gate, S0, steps=n)
+    often = torch.zeros_like(k)
+    often[:, n - 1 :: n] = q
+    gates = torch.ones_like(beta)
+    gates[:, ::n] = gate
+    every, last = delta_scan(often, k, v, beta, gates, S0)
+    torch.testing.assert_close(outputs, every[:, n - 1 :: n])
+    torch.testing.assert_close(final, last)
+
+
+def test_beta_two_reflects(device: str) -> None:
+    """A swap of two coordinates is the reflection along their difference: parity, and any permutation."""
+    k = torch.tensor([1.0, -1.0, 0.0], dtype=torch.float64, device=device)[None, None].expand(7, 1, 3) * 2**-0.5
+    S0 = torch.tensor([[[1.0, 2.0, 3.0]]], dtype=torch.float64, device=device)
+    zero, two = k.new_zeros(7, 1, 1), k.new_full((7, 1), 2)
+    _, final = delta_scan(k, k, zero, two, S0=S0)
+    torch.testing.assert_close(final[0, 0], S0[0, 0, [1, 0, 2]])
+
+
+def test_steps_one_by_one(device: str) -> None:
+    _, leaves = build(Delta((2,), 4, steps=2, gate=True, S0=True), device)
+    q, k, v, beta, gate, S = leaves.values()
+    outputs, final = delta_scan(q, k, v, beta, gate, S, steps=2)
+    for t in range(4):
+        here = slice(2 * t, 2 * t + 2)
+        o, S = delta_step(q[:, t], k[:, here], v[:, here], beta[:, here], S, gate[:, t])
+        torch.testing.assert_close(o, outputs[:, t])
+    torch.testing.assert_close(S, final)
+
+
+@pytest.mark.usefixtures("each_way")
+def test_two_pieces_are_one(device: str) -> None:
+    _, leaves = build(Delta((2,), 7, steps=2, gate=True), device)
+    q, k, v, beta, gate = leaves.values()
+    whole, final = delta_scan(q, k, v, beta, gate, steps=2)
+    first, S = delta_scan(q[:, :3], k[:, :6], v[:, :6], beta[:, :6], gate[:, :3], steps=2)
+    rest, S = delta_scan(q[:, 3:], k[:, 6:], v[:, 6:], beta[:, 6:], gate[:, 3:], S, steps=2)
+    torch.testing.assert_close(torch.cat([first, rest], 1), whole)
+    torch.testing.assert_close(S, final)
+
+
+@pytest.mark.usefixtures("each_way")
+def test_what_comes_past_an_end_is_of_no_account(device: str) -> None:
+    case = Delta((3,), 6, steps=2, gate=True, S0=True)
+    _, leaves = build(case, device)
+    lengths = torch.tensor([0, 4, 6], device=device)
+    spoilt = {name: leaf.clone() for name, leaf in leaves.items()}
+    for name in ("q", "k", "v", "beta", "gate"):
+        count = 6 if name in ("q", "gate") else 12
+        for row, length in enumerate(lengths.tolist()):
+            spoilt[name][row, length * count // 6 :] = float("nan")
+    q, k, v, beta, gate, S0 = given = [leaf.requires_grad_() for leaf in spoilt.values()]
+    outputs, final = delta_scan(q, k, v, beta, gate, S0, steps=2, lengths=lengths)
+    grads = torch.autograd.grad(outputs.sum() + final.sum(), given)
+    assert outputs.isfinite().all() and final.isfinite().all() and all(grad.isfinite().all() for grad in grads)
+    assert not outputs[1, 4:].any() and not grads[1][1, 8:].any() and not grads[0][0].any()
+    torch.testing.assert_close(final[0], leaves["S0"][0])
+    q, k, v, beta, gate = (leaf[1, : {6: 4, 12: 8}.get(leaf.shape[1])] for leaf in list(leaves.values())[:5])
+    torch.testing.assert_close(delta_scan(q, k, v, beta, gate, leaves["S0"][1], steps=2)[1], final[1])
+
+
+# -- every implementation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("poisoned_memory", "each_way")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_faces_the_reference(case: Delta, device: str) -> None:
+    face_reference(*build(case, device), fast(device), str(case))
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("case", [Delta((4,), 70, 2, 16, 16, steps=2, gate=True), Delta((4,), 70, 2, 32, 20)], ids=str)
+def test_float32_is_close(case: Delta, device: str) -> None:
+    face_reference(*build(case, device, torch.float32), fast(device), str(case))
+
+
+@outside
+@pytest.mark.timeout(600)
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton")
+    assert_passes_interpreted(__file__, "interpreted")
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_interpreted(case: Delta) -> None:
+    face_reference(*build(case), "triton", str(case))
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("gate", [False, True])
+def test_interpreted_heads_shared_by_programs(gate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.delta import triton
+
+    monkeypatch.setattr(triton, "FORWARD_ENTRIES", 32)
+    monkeypatch.setattr(triton, "BACKWARD_ROWS", 2)
+    monkeypatch.setattr(triton, "UNGATED_SPACING", 3)
+    face_reference(*build(Delta((2,), 5, 2, 3, 5, steps=2, gate=gate, S0=True, lengths=True)), "triton", "shared")
+
+
+@inside
+def test_interpreted_transforms() -> None:
+    with use_backend("triton"):
+        check_transforms(*build(Delta((2,), 3, 1, 2, 3, gate=True, S0=True)))
+
+
+@inside
+def test_interpreted_heads_have_a_limit() -> None:
+    with use_backend("triton"), pytest.raises(OpsError, match="Dk=129.*at most 128.*more heads"):
+        delta_scan(D(1, 1, 129), D(1, 1, 129), D(1, 1, 2), D(1, 1))
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    ("Dk", "Dv", "dtype", "options"),
+    [
+        (16, 16, torch.float32, (True, False)),
+        (64, 64, torch.float32, (True, True)),
+        (64, 64, torch.float32, (False, True)),
+        (128, 100, torch.float32, (True, False)),
+        (20, 12, torch.float64, (True, True)),
+    ],
+)
+def test_compiles_ahead_of_time(
+    capability: int,
+    Dk: int,
+    Dv: int,
+    dtype: torch.dtype,
+    options: tuple[bool, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("triton")
+    from tests.ops import test_triton_compile as ahead
+
+    if ahead.triton.knobs.runtime.interpret:
+        pytest.skip("interpreted kernels are not compiled")
+    seen: list[str] = []
+    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, seen))
+    module = backend.implementation("delta", "triton")
+    gated, others = options
+    R, B, L, H, n = 1, 2, 9, 2, 2
+    shapes = [(R, B, L, H, Dk), (R, B, L * n, H, Dk), (R, B, L * n, H, Dv), (R, B, L * n, H)]
+    q, k, v, beta = (torch.zeros(shape, dtype=dtype) for shape in shapes)
+    gate = torch.zeros(R, B, L, H, dtype=dtype) if gated else None
+    S0 = torch.zeros(R, B, H, Dv, Dk, dtype=dtype) if others else None
+    lengths = torch.full((R, B), L) if others else None
+    given = (q, k, v, beta, gate, S0, lengths)
+    found = module.forward(*given, n, True)
+    module.backward(found[0], found[1] if others else None, *given, *found, n, True)
+    assert seen == ["forward_kernel", "backward_kernel"]
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    "case", [Delta((2,), 3, 1, 2, 2), Delta((2,), 5, 1, 2, 2, steps=2, gate=True, S0=True, lengths=True)], ids=str
+)
+def test_gradcheck(case: Delta, name: str) -> None:
+    function, leaves = build(case)
+    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
+    with use_backend(name):
+        assert torch.autograd.gradcheck(
+            lambda *given: function(dict(zip(leaves, given, strict=True)))[0], inputs, nondet_tol=0.0
+        )
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("case", [CASES[0], CASES[1]], ids=str)
+def test_transforms(case: Delta, device: str) -> None:
+    check_transforms(*build(case, device))
+
+
+@pytest.mark.usefixtures("each_way")
+def test_leads_broadcast(device: str) -> None:
+    _, leaves = build(Delta((2, 3), 4, gate=True, S0=True), device)
+    shared = {name: leaf[0, 0] if name in ("S0", "gate") else leaf[:, :1] for name, leaf in leaves.items()}
+    shared["q"] = leaves["q"]
+    face_reference(
+        lambda of: delta_scan(of["q"], of["k"], of["v"], of["beta"], of["gate"], of["S0"]),
+        shared,
+        fast(device),
+        "shared",
+    )
+
+
+def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
+    function, leaves = build(CASES[4], device, torch.bfloat16)
+    outputs = function(leaves)[1]
+    assert outputs.dtype == torch.bfloat16
+    wide = function({name: leaf.float() for name, leaf in leaves.items()})[1]
+    torch.testing.assert_close(outputs.float(), wide, atol=0, rtol=2**-8)
+
+
+def test_without_a_gradient_none_is_computed(device: str) -> None:
+    function, leaves = build(CASES[1], device)
+    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
+    with torch.no_grad():
+        found = function(leaves)
+    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
+    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("which", range(6))
+def test_a_planted_wrong_gradient_fails(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = backend.implementation("delta", fast(device))
+    right = module.backward
+
+    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
+        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
+
+    monkeypatch.setattr(module, "backward", wrong)
+    with pytest.raises(AssertionError, match="grad"):
+        face_reference(*build(CASES[1], device), fast(device), "planted")
+
+
+def test_compiles_without_graph_break(device: str) -> None:
+    check_compiled(*build(dataclasses.replace(CASES[1], L=3, lengths=False), device))
+
+
+def test_a_second_gradient_is_refused_and_the_reference_has_it(device: str) -> None:
+    def twice() -> Any:
+        function, leaves = build(CASES[0], device)
+        k = leaves["k"].requires_grad_()
+        (grad,) = torch.autograd.grad(function(leaves)[0].sum(), k, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), k)
+
+    with pytest.raises(OpsError, match=r"delta_scan: .*reference"):
+        twice()
+    with use_backend("reference"):
+        twice()
+
+
+@pytest.mark.usefixtures("each_way")
+def test_the_same_bits_every_time(device: str) -> None:
+    function, leaves = build(Delta((8,), 20, 2, 8, 8, steps=2, gate=True), device)
+    first, second = (outputs_and_gradients(function, leaves) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+D = torch.ones
+K, BETA = D(5, 2, 3), D(5, 2)
+BAD: list[tuple[str, Callable[[], Any]]] = [
+    (r"q has shape \(2, 3\); it needs at least 3", lambda: delta_scan(D(2, 3), K, K, BETA)),
+    (r"k has shape \(5, 2, 4\).*Dk=3", lambda: delta_scan(K, D(5, 2, 4), K, BETA)),
+    (r"k has shape \(5, 2, 3\).*L\*2=10", lambda: delta_scan(K, K, K, BETA, steps=2)),
+    (r"v has shape \(4, 2, 3\).*L=5", lambda: delta_scan(K, K, D(4, 2, 3), BETA)),
+    (r"v has dtype torch.float64", lambda: delta_scan(K, K, K.double(), BETA)),
+    (r"beta has shape \(5, 1\).*H=2", lambda: delta_scan(K, K, K, D(5, 1))),
+    (r"gate has shape \(4, 2\).*L=5", lambda: delta_scan(K, K, K, BETA, D(4, 2))),
+    (r"S0 has shape \(2, 3, 4\).*Dv=3", lambda: delta_scan(K, K, K, BETA, S0=D(2, 3, 4))),
+    (r"beta is on meta", lambda: delta_scan(K, K, K, D(5, 2, device="meta"))),
+    (r"steps is 0", lambda: delta_scan(K, K, K, BETA, steps=0)),
+    (r"lengths.* is 6; lengths", lambda: delta_scan(K, K, K, BETA, lengths=torch.tensor(6))),
+    (r"lengths has dtype torch.float32", lambda: delta_scan(K, K, K, BETA, lengths=D(()))),
+    (r"v of shape.*broadcast", lambda: delta_scan(D(2, 5, 2, 3), K, D(3, 5, 2, 3), BETA)),
+    (r"q is a list", lambda: delta_scan([1.0], K, K, BETA)),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
+    with use_backend(name), pytest.raises(OpsError, match=f"delta_scan: .*{message}"):
+        call()
+
+
+def test_bad_steps_are_named() -> None:
+    S = D(2, 3, 3)
+    with pytest.raises(OpsError, match=r"delta_step: k has shape \(1, 2, 4\)"):
+        delta_step(D(2, 3), D(1, 2, 4), D(1, 2, 3), D(1, 2), S)
+    with pytest.raises(OpsError, match=r"delta_step: v has shape \(2, 2, 3\).*n=1"):
+        delta_step(D(2, 3), D(1, 2, 3), D(2, 2, 3), D(1, 2), S)
+    with pytest.raises(OpsError, match=r"delta_step: S has shape \(3, 3, 3\)"):
+        delta_step(D(2, 3), D(1, 2, 3), D(1, 2, 3), D(1, 2), D(3, 3, 3))
