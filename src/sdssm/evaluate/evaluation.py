@@ -15,7 +15,7 @@ from sdssm.automata import Machine
 from sdssm.devices import device_named
 from sdssm.errors import ModelError, RunError, RunWarning, shown
 from sdssm.evaluate.asked import Asked, EvaluationError, asked_for
-from sdssm.evaluate.lengths import Reading, read_fresh, read_prefixes
+from sdssm.evaluate.lengths import Reader, Reading, read_fresh, read_prefixes
 from sdssm.evaluate.records import FRESH, PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluate.spectrum import spectral_radii
 from sdssm.evaluate.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
@@ -24,6 +24,7 @@ from sdssm.evaluate.training import changed_settings, common_name
 from sdssm.files import reason, shown_path
 from sdssm.models import Classifier
 from sdssm.models.saved import read_config
+from sdssm.models.scaled import Scaled
 from sdssm.runs import RunFolder, Status, find_runs, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task
@@ -157,10 +158,15 @@ def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunE
     random_start = model.settings.state_embedding is not None
     strings = TestStrings(task, asked.strings, asked.seed, next(model.parameters()).device, random_start)
     note = None if asked.fresh else _why_fresh(model, strings)
-    if asked.fresh or note is not None:
-        reading = read_fresh(model, strings, lengths)
-    else:
-        reading = read_prefixes(model, strings, lengths, groups)
+    fresh = asked.fresh or note is not None
+
+    def read(reader: Reader) -> Reading:
+        return read_fresh(reader, strings, lengths) if fresh else read_prefixes(reader, strings, lengths, groups)
+
+    reading = read(model)
+    if reading.overflowed and Scaled.reads(model):
+        reading = read(Scaled(model))
+        note = _joined(note, "states outgrow the range of its numbers, and are read by their direction")
     accuracy, known = reading.accuracy, reading.correct >= 0
     low, high = band_of_each(np.where(known, reading.correct, 0), reading.strings)
     means = [mean(accuracy[group]) for group in groups]

@@ -17,7 +17,10 @@ from torch import Tensor
 from sdssm import ops
 from sdssm.evaluate.strings import TestStrings
 from sdssm.models import Classifier, State
+from sdssm.models.scaled import Scaled
 
+#: A model, or one whose states are read by their direction.
+Reader = Classifier | Scaled
 #: About the most numbers in memory at a time.
 MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 26}
 
@@ -34,6 +37,7 @@ class Reading:
     strings: int
     scores: np.ndarray | None = None
     means: np.ndarray | None = None
+    overflowed: bool = False  # whether the model gave numbers that are not finite
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -41,7 +45,7 @@ class Reading:
         return np.where(self.correct < 0, np.nan, self.correct / self.strings)
 
 
-def read_prefixes(model: Classifier, strings: TestStrings, lengths: np.ndarray, groups: np.ndarray) -> Reading:
+def read_prefixes(model: Reader, strings: TestStrings, lengths: np.ndarray, groups: np.ndarray) -> Reading:
     """Read one set of strings at all of their prefixes. `groups` (G, K) says which lengths belong to each group."""
     assert strings.places is not None
     longest = int(lengths.max())
@@ -52,12 +56,14 @@ def read_prefixes(model: Classifier, strings: TestStrings, lengths: np.ndarray, 
     weight = torch.from_numpy(weights[1:]).to(strings.device)  # (L, G)
     counts = torch.empty(longest, dtype=torch.long, device=strings.device)
     scores = torch.zeros(strings.count, len(groups), dtype=torch.float64, device=strings.device)
+    overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
     state, starts, place = None, strings.starts(), 0
     with _reading(model):
         for tokens, labels in strings.blocks(longest):
             for piece, wanted in _pieces(model, tokens, labels):
                 logits, state = model.advance(piece, state, starts=starts)
-                right = _correct(logits, wanted)  # (B, T)
+                right, finite = _correct(logits, wanted)  # (B, T)
+                overflowed |= ~finite
                 span = slice(place, place + piece.shape[1])
                 counts[span] = right.sum(0)
                 scores += right.float() @ weight[span]  # whole numbers: exact
@@ -68,23 +74,27 @@ def read_prefixes(model: Classifier, strings: TestStrings, lengths: np.ndarray, 
         strings=strings.count,
         scores=scores.T.cpu().numpy(),
         means=_running_mean(every[1:] / strings.count, every[1:] >= 0)[lengths - 1],
+        overflowed=bool(overflowed),
     )
 
 
-def read_fresh(model: Classifier, strings: TestStrings, lengths: np.ndarray) -> Reading:
+def read_fresh(model: Reader, strings: TestStrings, lengths: np.ndarray) -> Reading:
     """Read other strings for each length, at their end."""
     correct = torch.full((len(lengths),), -1, dtype=torch.long, device=strings.device)
+    overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
     with _reading(model):
         for k, length in enumerate(lengths.tolist()):
             if strings.shortest > length:
                 continue
             correct[k] = 0
             for tokens, labels, starts in strings.fresh(length):
-                correct[k] += _correct(_last(model, tokens, starts), labels).sum()
-    return Reading(correct=correct.cpu().numpy(), strings=strings.count)
+                right, finite = _correct(_last(model, tokens, starts), labels)
+                correct[k] += right.sum()
+                overflowed |= ~finite
+    return Reading(correct=correct.cpu().numpy(), strings=strings.count, overflowed=bool(overflowed))
 
 
-def _last(model: Classifier, tokens: Tensor, starts: Tensor | None) -> Tensor:
+def _last(model: Reader, tokens: Tensor, starts: Tensor | None) -> Tensor:
     """The logits after whole strings: (B, L) -> (B, C)."""
     if not model.recurrent:  # whole strings, as many at a time as memory should hold
         count = max(1, _room(tokens) // (tokens.shape[1] * model.numbers))
@@ -96,7 +106,7 @@ def _last(model: Classifier, tokens: Tensor, starts: Tensor | None) -> Tensor:
     return model.last(end, state, starts=starts)
 
 
-def _pieces(model: Classifier, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _pieces(model: Reader, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Tensors (B, T), cut alike into pieces whose logits and states fit the memory meant for them."""
     count = max(1, _room(rows[0]) // (len(rows[0]) * model.numbers))
     return zip(*(torch.split(row, count, dim=1) for row in rows), strict=True)
@@ -106,10 +116,11 @@ def _room(tokens: Tensor) -> int:
     return MOST_NUMBERS[tokens.device.type]
 
 
-def _correct(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether the label has the greatest logit; a model that overflowed has none."""
+def _correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the label has the greatest logit, where a model that overflowed has none; and whether none did."""
     best, told = logits.max(-1)
-    return (told == labels) & best.isfinite()
+    finite = best.isfinite()
+    return (told == labels) & finite, finite.all()
 
 
 def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -119,8 +130,9 @@ def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def _reading(model: Classifier) -> Iterator[None]:
+def _reading(reader: Reader) -> Iterator[None]:
     """No gradients, no dropout; and no look at tokens that are valid by construction, for which a GPU would wait."""
+    model = reader.model if isinstance(reader, Scaled) else reader
     training = model.training
     model.eval()
     try:

@@ -16,6 +16,11 @@ from sdssm.report.curves import Curve, curves, logarithmic
 
 FORMATS = (".png", ".svg")
 SIZE, DOTS = (7.0, 3.6), 150  # inches, and dots per inch of a PNG
+#: More curves than this have their names beside the picture, and no bands, which would cover each other.
+FEW = 5
+#: Inches for each name beside it.
+LINE = 0.19
+STYLES = ("-", "--", ":")
 
 
 def check_plot(path: Path) -> None:
@@ -46,17 +51,22 @@ def save_plot(evaluation: Mapping[str, Any], path: Path, *, each: bool = False) 
 
 
 def _drawn(found: list[Curve], kind: str) -> bytes:
-    figure = _figure_class()(figsize=SIZE, dpi=DOTS, layout="constrained")
+    many = len(found) > FEW
+    size = (SIZE[0] + 2.5, max(SIZE[1], LINE * (len(found) + 3))) if many else SIZE
+    figure = _figure_class()(figsize=size, dpi=DOTS, layout="constrained")
     axes = figure.subplots()
     trained = sorted({curve.train_length for curve in found})
     for length in trained:
         label = f"trained up to {' or '.join(map(str, trained))}" if length == trained[-1] else None
         axes.axvspan(0.5, length + 0.5, color="0.9" if len(trained) == 1 else "0.93", lw=0, zorder=0, label=label)
-    for curve in found:
+    for number, curve in enumerate(found):
         name = curve.name if curve.seeds == 1 else f"{curve.name}, {curve.seeds} seeds"
         marker = "o" if len(curve.lengths) <= 20 else None
-        (line,) = axes.plot(curve.lengths, curve.mean, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3)
-        if curve.seeds > 1:
+        style = STYLES[number // 10 % len(STYLES)]  # there are ten colours
+        (line,) = axes.plot(
+            curve.lengths, curve.mean, style, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3
+        )
+        if curve.seeds > 1 and not many:
             axes.fill_between(curve.lengths, curve.low, curve.high, color=line.get_color(), alpha=0.2, lw=0)
     first, last = (f(int(curve.lengths[k]) for curve in found) for f, k in ((min, 0), (max, -1)))
     if any(logarithmic(curve.lengths) for curve in found):
@@ -69,7 +79,10 @@ def _drawn(found: list[Curve], kind: str) -> bytes:
     axes.set_xlabel("length of the string")
     axes.set_ylabel("accuracy (%)")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    if many:
+        figure.legend(frameon=False, fontsize="small", loc="outside right upper")
+    else:
+        axes.legend(frameon=False, fontsize="small", loc="lower right")
     out = BytesIO()
     # The same picture has the same bytes, whenever it is drawn.
     figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
