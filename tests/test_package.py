@@ -127,7 +127,7 @@ def test_versions_agree() -> None:
     assert (SOURCE / "py.typed").exists()
 
 
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("automata", "ops", "training", "evaluation"))]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("automata", "ops", "models", "training", "evaluation"))]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -65,9 +65,15 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "query"])
+#: Settings with which a model follows other ways than by default.
+OTHER: dict[str, dict[str, Any]] = {"transformer": {"causal_mask": True}, "pd-ssm": {"initial_state": "learned"}}
+
+
+@pytest.fixture(params=["plain", "query", "other"])
 def model(request: pytest.FixtureRequest, name: str) -> Classifier:
-    return built(name, query=request.param)
+    if request.param == "other":
+        return built(name, query=False, **OTHER.get(name, {"block": "pre-norm", "layers": 2}))
+    return built(name, query=request.param == "query")
 
 
 def test_future_symbols_change_nothing(model: Classifier) -> None:

@@ -207,8 +207,8 @@ def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
     """Why prefixes cannot stand for strings of each length, if so."""
     if not model.causal:
         return "fresh strings for each length: what the model says of a prefix depends on what follows"
-    if not model.recurrent and model.query is not None:
-        return "fresh strings for each length: the query would have to follow every prefix"
+    if not model.recurrent:
+        return "fresh strings for each length: the model reads whole strings"
     if strings.places is None:
         return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
     return None

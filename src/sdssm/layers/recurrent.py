@@ -171,10 +171,9 @@ class Rnn(Recurrent):
 
 
 class Lstm(Recurrent):
-    """torch's LSTM of one layer: gates i, f, g, o of W_i u_t + b_i + W_h h_{t-1} + b_h, and
+    """c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t): `nn.LSTM` of one layer.
 
-        c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g),  h_t = sigmoid(o) tanh(c_t), the output at every step.
-
+    i, f, g and o are parts of W_i u_t + b_i + W_h h_{t-1} + b_h; h_t is the output at every step.
     The state is the pair (h, c), each (..., N). A single tensor stands for a pair that starts from the same vector.
 
     >>> layer = Lstm(3, LstmSettings(state=5), generator=torch.Generator().manual_seed(0))

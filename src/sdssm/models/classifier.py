@@ -150,7 +150,9 @@ class Classifier(nn.Module):
         if not self.recurrent:
             if state is not None:
                 raise ModelError(f"{self.settings.name} cannot go on from a state; give it whole strings")
-            if not self.causal or self.query is not None:
+            # Where places are drawn by the length of a string, a prefix stands elsewhere than it would alone.
+            drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
+            if not self.causal or self.query is not None or drawn:
                 ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
                 return torch.stack(ends, 1) if ends else self._run(tokens, None)[0], None
         if self.query is None:
