@@ -1,4 +1,8 @@
-"""Linear maps along time that are the same at every time: y = K * u + D u, channel by channel, through FFTs.
+"""Linear maps along time that are the same at every time: y = K * u + D u, channel by channel.
+
+Long ones go through FFTs. Short ones are products with a matrix for each channel: an FFT pads, copies and multiplies
+complex numbers, one small kernel after the other, and its gradient more so. Inside, channels come first: (D, L, B), so
+that such a product, and a linear map across channels, read and write their numbers as they lie.
 
 Where the kernel comes from a linear system x_l = Abar x_{l-1} + Bbar u_l, y_l = C x_l, it is K_l = C Abar^l Bbar, and
 the system can also step, and go on from a state.
@@ -10,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +24,9 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.settings import between, check
 
+#: The longest convolution that is a product with a matrix. The work for it grows as L^2, and that of laying it out as
+#: L^3; at this length both are still small beside the memory that an FFT goes through.
+SHORT = 64
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 #: Diagonalising HiPPO's matrix takes seconds from here on.
@@ -57,19 +64,87 @@ def convolve(u: Tensor, kernel: Tensor) -> Tensor:
     return y[..., :length]
 
 
-def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A few taps for each channel: u (..., L, D), weight (D, W), bias (D,) -> (..., L, D); the last tap is the present.
+def fixed(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A table that depends on sizes alone, `make(*sizes)`, made once for each device and dtype and kept for good.
 
-    >>> short_convolution(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[10.0, 1.0]]), torch.zeros(1)).flatten()
+    A CUDA graph reads it where it lies. It is made on the host, so that it is there for every stream once it is
+    there at all, and outside of whatever transforms the caller is in.
+    """
+
+    @cache
+    def kept(device: torch.device, dtype: torch.dtype, *sizes: int) -> Tensor:
+        with torch.inference_mode(False), torch._C._DisableFuncTorch():
+            return make(*sizes).to(device, dtype)
+
+    @wraps(make)
+    def table(like: Tensor, *sizes: int) -> Tensor:
+        return kept(like.device, like.dtype, *sizes)
+
+    return table
+
+
+@fixed
+def delays(length: int) -> Tensor:
+    """(L + 1, L, L): no delay, and delays by 0, 1, .. L - 1, as matrices."""
+    matrices = [torch.eye(length).roll(k, 0).tril() for k in range(length)]
+    return torch.stack([torch.eye(length), *matrices])
+
+
+@fixed
+def window(length: int, taps: int) -> Tensor:
+    """(1 + taps, L, L + 1): a constant, whose 1 stands after the inputs, and delays by taps - 1, .. 1, 0."""
+    matrices = torch.zeros(1 + taps, length, length + 1)
+    matrices[0, :, -1] = 1
+    for k in range(taps):
+        matrices[taps - k, :, :-1] = torch.eye(length).roll(k, 0).tril() if k < length else 0
+    return matrices
+
+
+@fixed
+def counting(first: int, count: int) -> Tensor:
+    """first, first + 1, .. (count,)."""
+    return torch.arange(first, first + count)
+
+
+@fixed
+def twice_conjugate() -> Tensor:
+    """What makes 2 w* of a pair (Re w, Im w)."""
+    return torch.tensor([2.0, -2.0])
+
+
+def combined(weights: Tensor, matrices: Tensor, u: Tensor) -> Tensor:
+    """(sum_w weights_w matrices_w) u for each channel: weights (D, W), matrices (W, L, M), u (D, M, B) -> (D, L, B)."""
+    # The sum as a product with zeros and ones: an index would cost as much, and its gradient many times more.
+    return (weights @ matrices.flatten(1)).unflatten(1, matrices.shape[1:]) @ u
+
+
+def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A few taps for each channel: u (D, L, B), weight (D, W), bias (D,) -> (D, L, B); the last tap is the present.
+
+    >>> short_convolution(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[10.0, 1.0]]), torch.zeros(1)).flatten()
     tensor([ 1., 12., 23.])
     """
+    length, taps = u.shape[1], weight.shape[-1]
+    if length <= SHORT:
+        ones = u.new_ones(()).expand_as(u[:, :1])
+        return combined(torch.cat([bias[:, None], weight], 1), window(u, length, taps), torch.cat([u, ones], 1))
     # Shifted products: as quick as a grouped convolution for 3 or 4 taps, and the same under vmap.
-    length, taps = u.shape[-2], weight.shape[-1]
     padded = nn.functional.pad(u, (0, 0, taps - 1, 0))
-    y = bias + padded[..., :length, :] * weight[:, 0]
+    y = bias[:, None, None] + padded[:, :length] * weight[:, 0, None, None]
     for tap in range(1, taps):
-        y = y + padded[..., tap : tap + length, :] * weight[:, tap]
+        y = y + padded[:, tap : tap + length] * weight[:, tap, None, None]
     return y
+
+
+def channels(u: Tensor) -> Tensor:
+    """(B, L, D) -> (D, L, B), and the reverse."""
+    return u.permute(2, 1, 0)
+
+
+def mapped(layer: nn.Linear, u: Tensor) -> Tensor:
+    """A linear map across channels: (D, L, B) -> (F, L, B)."""
+    y = layer.weight @ u.flatten(1)
+    return (y if layer.bias is None else y + layer.bias[:, None]).unflatten(1, u.shape[1:])
 
 
 class Convolution(nn.Module):
@@ -84,8 +159,13 @@ class Convolution(nn.Module):
         """The first taps (D, length), or all of them where there are fewer."""
 
     def filtered(self, u: Tensor) -> Tensor:
-        """u (B, D, L) -> (B, D, L)."""
-        return convolve(u, self.kernel(u.shape[-1])) + self.skip[:, None] * u
+        """u (D, L, B) -> (D, L, B)."""
+        length = u.shape[1]
+        kernel = self.kernel(length)
+        if length > SHORT:
+            return convolve(u.mT, kernel[:, None]).mT + self.skip[:, None, None] * u
+        weights = torch.cat([self.skip[:, None], kernel], 1)
+        return combined(weights, delays(u, length)[: weights.shape[1]], u.contiguous())
 
 
 class System(Convolution):
@@ -93,23 +173,22 @@ class System(Convolution):
 
     @abstractmethod
     def respond(self, state: Tensor, length: int) -> Tensor:
-        """What a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (B, D, length)."""
+        """What a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (D, length, B)."""
 
     @abstractmethod
     def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
-        """The state after inputs u (B, D, L) from a state."""
+        """The state after inputs u (D, L, B) from a state."""
 
     @abstractmethod
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step without D u: u (B, D) -> C x (B, D) and the state x."""
 
     def run(self, u: Tensor, state: Tensor | None, *, carry: bool) -> tuple[Tensor, Tensor | None]:
-        """u (B, L, D) -> y (B, L, D), and the state after the last input where it is to be carried."""
-        u = u.mT  # (B, D, L)
+        """u (D, L, B) -> y (D, L, B), and the state after the last input where it is to be carried."""
         y = self.filtered(u)
         if state is not None:
-            y = y + self.respond(state, u.shape[-1])
-        return y.mT, self.absorb(u, state) if carry else None
+            y = y + self.respond(state, u.shape[1])
+        return y, self.absorb(u, state) if carry else None
 
     def step(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step: u (B, D) -> y (B, D) and the state after it."""
@@ -190,21 +269,20 @@ class Diagonal(Modes):
         return rate, gain if self.B is None else gain * as_complex(self.B)
 
     def kernel(self, length: int) -> Tensor:
-        # With l = a S + b, K_l = (C Bbar Abar^{a S}) . Abar^b: two tables of about sqrt(L) powers and one product.
+        # 2 Re(w z) is a product of real numbers, of those of 2 w* and of z: there is no complex product to take apart.
         rate, gain = self._discrete()
-        stride = math.isqrt(max(length, 1) - 1) + 1
-        rows = powers(rate * stride, 0, -(-length // stride)) * (as_complex(self.C) * gain)[..., None]  # (D, M, L / S)
-        taps = 2 * (rows.mT @ powers(rate, 0, stride)).real  # (D, L / S, S)
-        return taps.flatten(-2)[..., :length]
+        rows = torch.view_as_real(powers(rate, 0, length)).flatten(-2)  # (D, L, 2M)
+        weights = torch.view_as_real(as_complex(self.C) * gain)
+        return (rows @ (weights * twice_conjugate(weights)).flatten(-2)[..., None])[..., 0]
 
     def respond(self, state: Tensor, length: int) -> Tensor:
-        rows = powers(self._discrete()[0], 1, length) * as_complex(self.C)[..., None]  # (D, M, L)
-        return 2 * torch.einsum("bdm,dml->bdl", state, rows).real
+        rows = powers(self._discrete()[0], 1, length) * as_complex(self.C)[:, None]  # (D, L, M)
+        return 2 * torch.einsum("bdm,dlm->dlb", state, rows).real
 
     def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
-        length = u.shape[-1]
+        length = u.shape[1]
         rate, gain = self._discrete()
-        x = torch.einsum("bdl,dml->bdm", u.flip(-1).to(rate.dtype), powers(rate, 0, length)) * gain
+        x = torch.einsum("dlb,dlm->bdm", u.flip(1).to(rate.dtype), powers(rate, 0, length)) * gain
         return x if state is None else x + (rate * length).exp() * state
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -222,19 +300,18 @@ def zero_order_hold(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
 
 def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
     """The trapezoid rule: Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B."""
-    half = dt * eigenvalues / 2
-    return half.log1p() - (-half).log1p(), dt / (1 - half)
+    gain = dt / (1 - dt / 2 * eigenvalues)
+    return (eigenvalues * gain).log1p(), gain  # Abar - 1 = A dt / (1 - dt A / 2)
 
 
 def powers(rate: Tensor, first: int, count: int) -> Tensor:
-    """exp(rate l) for l = first, first + 1, ...: (...) -> (..., count)."""
-    steps = torch.arange(first, first + count, device=rate.device, dtype=rate.real.dtype)
-    return (rate[..., None] * steps).exp()
+    """exp(rate l) for l = first, first + 1, ...: (..., M) -> (..., count, M)."""
+    return (rate[..., None, :] * counting(rate.real, first, count)[:, None]).exp()
 
 
 def as_complex(parts: Tensor) -> Tensor:
     """(2, ...) -> complex (...). Not a view: a parameter may lie anywhere in memory."""
-    return torch.complex(parts[0], parts[1])
+    return torch.view_as_complex(parts.movedim(0, -1).clone(memory_format=torch.contiguous_format))
 
 
 def repeated(values: Tensor, width: int) -> nn.Parameter:
@@ -272,12 +349,9 @@ class Filter(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        y, state = self.system.run(parts[0], state, carry=carry)
-        return self._out(y), state
+        y, state = self.system.run(channels(parts[0]), state, carry=carry)
+        return channels(nn.functional.glu(mapped(self.output, nn.functional.gelu(y)), 0)), state
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         y, state = self.system.step(u, state)
-        return self._out(y), state
-
-    def _out(self, y: Tensor) -> Tensor:
-        return nn.functional.glu(self.output(nn.functional.gelu(y)))
+        return nn.functional.glu(self.output(nn.functional.gelu(y))), state

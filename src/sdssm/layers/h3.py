@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
-from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear, convolve
+from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear, channels, convolve, mapped
 from sdssm.layers.mixer import Mixer, State
 from sdssm.layers.s4d import lin
 
@@ -36,14 +36,16 @@ class Shift(System):
         return convolve(self.C.flip(-1), self.B).flip(-1)[..., :length]
 
     def respond(self, state: Tensor, length: int) -> Tensor:
-        return convolve(nn.functional.pad(state, (0, length)), self.kernel(self.places))[..., self.places :]
+        longer = convolve(nn.functional.pad(state, (0, length)), self.kernel(self.places))  # (B, D, N + L)
+        return longer[..., self.places :].permute(1, 2, 0)
 
     def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+        u = u.permute(2, 0, 1)
         before = u.new_zeros(*u.shape[:-1], self.places) if state is None else state
         return torch.cat([before, u], dim=-1)[..., -self.places :]
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        inputs = self.absorb(u[..., None], state)
+        inputs = self.absorb(u.mT[:, None], state)
         return (inputs * self.kernel(self.places).flip(-1)).sum(-1), inputs
 
 
@@ -91,7 +93,10 @@ class H3(Mixer):
         return 12 * self.width  # q, k, v, and two spectra of twice the length with what comes back from them
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        return self.q(u), self.k(u), self.v(u)
+        # In one product: what follows is paid once for all three.
+        maps = (self.q, self.k, self.v)
+        weight, bias = torch.cat([one.weight for one in maps]), torch.cat([one.bias for one in maps])
+        return (nn.functional.linear(u, weight, bias),)
 
     def mix(
         self,
@@ -102,14 +107,14 @@ class H3(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        q, k, v = parts  # (B, L, D)
+        q, k, v = channels(parts[0]).contiguous().chunk(3)  # (D, L, B)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
-        return self.output(q * y), (inputs, modes) if carry else None
+        return channels(mapped(self.output, q * y)), (inputs, modes) if carry else None
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
-        q, k, v = self.parts(u)
+        q, k, v = self.parts(u)[0].chunk(3, -1)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.step(k, inputs)
         y, modes = self.diagonal.step(k * v, modes)

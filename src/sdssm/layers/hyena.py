@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.convolution import Convolution, short_convolution
+from sdssm.layers.convolution import Convolution, channels, mapped, short_convolution
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.settings import between, check
 
@@ -136,6 +136,5 @@ class Hyena(Mixer):
         if state is not None:
             raise ModelError("hyena has no state to go on from; give it whole sequences")
         self.check_length(parts[0].shape[1])
-        x1, x2, v = short_convolution(parts[0], self.conv_weight, self.conv_bias).chunk(3, dim=-1)  # (B, L, D)
-        y = self.filter.filtered((x2 * v).mT).mT
-        return self.output(x1 * y), None
+        x1, x2, v = short_convolution(channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
+        return channels(mapped(self.output, x1 * self.filter.filtered(x2 * v))), None

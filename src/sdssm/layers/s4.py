@@ -83,13 +83,13 @@ class DiagonalPlusLowRank(Modes):
     def respond(self, state: Tensor, length: int) -> Tensor:
         C = as_complex(self.C)
         rows = krylov(self._matrix().mT, 2 * as_real(C.conj()), length + 1)[..., 1:]  # (D, N, L): C Abar^{l+1}
-        return torch.einsum("bdn,dnl->bdl", as_real(state), rows)
+        return torch.einsum("bdn,dnl->dlb", as_real(state), rows)
 
     def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
         A, B = self._matrix(), as_real(self._solved(self.dt * as_complex(self.B)))
-        x = torch.einsum("bdl,dnl->bdn", u.flip(-1), krylov(A, B, u.shape[-1]))
+        x = torch.einsum("dlb,dnl->bdn", u.flip(1), krylov(A, B, u.shape[1]))
         if state is not None:
-            x = x + torch.einsum("dnm,bdm->bdn", torch.linalg.matrix_power(A, u.shape[-1]), as_real(state))
+            x = x + torch.einsum("dnm,bdm->bdn", torch.linalg.matrix_power(A, u.shape[1]), as_real(state))
         return torch.complex(*x.chunk(2, dim=-1))
 
     def _matrix(self) -> Tensor:
