@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 import sdssm
+from sdssm.cli.output import percent
 from sdssm.models.presets import CHOMSKY, TABLE1
 from sdssm.report.plots import save_plot
 from sdssm.runs import RunFolder, find_runs, folder_name
@@ -138,12 +139,12 @@ def table(records: list[dict[str, Any]], long: tuple[int, ...]) -> str:
         theirs = f"{known['max']} / {known['average'] or '-'}" if known else "-"
         exact = sum(mean == 100 for mean in means)
         cells = [*kind, f"{min(record['steps'] for record in rows):,}", str(len(rows))]
-        cells += [f"{value:.2f}" for value in (max(means), sum(means) / len(means), min(means))]
+        cells += [percent(value) for value in (max(means), sum(means) / len(means), min(means))]
         beyond = [record["mean_beyond"] for record in rows]
-        cells += [theirs, f"{sum(beyond) / len(beyond):.2f}", f"{exact} of {len(rows)}"]
+        cells += [theirs, percent(sum(beyond) / len(beyond)), f"{exact} of {len(rows)}"]
         for length in long:
             values = [record["means"][str(length)] for record in rows]
-            cells.append(f"{sum(values) / len(values):.2f} (min {min(values):.2f})")
+            cells.append(f"{percent(sum(values) / len(values))} (min {percent(min(values))})")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -164,13 +165,10 @@ def main() -> None:
     seeds = arguments.seeds or SEEDS[arguments.set]
     settings = {} if arguments.steps is None else {"steps": arguments.steps}
     try:
-        if out.is_dir() and any(out.iterdir()):
-            sdssm.resume(out, device=arguments.device, progress=progress_for(False))
-        else:
-            plan = planned(arguments.set, out, seeds, settings)
-            plan = [one for one in plan if not arguments.tasks or one[1].name in arguments.tasks]
-            plan = [one for one in plan if not arguments.models or one[2].model.name in arguments.models]
-            train_all(out, plan, device=arguments.device, progress=progress_for(False))
+        plan = planned(arguments.set, out, seeds, settings)
+        plan = [one for one in plan if not arguments.tasks or one[1].name in arguments.tasks]
+        plan = [one for one in plan if not arguments.models or one[2].model.name in arguments.models]
+        train_all(out, plan, device=arguments.device, progress=progress_for(False), resume=True)
     except TrainingStopped:
         print("stopped: what follows is how far it got; the same command goes on")
     long = LONG[arguments.set]

@@ -22,6 +22,7 @@ from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task, task
+from sdssm.train import train
 from tests.evaluate.machines import exact, tiring_parity
 
 
@@ -156,6 +157,29 @@ def test_a_model_that_looks_ahead_reads_fresh_strings(monkeypatch: pytest.Monkey
     found = one(model, task="parity", max_length=9, strings=16)
     assert (found.read, found.mean) == ("fresh", 100.0)
     assert "depends on what follows" in str(found.note)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"), [("hyena", {}), ("transformer", {"causal_mask": True, "layers": 1}), ("lstm", {"state": 8})]
+)
+@pytest.mark.parametrize("query", [False, True])
+def test_memory_does_not_change_what_is_read(
+    name: str, changed: dict[str, Any], query: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = resolve(name, "default", "cycle", {**changed, "query": query}).model
+    model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0))
+    wanted = one(model, task="cycle", max_length=9, strings=16).accuracy
+    monkeypatch.setitem(lengths.MOST_NUMBERS, "cpu", 1)
+    assert one(model, task="cycle", max_length=9, strings=16).accuracy == wanted
+
+
+def test_a_folder_is_read_but_for_what_cannot_be(tmp_path: Path) -> None:
+    tiny = {"steps": 2, "batch": 2, "train_length": 3}
+    train("parity", model="hyena", settings={**tiny, "longest": 8}, out=tmp_path / "hyena", device="cpu")
+    train("parity", model="rnn", settings={**tiny, "state": 4}, out=tmp_path / "rnn", device="cpu")
+    with pytest.warns(RunWarning, match="hyena was made for strings of at most 7 symbols"):
+        found = evaluate(tmp_path, max_length=20, strings=8, device="cpu")
+    assert [run.model for run in found.runs] == ["rnn"]
 
 
 def test_a_model_that_overflows_is_wrong() -> None:

@@ -304,7 +304,7 @@ def test_the_length_efficiency_set_up() -> None:
         ({"dropout": 1.0, "readout": "mlp"}, "below 1"),
         ({"temperature": 0.0}, "above 0"),
         ({"scale": -1}, "above 0"),
-        ({"embedding": 4, "width": 4}, "leave one out"),
+        ({"embedding": 4, "width": 4}, "leave width out"),
         ({"state_embedding": 8}, "initial_state=given"),
     ],
 )

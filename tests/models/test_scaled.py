@@ -55,7 +55,7 @@ def test_only_what_is_linear_up_to_its_norm_is_read_so() -> None:
 
 
 def test_a_state_that_grows_is_read_far_beyond_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exact model of parity whose state doubles at every step: its square, which LayerNorm takes, is infinite after 64."""
+    """Parity with a state that doubles at every step: its square, which LayerNorm takes, is infinite after 64."""
     model = doubling()
     found = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
     assert found.mean == 100.0

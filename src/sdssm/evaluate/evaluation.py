@@ -15,7 +15,7 @@ from sdssm.automata import Machine
 from sdssm.devices import device_named
 from sdssm.errors import ModelError, RunError, RunWarning, shown
 from sdssm.evaluate.asked import Asked, EvaluationError, asked_for
-from sdssm.evaluate.lengths import Reader, Reading, read_fresh, read_prefixes
+from sdssm.evaluate.lengths import Reader, Reading, outgrows, read_fresh, read_prefixes
 from sdssm.evaluate.records import FRESH, PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluate.spectrum import spectral_radii
 from sdssm.evaluate.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
@@ -70,12 +70,12 @@ def evaluate(
         else:
             try:
                 model, of, status = _loaded(subject, task, asked)
-            except (ModelError, RunError) as error:
-                if len(subjects) == 1:
+                result = _of_run(subject, model, of, status, asked)
+            except (ModelError, RunError, EvaluationError) as error:
+                if len(subjects) == 1 or task is not None:
                     raise
-                warnings.warn(f"{error}; left out", RunWarning, stacklevel=2)
+                warnings.warn(f"{shown_path(subject.path)}: {error}; left out", RunWarning, stacklevel=2)
                 continue
-            result = _of_run(subject, model, of, status, asked)
         results.append(result)
         if found is not None:
             found(result)
@@ -163,10 +163,13 @@ def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunE
     def read(reader: Reader) -> Reading:
         return read_fresh(reader, strings, lengths) if fresh else read_prefixes(reader, strings, lengths, groups)
 
-    reading = read(model)
-    if reading.overflowed and Scaled.reads(model):
+    if Scaled.reads(model) and outgrows(model, strings, int(lengths[-1])):
         reading = read(Scaled(model))
         note = _joined(note, "states outgrow the range of its numbers, and are read by their direction")
+    else:
+        reading = read(model)
+    if reading.overflowed:
+        note = _joined(note, "some of its numbers were not finite, which counts as a wrong answer")
     accuracy, known = reading.accuracy, reading.correct >= 0
     low, high = band_of_each(np.where(known, reading.correct, 0), reading.strings)
     means = [mean(accuracy[group]) for group in groups]

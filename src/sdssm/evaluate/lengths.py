@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from sdssm.models.scaled import Scaled
 
 #: A model, or one whose states are read by their direction.
 Reader = Classifier | Scaled
+#: Strings on which it is seen whether states grow.
+PROBED = 16
 #: About the most numbers in memory at a time.
 MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 26}
 
@@ -92,6 +94,19 @@ def read_fresh(model: Reader, strings: TestStrings, lengths: np.ndarray) -> Read
                 correct[k] += right.sum()
                 overflowed |= ~finite
     return Reading(correct=correct.cpu().numpy(), strings=strings.count, overflowed=bool(overflowed))
+
+
+def outgrows(model: Classifier, strings: TestStrings, longest: int) -> bool:
+    """Whether the states on such long strings leave the numbers whose squares there are; looked at on a few."""
+    if strings.shortest > longest:
+        return False
+    state: State = None
+    tokens, _, starts = next(replace(strings, count=PROBED).fresh(longest))
+    with _reading(model):
+        for (piece,) in _pieces(model, tokens):
+            state, starts = model.carry(piece, state, starts=starts), None
+    assert state is not None
+    return not bool(state[0].abs().amax() <= torch.finfo(state[0].dtype).max ** 0.4)  # what is not a number does too
 
 
 def _last(model: Reader, tokens: Tensor, starts: Tensor | None) -> Tensor:

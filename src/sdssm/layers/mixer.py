@@ -78,6 +78,11 @@ class Mixer(nn.Module):
         """The same for an input that is no symbol: what it does has to be kept for each."""
         return self.numbers
 
+    @property
+    def kernel_size(self) -> int:
+        """Rows of the matrices that a GPU's kernels have to hold, if it has such."""
+        return 1
+
     def transition_parameters(self) -> int:
         """Parameters that say how one state becomes the next, for a mixer whose transitions depend on its inputs."""
         return 0

@@ -103,6 +103,11 @@ class PdSsm(Mixer):
         """M and its softmax beside them."""
         return 2 * self.settings.state**2 + self.numbers
 
+    @property
+    def kernel_size(self) -> int:
+        """Those of a transition."""
+        return self.settings.state
+
     def transition_parameters(self) -> int:
         """Those of P and D: dictionary, selection and the two MLPs."""
         makers = (self.selection, self.magnitude, self.phase)

@@ -86,6 +86,11 @@ class RegularLrnn(Mixer):
         """The blocks, before and after they are normalised, beside the states."""
         return max(self.width, (3 * self.settings.block_size + 3) * self.settings.state)
 
+    @property
+    def kernel_size(self) -> int:
+        """Those of a block."""
+        return self.settings.block_size
+
     def transition_parameters(self) -> int:
         """Those of the generator: d n S + (n S)^2 and biases, which for S = sqrt(n) is d n sqrt(n) + n^3."""
         return sum(parameter.numel() for parameter in self.generator.parameters())

@@ -124,6 +124,11 @@ class SelectiveDense(Mixer):
         """Entries of an output: as many as of the state."""
         return self.settings.state
 
+    @property
+    def kernel_size(self) -> int:
+        """Those of a transition."""
+        return self.settings.state
+
     def transition_parameters(self) -> int:
         """k (d + n^2), as the paper counts, and the k biases of the selection."""
         return sum(p.numel() for p in (self.dictionary, *self.selection.parameters()))

@@ -94,6 +94,11 @@ class Slice(Mixer):
         """The blocks of a step, what it adds, its state."""
         return max(self.width, self.settings.state * (self.settings.block_size + 2))
 
+    @property
+    def kernel_size(self) -> int:
+        """Those of a block."""
+        return self.settings.block_size
+
     def transition_parameters(self) -> int:
         """Those of the A_i."""
         return self.field.numel()

@@ -23,7 +23,7 @@ class Block(nn.Module):
         pre-norm    h + W mixer(LayerNorm(h)), then with a feed-forward layer h + F(LayerNorm(h))
         post-norm   LayerNorm(h + W mixer(h)), then LayerNorm(h + F(h))
         last-bare   h + mixer(LayerNorm(h)), and mixer(LayerNorm(h)) alone in the last layer
-        mlp         W' relu(W mixer(h)), as wide as a real state, and mixer(h) alone in the last layer
+        mlp         W' relu(W mixer(h)), as wide as a state if it has such, and mixer(h) alone in the last layer
 
     W is there where the mixer does not end in a linear map itself.
     """
@@ -45,7 +45,7 @@ class Block(nn.Module):
         self.projection = initial.linear(features, width, generator) if residual and not self.mixer.projects else None
         self.hidden = self.back = self.second_norm = None
         if self.kind == "mlp" and not last:
-            width = settings.mixer.state
+            width = getattr(settings.mixer, "state", width)
             self.hidden, self.back = (initial.linear(features, out, generator) for out in (features, width))
         elif settings.feed_forward is not None:
             self.second_norm = nn.LayerNorm(width)

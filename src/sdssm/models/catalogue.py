@@ -33,7 +33,7 @@ def preset(name: str, model: str, task: str) -> Mapping[str, Any]:
     if name not in PRESETS:
         raise UnknownNameError(f"there is no preset {name!r}; {nearest(name, PRESETS)}")
     of_model = PRESETS[name].get(model, {})
-    found = of_model.get(task.lower(), of_model.get(""))
+    found = of_model.get(task.lower().replace("-", "_"), of_model.get(""))
     if found is None:
         if of_model:
             known = f"it has them for: {', '.join(of_model)}"

@@ -110,9 +110,10 @@ class Classifier(nn.Module):
         return max(self.n_classes, first.numbers + sum(mixer.own_numbers for mixer in others))
 
     def chance(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of the noise that training on strings (B, L) needs, by name; places come first in them.
+        """The shapes of the noise that training on strings (B, L) needs, by name.
 
-        With places first the noise of a shorter batch is the beginning of a longer one's.
+        What has an entry for each place has places first: the noise of shorter strings is then where that of longer
+        ones begins.
         """
         found: dict[str, tuple[int, ...]] = {}
         if self.settings.dropout:
@@ -141,6 +142,8 @@ class Classifier(nn.Module):
         lead, length = tokens.shape[:-1], tokens.shape[-1]
         rows = math.prod(lead)
         state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
+        if not length:  # nothing is read, and nothing changes
+            return self.readout.weight.new_zeros(*lead, 0, self.n_classes), state
         logits, state = self._advance(tokens.reshape(rows, length), state)
         after = each(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return logits.reshape(*lead, length, self.n_classes), after
@@ -154,7 +157,7 @@ class Classifier(nn.Module):
             drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
             if not self.causal or self.query is not None or drawn:
                 ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
-                return torch.stack(ends, 1) if ends else self._run(tokens, None)[0], None
+                return torch.stack(ends, 1), None
         if self.query is None:
             outputs, after = self._run(tokens, state)
             return self.logits(outputs), after
@@ -167,8 +170,7 @@ class Classifier(nn.Module):
         for u in pick(table, tokens).unbind(1):
             _, state = self._step(u, state)
             told.append(self._step(table[self.query].expand_as(u), state)[0])
-        features = torch.stack(told, 1) if told else table.new_zeros(*tokens.shape, self.blocks[-1].outputs)
-        return self.logits(features), state
+        return self.logits(torch.stack(told, 1)), state
 
     def step(self, token: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """One symbol at a time, in constant memory: token (...) -> logits (..., C), state."""

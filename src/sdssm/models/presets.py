@@ -102,7 +102,8 @@ def _mamba(state: int, lr: float) -> Values:
     return {**_MAMBA, **_PUBLISHED, "state": state, "lr": lr}
 
 
-#: Arithmetic has a ninth symbol in the published one-hot vectors, a blank that never occurs.
+#: Arithmetic has a ninth symbol in the published one-hot vectors, a blank that never occurs: here the embedding is as
+#: wide as there, without a row for it.
 _COMPLEX_PAPER = {
     "parity": _complex(5e-4),
     "even_pairs": _complex(1e-3),

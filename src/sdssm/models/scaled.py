@@ -13,6 +13,7 @@ from sdssm import ops
 from sdssm.layers import SelectiveDense
 from sdssm.models.classifier import Classifier, State
 from sdssm.models.readout import EPSILON
+from sdssm.ops.backend import TRITON_LARGEST_STATE
 
 
 class Scaled:
@@ -46,7 +47,9 @@ class Scaled:
         mixer = model.mixers[0]
         if not model.bare or model.norm is None or not isinstance(mixer, SelectiveDense):
             return False
-        return not mixer.settings.rescale and not mixer.settings.skip
+        on_cpu = mixer.dictionary.device.type == "cpu"  # a GPU's kernels take no more than so many entries
+        fits = on_cpu or mixer.settings.state < TRITON_LARGEST_STATE
+        return fits and not mixer.settings.rescale and not mixer.settings.skip
 
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """As `Classifier.advance`, for (B, L)."""

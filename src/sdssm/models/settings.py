@@ -14,6 +14,8 @@ NORMS = ("affine", "plain", "none")
 BLOCKS = ("bare", "pre-norm", "post-norm", "last-bare", "mlp")
 EMBEDDINGS = ("normal", "small", "linear")
 ACTIVATIONS = ("relu", "gelu")
+#: Models that can start from a state that is given.
+GIVEN = ("sd-ssm", "rnn", "lstm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,10 @@ class ModelSettings:
             if value is not None and not value > 0:
                 raise SettingsError(f"{name} is {value}; it must be above 0")
         if self.embedding is not None and self.width is not None:
-            raise SettingsError("embedding and width were both given; width is that of one-hot inputs, leave one out")
+            raise SettingsError(
+                f"width is {self.width}, but inputs are embedded (embedding is {self.embedding}) and width is that of "
+                "one-hot ones; leave width out, or set embedding=none"
+            )
         if self.block is not None:
             one_of("block", self.block, BLOCKS)
         if self.feed_forward is not None and self.blocks not in ("pre-norm", "post-norm"):
@@ -99,11 +104,17 @@ class ModelSettings:
             )
         if self.block_dropout and self.blocks not in ("pre-norm", "post-norm"):
             raise SettingsError(
-                f"block_dropout is {self.block_dropout} but block is {self.blocks!r}; only residual blocks have it"
+                f"block_dropout is {self.block_dropout} but block is {self.blocks!r} and only residual blocks drop; "
+                "set block=pre-norm, or block_dropout=0"
             )
 
     def _check_state_embedding(self) -> None:
-        start = getattr(self.mixer, "initial_state", "none")
+        start = getattr(self.mixer, "initial_state", None)
+        if self.name not in GIVEN:
+            raise SettingsError(
+                f"state_embedding starts from a vector of the automaton's state, which {self.name} cannot; those that "
+                f"can: {', '.join(GIVEN)}"
+            )
         if start != "given":
             raise SettingsError(
                 f"state_embedding starts from a vector of the automaton's state, but initial_state is "

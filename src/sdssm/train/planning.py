@@ -8,9 +8,12 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sdssm.automata import Machine
 from sdssm.errors import RunError, SettingsError, shown
 from sdssm.models.classifier import CONFIG
+from sdssm.ops.backend import TRITON_LARGEST_STATE
 from sdssm.runs import RunFolder, find_runs, folder_name
 from sdssm.runs.folder import STATUS
 from sdssm.runs.schema import RunConfig
@@ -23,8 +26,8 @@ TaskLike = str | Task | Machine
 Planned = tuple[Path, Task, RunConfig]
 
 
-def check_config(config: RunConfig, of: Task) -> None:
-    """What the settings and the task can only say together."""
+def check_config(config: RunConfig, of: Task, device: torch.device | None = None) -> None:
+    """What the settings, the task and the device can only say together."""
     limit = config.train.validate_length
     if limit is not None and limit > of.train_length:
         raise SettingsError(
@@ -38,9 +41,20 @@ def check_config(config: RunConfig, of: Task) -> None:
         )
     of.floor(config.train_length)
     try:
-        new_model(config)  # what only the model itself can refuse
+        model = new_model(config)  # what only the model itself can refuse
     except (RuntimeError, TypeError, MemoryError) as error:
         raise SettingsError(f"no such model can be made: {str(error).splitlines()[0]}") from None
+    if model.longest is not None and config.train_length > model.longest:
+        raise SettingsError(
+            f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
+            f"{model.longest}; train on shorter ones, or make it for longer ones"
+        )
+    largest = max(mixer.kernel_size for mixer in model.mixers)
+    if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
+        raise SettingsError(
+            f"{config.model.name} has transitions of {largest} x {largest}, and a GPU's kernels take at most "
+            f"{TRITON_LARGEST_STATE}; make them smaller, or train with device='cpu'"
+        )
 
 
 def one_task(given: TaskLike) -> Task:

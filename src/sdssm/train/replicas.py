@@ -116,6 +116,10 @@ class Replicas:
                     raise RunError(f"{prefix}{name} of the checkpoint is {size}, but the config says {tuple(shape)}")
         for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
             flat[replica] = self.joined(tensors, prefix).to(flat.device)
+        model = self.template.model  # what is fixed but was drawn, such as phases, as it was drawn then
+        for name, public in zip(nn.Module.state_dict(model), model.state_dict(), strict=True):
+            if f"model.{name}" in self.buffers and public in tensors:
+                self.buffers[f"model.{name}"][replica] = tensors[public].to(self.flat.device)
 
     def joined(self, tensors: Mapping[str, Tensor], prefix: str = "") -> Tensor:
         """Parameters by name as one row (P,)."""

@@ -129,7 +129,7 @@ def train(
             resolved = resolve(model, named, one.name, {**values, **changed})
             for seed in numbers:
                 config = configure(one, seed, resolved, named, begun)
-                check_config(config, one)
+                check_config(config, one, where)
                 planned.append((below / name / f"seed-{seed}", one, config))
     return train_all(
         path, planned, device=where, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
