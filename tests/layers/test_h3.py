@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from sdssm.layers.channels import channels
+from sdssm.layers.convolution import System
 from sdssm.layers.h3 import H3, Shift
 from tests.layers.test_s4 import WIDTH, drawn, made, same
 from tests.layers.test_s4d import recurrence, trapezoid
@@ -21,6 +23,12 @@ def shifted(places: int = 4, *, width: int = WIDTH) -> Shift:
     return system
 
 
+def run(system: System, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """u (B, L, D) -> y (B, L, D) and the state after it."""
+    y, state = system.run(channels(u), state, carry=True)
+    return channels(y), state
+
+
 def lines(system: Any) -> tuple[Tensor, Tensor, Tensor]:
     """S (D, N, N) that moves every entry one place on, B and C."""
     S = torch.diag(torch.ones(system.places - 1, dtype=torch.float64), -1)
@@ -31,7 +39,7 @@ def lines(system: Any) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("length", [1, 3, 4, 9])
 def test_the_shift_is_a_delay_line(places: int, length: int) -> None:
     system, u = shifted(places), drawn(2, length, WIDTH)
-    y, _ = system.run(u, None, carry=False)
+    y, _ = run(system, u)
     same(y, recurrence(*lines(system), u)[0] + system.skip * u)
 
 
@@ -51,9 +59,9 @@ def test_its_kernel_is_a_correlation_and_ends() -> None:
 @pytest.mark.parametrize("places", [1, 4])
 def test_the_shift_goes_on_from_its_last_inputs(places: int) -> None:
     system, u = shifted(places), drawn(2, 9, WIDTH)
-    whole, final = system.run(u, None, carry=True)
-    first, state = system.run(u[:, :2], None, carry=True)
-    rest, state = system.run(u[:, 2:], state, carry=True)
+    whole, final = run(system, u)
+    first, state = run(system, u[:, :2])
+    rest, state = run(system, u[:, 2:], state)
     same(torch.cat([first, rest], dim=1), whole)
     assert state is not None and final is not None
     same(state, final)
@@ -85,7 +93,7 @@ def test_convolutions_are_direct_sums() -> None:
     for t in range(7):
         for m in range(t + 1):
             wanted[:, t] = wanted[:, t] + kernel[:, m] * u[:, t - m]
-    same(system.run(u, None, carry=False)[0], wanted)
+    same(run(system, u)[0], wanted)
 
 
 def test_parameters() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, grad, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.convolution import convolve, good_size, short_convolution
+from sdssm.layers import channels as first
+from sdssm.layers import h3
+from sdssm.layers.channels import SHORT, convolve, delays, good_size, short_convolution
 from sdssm.layers.h3 import H3
 from sdssm.layers.hyena import Hyena
 from sdssm.layers.mixer import Mixer, each, pick
@@ -168,10 +170,35 @@ def test_a_convolution_is_its_sum(length: int, taps: int) -> None:
     same(convolve(u, kernel), wanted)
 
 
-def test_a_short_convolution_is_torchs() -> None:
-    u, weight, bias = drawn(2, 7, 3), drawn(3, 4, seed=2), drawn(3, seed=3)
-    wanted = nn.functional.conv1d(u.mT, weight[:, None], bias, padding=3, groups=3)[..., :7].mT
-    same(short_convolution(u, weight, bias), wanted)
+@pytest.mark.parametrize("length", [1, 2, 7, SHORT, SHORT + 1])
+def test_a_short_convolution_is_torchs(length: int) -> None:
+    u, weight, bias = drawn(2, length, 3), drawn(3, 4, seed=2), drawn(3, seed=3)
+    wanted = nn.functional.conv1d(u.mT, weight[:, None], bias, padding=3, groups=3)[..., :length].mT
+    same(first.channels(short_convolution(first.channels(u), weight, bias)), wanted)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_short_ones_are_products_and_say_what_transforms_say(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, u = made(form), drawn(2, 20, WIDTH)
+    short, _ = layer(u)
+    gradients = torch.autograd.grad(short.square().sum(), list(layer.parameters()))
+    for module in (first, h3):
+        monkeypatch.setattr(module, "SHORT", 0)
+    long, _ = layer(u)
+    same(short, long)
+    for one, other in zip(gradients, torch.autograd.grad(long.square().sum(), list(layer.parameters())), strict=True):
+        same(one, other, tolerance=RELATIVE[torch.float64][1])
+
+
+def test_tables_are_made_once_and_serve_every_transform() -> None:
+    """A layer may first be called where no gradient may be taken, or inside of a transform that ends."""
+    length = 37  # of no other test
+    u, layer = drawn(2, length, WIDTH).float(), made("h3").float()
+    with torch.inference_mode():
+        layer(u)
+    layer(u)[0].sum().backward()
+    vmap(grad(lambda x: delays(x, length - 2).sum() * x.sum()))(u)
+    assert delays(u, length - 2) is delays(u, length - 2) and delays(u, length - 2).sum().isfinite()
 
 
 def test_sizes_of_transforms() -> None:

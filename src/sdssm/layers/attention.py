@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
+from sdssm.layers.channels import counting, fixed
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.settings import between, check
 
@@ -124,28 +125,30 @@ class Attention(Mixer):
         length, size = found.shape[1], found.shape[-1]
         self.check_length(length)
         places = self.places(length, lengths, noise, found.device)
-        q, k = rotated(found[:, :, :2], places[..., None, None]).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
-        v = found[:, :, 2].transpose(1, 2)
+        turned, v = torch.split(found, [2, 1], dim=2)
+        # Both are made shorter as they turn, which costs nothing.
+        q, k = rotated(turned, places[..., None, None], size**-0.25).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
+        v = v.squeeze(2).transpose(1, 2)
         # Plain products: torch's fused attention runs replicas one by one on a CPU, and its gradients on a GPU need
         # not repeat.
-        scores = q @ (k * size**-0.5).mT
-        hidden = self._hidden(length, lengths, found.device)
+        scores = q @ k.mT
+        hidden = self._hidden(length, lengths)
         if hidden is not None:
-            # Finite, so that a row without any input is a mean of something and not NaN.
-            scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+            # Finite, so that a row without any input is a mean of something and not NaN; and added, since then the
+            # gradient has nothing to do: where nobody looks it is 0 already.
+            scores = scores + hidden.to(scores.dtype) * torch.finfo(scores.dtype).min
         heard = torch.softmax(scores, dim=-1) @ v
         return nn.functional.linear(heard.transpose(1, 2).flatten(2), self.projection), None
 
     def places(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
         """Where inputs stand: (1, L) or (B, L), rising along each row. Past its end they stand at `positions`."""
         many = self.settings.positions
-        steps = torch.arange(length, device=device)
         if noise is None:
             ends = torch.full((1,), length, device=device) if lengths is None else lengths
             noise = self._fixed(ends, torch.arange(many, device=device))
         order = noise.argsort(dim=-1, stable=True)[..., :length]
         if lengths is not None:
-            order = torch.where(steps < lengths[:, None], order, many)
+            order = order.masked_fill(counting(order, 0, length) >= lengths[:, None], many)
         return order.sort(dim=-1).values.reshape(-1, length)
 
     def _fixed(self, ends: Tensor, places: Tensor) -> Tensor:
@@ -155,9 +158,9 @@ class Attention(Mixer):
         """
         return _scrambled(_scrambled(_scrambled(self.draw) + ends)[:, None] + places)
 
-    def _hidden(self, length: int, lengths: Tensor | None, device: torch.device) -> Tensor | None:
+    def _hidden(self, length: int, lengths: Tensor | None) -> Tensor | None:
         """Which keys are not looked at, (B or 1, 1, L or 1, L)."""
-        steps = torch.arange(length, device=device)
+        steps = counting(self.draw if lengths is None else lengths, 0, length)
         past = None if lengths is None else (steps >= lengths[:, None])[:, None, None]
         later = (steps > steps[:, None])[None, None] if self.settings.causal_mask else None
         if past is None or later is None:
@@ -165,19 +168,25 @@ class Attention(Mixer):
         return past | later
 
 
-def rotated(x: Tensor, places: Tensor) -> Tensor:
-    """Vectors (..., S) with their adjacent pairs turned by their places (...).
+@fixed
+def frequencies(size: int) -> Tensor:
+    """By how much each pair of a head of size S turns from a place to the next, (S / 2,)."""
+    return BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+
+
+def rotated(x: Tensor, places: Tensor, length: float = 1.0) -> Tensor:
+    """Vectors (..., S) with their adjacent pairs turned by their places (...), and `length` times as long.
 
     >>> quarter = torch.tensor(torch.pi / 2)
     >>> rotated(torch.tensor([1.0, 0.0]), quarter).round(decimals=3).tolist()
     [-0.0, 1.0]
     """
-    size = x.shape[-1]
-    pairs = torch.arange(0, size, 2, device=x.device, dtype=x.dtype)
-    angles = places[..., None].to(x.dtype) * BASE ** (-pairs / size)
-    first, second = x.reshape(*x.shape[:-1], size // 2, 2).unbind(-1)
-    cos, sin = angles.cos(), angles.sin()
-    return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
+    # A pair is a complex number: one product turns it, and one more its gradient. There are none of 16 bits.
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    angles = places[..., None] * frequencies(wide, x.shape[-1])
+    turn = torch.polar(torch.full_like(angles, length), angles)
+    pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], x.shape[-1] // 2, 2))
+    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
 
 
 def _scrambled(x: Tensor) -> Tensor:

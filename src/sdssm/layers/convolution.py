@@ -1,9 +1,5 @@
 """Linear maps along time that are the same at every time: y = K * u + D u, channel by channel.
 
-Long ones go through FFTs. Short ones are products with a matrix for each channel: an FFT pads, copies and multiplies
-complex numbers, one small kernel after the other, and its gradient more so. Inside, channels come first: (D, L, B), so
-that such a product, and a linear map across channels, read and write their numbers as they lie.
-
 Where the kernel comes from a linear system x_l = Abar x_{l-1} + Bbar u_l, y_l = C x_l, it is K_l = C Abar^l Bbar, and
 the system can also step, and go on from a state.
 """
@@ -14,137 +10,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
 
 import torch
 from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.layers.channels import ChannelsFirst, channels, convolved, counting, fixed, mapped
+from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import between, check
 
-#: The longest convolution that is a product with a matrix. The work for it grows as L^2, and that of laying it out as
-#: L^3; at this length both are still small beside the memory that an FFT goes through.
-SHORT = 64
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 #: Diagonalising HiPPO's matrix takes seconds from here on.
 LARGEST_STATE = 1_024
-
-
-@cache
-def good_size(least: int) -> int:
-    """The first even size from `least` on without prime factors above 5: FFTs are fast there.
-
-    >>> [good_size(n) for n in (0, 1, 7, 81, 1023)]
-    [2, 2, 8, 90, 1024]
-    """
-    size = max(2, least + least % 2)
-    while True:
-        rest = size
-        for prime in (2, 3, 5):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
-            return size
-        size += 2
-
-
-def convolve(u: Tensor, kernel: Tensor) -> Tensor:
-    """y_l = sum_{m <= l} K_m u_{l-m}: u (..., L), kernel (..., up to L taps) -> (..., L).
-
-    >>> convolve(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0])).round().tolist()
-    [1.0, 12.0, 23.0]
-    """
-    length = u.shape[-1]
-    size = good_size(length + kernel.shape[-1] - 1)  # long enough that no product comes round
-    spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(kernel, n=size)
-    y: Tensor = torch.fft.irfft(spectrum, n=size)
-    return y[..., :length]
-
-
-def fixed(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A table that depends on sizes alone, `make(*sizes)`, made once for each device and dtype and kept for good.
-
-    A CUDA graph reads it where it lies. It is made on the host, so that it is there for every stream once it is
-    there at all, and outside of whatever transforms the caller is in.
-    """
-
-    @cache
-    def kept(device: torch.device, dtype: torch.dtype, *sizes: int) -> Tensor:
-        with torch.inference_mode(False), torch._C._DisableFuncTorch():
-            return make(*sizes).to(device, dtype)
-
-    @wraps(make)
-    def table(like: Tensor, *sizes: int) -> Tensor:
-        return kept(like.device, like.dtype, *sizes)
-
-    return table
-
-
-@fixed
-def delays(length: int) -> Tensor:
-    """(L + 1, L, L): no delay, and delays by 0, 1, .. L - 1, as matrices."""
-    matrices = [torch.eye(length).roll(k, 0).tril() for k in range(length)]
-    return torch.stack([torch.eye(length), *matrices])
-
-
-@fixed
-def window(length: int, taps: int) -> Tensor:
-    """(1 + taps, L, L + 1): a constant, whose 1 stands after the inputs, and delays by taps - 1, .. 1, 0."""
-    matrices = torch.zeros(1 + taps, length, length + 1)
-    matrices[0, :, -1] = 1
-    for k in range(taps):
-        matrices[taps - k, :, :-1] = torch.eye(length).roll(k, 0).tril() if k < length else 0
-    return matrices
-
-
-@fixed
-def counting(first: int, count: int) -> Tensor:
-    """first, first + 1, .. (count,)."""
-    return torch.arange(first, first + count)
-
-
-@fixed
-def twice_conjugate() -> Tensor:
-    """What makes 2 w* of a pair (Re w, Im w)."""
-    return torch.tensor([2.0, -2.0])
-
-
-def combined(weights: Tensor, matrices: Tensor, u: Tensor) -> Tensor:
-    """(sum_w weights_w matrices_w) u for each channel: weights (D, W), matrices (W, L, M), u (D, M, B) -> (D, L, B)."""
-    # The sum as a product with zeros and ones: an index would cost as much, and its gradient many times more.
-    return (weights @ matrices.flatten(1)).unflatten(1, matrices.shape[1:]) @ u
-
-
-def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A few taps for each channel: u (D, L, B), weight (D, W), bias (D,) -> (D, L, B); the last tap is the present.
-
-    >>> short_convolution(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[10.0, 1.0]]), torch.zeros(1)).flatten()
-    tensor([ 1., 12., 23.])
-    """
-    length, taps = u.shape[1], weight.shape[-1]
-    if length <= SHORT:
-        ones = u.new_ones(()).expand_as(u[:, :1])
-        return combined(torch.cat([bias[:, None], weight], 1), window(u, length, taps), torch.cat([u, ones], 1))
-    # Shifted products: as quick as a grouped convolution for 3 or 4 taps, and the same under vmap.
-    padded = nn.functional.pad(u, (0, 0, taps - 1, 0))
-    y = bias[:, None, None] + padded[:, :length] * weight[:, 0, None, None]
-    for tap in range(1, taps):
-        y = y + padded[:, tap : tap + length] * weight[:, tap, None, None]
-    return y
-
-
-def channels(u: Tensor) -> Tensor:
-    """(B, L, D) -> (D, L, B), and the reverse."""
-    return u.permute(2, 1, 0)
-
-
-def mapped(layer: nn.Linear, u: Tensor) -> Tensor:
-    """A linear map across channels: (D, L, B) -> (F, L, B)."""
-    y = layer.weight @ u.flatten(1)
-    return (y if layer.bias is None else y + layer.bias[:, None]).unflatten(1, u.shape[1:])
 
 
 class Convolution(nn.Module):
@@ -160,12 +39,7 @@ class Convolution(nn.Module):
 
     def filtered(self, u: Tensor) -> Tensor:
         """u (D, L, B) -> (D, L, B)."""
-        length = u.shape[1]
-        kernel = self.kernel(length)
-        if length > SHORT:
-            return convolve(u.mT, kernel[:, None]).mT + self.skip[:, None, None] * u
-        weights = torch.cat([self.skip[:, None], kernel], 1)
-        return combined(weights, delays(u, length)[: weights.shape[1]], u.contiguous())
+        return convolved(u, self.kernel(u.shape[1]), self.skip)
 
 
 class System(Convolution):
@@ -273,7 +147,7 @@ class Diagonal(Modes):
         rate, gain = self._discrete()
         rows = torch.view_as_real(powers(rate, 0, length)).flatten(-2)  # (D, L, 2M)
         weights = torch.view_as_real(as_complex(self.C) * gain)
-        return (rows @ (weights * twice_conjugate(weights)).flatten(-2)[..., None])[..., 0]
+        return (rows @ (weights * twice_conjugate(weights)).flatten(-2)[..., None]).squeeze(-1)
 
     def respond(self, state: Tensor, length: int) -> Tensor:
         rows = powers(self._discrete()[0], 1, length) * as_complex(self.C)[:, None]  # (D, L, M)
@@ -300,8 +174,14 @@ def zero_order_hold(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
 
 def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
     """The trapezoid rule: Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B."""
-    gain = dt / (1 - dt / 2 * eigenvalues)
+    gain = 2 / (2 / dt - eigenvalues)
     return (eigenvalues * gain).log1p(), gain  # Abar - 1 = A dt / (1 - dt A / 2)
+
+
+@fixed
+def twice_conjugate() -> Tensor:
+    """What makes 2 w* of a pair (Re w, Im w)."""
+    return torch.tensor([2.0, -2.0])
 
 
 def powers(rate: Tensor, first: int, count: int) -> Tensor:
@@ -319,7 +199,7 @@ def repeated(values: Tensor, width: int) -> nn.Parameter:
     return nn.Parameter(values[..., None, :].repeat(*[1] * (values.dim() - 1), width, 1).float())
 
 
-class Filter(Mixer):
+class Filter(ChannelsFirst):
     """A mixer that is one system for each channel, GELU, and a gated linear map across channels: S4 and S4D."""
 
     projects = True

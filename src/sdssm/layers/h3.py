@@ -8,9 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
-from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear, channels, convolve, mapped
-from sdssm.layers.mixer import Mixer, State
+from sdssm.layers.channels import SHORT, ChannelsFirst, channels, convolve, fixed, mapped
+from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear
+from sdssm.layers.mixer import State
 from sdssm.layers.s4d import lin
+
+#: Up to so many places a short kernel is a product too: laying it out is one with a matrix of N^2 L zeros and ones.
+FEW_PLACES = 64
+
+
+@fixed
+def windows(places: int, taps: int) -> Tensor:
+    """(N, taps, N), which takes C to C_{i+l} at (l, i), and to 0 past its end."""
+    return torch.stack([torch.eye(places).roll(-l, 1).tril() for l in range(taps)], 1)  # noqa: E741  # a time
 
 
 class Shift(System):
@@ -32,6 +42,11 @@ class Shift(System):
         return self.C.shape[-1]
 
     def kernel(self, length: int) -> Tensor:
+        taps = min(length, self.places)
+        if taps <= SHORT and self.places <= FEW_PLACES:
+            rows = (self.C @ windows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
+            found: Tensor = (rows @ self.B[..., None]).squeeze(-1)
+            return found
         # Correlation is convolution with C read backwards, and read backwards again.
         return convolve(self.C.flip(-1), self.B).flip(-1)[..., :length]
 
@@ -54,7 +69,7 @@ class H3Settings(ModeSettings):
     """What tells one H3 from another: `state` is N of both systems."""
 
 
-class H3(Mixer):
+class H3(ChannelsFirst):
     """out = W_o(q * diagonal(shift(k) * v)): q, k and v are linear in u, shift and diagonal are systems with D u added.
 
     The diagonal system is S4D's with Lin frequencies, the bilinear discretisation and a B that is trained.
@@ -96,7 +111,7 @@ class H3(Mixer):
         # In one product: what follows is paid once for all three.
         maps = (self.q, self.k, self.v)
         weight, bias = torch.cat([one.weight for one in maps]), torch.cat([one.bias for one in maps])
-        return (nn.functional.linear(u, weight, bias),)
+        return (u @ weight.mT + bias,)
 
     def mix(
         self,
@@ -107,11 +122,11 @@ class H3(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        q, k, v = channels(parts[0]).contiguous().chunk(3)  # (D, L, B)
+        q, k, v = channels(parts[0]).chunk(3)  # (D, L, B)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
-        return channels(mapped(self.output, q * y)), (inputs, modes) if carry else None
+        return channels(mapped(self.output, y * q)), (inputs, modes) if carry else None
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         q, k, v = self.parts(u)[0].chunk(3, -1)

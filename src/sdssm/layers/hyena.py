@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.convolution import Convolution, channels, mapped, short_convolution
-from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.layers.channels import ChannelsFirst, channels, linear, mapped, short_convolution
+from sdssm.layers.convolution import Convolution
+from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import between, check
 
 #: How fast the window of a channel decays over the longest input: to 1 % after 1.5 and after 0.3 of it.
@@ -72,12 +73,13 @@ class ImplicitFilter(Convolution):
     def kernel(self, length: int) -> Tensor:
         x = self.features[:length]
         for layer in self.layers:
-            x = torch.sin(self.frequency * layer(x))
+            assert isinstance(layer, nn.Linear)
+            x = torch.sin(self.frequency * linear(layer, x))
         h: Tensor = self.last(x) * self.window[:length]  # (L, D)
         return h.mT
 
 
-class Hyena(Mixer):
+class Hyena(ChannelsFirst):
     """out = W_o(x1 * (h * (x2 v) + D x2 v)): x1, x2 and v are linear in u and pass a short convolution; h is implicit.
 
     It holds no state: an output looks back at every input, with a filter laid out over the longest.
@@ -122,7 +124,7 @@ class Hyena(Mixer):
         return 14 * self.width  # the projection before and after its convolution, two spectra and what comes back
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        return (self.input(u),)
+        return (linear(self.input, u),)
 
     def mix(
         self,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
+from sdssm.layers.channels import channels, short_convolution
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.settings import between, check
@@ -44,7 +45,9 @@ class MambaSettings(MixerSettings):
 
 
 class Mamba(Mixer):
-    """For each of E = expand * D channels, with B_t, C_t in R^N shared by all of them:
+    """h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t: delta_t, B_t and C_t come from the input.
+
+    For each of E = expand * D channels, with B_t, C_t in R^N shared by all of them:
 
         (x, z)  W_in u;  x = SiLU(causal convolution of each channel + bias)
         (r, B_t, C_t) = W_x x,  delta_t = softplus(W_dt r + b_dt)
@@ -116,15 +119,20 @@ class Mamba(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         x, z = parts
-        rows, L, E = x.shape
-        taps = self.settings.conv
-        before, h = (x.new_zeros(rows, E, taps - 1), None) if state is None else state
-        padded = torch.cat([before.mT, x], 1)  # (B, conv - 1 + L, E)
-        # Shifted products: torch's own convolution, mapped over the weights of many replicas, is far slower.
-        convolved = self.convolution_bias + sum(self.convolution[:, k] * padded[:, k : k + L] for k in range(taps))
-        x, delta, B, C = self._selected(convolved)
+        L = x.shape[1]
+        memory = self.settings.conv - 1
+        before, h = (None, None) if state is None else state
+        inputs = x if before is None else torch.cat([before.mT, x], 1)  # (B, up to conv - 1 + L, E)
+        convolved = channels(short_convolution(channels(inputs), self.convolution, self.convolution_bias))
+        # As the scan and the projections read it, channels last.
+        x, delta, B, C = self._selected(convolved[:, inputs.shape[1] - L :].contiguous())
         y, h = selective_scan(x, delta, -self.A_log.exp(), B, C, h, lengths=lengths)
-        return self._output(y, x, z), (padded[:, L:].mT, h) if carry else None
+        out = self._output(y, x, z)
+        if not carry:
+            return out, None
+        lacking = max(0, memory - inputs.shape[1])
+        last = functional.pad(inputs[:, max(0, inputs.shape[1] - memory) :], (0, 0, lacking, 0))
+        return out, (last.mT, h)
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         x, z = self.parts(u)

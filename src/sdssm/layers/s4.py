@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdssm.layers.convolution import Filter, Modes, ModeSettings, as_complex, good_size, repeated
+from sdssm.layers.channels import fixed, good_size
+from sdssm.layers.convolution import Filter, Modes, ModeSettings, as_complex, repeated
 
 #: Imaginary parts of B begin within this bound; unbounded, those of the fastest modes would drown the rest.
 LARGEST_INPUT = 2.0
@@ -36,6 +37,34 @@ def legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
     return eigenvalues, P, torch.complex(B.real, B.imag.clamp(-LARGEST_INPUT, LARGEST_INPUT))
 
 
+def growth(points: int, length: int, digits: int) -> float:
+    """-log r of the circle on which a kernel is found, with so many binary digits."""
+    return digits * math.log(2) / (points + length)
+
+
+@fixed
+def circle(points: int, length: int, digits: int) -> Tensor:
+    """s = (1 - z) / (1 + z) and 2 / (1 + z) for z on the lower half of the circle: (2, points / 2 + 1).
+
+    In double precision, and rounded once: z may be near 1.
+    """
+    k = torch.arange(points // 2 + 1, dtype=torch.float64)
+    z = torch.polar(torch.full_like(k, math.exp(-growth(points, length, digits))), -2 * math.pi / points * k)
+    return torch.stack([(1 - z) / (1 + z), 2 / (1 + z)])
+
+
+@fixed
+def regrown(points: int, length: int, digits: int) -> Tensor:
+    """r^-l (L,)."""
+    return torch.exp(growth(points, length, digits) * torch.arange(length, dtype=torch.float64))
+
+
+@fixed
+def conjugate() -> Tensor:
+    """What makes w* of w (2, ...), real parts and imaginary parts."""
+    return torch.tensor([1.0, -1.0])[:, None, None]
+
+
 class DiagonalPlusLowRank(Modes):
     """Modes that meet in one number: A = diag(lambda) - P P^* over conjugate pairs, bilinear discretisation.
 
@@ -56,20 +85,17 @@ class DiagonalPlusLowRank(Modes):
         rounding both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix power is needed
         to end the sum, and away from the unit circle nothing blows up.
         """
-        real = self.log_dt.dtype
-        points = good_size((4 if real == torch.float32 else 12) * length)
-        growth = -math.log(torch.finfo(real).eps) / (points + length)  # r = exp(-growth)
-        k = torch.arange(points // 2 + 1, device=self.log_dt.device, dtype=torch.float64)
-        z = torch.polar(torch.full_like(k, math.exp(-growth)), -2 * math.pi / points * k)
-        minus, plus = (1 - z).to(real.to_complex()), (1 + z).to(real.to_complex())  # rounded once, where z is near 1
-
-        h, (P, B, C) = self.dt / 2, (paired(as_complex(part)) for part in (self.P, self.B, self.C))
-        resolvent = (minus - (h * paired(self.eigenvalues))[..., None] * plus).reciprocal()  # (D, 2M, points / 2 + 1)
-        sums = torch.stack([C * B, C * P, P.conj() * B, P.conj() * P], dim=-2) @ resolvent  # (D, 4, points / 2 + 1)
-        CB, CP, PB, PP = sums.unbind(-2)
-        w = h * plus
-        taps: Tensor = torch.fft.irfft(2 * h * (CB - w * CP * PB / (1 + w * PP)), n=points)[..., :length]
-        return taps * torch.exp(growth * torch.arange(length, device=taps.device, dtype=real))
+        digits = 23 if self.log_dt.dtype == torch.float32 else 52
+        points = good_size((4 if digits == 23 else 12) * length)
+        # ((1 - z) - h A (1 + z))^{-1} = (s - h A)^{-1} / (1 + z) with s = (1 - z) / (1 + z) and h = dt / 2.
+        h, rate = self.dt / 2, paired(self.dt / 2 * self.eigenvalues)
+        s, factor = circle(rate, points, length, digits)
+        left = paired(as_complex(torch.stack([self.C, self.P * conjugate(self.P)], 2)))  # (D, 2, 2M): C, P^*
+        right = paired(as_complex(torch.stack([self.B, self.P], 2)))  # B, P
+        products = (left[:, :, None] * right[:, None]).flatten(1, 2)
+        CB, CP, PB, PP = (products @ (s - rate[..., None]).reciprocal()).unbind(1)  # (D, points / 2 + 1) each
+        taps: Tensor = torch.fft.irfft((CB - h * CP * PB / (1 + h * PP)) * factor, n=points)[..., :length]
+        return h * taps * regrown(taps, points, length, digits)
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         # Abar x + Bbar u = (I - h A)^{-1} ((I + h A) x + dt B u)

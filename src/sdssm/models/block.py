@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.errors import SettingsError
 from sdssm.layers import MIXERS, Mixer, initial
+from sdssm.layers.channels import linear
 from sdssm.models.settings import ModelSettings
 
 
@@ -63,7 +66,7 @@ class Block(nn.Module):
         """What the mixer reads: (..., D) -> (..., D)."""
         return h if self.norm is None or self.kind == "post-norm" else self.norm(h)
 
-    def after(self, h: Tensor, mixed: Tensor, noise: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    def after(self, h: Tensor, mixed: Tensor, noise: Sequence[Tensor] | None = None) -> Tensor:
         """The outputs, from inputs h and what the mixer made of them; noise on [0, 1) of h's shape decides on drops."""
         if self.kind == "bare" or (self.last and self.kind in ("last-bare", "mlp")):
             return mixed
@@ -72,7 +75,7 @@ class Block(nn.Module):
         if self.kind == "mlp":
             return self._forward(mixed)
         first, second = noise or (None, None)
-        h = h + self._dropped(mixed if self.projection is None else self.projection(mixed), first)
+        h = h + self._dropped(mixed if self.projection is None else linear(self.projection, mixed), first)
         if self.kind == "pre-norm":
             if self.second_norm is not None:
                 h = h + self._dropped(self._forward(self.second_norm(h)), second)
@@ -85,7 +88,7 @@ class Block(nn.Module):
 
     def _forward(self, h: Tensor) -> Tensor:
         assert self.hidden is not None and self.back is not None
-        return self.back(self.activation(self.hidden(h)))  # type: ignore[no-any-return]  # a module's
+        return linear(self.back, self.activation(linear(self.hidden, h)))
 
     def _dropped(self, x: Tensor, noise: Tensor | None) -> Tensor:
         return x if noise is None else x * (noise >= self.dropout) / (1 - self.dropout)

@@ -248,11 +248,7 @@ class Classifier(nn.Module):
                 return final if self.query is None else self._ask(symbols, final)
         if self.query is not None:
             tokens, lengths = self._asked(tokens, lengths)
-        outputs, _ = self._run(tokens, state, lengths=lengths, carry=False, noise=noise)
-        if lengths is None:
-            return outputs[:, -1]
-        at = (lengths - 1)[:, None, None].expand(-1, 1, outputs.shape[-1])
-        return outputs.gather(1, at)[:, 0]
+        return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0][:, 0]
 
     def _asked(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Strings (B, L) with the query after the last symbol of each, (B, L + 1)."""
@@ -270,29 +266,37 @@ class Classifier(nn.Module):
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
+        ends: bool = False,
         noise: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, State]:
-        """All layers over (B, L): features (B, L, F), and with `carry` the states after the last symbol."""
-        noise = noise or {}
-        h, after = None, []
+        """All layers over (B, L): features (B, L, F), and with `carry` the states after the last symbol.
+
+        With `ends` the features at the end of each string alone, (B, 1, F).
+        """
+        noise, after = noise or {}, []
+        h = tokens
         for i, block in enumerate(self.blocks):
-            mixer = block.mixer
+            mixer, cut = (
+                block.mixer,
+                ends and block.last,
+            )  # what stands after the last mixer is needed at the ends alone
             mixer.check_length(tokens.shape[1])
             own = noise["mixers"][i] if "mixers" in noise else None
-            if h is None:
-                h = pick(self._table(), tokens) if block.adds else tokens
+            if i == 0:
                 mixed, x = mixer.mix_symbols(
                     self._symbols(), tokens, _of(state, i), lengths=lengths, carry=carry, noise=own
                 )
             else:
                 parts = mixer.parts(block.inputs(h))
                 mixed, x = mixer.mix(parts, _of(state, i), lengths=lengths, carry=carry, noise=own)
-            drops = None
-            if "blocks" in noise:
-                drops = noise["blocks"][:, i, 0].movedim(0, 1), noise["blocks"][:, i, 1].movedim(0, 1)
+            drops = [noise["blocks"][:, i, j].movedim(0, 1) for j in range(2)] if "blocks" in noise else None
+            if cut:
+                h, mixed = _end(h, lengths), _end(mixed, lengths)
+                drops = None if drops is None else [_end(drop, lengths) for drop in drops]
+            if i == 0 and block.adds:
+                h = pick(self._table(), h)
             h = block.after(h, mixed, drops)
             after.append(x)
-        assert h is not None
         return h, tuple(after) if carry and self.recurrent else None
 
     def _step(self, u: Tensor, state: State) -> tuple[Tensor, tuple[Any, ...]]:
@@ -412,3 +416,11 @@ def _flat(state: State, lead: torch.Size) -> State:
         return state
     found: State = each(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
     return found
+
+
+def _end(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """What stands at the end of each row: (B, L, *) -> (B, 1, *)."""
+    if lengths is None:
+        return x[:, -1:]
+    at = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
+    return x.gather(1, at.expand(-1, 1, *x.shape[2:]))
