@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 import sdssm
-from sdssm.cli.output import percent
 from sdssm.models.presets import CHOMSKY, TABLE1
 from sdssm.report.plots import save_plot
+from sdssm.report.tables import percent
 from sdssm.runs import RunFolder, find_runs, folder_name
 from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.settings import plain

@@ -127,7 +127,8 @@ def test_versions_agree() -> None:
     assert (SOURCE / "py.typed").exists()
 
 
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("automata", "ops", "models", "training", "evaluation"))]
+DOCS = ("automata", "ops", "models", "training", "evaluation", "exact", "experiments")
+PAGES = ["README.md", *(f"docs/{name}.md" for name in DOCS)]
 
 
 @pytest.mark.parametrize("page", PAGES)

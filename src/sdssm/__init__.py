@@ -12,6 +12,7 @@ from sdssm.automata import Machine
 from sdssm.automata import named as machine
 from sdssm.errors import SdssmError
 from sdssm.evaluate import Evaluation, evaluate
+from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # inside the package its name is clear
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
 from sdssm.tasks import Batch, Task, task
@@ -28,11 +29,16 @@ __all__ = [
     "SdssmError",
     "Task",
     "__version__",
+    "certify",
+    "compile",
     "evaluate",
+    "extract",
+    "horizon",
     "load",
     "machine",
     "ops",
     "resume",
+    "snap",
     "task",
     "train",
 ]

@@ -11,7 +11,8 @@ from io import TextIOWrapper
 from typing import NoReturn, TextIO
 
 from sdssm import __version__
-from sdssm.cli import evaluate, models, runs, tasks, train
+from sdssm.cli import certify, evaluate, extract, horizon, models, reproduce, runs, snap, tasks, train
+from sdssm.cli import compile as compile_command
 from sdssm.errors import RunWarning, SdssmError
 
 #: Exit codes: what the user can mend, and the shell's own for Ctrl-C.
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"sdssm {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (tasks, models, train, evaluate, runs):
+    for command in (tasks, models, train, evaluate, runs, compile_command, extract, certify, horizon, snap, reproduce):
         command.add_to(commands)
     return root
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.output import percent, print_json, print_table, printable
+from sdssm.cli.output import print_json, print_table, printable
 from sdssm.errors import shown
+from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
     from sdssm.evaluate import Evaluation, RunEvaluation

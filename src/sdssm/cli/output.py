@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -72,14 +71,3 @@ def print_facts(title: str, facts: dict[str, str]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"  {name.ljust(width)}  {value}")
-
-
-def percent(value: float | None) -> str:
-    """Two digits, cut and not rounded: 100.00 is said of nothing less.
-
-    >>> percent(99.9999), percent(100.0), percent(None)
-    ('99.99', '100.00', '-')
-    """
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"

@@ -7,8 +7,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.output import percent, print_json, print_table
+from sdssm.cli.output import print_json, print_table
 from sdssm.errors import RunError, RunWarning
+from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
     from sdssm.runs import RunFolder

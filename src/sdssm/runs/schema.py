@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -205,7 +206,7 @@ def configure(of: Task, seed: int, settings: Settings, preset_name: str, begun: 
         test_length=of.test_length,
         preset=preset_name,
         machines=None if _is_known(of) else (to_json(of.machine), None if of.valid is None else to_json(of.valid)),
-        versions=_versions(),
+        versions=versions(),
         commit=_commit(),
         begun=begun,
     )
@@ -219,7 +220,8 @@ def _is_known(of: Task) -> bool:
         return False
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and the packages that a training depends on."""
     found = {"python": platform.python_version()}
     for package in ("sdssm", "torch", "numpy", "triton", "numba"):
         try:
@@ -229,6 +231,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
+@cache  # it does not change under a process, and asking git takes a while
 def _commit() -> str | None:
     """The commit of the working tree that sdssm itself lies in, if there is one."""
     try:

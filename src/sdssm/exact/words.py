@@ -1,0 +1,60 @@
+"""A linear recurrence many symbols at a time: the words of m symbols are V^m matrices, multiplied out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.models import Classifier
+
+#: Bytes of all word matrices: what a processor keeps close by. More words are longer, but slower to fetch.
+MOST_BYTES = 1 << 22
+#: Words divide a block of test strings.
+LONGEST = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The matrices of all words of `m` symbols, (V^m, N, N); the first symbol of a word counts most.
+
+    >>> from sdssm.exact.compile import compile
+    >>> words = Words.of(compile("parity"))
+    >>> words.m, words.matrices.shape
+    (16, torch.Size([65536, 2, 2]))
+    """
+
+    matrices: Tensor
+    m: int
+    powers: Tensor  # (m,)
+    rescale: bool
+
+    @classmethod
+    def of(cls, model: Classifier, *, most_bytes: int = MOST_BYTES) -> Words | None:
+        """Those of a model, or None where a state is not a product of matrices."""
+        if not model.bare or model.input_matrix is not None or model.initial_state is None:
+            return None
+        with torch.no_grad():
+            A = model.symbol_matrices()
+        assert A is not None
+        n_symbols, n = A.shape[0], A.shape[-1]
+        m = 1
+        while 2 * m <= LONGEST and n_symbols ** (2 * m) * n * n * A.element_size() <= most_bytes:
+            m *= 2
+        rescale = bool(model.settings.mixer.rescale)
+        single = A.double()
+        words = torch.eye(n, dtype=torch.float64, device=A.device)[None]
+        for _ in range(m):
+            words = (single[None] @ words[:, None]).flatten(0, 1)  # the new symbol counts least
+            if rescale:  # the scale of a word is lost with that of the state; kept near 1 it neither grows nor vanishes
+                words = words / words.norm(dim=(1, 2), keepdim=True) * n**0.5
+        powers = n_symbols ** torch.arange(m - 1, -1, -1, device=A.device)
+        return cls(words.to(A.dtype).contiguous(), m, powers, rescale)
+
+    def carry(self, tokens: Tensor, x: Tensor) -> Tensor:
+        """The states (B, N) after tokens (B, T), T a multiple of m, from states x (B, N); rescaled once a word."""
+        assert tokens.shape[1] % self.m == 0, "pieces are whole words"
+        code = (tokens.reshape(len(tokens), -1, self.m) * self.powers).sum(-1)  # (B, W)
+        return ops.token_scan(self.matrices, None, code, x, rescale=self.rescale)[1]

@@ -1,0 +1,106 @@
+"""How long a plan will take: a few steps of every group that would train side by side, remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from sdssm.experiments.plan import Plan, PlannedRun
+from sdssm.experiments.results import device_name, read_json
+from sdssm.experiments.runner import unfinished
+from sdssm.files import write_whole
+from sdssm.models.classifier import CONFIG
+from sdssm.runs import RunFolder
+from sdssm.train.engine import Engine, shape
+
+#: Seconds that may be spent on measuring: no group is begun later.
+LIMIT = 30.0
+#: The least and the most seconds for one group.
+LEAST, MOST = 0.2, 2.0
+FILE = "calibration.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupEstimate:
+    """Runs that share every launch, and how long they would take alone; None where it was not measured."""
+
+    runs: Sequence[PlannedRun]
+    steps: int  #: that are left
+    seconds: float | None
+
+    @property
+    def name(self) -> str:
+        models = dict.fromkeys(run.config.model.name for run in self.runs)
+        tasks = dict.fromkeys(run.task.name for run in self.runs)
+        return f"{', '.join(models)} on {', '.join(tasks)}"
+
+
+def estimate(plan: Plan, device: str = "auto", limit: float = LIMIT) -> list[GroupEstimate]:
+    """The groups that a plan has still to train, with the time of each on this device."""
+    groups: dict[Any, list[PlannedRun]] = {}
+    for run in unfinished(plan):
+        groups.setdefault((shape(run.config, run.task), run.config.begun), []).append(run)
+    path = plan.out / FILE
+    known = read_json(path) or {}
+    where, began, measured = device_name(device), monotonic(), False
+    keys = {key: _key(where, key[0], len(of)) for key, of in groups.items()}
+    new = sum(keys[key] not in known for key in groups)
+    found = []
+    for key, of in groups.items():
+        name = keys[key]
+        if name not in known and monotonic() - began < limit:
+            share = (limit - (monotonic() - began)) / max(new, 1)
+            known[name] = _seconds_a_step(of, device, min(MOST, max(LEAST, share)))
+            new, measured = new - 1, True
+        left = max(run.config.train.steps - _step(run) for run in of)
+        each = known.get(name)
+        found.append(GroupEstimate(runs=of, steps=left, seconds=None if each is None else each * left))
+    if measured:
+        _remember(path, known)
+    return found
+
+
+def _step(run: PlannedRun) -> int:
+    return RunFolder.open(run.folder).step if (run.folder / CONFIG).exists() else 0
+
+
+def _key(device: str, form: Any, replicas: int) -> str:
+    """Device, and a fingerprint of what is computed: of the steps only each one counts."""
+    tasks, model, train = form
+    told = repr((tasks, model, train.batch, train.clip, replicas))
+    return f"{device} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> float:
+    """The mean over as many steps as fit, after those that prepare."""
+    from sdssm.devices import device_named
+
+    where = device_named(device)
+    engine = Engine([run.task for run in runs], [run.config for run in runs], where)
+    few = 10 if where.type == "cuda" else 1  # a GPU trains ten steps at a time
+    most = min(run.config.train.steps for run in runs)
+    engine.advance(min(few, most))
+    engine.wait()
+    begin, first = monotonic(), engine.step
+    while engine.step < most and (engine.step == first or monotonic() - begin < seconds):
+        engine.advance(min(few, most - engine.step))
+        engine.wait()
+    took = monotonic() - begin
+    if where.type == "cuda":
+        torch.cuda.empty_cache()
+    return took / max(engine.step - first, 1)
+
+
+def _remember(path: Path, known: dict[str, Any]) -> None:
+    """Where it cannot be kept it is measured again."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())

@@ -1,0 +1,103 @@
+"""The results folder of an experiment: what was found, as JSON, and with which command, versions and device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdssm.devices import device_named
+from sdssm.errors import OutputError
+from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, merged, records_of
+from sdssm.experiments.plan import Plan
+from sdssm.experiments.spec import Spec
+from sdssm.files import reason, shown_path, write_whole
+from sdssm.runs.events import finite
+from sdssm.runs.schema import versions
+
+SPEC, RESULTS = "spec.json", "results.json"
+
+
+def check_results(spec: Spec, folder: Path) -> None:
+    """Refuse a folder that another experiment filled, before anything is begun."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise OutputError(f"{shown_path(folder)} is a file; results go into a folder, choose another --results")
+    made = read_json(folder / SPEC)
+    if made is None:
+        if any(folder.iterdir()):
+            raise OutputError(f"{shown_path(folder)} holds files of no experiment; choose another --results")
+        return
+    for name, value in _identity(spec).items():
+        if made.get(name) != value:
+            raise OutputError(
+                f"{shown_path(folder)} was made by another experiment ({name} {made.get(name)!r}, not {value!r}); "
+                "choose another --results or remove it"
+            )
+
+
+def _identity(spec: Spec) -> dict[str, str]:
+    return {"name": spec.name, "source": spec.source, "kind": spec.kind}
+
+
+def write_results(plan: Plan, folder: Path, *, command: str, device: str) -> dict[str, Any]:
+    """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there."""
+    before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
+    spec = plan.spec
+    records = merged(plan, [record for record in before if set(record) >= KEYS], now)
+    shown = [[r["row"], r["column"], r["training"], r["seed"]] for r in chosen_runs(spec, records)]
+    for record in records:
+        if [record["row"], record["column"], record["training"], record["seed"]] not in shown:
+            record["accuracy"] = None  # of a search the curves of its best are enough
+    found = {
+        **head(spec),
+        "scores": [score.name for score in spec.evaluate.scores],
+        "cells": cells_of(spec, records),
+        "shown": shown,
+        "runs": records,
+    }
+    save(spec, folder, found, command=command, device=device)
+    return found
+
+
+def head(spec: Spec) -> dict[str, Any]:
+    """What every kind of results begins with."""
+    cells = spec.cells()
+    return {
+        **_identity(spec),
+        "title": spec.title,
+        "corner": spec.corner,
+        "rows": list(dict.fromkeys(row for row, _ in cells)),
+        "columns": list(dict.fromkeys(column for _, column in cells)),
+    }
+
+
+def save(spec: Spec, folder: Path, found: Mapping[str, Any], *, command: str, device: str) -> None:
+    """Both files; the one that says whose folder it is comes first."""
+    check_results(spec, folder)
+    told = {**_identity(spec), "command": command, "versions": versions(), "device": device_name(device)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value, indent in ((SPEC, told, 1), (RESULTS, finite(found), None)):
+            write_whole(folder / name, (json.dumps(value, indent=indent) + "\n").encode())
+    except (OSError, ValueError) as error:
+        raise OutputError(f"cannot write {shown_path(folder)}: {reason(error)}; choose another --results") from None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What a JSON file holds; None where there is none, or it is not ours."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def device_name(device: str) -> str:
+    """What the device is called."""
+    where = device_named(device)
+    return torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"

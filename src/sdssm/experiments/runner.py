@@ -1,0 +1,139 @@
+"""From a plan to results: train what is missing, go on with what is not finished, evaluate what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdssm.errors import ModelError, RunError
+from sdssm.evaluate import evaluate
+from sdssm.evaluate.evaluation import FILE, LISTED_FILE
+from sdssm.evaluate.records import FRESH, PREFIXES
+from sdssm.experiments.plan import Plan, PlannedRun
+from sdssm.experiments.spec import Asked
+from sdssm.runs import RunFolder
+from sdssm.tasks import Task
+from sdssm.train.progress import Progress
+from sdssm.train.trainer import train_all
+
+#: The seed of the test strings, the same for all runs.
+STRING_SEED = 1
+#: What trains a plan: here, or elsewhere on the same folders.
+Engine = Callable[[Plan, str | torch.device, Progress | None], None]
+
+
+def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
+    """Train what a plan wants, on this machine. What is finished stays as it is, what is not goes on."""
+    if unfinished(plan):
+        # Those that ended too: a group goes on with as many beside each other as it began with.
+        train_all(plan.out, plan.planned(), device=device, resume=True, progress=progress)
+
+
+def unfinished(plan: Plan) -> list[PlannedRun]:
+    """What a plan has still to train."""
+    return [run for run in plan.wanted() if run.status not in ("finished", "diverged")]
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def evaluate_plan(
+    plan: Plan,
+    device: str | torch.device = "auto",
+    *,
+    workers: int = 1,
+    found: Callable[[int, int], None] | None = None,
+) -> None:
+    """Evaluate what a plan wants and nobody has evaluated as it asks; `found` is told how many of how many are done."""
+    asked = plan.spec.evaluate
+    todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
+    work = [(run.folder, step) for run in todo for step in missing(run.folder, run.task, asked)]
+    call = partial(_evaluated, asked=asked, device=str(device))
+    if workers <= 1 or len(work) <= 1:
+        for number, one in enumerate(work):
+            call(one)
+            if found is not None:
+                found(number + 1, len(work))
+        return
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # a GPU takes several at a time
+            for number, _ in enumerate(pool.map(call, work)):
+                if found is not None:
+                    found(number + 1, len(work))
+    except BrokenProcessPool:
+        raise RunError(
+            f"one of {workers} processes that evaluate was killed, maybe for want of memory; the same command goes on, "
+            "with fewer workers if it happens again"
+        ) from None
+
+
+def missing(folder: Path, of: Task, asked: Asked) -> list[str]:
+    """The files that an evaluation as asked has yet to write into a run's folder."""
+    run = RunFolder.open(folder)
+    files = []
+    if not _covers(_read(run, FILE), of, asked):
+        files.append(FILE)
+    if asked.lengths and not _lists(_read(run, LISTED_FILE), asked):
+        files.append(LISTED_FILE)
+    return files
+
+
+def curve_of(folder: Path, of: Task, asked: Asked) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """What evaluations found of a run as asked: at every length, and at lengths named one by one."""
+    run = RunFolder.open(folder)
+    every, listed = _read(run, FILE), _read(run, LISTED_FILE)
+    return every if _covers(every, of, asked) else None, listed if _lists(listed, asked) else {}
+
+
+def _evaluated(work: tuple[Path, str], asked: Asked, device: str) -> None:
+    folder, file = work
+    lengths: Sequence[int] | None = asked.lengths if file == LISTED_FILE else None
+    try:
+        evaluate(
+            RunFolder.open(folder),
+            max_length=None if lengths else asked.max_length,
+            lengths=lengths,
+            strings=asked.strings,
+            seed=STRING_SEED,
+            fresh=asked.fresh and not lengths,
+            device=device,
+        )
+    except (ModelError, RunError):
+        if RunFolder.open(folder).status != "diverged":  # one that diverged at once has nothing to be read
+            raise
+
+
+def _read(run: RunFolder, name: str) -> dict[str, Any]:
+    try:
+        found = run.read_json(name)
+    except RunError:  # damaged: as good as none
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _covers(found: dict[str, Any], of: Task, asked: Asked) -> bool:
+    """Whether an evaluation read all that is asked, in the way that is asked."""
+    longest = asked.max_length or of.test_length
+    reach = isinstance(found.get("max_length"), int) and found["max_length"] >= longest
+    if not _alike(found, asked) or not reach or len(found.get("accuracy") or ()) != found["max_length"]:
+        return False
+    # Some models can be read in no other way, and the note says so.
+    forced = found.get("read") == FRESH and str(found.get("note") or "").startswith("fresh strings")
+    return forced or found.get("read") == (FRESH if asked.fresh else PREFIXES)
+
+
+def _lists(found: dict[str, Any], asked: Asked) -> bool:
+    return found.get("lengths") == list(asked.lengths) and _alike(found, asked)
+
+
+def _alike(found: dict[str, Any], asked: Asked) -> bool:
+    """Whether it read the strings that are asked for, after the training had ended."""
+    same = (found.get("strings"), found.get("string_seed")) == (asked.strings, STRING_SEED)
+    return same and found.get("status") in ("finished", "diverged")

@@ -1,0 +1,81 @@
+"""Scores: means of an accuracy-against-length curve over a range of lengths, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sdssm.errors import SdssmError, shown
+
+#: Scores with a name of their own, each with the field of an evaluation that holds its band.
+BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
+
+
+class SpecError(SdssmError):
+    """An experiment that cannot be: a key, a name or a value that a spec cannot have."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over lengths.
+
+    "all": 1 to the longest; "within": those trained on; "beyond": longer ones; "50..500": from 50 to 500;
+    "to 5000": every length to 5,000, where evaluations read lengths one by one.
+
+    >>> curve = {"train_length": 2, "max_length": 4, "accuracy": [100.0, 90.0, 50.0, None]}
+    >>> [Score(name).of(curve) for name in ("all", "within", "beyond", "2..3")]
+    [80.0, 95.0, 50.0, 70.0]
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in BANDS and self.range is None and self.to is None:
+            raise SpecError(f"a score is {shown(self.name)}; scores are all, within, beyond, 50..500 or to 5000")
+        if self.range is not None and not 1 <= self.range[0] <= self.range[1]:
+            raise SpecError(f"a score is {self.name}; the first length is at least 1 and not above the last")
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """First and last length of a score such as 50..500."""
+        found = re.fullmatch(r"(\d{1,7})\.\.(\d{1,7})", self.name, re.ASCII)
+        return None if found is None else (int(found[1]), int(found[2]))
+
+    @property
+    def to(self) -> int | None:
+        """The last length of a score such as "to 5000"."""
+        found = re.fullmatch(r"to (\d{1,7})", self.name, re.ASCII)
+        return None if found is None else int(found[1])
+
+    def of(self, curve: Mapping[str, Any], longest: int | None = None) -> float | None:
+        """The score of an evaluation of every length; None where no length of the range was read."""
+        last = longest or curve["max_length"]
+        first, last = self._between(curve["train_length"], last)
+        return mean(curve["accuracy"][first - 1 : last])
+
+    def band(self, curve: Mapping[str, Any], longest: int | None = None) -> Sequence[float] | None:
+        """The band of an evaluation for this score, as far as it was computed for these lengths."""
+        if self.name not in BANDS or (self.name != "within" and longest not in (None, curve["max_length"])):
+            return None
+        found: Sequence[float] | None = curve.get(BANDS[self.name])
+        return found
+
+    def far(self, listed: Mapping[str, Any]) -> float | None:
+        """The score "to N" of an evaluation of lengths named one by one."""
+        for length, value in zip(listed.get("lengths") or (), listed.get("mean_to") or (), strict=False):
+            if length == self.to:
+                return None if value is None else float(value)
+        return None
+
+    def _between(self, trained: int, last: int) -> tuple[int, int]:
+        if self.range is not None:
+            return self.range[0], min(self.range[1], last)
+        return {"all": (1, last), "within": (1, min(trained, last)), "beyond": (trained + 1, last)}[self.name]
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """Of what is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

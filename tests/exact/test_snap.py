@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from sdssm.automata import Machine, named
+from sdssm.cli import snap as command
+from sdssm.errors import OutputError
+from sdssm.evaluate import evaluate
+from sdssm.exact.extract import same_on
+from sdssm.exact.snap import snap
+from sdssm.models import Classifier, ModelSettings
+from sdssm.runs import load
+from tests.evaluate.machines import exact, tiring_parity
+from tests.evaluate.test_evaluate import run_of
+from tests.exact.test_extract import noisy
+
+
+def accuracy(model: Classifier, name: str, length: int) -> float:
+    return evaluate(model, task=name, lengths=length, strings=64).runs[0].accuracy[0]
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_a_model_that_drifts_is_exact_at_every_length(query: bool) -> None:
+    model = noisy(exact(named("a5"), query=query), 0.02)
+    assert accuracy(model, "a5", 5) == 100 and accuracy(model, "a5", 200) < 50
+    snapped = snap(model, max_states=200)
+    assert accuracy(snapped.model, "a5", 10_000) == 100
+    assert not snapped.extraction.faithful  # said of the model that was trained
+    assert snapped.model.query is None
+    assert snapped.certificate.horizon is None and snapped.certificate.float_horizon is None
+
+
+def test_it_tells_the_same_classes() -> None:
+    """Seven classes, of which the model never tells more than two."""
+    settings = ModelSettings(norm="none", readout="linear")
+    model = Classifier(settings, 3, 7, generator=torch.Generator().manual_seed(0)).double()
+    with torch.no_grad():
+        model.readout.weight.mul_(1e-3)
+        assert model.readout.bias is not None
+        model.readout.bias.copy_(torch.eye(7)[4])
+    snapped = snap(model)
+    assert (snapped.model.n_symbols, snapped.model.n_classes) == (3, 7)
+    tokens = torch.randint(3, (4, 10), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(snapped.model(tokens).argmax(-1), model(tokens).argmax(-1))
+    assert snapped.model(tokens).dtype == torch.float64
+
+
+def test_a_wrong_model_is_snapped_to_a_wrong_machine() -> None:
+    """Exactness is of the machine that was learned, whatever that is."""
+    snapped = snap(exact(tiring_parity(5)))
+    assert same_on(snapped.extraction.machine, named("parity")) == (1,) * 5
+    assert accuracy(snapped.model, "parity", 100) < 90
+    as_task = Machine(table=tiring_parity(5).table, outputs=tiring_parity(5).outputs)
+    assert evaluate(snapped.model, task=as_task, lengths=1000, strings=64).runs[0].accuracy == (100.0,)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path / "run", named("d4"), of="d4")
+    parser = argparse.ArgumentParser()
+    command.add_to(parser.add_subparsers())
+    options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])
+    options.run(options)
+    out = capsys.readouterr().out
+    assert "the same as the task's machine" in out and "proved to emulate the machine for every length" in out
+    assert accuracy(load(tmp_path / "out"), "d4", 1000) == 100
+    written = json.loads((tmp_path / "out" / "extraction.json").read_text())
+    assert written["extraction"]["equals_task"] is True
+    assert written["certificate"]["horizon"] is None
+    options = parser.parse_args(["snap", str(run.path), "--out", str(run.path)])
+    with pytest.raises(OutputError, match="holds a run"):
+        options.run(options)
