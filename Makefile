@@ -7,7 +7,7 @@ export OMP_WAIT_POLICY ?= passive
 .PHONY: help setup demo test format bench clean
 
 help:
-	@echo "make demo    learn a group of 60 states from short strings, test on long ones (2 minutes)"
+	@echo "make demo    learn a group of 60 states from short strings, test it on long ones, prove it (2 minutes)"
 	@echo "make test    every check: format, lint, types, tests"
 	@echo "make setup   the environment alone, in .venv"
 	@echo "make format  put the code into the house format"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sdssm.automata import Machine, named
+from sdssm.cli import main
 from sdssm.cli import snap as command
 from sdssm.errors import OutputError
 from sdssm.evaluate import evaluate
@@ -74,3 +75,16 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = parser.parse_args(["snap", str(run.path), "--out", str(run.path)])
     with pytest.raises(OutputError, match="holds a run"):
         options.run(options)
+
+
+def test_what_was_compiled_is_certified_and_measured_from_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", "d4", "--out", str(tmp_path / "d4")]) == 0
+    capsys.readouterr()
+    assert main(["certify", str(tmp_path / "d4"), "--task", "d4"]) == 0
+    assert "every length" in capsys.readouterr().out
+    assert main(["horizon", str(tmp_path / "d4"), "--task", "d4", "--max-length", "100"]) == 0
+    assert "as at all shorter ones: 100" in capsys.readouterr().out
+    assert main(["certify", str(tmp_path / "d4")]) == 2
+    assert "without its task" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.evaluate import whole
 from sdssm.cli.output import print_facts, print_json
+from sdssm.files import shown_path
 
 if TYPE_CHECKING:
     from sdssm.automata import Machine
@@ -30,7 +31,8 @@ def add_to(commands: Commands) -> None:
         allow_abbrev=False,
     )
     add = one.add_argument
-    add("run_folder", metavar="RUN", type=Path, help="a run folder")
+    add("run_folder", metavar="RUN", type=Path, help="the folder of a run, or of a model")
+    add("--task", help="the task of a model that has no run, such as one that was compiled")
     add("--strings", metavar="N", type=whole, default=1 << 17, help="strings to look at one by one (default 131,072)")
     add("--search", metavar="N", type=whole, default=1_000, help="look for a wrong string up to this length (1,000)")
     add("--json", action="store_true", help="print JSON")
@@ -39,16 +41,21 @@ def add_to(commands: Commands) -> None:
 
 def _certify(options: argparse.Namespace) -> None:
     from sdssm.exact.certify import certify
-    from sdssm.runs import RunFolder, load
+    from sdssm.exact.errors import ExactError
+    from sdssm.exact.subject import subject
+    from sdssm.tasks import task as named_task
 
-    run = RunFolder.open(options.run_folder)
-    task = run.config.known_task()
-    model = load(run.path, device="cpu")
+    model, run = subject(options.run_folder)
+    if run is None and options.task is None:
+        raise ExactError(f"{shown_path(options.run_folder)} holds a model without its task; name it, as in --task a5")
+    if run is not None and options.task is not None:
+        raise ExactError("a run knows its own task; leave --task out")
+    task = named_task(options.task) if run is None else run.config.known_task()
     found = certify(model, task.machine, task.valid, strings=options.strings, search=options.search)
     if options.json:
-        print_json({"task": task.name, "run": str(run.path), **found.to_json()})
+        print_json({"task": task.name, "run": str(options.run_folder), **found.to_json()})
         return
-    print_facts(f"{task.name}: {run.path}", _facts(found, task.machine, options.search))
+    print_facts(f"{task.name}: {options.run_folder}", _facts(found, task.machine, options.search))
 
 
 def _facts(found: Certificate, machine: Machine, search: int) -> dict[str, str]:

@@ -27,7 +27,8 @@ def add_to(commands: Commands) -> None:
         allow_abbrev=False,
     )
     add = one.add_argument
-    add("run_folder", metavar="RUN", type=Path, help="a run folder")
+    add("run_folder", metavar="RUN", type=Path, help="the folder of a run, or of a model")
+    add("--task", help="the task of a model that has no run, such as one that was compiled")
     add("--max-length", metavar="N", type=whole, default=1_000_000, help="the last length (default 1,000,000)")
     add("--strings", metavar="N", type=whole, default=64, help="strings (default 64)")
     add("--seed", metavar="N", type=whole, default=1, help="seed of the strings (default 1)")
@@ -38,7 +39,13 @@ def add_to(commands: Commands) -> None:
 def _horizon(options: argparse.Namespace) -> None:
     from sdssm.exact.horizon import horizon
 
-    found = horizon(options.run_folder, max_length=options.max_length, strings=options.strings, seed=options.seed)
+    found = horizon(
+        options.run_folder,
+        task=options.task,
+        max_length=options.max_length,
+        strings=options.strings,
+        seed=options.seed,
+    )
     if options.json:
         print_json({"run": str(options.run_folder), **found.to_json()})
         return

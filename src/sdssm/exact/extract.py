@@ -7,19 +7,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import index
-from pathlib import Path
 from typing import Any
 
 from sdssm.automata import Machine, to_json
 from sdssm.errors import shown
 from sdssm.exact.errors import ExactError
 from sdssm.exact.reader import Reader, Word
+from sdssm.exact.subject import What, subject
 from sdssm.exact.trial import Fidelity, Trial, same_on, search
-from sdssm.files import shown_path
 from sdssm.models import Classifier
-from sdssm.models.classifier import CONFIG
-from sdssm.models.saved import read_config
-from sdssm.runs import RunFolder, find_runs, load
 from sdssm.settings import one_of
 from sdssm.tasks import Task
 
@@ -30,7 +26,6 @@ METHODS = ("states", "lstar")
 LENGTHS = (5, 10, 20, 40, 100, 500)
 #: The longest strings to learn from, where it is not known which the model was trained on.
 LONGEST = 40
-What = Classifier | RunFolder | str | Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,18 +141,10 @@ def extract(
 
 def _loaded(what: What) -> tuple[Classifier, Task | None, int]:
     """A model, its task where it is of a run, and the longest strings it was trained on."""
-    if isinstance(what, str | Path):
-        path = Path(what)
-        if (path / CONFIG).exists() and "format" not in read_config(path):
-            return load(path), None, LONGEST
-        runs = find_runs(path)
-        if len(runs) > 1:
-            first = shown_path(runs[0].path)
-            raise ExactError(f"{shown_path(path)} holds {len(runs)} runs; name one of them, such as {first}")
-        what = runs[0]
-    if isinstance(what, RunFolder):
-        return load(what.path), what.config.known_task(), what.config.train_length
-    return what, None, LONGEST
+    model, run = subject(what)
+    if run is None:
+        return model, None, LONGEST
+    return model, run.config.known_task(), run.config.train_length
 
 
 def _checked(lengths: Iterable[int]) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -19,10 +18,10 @@ from sdssm.evaluate.asked import MOST_LENGTH, MOST_STRINGS
 from sdssm.evaluate.lengths import read_fresh
 from sdssm.evaluate.strings import BLOCK, TestStrings
 from sdssm.exact.errors import ExactError
+from sdssm.exact.subject import What, subject
 from sdssm.exact.words import Words
 from sdssm.models import Classifier
 from sdssm.models.classifier import State
-from sdssm.runs import RunFolder, load
 from sdssm.settings import between
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
@@ -88,7 +87,7 @@ class Horizon:
 
 
 def horizon(
-    what: Classifier | RunFolder | str | Path,
+    what: What,
     *,
     task: str | Task | Machine | None = None,
     max_length: int = 1_000_000,
@@ -153,15 +152,15 @@ def doubling(most: int) -> list[int]:
     return [*(1 << k for k in range((most - 1).bit_length())), most]
 
 
-def _subject(what: Classifier | RunFolder | str | Path, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
-    if isinstance(what, Classifier):
+def _subject(what: What, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
+    model, run = subject(what)
+    if run is None:
         if task is None:
             raise ExactError("a model alone does not know its task; pass task=, as in horizon(model, task='a5')")
-        return what, task if isinstance(task, Task) else named_task(task)
+        return model, task if isinstance(task, Task) else named_task(task)
     if task is not None:
         raise ExactError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
-    run = what if isinstance(what, RunFolder) else RunFolder.open(what)
-    return load(run.path, device="cpu"), run.config.known_task()
+    return model, run.config.known_task()
 
 
 def _readings(model: Classifier, test: TestStrings, lengths: list[int], words: Words | None) -> Iterator[Reading]:

@@ -1,0 +1,31 @@
+"""What an exact question is asked of: a model, a run, or the folder of either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sdssm.errors import shown
+from sdssm.exact.errors import ExactError
+from sdssm.files import shown_path
+from sdssm.models import Classifier
+from sdssm.models.saved import read_config
+from sdssm.runs import RunFolder, find_runs, load
+
+What = Classifier | RunFolder | str | Path
+
+
+def subject(what: What) -> tuple[Classifier, RunFolder | None]:
+    """The model, and its run where it has one. A folder may hold a model, a run, or a single run below it."""
+    if isinstance(what, Classifier):
+        return what, None
+    if isinstance(what, RunFolder):
+        return load(what.path), what
+    if not isinstance(what, str | Path):
+        raise ExactError(f"{shown(what)} is no model; give one, a run, or the folder of either")
+    path = Path(what)
+    if (path / "config.json").exists() and "format" not in read_config(path):
+        return load(path), None
+    runs = find_runs(path)
+    if len(runs) > 1:
+        raise ExactError(f"{shown_path(path)} holds {len(runs)} runs; name one, as {shown_path(runs[0].path)}")
+    return load(runs[0].path), runs[0]
