@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -284,3 +285,106 @@ def test_spectral_norms_are_bounded_from_above_and_closely() -> None:
 def test_explored_length_stops_before_the_first_label_that_is_not_proved() -> None:
     assert Explored([], [True, True, False, True]).length == 1
     assert Certificate(5, 3, 2, False, "").fails_at == 6
+
+
+# -- numbers that float32 has no room for ------------------------------------------------------------------------------
+
+EVEN, SWAP = Machine(table=[[0, 1], [1, 0]]), [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]
+
+
+def of_numbers(
+    A: Any, x0: Any, rows: Any, *, rescale: bool = False, readout: str = "linear", norm: str = "none", gain: float = 1.0
+) -> Classifier:
+    """A model of these very matrices, start and rows."""
+    matrices = torch.tensor(A, dtype=torch.float64).float()
+    V, N, _ = matrices.shape
+    settings = ModelSettings(
+        mixer={"state": N, "dictionary": V, "column_norm": None, "rescale": rescale},  # type: ignore[arg-type]
+        norm=norm,
+        readout=readout,
+        readout_bias=False,
+        projection=False,
+    )
+    model = Classifier(settings, V, len(rows), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.dictionary.copy_(matrices)
+        model.selection.weight.copy_(1000 * torch.eye(V))
+        model.selection.bias.zero_()
+        model.initial_state.copy_(torch.tensor(x0, dtype=torch.float64).float())
+        model.readout.weight.copy_(torch.tensor(rows, dtype=torch.float64).float())
+        if norm == "affine":
+            assert model.norm is not None
+            model.norm.weight.fill_(gain)
+            model.norm.bias.zero_()
+    return model.eval()
+
+
+def first_wrong_by_hand(model: Classifier, machine: Machine, length: int = 400) -> int | None:
+    """The first length at which one of a few random strings is told wrong in float32, symbol by symbol."""
+    tokens = torch.randint(machine.n_symbols, (4, length), generator=torch.Generator().manual_seed(0))
+    state, wrong = None, []
+    places = torch.full((4,), machine.start)
+    table, outputs = torch.tensor(machine.table), torch.tensor(machine.outputs)
+    with torch.no_grad():
+        for at, token in enumerate(tokens.unbind(1)):
+            logits, state = model.advance(token[:, None], state)
+            places = table[places, token]
+            if bool((logits[:, 0].argmax(-1) != outputs[places]).any()):
+                wrong.append(at + 1)
+    return min(wrong, default=None)
+
+
+PAIR = [[1.0, 0.0], [0.0, 1.0]]
+
+
+def scaled(factor: float, other: float | None = None) -> Any:
+    return [[[v * f for v in row] for row in matrix] for matrix, f in zip(SWAP, (factor, other or factor), strict=True)]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        of_numbers(scaled(0.5), [1, 0], PAIR),  # shrinks away
+        of_numbers(scaled(2.0**-10), [1, 0], PAIR),
+        of_numbers(scaled(0.9, 0.90009), [1e-30, 0], PAIR),  # begins next to nothing
+        of_numbers(scaled(1.1, 1.1001), [1e12, 0], PAIR, readout="cosine"),  # squares overflow
+        of_numbers(scaled(1e-30), [1e-20, 1e-21], PAIR, rescale=True),  # the first product is out of range
+        of_numbers(SWAP, [1, 0], [[1e20, 0], [0, 1e20]], readout="cosine"),
+        of_numbers(SWAP, [3, 1], [[3e38, 2.9e38], [2.9e38, 3e38]]),
+        of_numbers(SWAP, [1, 0], PAIR, readout="cosine", norm="affine", gain=1e30),
+    ],
+    ids=["half", "2^-10", "tiny start", "growing", "first product", "cosine rows", "linear rows", "gain"],
+)
+def test_nothing_is_claimed_where_float32_has_no_room(model: Classifier) -> None:
+    found = certify(model, EVEN, search=0, longest=3_000)
+    wrong = first_wrong_by_hand(model, EVEN)
+    assert wrong is not None
+    assert found.float_horizon is not None
+    assert found.float_horizon < wrong
+
+
+def test_the_start_is_asked_when_a_string_comes_back_to_it() -> None:
+    """Of a ring of four, told wrong at the start and at another place: "0" leads nowhere and is wrong at once."""
+    ring = Machine(table=[[0, 1], [1, 2], [2, 3], [3, 0]])
+    turn = [[float((i - j) % 4 == s) for j in range(4)] for s in (0,) for i in range(4)]
+    step = [[float((i - j) % 4 == 1) for j in range(4)] for i in range(4)]
+    rows = torch.eye(4)[[3, 1, 2, 0]].tolist()
+    found = certify(of_numbers([turn, step], [1, 0, 0, 0], rows), ring, search=0)
+    assert (found.horizon, found.float_horizon, found.counterexample) == (0, 0, (0,))
+
+
+@pytest.mark.parametrize("scale", [-10.0, 0.0, float("nan")])
+def test_a_scale_that_turns_classes_around_is_refused(scale: float) -> None:
+    model = of_numbers(SWAP, [1, 0], PAIR, readout="cosine")
+    assert model.readout.scale is not None
+    model.readout.scale.fill_(scale)
+    with pytest.raises(ExactError):
+        certify(model, EVEN)
+
+
+def test_a_wrong_string_in_exact_arithmetic_says_nothing_of_float32_before_it() -> None:
+    rows = [[1.0, 1.0 - 6e-8], [1.0 - 6e-8, 1.0]]
+    model = of_numbers(SWAP, [2.0**20 - 1, 2.0**20 - 2], rows)
+    found = certify(model, EVEN, search=0)
+    wrong = first_wrong_by_hand(model, EVEN)
+    assert wrong is None or (found.float_horizon is not None and found.float_horizon < wrong)

@@ -39,6 +39,8 @@ LONGEST_WORD = 16
 EACH = 2_048
 #: Words between looks at the labels, to begin with.
 STRIDE = 512
+#: More than rounding can do to the size of a state in one step, as a power of two.
+ROUNDED = 1e-3
 #: Lengths looked back on for errors that no longer grow.
 WINDOW = 64
 
@@ -47,11 +49,12 @@ WINDOW = 64
 class Certificate:
     """What is proved of a model and a machine; a horizon of None stands for every length.
 
-    `horizon` holds in exact arithmetic, `float_horizon` with float32 rounding; `exhaustive` is the part of the first
-    that was found by looking at every string. Where the model is exact, its states come back to a finite number of
-    directions. The rest says why the horizon is where it is: in the norm of the subspace of `dimension` entries,
-    `residual` is how far one symbol leads a representative from the next, `norms` what one symbol and a word of
-    `word` symbols multiply an error by, `margin` how far off a state may be before its label could change.
+    `horizon` holds in exact arithmetic, `float_horizon` with float32 rounding of the recurrence, one symbol after the
+    other (not of the parallel scan, which multiplies matrices first); `exhaustive` is the part of the first that was
+    found by looking at every string. Where the model is exact, its states come back to a finite number of directions.
+    The rest says why the horizon is where it is: in the norm of the subspace of `dimension` entries, `residual` is how
+    far one symbol leads a representative from the next, `norms` what one symbol and a word of `word` symbols multiply
+    an error by, `margin` how far off a state may be before its label could change.
     """
 
     horizon: int | None
@@ -105,7 +108,9 @@ def certify(
     found = _of_orbit(system)
     if found is None or found.float_horizon == UNKNOWN:
         bounds = _of_bounds(system, strings, longest, np.random.default_rng(seed))
-        found = bounds if found is None else replace(found, float_horizon=bounds.float_horizon)
+        found = bounds if found is None else replace(found, float_horizon=_least(found.horizon, bounds.float_horizon))
+    if not system.tame:
+        found = replace(found, float_horizon=0, reason=f"{found.reason}; float32 has no room for some of its numbers")
     if found.horizon is None or found.counterexample is not None:
         return found
     generator = torch.Generator().manual_seed(seed)
@@ -122,7 +127,7 @@ def _of_orbit(system: System) -> Certificate | None:
     if found.wrong is not None:
         length = len(found.wrong) - 1
         reason = f"a string of length {length + 1} is told wrong"
-        return Certificate(length, length, length, True, reason, found.wrong, states=states)
+        return Certificate(length, UNKNOWN, length, True, reason, found.wrong, states=states)
     rounded = orbit(system, rounded=True)
     exactly = rounded is not None and rounded.wrong is None
     reason = f"states come back to {found.pairs:,} directions exactly, and each has the right label"
@@ -147,8 +152,7 @@ def _of_bounds(system: System, strings: int, longest: int, generator: np.random.
     rounded, _, peak = _horizon(frame, explored[True], steps, longest, rounded=True)
     if not system.rescale:
         rounded = _in_range(frame, steps[0], peak, rounded)
-    if horizon is not None:
-        rounded = horizon if rounded is None else min(rounded, horizon)
+    rounded = _least(horizon, rounded)
     return Certificate(
         horizon=horizon,
         float_horizon=rounded,
@@ -266,18 +270,26 @@ def _alike(
 
 
 def _in_range(frame: Frame, one: Steps, peak: Floats, horizon: int | None) -> int:
-    """States that are never rescaled must stay within what float32 can hold: here within 2^60 of where they began.
+    """States that are never rescaled must stay within what float32 can hold: here within 2^30 of where they began.
 
-    A step multiplies the scale of a state by its factor times lambda + phi' A e.
+    A step multiplies the scale of a state by its factor times lambda + phi' A e, and by what rounding does to that;
+    representatives are of unlike size, too.
     """
     lead = frame.leading()
     drift = float(one.eta1.max() * peak[0] + one.eta2.max() * peak[1])
     if not (lead > 0).all() or not drift < 0.5:
         return 0
     symbol = frame.system.asked.edges[1]
-    most = np.abs(np.log2(lead * frame.geometry.factors[symbol])).max() + 3 * drift + 1e-6
-    held = int(60 / most)
+    most = np.abs(np.log2(lead * frame.geometry.factors[symbol])).max() + 3 * drift + ROUNDED
+    sizes = np.sqrt(np.square(frame.geometry.centres).sum(1))
+    unlike = float(np.log2(sizes.max() / sizes.min())) + 2
+    held = int(max(0.0, 30 - unlike) / most)
     return held if horizon is None else min(held, horizon)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    """The shorter of two horizons, of which None is the longest."""
+    return other if one is None else one if other is None else min(one, other)
 
 
 def _finite(value: float) -> float | None:

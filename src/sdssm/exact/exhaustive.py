@@ -125,7 +125,8 @@ class Explorer:
         main = np.einsum("bij,bj->bi", frame.after.mid[states], e[:, :d])
         size = length(e[:, :d])
         moved = up((frame.after.rad[states] + gamma(d + 1) * frobenius(frame.after.mid)[states]) * size)
-        along = up(np.abs((scales * e[:, :d]).sum(1) / at) + gamma(3 * d + 16) * phi * size)
+        # `at` is rounded too, the more so the less phi and c point the same way.
+        along = up(np.abs((scales * e[:, :d]).sum(1) / at) + gamma(3 * d + 16) * phi * size * (1 + phi * centre))
         rounding = 8 * U64 * (length(x) / factor + centre)
         for rounded, end in self._ends.items():
             if place > end:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 #: Half the distance from 1 to the next number.
 U64, U32 = 2.0**-53, 2.0**-24
-#: More than all that underflow can do to a sum.
-TINY = 1e-290
+#: More than all that underflow can do to a sum, and to the root of a sum of squares.
+TINY, ROOT_OF_TINY = 1e-290, 1e-150
 
 
 def gamma(terms: int, unit: float = U64) -> float:
@@ -31,12 +31,12 @@ def up(value: Floats | float, terms: int = 8) -> Floats:
 
 def length(x: Floats) -> Floats:
     """At least the l2 norm of each row: (..., n) -> (...)."""
-    return up(np.sqrt(np.square(x).sum(-1)), x.shape[-1] + 4)
+    return up(np.sqrt(np.square(x).sum(-1)), x.shape[-1] + 4) + ROOT_OF_TINY
 
 
 def frobenius(x: Floats) -> Floats:
     """At least the Frobenius norm of each matrix: (..., n, m) -> (...)."""
-    return up(np.sqrt(np.square(x).sum((-2, -1))), x.shape[-2] * x.shape[-1] + 4)
+    return up(np.sqrt(np.square(x).sum((-2, -1))), x.shape[-2] * x.shape[-1] + 4) + ROOT_OF_TINY
 
 
 @dataclass(frozen=True, eq=False)

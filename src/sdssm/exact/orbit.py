@@ -38,11 +38,15 @@ def orbit(system: System, *, rounded: bool) -> Orbit | None:
     A, x = _whole(system.A), _whole(system.x0)
     if A is None or x is None:
         return None
+    if rounded and not system.rescale and (np.rint(system.A) != system.A).any():
+        return None  # fractions shrink a state, until float32 has no such numbers
     if rounded and system.rescale and np.count_nonzero(x) != 1:
         return None
     x = x if rounded and not system.rescale else _primitive(x[None])[0]
     asked, most = system.asked, (WHOLE_32 if rounded else WHOLE_64)
-    seen = {(asked.start, x.tobytes()): 0}
+    begin = (asked.start, x.tobytes())
+    seen = {begin: 0}
+    returned: tuple[int, int] | None = None  # how a string first comes back to where the empty one is
     before = [(0, 0)]  # the pair before each, and the symbol between them
     states, vectors = np.array([asked.start]), x[None]
     first, margin = 0, np.inf
@@ -61,6 +65,14 @@ def orbit(system: System, *, rounded: bool) -> Orbit | None:
                 ends = _primitive(ends)
             for k in np.flatnonzero(ahead != DEAD):
                 key = (int(ahead[k]), ends[k].tobytes())
+                if key == begin and returned is None:
+                    returned = first + int(k), symbol
+                    gap = _gaps(system, x[None], asked.labels[[asked.start]], rounded)[0]
+                    if np.isnan(gap):
+                        return None
+                    margin = min(margin, float(gap))
+                    if gap < 0:
+                        return Orbit(len(seen), margin, (*_string(before, returned[0]), symbol))
                 if key not in seen:
                     seen[key] = len(seen)
                     before.append((first + int(k), symbol))
@@ -77,11 +89,6 @@ def orbit(system: System, *, rounded: bool) -> Orbit | None:
         margin = min(margin, float(gaps.min()))
         if (gaps < 0).any():
             return Orbit(len(seen), margin, _string(before, first + int(np.argmax(gaps < 0))))
-    # The empty string is not asked; the pair it is in has been looked at if another string leads there.
-    start = _gaps(system, x[None], asked.labels[[asked.start]], rounded)[0]
-    again = any(asked.table[q, s] == asked.start for q in range(len(asked.table)) for s in range(len(A)))
-    if again and not start > 0:
-        return None
     return Orbit(len(seen), margin, None)
 
 

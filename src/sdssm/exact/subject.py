@@ -21,11 +21,11 @@ def subject(what: What) -> tuple[Classifier, RunFolder | None]:
     if isinstance(what, RunFolder):
         return load(what.path), what
     if not isinstance(what, str | Path):
-        raise ExactError(f"{shown(what)} is no model; give one, a run, or the folder of either")
+        raise ExactError(f"{shown(what)} is no token model; give a Classifier, a run, or the folder of either")
     path = Path(what)
     if (path / "config.json").exists() and "format" not in read_config(path):
         return load(path), None
     runs = find_runs(path)
     if len(runs) > 1:
-        raise ExactError(f"{shown_path(path)} holds {len(runs)} runs; name one, as {shown_path(runs[0].path)}")
+        raise ExactError(f"{shown_path(path)} holds {len(runs)} runs; name one of them, such as {shown_path(runs[0].path)}")
     return load(runs[0].path), runs[0]

@@ -16,6 +16,8 @@ from sdssm.exact.intervals import U64, Floats, Near, gamma, length, up
 from sdssm.models import Classifier
 
 Ints = NDArray[np.int64]
+#: Powers of two within which numbers are ordinary.
+ORDINARY = 20
 #: A place that no valid string passes through.
 DEAD = -1
 
@@ -87,6 +89,7 @@ class System:
     rounding: float
     rescale: bool
     asked: Asked
+    tame: bool  #: whether float32 has room for all of these numbers, and for what is made of them
 
 
 def system_of(model: Classifier, machine: Machine, valid: Machine | None) -> System:
@@ -112,7 +115,30 @@ def system_of(model: Classifier, machine: Machine, valid: Machine | None) -> Sys
         rounding=gamma(10 * n + 100, 2.0**-24),
         rescale=bool(getattr(settings, "rescale", False)),
         asked=asked,
+        tame=_tame(model, A, start.detach().cpu().double().numpy()),
     )
+
+
+def _tame(model: Classifier, A: Floats, x0: Floats) -> bool:
+    """Whether the largest numbers of every matrix, of every row of the readout and of the start are ordinary.
+
+    Bounds on rounding are relative, which holds while float32 neither overflows nor runs out of small numbers. Where
+    all of these are within 2^-20 to 2^20 a product, a square in LayerNorm or in a norm is within 2^-126 to 2^127.
+    """
+    readout, norm = model.readout, model.norm
+    found = [np.abs(A).max((1, 2)), np.abs(x0).max(keepdims=True), np.abs(_array(readout._rows(model.vectors))).max(1)]
+    if readout.scale is not None:
+        found.append(_array(readout.scale).reshape(1))
+    if readout.projection is not None:
+        found.append(np.abs(_array(readout.projection)).max(keepdims=True).reshape(1) + 1)
+    if norm is not None and norm.weight is not None:
+        found.append(np.abs(_array(norm.weight)).max(keepdims=True))
+    every = np.concatenate(found)
+    return bool(((every >= 2.0**-ORDINARY) & (every <= 2.0**ORDINARY)).all())
+
+
+def _array(values: torch.Tensor) -> Floats:
+    return values.detach().cpu().double().numpy()
 
 
 def _check(model: Classifier, machine: Machine) -> None:
@@ -144,8 +170,13 @@ def _check(model: Classifier, machine: Machine) -> None:
             )
     if model.readout.weight.dtype not in (torch.float32, torch.float64):
         raise ExactError(f"the model computes in {model.readout.weight.dtype}; certify its float32 form, model.float()")
-    if any(not bool(value.isfinite().all()) for value in model.parameters()):
+    if any(not bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise ExactError("some weights are not finite; there is nothing to certify")
+    if model.readout.scale is not None and not bool(model.readout.scale > 0):
+        raise ExactError(
+            f"the scale of the cosine is {float(model.readout.scale)}, and turns the order of the classes around; "
+            "it must be above 0"
+        )
 
 
 def _rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
