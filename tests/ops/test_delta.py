@@ -1,4 +1,4 @@
-"""delta_scan: explicit matrices, every implementation against the reference, and what is refused."""
+"""delta_scan: its cases for the laws, explicit matrices, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,21 +12,12 @@ from torch import Tensor
 
 from sdssm.ops import OpsError, backend, compiled, use_backend
 from sdssm.ops.delta import delta_scan, delta_step
-from tests.interpreted import assert_passes_interpreted, inside, outside
-from tests.ops.differentiable import (
-    Function,
-    Leaves,
-    check_compiled,
-    check_transforms,
-    draws,
-    face_reference,
-    outputs_and_gradients,
-)
+from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, face_reference, fast, together
 
 
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """One scan by its sizes and options; `both`: the final state is part of the loss too."""
+    """One scan by its sizes and options."""
 
     lead: tuple[int, ...] = (3,)
     L: int = 5
@@ -37,13 +28,11 @@ class Delta:
     gate: bool = False
     S0: bool = False
     lengths: bool = False
-    both: bool = True
 
 
 CASES = [
     Delta(),
     Delta((2, 3), 9, 1, 4, 2, steps=2, gate=True, S0=True, lengths=True),
-    Delta((3,), 12, 2, 5, 3, gate=True, lengths=True, both=False),
     Delta((4,), 7, 3, 2, 5, steps=3, S0=True, lengths=True),
     Delta((), 6, 2, 3, 3, steps=2, gate=True),
     Delta((2,), 1, 1, 1, 1, gate=True, S0=True),
@@ -75,18 +64,10 @@ def build(case: Delta, device: str = "cpu", dtype: torch.dtype = torch.float64) 
         lengths = lengths.to(device)
 
     def function(of: Leaves) -> tuple[Tensor, ...]:
-        outputs, final = delta_scan(
-            of["q"], of["k"], of["v"], of["beta"], of.get("gate"), of.get("S0"), steps=n, lengths=lengths
-        )
-        if not case.both:
-            return outputs, final
-        return torch.cat([outputs.flatten(), final.flatten()]), outputs, final
+        given = (of["q"], of["k"], of["v"], of["beta"], of.get("gate"), of.get("S0"))
+        return together(*delta_scan(*given, steps=n, lengths=lengths))
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
-
-
-def fast(device: str) -> str:
-    return "cpu" if device == "cpu" else "triton"
 
 
 @pytest.fixture(params=["numba", "torch"])
@@ -192,52 +173,8 @@ def test_what_comes_past_an_end_is_of_no_account(device: str) -> None:
 # -- every implementation ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("poisoned_memory", "each_way")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_faces_the_reference(case: Delta, device: str) -> None:
-    face_reference(*build(case, device), fast(device), str(case))
-
-
-@pytest.mark.usefixtures("each_way")
-@pytest.mark.parametrize("case", [Delta((4,), 70, 2, 16, 16, steps=2, gate=True), Delta((4,), 70, 2, 32, 20)], ids=str)
-def test_float32_is_close(case: Delta, device: str) -> None:
-    face_reference(*build(case, device, torch.float32), fast(device), str(case))
-
-
-@outside
-@pytest.mark.timeout(600)
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "interpreted")
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_interpreted(case: Delta) -> None:
-    face_reference(*build(case), "triton", str(case))
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("gate", [False, True])
-def test_interpreted_heads_shared_by_programs(gate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.delta import triton
-
-    monkeypatch.setattr(triton, "FORWARD_ENTRIES", 32)
-    monkeypatch.setattr(triton, "BACKWARD_ROWS", 2)
-    monkeypatch.setattr(triton, "UNGATED_SPACING", 3)
-    face_reference(*build(Delta((2,), 5, 2, 3, 5, steps=2, gate=gate, S0=True, lengths=True)), "triton", "shared")
-
-
-@inside
-def test_interpreted_transforms() -> None:
-    with use_backend("triton"):
-        check_transforms(*build(Delta((2,), 3, 1, 2, 3, gate=True, S0=True)))
-
-
-@inside
-def test_interpreted_heads_have_a_limit() -> None:
+def test_heads_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with use_backend("triton"), pytest.raises(OpsError, match="Dk=129.*at most 128.*more heads"):
         delta_scan(D(1, 1, 129), D(1, 1, 129), D(1, 1, 2), D(1, 1))
 
@@ -283,26 +220,6 @@ def test_compiles_ahead_of_time(
 
 
 @pytest.mark.usefixtures("each_way")
-@pytest.mark.parametrize("name", ["reference", "cpu"])
-@pytest.mark.parametrize(
-    "case", [Delta((2,), 3, 1, 2, 2), Delta((2,), 5, 1, 2, 2, steps=2, gate=True, S0=True, lengths=True)], ids=str
-)
-def test_gradcheck(case: Delta, name: str) -> None:
-    function, leaves = build(case)
-    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
-    with use_backend(name):
-        assert torch.autograd.gradcheck(
-            lambda *given: function(dict(zip(leaves, given, strict=True)))[0], inputs, nondet_tol=0.0
-        )
-
-
-@pytest.mark.usefixtures("each_way")
-@pytest.mark.parametrize("case", [CASES[0], CASES[1]], ids=str)
-def test_transforms(case: Delta, device: str) -> None:
-    check_transforms(*build(case, device))
-
-
-@pytest.mark.usefixtures("each_way")
 def test_leads_broadcast(device: str) -> None:
     _, leaves = build(Delta((2, 3), 4, gate=True, S0=True), device)
     shared = {name: leaf[0, 0] if name in ("S0", "gate") else leaf[:, :1] for name, leaf in leaves.items()}
@@ -313,61 +230,6 @@ def test_leads_broadcast(device: str) -> None:
         fast(device),
         "shared",
     )
-
-
-def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
-    function, leaves = build(CASES[4], device, torch.bfloat16)
-    outputs = function(leaves)[1]
-    assert outputs.dtype == torch.bfloat16
-    wide = function({name: leaf.float() for name, leaf in leaves.items()})[1]
-    torch.testing.assert_close(outputs.float(), wide, atol=0, rtol=2**-8)
-
-
-def test_without_a_gradient_none_is_computed(device: str) -> None:
-    function, leaves = build(CASES[1], device)
-    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
-    with torch.no_grad():
-        found = function(leaves)
-    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
-    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
-
-
-@pytest.mark.usefixtures("each_way")
-@pytest.mark.parametrize("which", range(6))
-def test_a_planted_wrong_gradient_fails(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = backend.implementation("delta", fast(device))
-    right = module.backward
-
-    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
-        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
-
-    monkeypatch.setattr(module, "backward", wrong)
-    with pytest.raises(AssertionError, match="grad"):
-        face_reference(*build(CASES[1], device), fast(device), "planted")
-
-
-def test_compiles_without_graph_break(device: str) -> None:
-    check_compiled(*build(dataclasses.replace(CASES[1], L=3, lengths=False), device))
-
-
-def test_a_second_gradient_is_refused_and_the_reference_has_it(device: str) -> None:
-    def twice() -> Any:
-        function, leaves = build(CASES[0], device)
-        k = leaves["k"].requires_grad_()
-        (grad,) = torch.autograd.grad(function(leaves)[0].sum(), k, create_graph=True)
-        return torch.autograd.grad(grad.square().sum(), k)
-
-    with pytest.raises(OpsError, match=r"delta_scan: .*reference"):
-        twice()
-    with use_backend("reference"):
-        twice()
-
-
-@pytest.mark.usefixtures("each_way")
-def test_the_same_bits_every_time(device: str) -> None:
-    function, leaves = build(Delta((8,), 20, 2, 8, 8, steps=2, gate=True), device)
-    first, second = (outputs_and_gradients(function, leaves) for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -392,13 +254,6 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
-@pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
-    with use_backend(name), pytest.raises(OpsError, match=f"delta_scan: .*{message}"):
-        call()
-
-
 def test_bad_steps_are_named() -> None:
     S = D(2, 3, 3)
     with pytest.raises(OpsError, match=r"delta_step: k has shape \(1, 2, 4\)"):
@@ -407,3 +262,32 @@ def test_bad_steps_are_named() -> None:
         delta_step(D(2, 3), D(1, 2, 3), D(2, 2, 3), D(1, 2), S)
     with pytest.raises(OpsError, match=r"delta_step: S has shape \(3, 3, 3\)"):
         delta_step(D(2, 3), D(1, 2, 3), D(1, 2, 3), D(1, 2), D(3, 3, 3))
+
+
+# -- for the laws ------------------------------------------------------------------------------------------------------
+
+
+def heads_shared_by_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.delta import triton
+
+    monkeypatch.setattr(triton, "FORWARD_ENTRIES", 32)
+    monkeypatch.setattr(triton, "BACKWARD_ROWS", 2)
+    monkeypatch.setattr(triton, "UNGATED_SPACING", 3)
+
+
+SHARED = [(Delta((2,), 5, 2, 3, 5, steps=2, gate=gate, S0=True, lengths=True), 0) for gate in (False, True)]
+DELTA = Operation(
+    name="delta",
+    build=build,
+    cases=CASES,
+    alone=[(Delta((3,), 12, 2, 5, 3, gate=True, lengths=True), 1), (Delta((2,), 3, 1, 2, 3, S0=True), 2)],
+    wide=[Delta((4,), 70, 2, 16, 16, steps=2, gate=True), Delta((4,), 70, 2, 32, 20)],
+    small=[Delta((2,), 3, 1, 2, 2), Delta((2,), 5, 1, 2, 2, steps=2, gate=True, S0=True, lengths=True)],
+    mapped=CASES[:2],
+    tiny=[Delta((2,), 3, 1, 2, 3, gate=True, S0=True)],
+    full=[CASES[1]],
+    many=Delta((8,), 20, 2, 8, 8, steps=2, gate=True),
+    bad=BAD,
+    tunings=[Tuning("shared heads", heads_shared_by_programs, SHARED)],
+    numba=True,
+)

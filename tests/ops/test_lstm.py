@@ -1,4 +1,4 @@
-"""lstm_scan: every implementation against the plain loop, torch's own LSTM, and what is refused."""
+"""lstm_scan: its cases for the laws, torch's own LSTM, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,28 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from sdssm import ops
-from sdssm.ops import backend
 from sdssm.ops.lstm import lstm_scan, lstm_step
-from tests.interpreted import INTERPRETED, assert_passes_interpreted, inside, outside
-from tests.ops.differentiable import (
-    Function,
-    Leaves,
-    check_compiled,
-    check_transforms,
-    draws,
-    face_reference,
-    outputs_and_gradients,
-)
-from tests.ops.test_elman import CASES as ELMAN_CASES
-from tests.ops.test_elman import Scan, fast, lengths_of
+from tests.interpreted import INTERPRETED
+from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, face_reference, fast, together
+from tests.ops.test_elman import ALONE as ELMAN_ALONE
+from tests.ops.test_elman import CASES, MANY, Scan, lengths_of
 
-CASES = [*ELMAN_CASES, Scan((2, 3), 5, 4, lengths=True, through="cell"), Scan((3,), 4, 3, through="cell")]
+CELL = Scan((2, 3), 5, 4, lengths=True)
+#: Cases, and the output that the loss sees.
+ALONE = [*ELMAN_ALONE, (CELL, 3), (Scan((3,), 4, 3), 3)]
 
 
 def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
     draw = draws()
+    size = case.N**-0.5 if case.N >= 64 else 1.0  # gates of wide states would all be open or shut
     leaves = {
-        "W": draw(*(case.lead[:-1] if case.replicas else ()), 4 * case.N, case.N),
+        "W": draw(*(case.lead[:-1] if case.replicas else ()), 4 * case.N, case.N) * size,
         "drive": draw(*case.lead, case.L, 4 * case.N),
     }
     if case.x0:
@@ -40,81 +34,9 @@ def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -
     lengths = lengths_of(case, device)
 
     def function(of: Leaves) -> tuple[Tensor, ...]:
-        states, final, cell = lstm_scan(of["W"], of["drive"], of.get("x0"), of.get("c0"), lengths=lengths)
-        if case.through == "both":
-            return (torch.cat([states, final[..., None, :], cell[..., None, :]], dim=-2),)
-        order = {"states": (states, final, cell), "final": (final, states, cell), "cell": (cell, states, final)}
-        return order[case.through]
+        return together(*lstm_scan(of["W"], of["drive"], of.get("x0"), of.get("c0"), lengths=lengths))
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
-
-
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_faces_the_reference(case: Scan, device: str) -> None:
-    face_reference(*build(case, device), fast(device), str(case))
-
-
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize(("R", "N"), [(2, 64), (9, 64), (2, 100), (2, 256)])
-def test_float32_is_close(R: int, N: int, device: str) -> None:
-    case = Scan((R, 240 if R > 2 else 33), 5, N, lengths=True)
-    function, leaves = build(case, device, torch.float32)
-    leaves["W"] = leaves["W"] * N**-0.5
-    face_reference(function, leaves, fast(device), str(case))
-
-
-@outside
-@pytest.mark.timeout(600)
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "interpreted")
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_interpreted(case: Scan) -> None:
-    face_reference(*build(case), "triton", str(case))
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", [CASES[2], CASES[3], CASES[5], CASES[6], CASES[9]], ids=str)
-def test_interpreted_with_streamed_matrices(case: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.elman import triton as elman
-    from sdssm.ops.lstm import triton
-
-    monkeypatch.setitem(triton.LARGEST_RESIDENT, torch.float64, 0)
-    monkeypatch.setattr(elman, "CHUNK_OUT", 16)
-    monkeypatch.setattr(elman, "CHUNK_IN", 16)
-    face_reference(*build(case), "triton", str(case))
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-def test_interpreted_with_more_rows_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.lstm import triton
-
-    monkeypatch.setattr(triton, "PROGRAMS", 1)
-    case = Scan((2, 35), 3, 5, lengths=True)
-    face_reference(*build(case, dtype=torch.float32), "triton", str(case))
-
-
-@inside
-def test_interpreted_transforms() -> None:
-    with ops.use_backend("triton"):
-        check_transforms(*build(CASES[2]))
-
-
-@inside
-def test_interpreted_without_a_gradient() -> None:
-    for case in (CASES[2], Scan((1,), 2, 33, lengths=True)):
-        function, leaves = build(case)
-        with torch.no_grad(), ops.use_backend("triton"):
-            found = function(leaves)
-        with ops.use_backend("reference"):
-            torch.testing.assert_close(found, function(leaves))
 
 
 @pytest.mark.skipif(INTERPRETED, reason="interpreted kernels are not compiled")
@@ -148,23 +70,6 @@ def test_compiles_ahead_of_time(
     assert seen == ["forward_kernel", "backward_kernel", "backward_kernel", "forward_kernel"]
 
 
-@pytest.mark.parametrize("name", ["reference", "cpu"])
-@pytest.mark.parametrize("case", [*CASES[:4], CASES[9]], ids=str)
-def test_gradcheck(case: Scan, name: str) -> None:
-    small = tuple(min(size, 2) for size in case.lead)
-    function, leaves = build(dataclasses.replace(case, lead=small, L=4, N=2))
-    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
-    with ops.use_backend(name):
-        assert torch.autograd.gradcheck(lambda *given: function(dict(zip(leaves, given, strict=True)))[0], inputs)
-
-
-@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[3]], ids=str)
-def test_transforms(case: Scan, device: str) -> None:
-    check_transforms(*build(case, device))
-    with ops.use_backend("reference"):
-        check_transforms(*build(case, device))
-
-
 def test_is_torch_s_lstm(device: str) -> None:
     model: Any = nn.LSTM(3, 8, batch_first=True, dtype=torch.float64, device=device)
     u, x0, c0 = (draws()(*shape).to(device) for shape in ((4, 7, 3), (4, 8), (4, 8)))
@@ -185,54 +90,6 @@ def test_gates_of_any_size(device: str) -> None:
     face_reference(function, leaves, fast(device), "large")
 
 
-def test_without_a_gradient_the_same(device: str) -> None:
-    function, leaves = build(CASES[2], device)
-    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
-    with torch.no_grad():
-        found = function(leaves)
-    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
-    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
-
-
-def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
-    function, leaves = build(CASES[0], device, torch.bfloat16)
-    (found,) = function(leaves)
-    wide = function({name: leaf.float() for name, leaf in leaves.items()})[0]
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), wide, atol=1e-2, rtol=2**-7)
-
-
-@pytest.mark.parametrize("which", range(4))
-def test_a_planted_wrong_gradient_fails(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = backend.implementation("lstm", fast(device))
-    right = module.backward
-
-    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
-        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
-
-    monkeypatch.setattr(module, "backward", wrong)
-    with pytest.raises(AssertionError, match="grad"):
-        face_reference(*build(CASES[2], device), fast(device), "planted")
-
-
-def test_compiles_without_graph_break(device: str) -> None:
-    check_compiled(*build(CASES[2], device))
-
-
-def test_a_second_gradient_is_refused(device: str) -> None:
-    function, leaves = build(CASES[0], device)
-    W = leaves["W"].requires_grad_()
-    (grad,) = torch.autograd.grad(function(leaves)[0].square().sum(), W, create_graph=True)
-    with pytest.raises(ops.OpsError, match=r"lstm_scan: .*reference"):
-        torch.autograd.grad(grad.sum(), W)
-
-
-def test_the_same_bits_every_time(device: str) -> None:
-    function, leaves = build(Scan((3, 40), 9, 7, lengths=True), device)
-    first, second = (outputs_and_gradients(function, leaves) for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 D = torch.ones
 BAD: list[tuple[str, Callable[[], Any]]] = [
     (r"W has shape \(3, 3\); it must be \(..., 4N, N\)", lambda: lstm_scan(D(3, 3), D(1, 1, 12))),
@@ -247,8 +104,48 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
-@pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
-    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"lstm_scan: .*{message}"):
-        call()
+def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.elman import triton as elman
+    from sdssm.ops.lstm import triton
+
+    monkeypatch.setitem(triton.LARGEST_RESIDENT, torch.float64, 0)
+    monkeypatch.setattr(elman, "CHUNK_OUT", 16)
+    monkeypatch.setattr(elman, "CHUNK_IN", 16)
+
+
+def more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.lstm import triton
+
+    monkeypatch.setattr(triton, "PROGRAMS", 1)
+
+
+def wide_without_a_gradient() -> None:
+    function, leaves = build(Scan((1,), 2, 33, lengths=True))
+    with torch.no_grad():
+        found = function(leaves)
+    with ops.use_backend("reference"):
+        torch.testing.assert_close(found, function(leaves))
+
+
+def smaller(case: Scan) -> Scan:
+    return dataclasses.replace(case, lead=tuple(min(size, 2) for size in case.lead), L=4, N=2)
+
+
+LSTM = Operation(
+    name="lstm",
+    build=build,
+    cases=CASES,
+    alone=ALONE,
+    wide=[Scan((R, 240 if R > 2 else 33), 5, N, lengths=True) for R, N in ((2, 64), (9, 64), (2, 100), (2, 256))],
+    small=[smaller(case) for case in (*CASES[:4], CELL)],
+    mapped=[CASES[0], CASES[2], CASES[3]],
+    tiny=[Scan((2, 3), 3, 3, lengths=True)],
+    full=[CASES[2]],
+    many=MANY,
+    bad=BAD,
+    tunings=[
+        Tuning("streamed matrices", streamed, [(CASES[2], 0), (CASES[3], 0), *ALONE[:3]]),
+        Tuning("more rows a program", more_rows, [(Scan((2, 35), 3, 5, lengths=True), 0)], torch.float32),
+    ],
+    own=[wide_without_a_gradient],
+)

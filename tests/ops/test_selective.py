@@ -1,4 +1,4 @@
-"""selective_scan: every implementation against the plain loop, and what is refused."""
+"""selective_scan: its cases for the laws, its definition, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdssm import ops
-from sdssm.ops import backend, compiled
+from sdssm.ops import compiled
 from sdssm.ops.selective import cpu, selective_scan, selective_step
-from tests.interpreted import assert_passes_interpreted, inside, outside
-from tests.ops.cases import assert_same
 from tests.ops.differentiable import (
     Function,
     Leaves,
-    check_compiled,
-    check_transforms,
+    Operation,
+    Tuning,
     draws,
     face_reference,
+    fast,
     outputs_and_gradients,
+    together,
 )
 
 
@@ -56,7 +56,6 @@ WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 def build(case: Selective, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
-    """A function of (y and final together, y, final), so that the first output depends on everything."""
     draw = draws()
     lead, L, D, N = case.lead, case.L, case.D, case.N
     leaves = {
@@ -75,14 +74,10 @@ def build(case: Selective, device: str = "cpu", dtype: torch.dtype = torch.float
         lengths = lengths.to(device)
 
     def function(of: Leaves) -> tuple[Tensor, ...]:
-        y, final = selective_scan(of["x"], of["delta"], of["A"], of["B"], of["C"], of.get("h0"), lengths=lengths)
-        return torch.cat([y.flatten(), final.flatten()]), y, final
+        x, delta, A, B, C = (of[name] for name in ("x", "delta", "A", "B", "C"))
+        return together(*selective_scan(x, delta, A, B, C, of.get("h0"), lengths=lengths))
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
-
-
-def fast(device: str) -> str:
-    return "cpu" if device == "cpu" else "triton"
 
 
 # -- what it computes --------------------------------------------------------------------------------------------------
@@ -100,22 +95,6 @@ def test_the_definition_entry_by_entry() -> None:
             h = [(time * A[d, n]).exp() * h[n] + time * B[0, t, n] * x[0, t, d] for n in range(N)]
             torch.testing.assert_close(y[0, t, d], sum(C[0, t, n] * h[n] for n in range(N)))
         torch.testing.assert_close(final[0, d], torch.stack(h))
-
-
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_faces_the_reference(case: Selective, way: str, device: str) -> None:
-    with WAYS[way]():
-        face_reference(*build(case, device), fast(device), f"{case} {way}")
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("N", [128, 256])
-def test_float32_is_close(N: int, way: str, device: str) -> None:
-    case = Selective((2, 2), 19, 6, N, lengths=True, shared=False)
-    with WAYS[way]():
-        face_reference(*build(case, device, torch.float32), fast(device), f"{case} {way}")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -138,30 +117,6 @@ def test_what_is_no_number_stays_none(dtype: torch.dtype, way: str, device: str)
         wanted = selective_scan(*leaves.values())
     with WAYS[way]():
         torch.testing.assert_close(selective_scan(*leaves.values()), wanted, equal_nan=True)
-
-
-@pytest.mark.parametrize("through", ["y", "final"])
-@pytest.mark.parametrize("way", WAYS)
-def test_one_output_alone(way: str, through: str, device: str) -> None:
-    with WAYS[way]():
-        face_reference_through(through, CASES[1], fast(device), device)
-
-
-def face_reference_through(through: str, case: Selective, name: str, device: str = "cpu") -> None:
-    function, leaves = build(case, device)
-
-    def gradients(of: str) -> Leaves:
-        fresh = {key: leaf.clone().requires_grad_() for key, leaf in leaves.items()}
-        with ops.use_backend(of):
-            output = function(fresh)[1 if through == "y" else 2]
-            weights = torch.arange(output.numel(), device=device, dtype=output.dtype).cos().view(output.shape)
-            grads = torch.autograd.grad((output * weights).sum(), list(fresh.values()), allow_unused=True)
-        return {
-            f"grad {key}": torch.zeros_like(leaf) if grad is None else grad
-            for (key, leaf), grad in zip(fresh.items(), grads, strict=True)
-        }
-
-    assert_same(gradients(name), gradients("reference"), torch.float64, f"{case} through {through}")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -209,49 +164,7 @@ def test_a_step_from_nothing_is_a_step_from_zero() -> None:
     torch.testing.assert_close(selective_step(*given), selective_step(*given, torch.zeros_like(leaves["h0"])))
 
 
-# -- Triton, without a GPU ---------------------------------------------------------------------------------------------
-
-
-@outside
-@pytest.mark.timeout(600)
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "interpreted")
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", CASES[:4], ids=str)
-def test_interpreted(case: Selective) -> None:
-    face_reference(*build(case), "triton", str(case))
-
-
-@inside
-def test_interpreted_with_several_blocks_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.selective import triton
-
-    monkeypatch.setattr(triton, "TILE", 8)
-    monkeypatch.setattr(triton, "CHANNELS", 4)  # in float64 half as many
-    assert triton.constants(5, 3, torch.float64)["DB"] == 2
-    face_reference(*build(Selective((2,), 6, 5, 3, lengths=True)), "triton", "blocks")
-
-
-@inside
-@pytest.mark.parametrize("through", ["y", "final"])
-def test_interpreted_one_output_alone(through: str) -> None:
-    face_reference_through(through, Selective((2,), 5, 2, 2, lengths=True), "triton")
-
-
-@inside
-def test_interpreted_past_the_end() -> None:
-    with ops.use_backend("triton"):
-        check_past_the_end()
-
-
-@inside
-def test_interpreted_transforms() -> None:
-    with ops.use_backend("triton"):
-        check_transforms(*build(Selective((2,), 3, 2, 2, lengths=True)))
+# -- Triton, ahead of time ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -291,27 +204,6 @@ def test_compiles_for_a_gpu(
 
 
 # -- what torch asks of it ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["reference", "cpu", "torch alone"])
-@pytest.mark.parametrize("case", [Selective((2,), 4, 2, 2, lengths=True), Selective((2, 1), 3, 1, 2, shared=False)])
-def test_gradcheck(case: Selective, name: str) -> None:
-    function, leaves = build(case)
-    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
-
-    def outputs(*given: Tensor) -> tuple[Tensor, ...]:
-        return function(dict(zip(leaves, given, strict=True)))[1:]
-
-    way: AbstractContextManager[None] = compiled.without_numba() if name == "torch alone" else nullcontext()
-    with ops.use_backend("cpu" if name == "torch alone" else name), way:
-        assert torch.autograd.gradcheck(outputs, inputs, nondet_tol=0.0)
-
-
-@pytest.mark.parametrize("case", CASES[1:4], ids=str)
-def test_transforms(case: Selective, device: str) -> None:
-    check_transforms(*build(case, device))
-    with ops.use_backend("reference"):
-        check_transforms(*build(case, device))
 
 
 def test_lengths_may_be_mapped(device: str) -> None:
@@ -373,56 +265,6 @@ def test_without_a_gradient_no_state_is_kept() -> None:
     torch.testing.assert_close(found, tuple(one.detach() for one in function(leaves)))
 
 
-def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
-    function, leaves = build(CASES[1], device, torch.bfloat16)
-    y = function(leaves)[1]
-    assert y.dtype == torch.bfloat16
-    wide = function({name: leaf.float() for name, leaf in leaves.items()})[1]
-    torch.testing.assert_close(y.float(), wide, atol=1e-6, rtol=2**-8)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("which", range(6))
-def test_a_planted_wrong_gradient_fails(which: int, way: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = backend.implementation("selective", fast(device))
-    right = module.backward
-
-    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
-        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
-
-    monkeypatch.setattr(module, "backward", wrong)
-    with WAYS[way](), pytest.raises(AssertionError, match="grad"):
-        face_reference(*build(CASES[1], device), fast(device), "planted")
-
-
-def test_compiles_without_graph_break(device: str) -> None:
-    check_compiled(*build(Selective((2,), 3), device))
-
-
-def test_a_second_gradient_is_refused_and_the_reference_has_it(device: str) -> None:
-    def twice() -> Any:
-        function, leaves = build(Selective((2,), 3), device)
-        x = leaves["delta"].requires_grad_()
-        (grad,) = torch.autograd.grad(function(leaves)[1].square().sum(), x, create_graph=True)
-        return torch.autograd.grad(grad.square().sum(), x)
-
-    with pytest.raises(ops.OpsError, match=r"selective_scan: .*reference"):
-        twice()
-    with ops.use_backend("reference"):
-        twice()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_the_same_bits_every_time(way: str, device: str) -> None:
-    function, leaves = build(Selective((2, 5), 20, 16, 8, lengths=True, shared=False), device)
-    found = []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        with WAYS[way]():
-            found.append(outputs_and_gradients(function, leaves))
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 O = torch.ones  # noqa: E741
@@ -451,13 +293,6 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
-@pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
-    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"selective_scan: .*{message}"):
-        call()
-
-
 def test_bad_steps_are_named() -> None:
     with pytest.raises(ops.OpsError, match=r"selective_step: B has shape \(2, 4\).*N=5"):
         selective_step(O(2, 3), O(2, 3), O(3, 5), O(2, 4), O(2, 5), O(2, 3, 5))
@@ -465,8 +300,38 @@ def test_bad_steps_are_named() -> None:
         selective_step(O(2, 3), O(2, 3), O(3, 5), O(2, 5), O(2, 5), O(2, 5, 3))
 
 
-@inside
-def test_interpreted_states_have_a_largest_size() -> None:
+def test_states_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     x, B = O(1, 1, 1), O(1, 1, 257)
     with ops.use_backend("triton"), pytest.raises(ops.OpsError, match="257 entries; the triton backend takes at most"):
         selective_scan(x, x, O(1, 257), B, B)
+
+
+# -- for the laws ------------------------------------------------------------------------------------------------------
+
+
+def several_blocks_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.selective import triton
+
+    monkeypatch.setattr(triton, "TILE", 8)
+    monkeypatch.setattr(triton, "CHANNELS", 4)  # in float64 half as many
+    assert triton.constants(5, 3, torch.float64)["DB"] == 2
+
+
+SELECTIVE = Operation(
+    name="selective",
+    build=build,
+    cases=CASES,
+    alone=[(CASES[1], 1), (CASES[1], 2)],
+    wide=[Selective((2, 2), 19, 6, N, lengths=True, shared=False) for N in (128, 256)],
+    small=[Selective((2,), 4, 2, 2, lengths=True), Selective((2, 1), 3, 1, 2, shared=False)],
+    mapped=CASES[1:4],
+    tiny=[Selective((2,), 3, 2, 2, lengths=True)],
+    full=[CASES[1]],
+    many=Selective((2, 5), 20, 16, 8, lengths=True, shared=False),
+    bad=BAD,
+    slow=CASES[4:],
+    tunings=[Tuning("blocks", several_blocks_of_channels, [(Selective((2,), 6, 5, 3, lengths=True), 0)])],
+    own=[check_past_the_end],
+    numba=True,
+)

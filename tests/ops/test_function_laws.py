@@ -1,0 +1,264 @@
+"""Laws of every operation in the catalogue: all implementations do what the reference does and what torch asks for.
+
+An operation that is new inherits them by an `Operation` of its own in OPERATIONS; what only one of them does, its own
+file tests. Triton's kernels run in its interpreter, in a process for each operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.ops import backend, compiled
+from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.ops.differentiable import (
+    Operation,
+    Tuning,
+    check_compiled,
+    check_transforms,
+    face_reference,
+    fast,
+    outputs_and_gradients,
+)
+from tests.ops.test_column_one_hot import COLUMN_ONE_HOT
+from tests.ops.test_delta import DELTA
+from tests.ops.test_elman import ELMAN
+from tests.ops.test_lstm import LSTM
+from tests.ops.test_selective import SELECTIVE
+
+OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT]
+Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
+
+
+def over(arguments: str, runs: Runs, among: Iterable[Operation[Any]] = OPERATIONS) -> pytest.MarkDecorator:
+    """A test for every operation and its runs; the operation's name comes first in a test's name."""
+    found = [
+        pytest.param(operation, *run, id="-".join(filter(None, [operation.name, *map(name_of, run)])))
+        for operation in among
+        for run in runs(operation)
+    ]
+    return pytest.mark.parametrize(["operation", *arguments.split()], found)
+
+
+def name_of(part: Any) -> str:
+    """The name of what has one, the text of anything else, nothing for a lambda."""
+    name = str(getattr(part, "__name__", None) or getattr(part, "name", part))
+    return "" if name == "<lambda>" else name
+
+
+def one_by_one(values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    return [(value,) for value in values]
+
+
+def ways(operation: Operation[Any]) -> list[str]:
+    return ["numba", "torch"] if operation.numba else ["torch"]
+
+
+def both_ways(operation: Operation[Any], runs: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(*run, way) for run in runs for way in ways(operation)]
+
+
+@pytest.fixture(autouse=True)
+def chosen_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests with a `way` run the CPU's implementation that way."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and callspec.params.get("way") == "torch":
+        with compiled.without_numba():
+            yield
+    else:
+        yield
+
+
+def faced(operation: Operation[Any]) -> list[tuple[Any, int]]:
+    return [*((case, 0) for case in operation.cases), *operation.alone]
+
+
+# -- the same as the reference -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@over("case through way", lambda operation: both_ways(operation, faced(operation)))
+def test_faces_the_reference(operation: Operation[Any], case: Any, through: int, way: str, device: str) -> None:
+    face_reference(*operation.build(case, device, torch.float64), fast(device), f"{case} {way}", through)
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@over("case way", lambda operation: both_ways(operation, one_by_one(operation.wide)))
+def test_float32_is_close(operation: Operation[Any], case: Any, way: str, device: str) -> None:
+    face_reference(*operation.build(case, device, torch.float32), fast(device), f"{case} {way}")
+
+
+@over(
+    "case leaf way",
+    lambda operation: both_ways(
+        operation,
+        [(case, leaf) for case in operation.full for leaf in operation.build(case, "cpu", torch.float64)[1]],
+    ),
+)
+def test_a_planted_wrong_gradient_fails(
+    operation: Operation[Any], case: Any, leaf: str, way: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = backend.implementation(operation.name, fast(device))
+    function, leaves = operation.build(case, device, torch.float64)
+    right, which = module.backward, list(leaves).index(leaf)
+
+    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
+        grads = list(right(*args))
+        at = [i for i, grad in enumerate(grads) if grad is not None][which]
+        grads[at] = grads[at] * (1 + 1e-8)
+        return tuple(grads)
+
+    monkeypatch.setattr(module, "backward", wrong)
+    with pytest.raises(AssertionError, match=f"grad {leaf}: "):
+        face_reference(function, leaves, fast(device), f"planted {way}")
+
+
+# -- Triton, without a GPU ---------------------------------------------------------------------------------------------
+
+
+@outside
+@pytest.mark.timeout(600)
+@over("", lambda operation: [()])
+def test_in_the_interpreter(operation: Operation[Any]) -> None:
+    pytest.importorskip("triton")
+    assert_passes_interpreted(__file__, f"interpreted and {operation.name}")
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@over("case through", lambda operation: [run for run in faced(operation) if run[0] not in operation.slow])
+def test_interpreted(operation: Operation[Any], case: Any, through: int) -> None:
+    face_reference(*operation.build(case, "cpu", torch.float64), "triton", str(case), through)
+
+
+@inside
+@pytest.mark.usefixtures("poisoned_memory")
+@over("tuning case through", lambda operation: [(tuning, *run) for tuning in operation.tunings for run in tuning.runs])
+def test_interpreted_with_other_constants(
+    operation: Operation[Any], tuning: Tuning[Any], case: Any, through: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning.change(monkeypatch)
+    face_reference(*operation.build(case, "cpu", tuning.dtype), "triton", f"{tuning.name} {case}", through)
+
+
+@inside
+@over("case", lambda operation: one_by_one(operation.tiny))
+def test_interpreted_transforms(operation: Operation[Any], case: Any) -> None:
+    with ops.use_backend("triton"):
+        check_transforms(*operation.build(case, "cpu", torch.float64))
+
+
+@inside
+@over("case", lambda operation: one_by_one(operation.tiny))
+def test_interpreted_without_a_gradient_the_same(operation: Operation[Any], case: Any) -> None:
+    with ops.use_backend("triton"):
+        check_without_a_gradient(operation, case, "cpu")
+
+
+@inside
+@over("check", lambda operation: one_by_one(operation.own))
+def test_interpreted_also(operation: Operation[Any], check: Callable[[], None]) -> None:
+    with ops.use_backend("triton"):
+        check()
+
+
+# -- what torch asks of it ---------------------------------------------------------------------------------------------
+
+
+@over(
+    "case name way",
+    lambda operation: [
+        (case, *name)
+        for case in operation.small
+        for name in (("reference", "torch"), *(("cpu", way) for way in ways(operation)))
+    ],
+)
+def test_gradcheck(operation: Operation[Any], case: Any, name: str, way: str) -> None:
+    function, leaves = operation.build(case, "cpu", torch.float64)
+    fixed = {leaf: leaves.pop(leaf) for leaf in operation.fixed}
+    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
+
+    def everything(*given: Tensor) -> Tensor:
+        return function({**fixed, **dict(zip(leaves, given, strict=True))})[0]
+
+    with ops.use_backend(name):
+        assert torch.autograd.gradcheck(everything, inputs, nondet_tol=0.0)
+
+
+@over("case way", lambda operation: both_ways(operation, one_by_one(operation.mapped)))
+def test_transforms(operation: Operation[Any], case: Any, way: str, device: str) -> None:
+    check_transforms(*operation.build(case, device, torch.float64))
+
+
+@over("case", lambda operation: one_by_one(operation.mapped))
+def test_transforms_of_the_reference(operation: Operation[Any], case: Any, device: str) -> None:
+    with ops.use_backend("reference"):
+        check_transforms(*operation.build(case, device, torch.float64))
+
+
+@over("", lambda operation: [()])
+def test_compiles_without_graph_break(operation: Operation[Any], device: str) -> None:
+    check_compiled(*operation.build(operation.full[0], device, torch.float64))
+
+
+def check_without_a_gradient(operation: Operation[Any], case: Any, device: str) -> None:
+    function, leaves = operation.build(case, device, torch.float64)
+    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
+    with torch.no_grad():
+        found = function(leaves)
+    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
+    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
+
+
+@over("way", lambda operation: both_ways(operation, [()]))
+def test_without_a_gradient_the_same(operation: Operation[Any], way: str, device: str) -> None:
+    check_without_a_gradient(operation, operation.full[0], device)
+
+
+@over("", lambda operation: [()])
+def test_a_second_gradient_is_refused_and_the_reference_has_it(operation: Operation[Any], device: str) -> None:
+    def twice() -> None:
+        function, leaves = operation.build(operation.full[0], device, torch.float64)
+        given = [leaf.requires_grad_() for name, leaf in leaves.items() if name not in operation.fixed]
+        grads = torch.autograd.grad(function(leaves)[0].square().sum(), given, create_graph=True)
+        torch.autograd.grad(torch.stack([grad.abs().square().sum() for grad in grads]).sum(), given)
+
+    with pytest.raises(ops.OpsError, match=f"{operation.name}_scan: .*reference"):
+        twice()
+    with ops.use_backend("reference"):
+        twice()
+
+
+@over("", lambda operation: [()], [operation for operation in OPERATIONS if operation.sixteen])
+def test_sixteen_bits_are_computed_in_float32(operation: Operation[Any], device: str) -> None:
+    function, leaves = operation.build(operation.full[0], device, torch.bfloat16)
+    found = function(leaves)[0]
+    wide = function({name: leaf.float() for name, leaf in leaves.items()})[0]
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), wide, atol=1e-6, rtol=2**-8)
+
+
+@over("way", lambda operation: both_ways(operation, [()]))
+def test_the_same_bits_every_time(operation: Operation[Any], way: str, device: str) -> None:
+    function, leaves = operation.build(operation.many, device, torch.float64)
+    found = []
+    for threads in (1, 1, 2):
+        torch.set_num_threads(threads)
+        found.append(outputs_and_gradients(function, leaves))
+    for again in found[1:]:
+        assert all(torch.equal(again[name], value) for name, value in found[0].items())
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+@over("message call", lambda operation: operation.bad)
+def test_bad_input_is_named(operation: Operation[Any], message: str, call: Callable[[], Any], name: str) -> None:
+    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"{operation.name}_scan: .*{message}"):
+        call()
