@@ -27,5 +27,6 @@ def subject(what: What) -> tuple[Classifier, RunFolder | None]:
         return load(path), None
     runs = find_runs(path)
     if len(runs) > 1:
-        raise ExactError(f"{shown_path(path)} holds {len(runs)} runs; name one of them, such as {shown_path(runs[0].path)}")
+        first = shown_path(runs[0].path)
+        raise ExactError(f"{shown_path(path)} holds {len(runs)} runs; name one of them, such as {first}")
     return load(runs[0].path), runs[0]
