@@ -46,8 +46,8 @@ def demo() -> None:
     print(f"Both took {perf_counter() - began:.0f} s.")
     print(f"""
 Next:
-  sdssm evaluate {FOLDER}/a5 --lengths 500,5000,50000    # how long does it stay right?
-  sdssm snap {FOLDER}/a5 --out {FOLDER}/exact             # weights that are right at every length
+  sdssm evaluate {FOLDER}/a5 --lengths 500,5000,50000     # how long does it stay right?
+  sdssm snap {FOLDER}/a5 --out {FOLDER}/exact                 # weights that are right at every length
   sdssm train d4 --seeds 3 --out runs/d4              # another group: the whole recipe, three seeds
   sdssm tasks                                         # what else there is to learn""")
 
