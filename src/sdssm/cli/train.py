@@ -16,13 +16,13 @@ from sdssm.cli.output import print_table, printable
 from sdssm.errors import SdssmError, SettingsError, shown
 from sdssm.extras import require
 from sdssm.files import shown_path
+from sdssm.models import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from sdssm.runs import RunFolder
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-DEFAULT_MODEL = "sd-ssm"
 #: Options that are settings under their own names.
 SHORTCUTS = ("steps", "lr", "batch", "train_length")
 

@@ -23,7 +23,7 @@ from sdssm.evaluate.strings import TestStrings
 from sdssm.evaluate.training import changed_settings, common_name
 from sdssm.files import reason, shown_path
 from sdssm.models import Classifier
-from sdssm.models.saved import read_config
+from sdssm.models.saved import holds_a_model
 from sdssm.models.scaled import Scaled
 from sdssm.runs import RunFolder, Status, find_runs, load
 from sdssm.runs.schema import Settings
@@ -256,17 +256,9 @@ def _runs_in(path: Path) -> list[RunFolder]:
     try:
         return find_runs(path)
     except RunError:
-        if not _holds_a_model(path):
+        if not holds_a_model(path):
             raise
     raise EvaluationError(
         f"{shown_path(path)} holds a model without a run, and so without its task; give both, "
         f"as in sdssm.evaluate(sdssm.load({shown(str(path), 200)}), task='a5')"
     )
-
-
-def _holds_a_model(path: Path) -> bool:
-    """Whether `model.save` wrote this folder, and no training."""
-    try:
-        return "format" not in read_config(path)
-    except (ModelError, ValueError):  # no model, or no path at all
-        return False

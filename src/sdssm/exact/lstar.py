@@ -60,7 +60,7 @@ def learn(trial: Trial, max_states: int) -> tuple[int, str | None]:
         def step(self, letter: int | None) -> int:
             raise NotImplementedError("words are read as a whole")
 
-    class Strings(base.Oracle):  # type: ignore[misc]
+    class Strings(base.Oracle):  # type: ignore[misc]  # of a package without types
         """Looks for a counterexample where the other method does."""
 
         def find_cex(self, hypothesis: Any) -> Word | None:

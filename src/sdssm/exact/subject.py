@@ -8,7 +8,7 @@ from sdssm.errors import shown
 from sdssm.exact.errors import ExactError
 from sdssm.files import shown_path
 from sdssm.models import Classifier
-from sdssm.models.saved import read_config
+from sdssm.models.saved import holds_a_model
 from sdssm.runs import RunFolder, find_runs, load
 
 What = Classifier | RunFolder | str | Path
@@ -23,7 +23,7 @@ def subject(what: What) -> tuple[Classifier, RunFolder | None]:
     if not isinstance(what, str | Path):
         raise ExactError(f"{shown(what)} is no token model; give a Classifier, a run, or the folder of either")
     path = Path(what)
-    if (path / "config.json").exists() and "format" not in read_config(path):
+    if holds_a_model(path):
         return load(path), None
     runs = find_runs(path)
     if len(runs) > 1:

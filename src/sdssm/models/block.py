@@ -11,6 +11,7 @@ from torch.nn import functional
 from sdssm.errors import SettingsError
 from sdssm.layers import MIXERS, Mixer, initial
 from sdssm.layers.channels import linear
+from sdssm.models.readout import dropped
 from sdssm.models.settings import ModelSettings
 
 
@@ -75,20 +76,17 @@ class Block(nn.Module):
         if self.kind == "mlp":
             return self._forward(mixed)
         first, second = noise or (None, None)
-        h = h + self._dropped(mixed if self.projection is None else linear(self.projection, mixed), first)
+        h = h + dropped(mixed if self.projection is None else linear(self.projection, mixed), self.dropout, first)
         if self.kind == "pre-norm":
             if self.second_norm is not None:
-                h = h + self._dropped(self._forward(self.second_norm(h)), second)
+                h = h + dropped(self._forward(self.second_norm(h)), self.dropout, second)
             return h
         assert self.norm is not None
         h = self.norm(h)
         if self.second_norm is not None:
-            h = self.second_norm(h + self._dropped(self._forward(h), second))
+            h = self.second_norm(h + dropped(self._forward(h), self.dropout, second))
         return h
 
     def _forward(self, h: Tensor) -> Tensor:
         assert self.hidden is not None and self.back is not None
         return linear(self.back, self.activation(linear(self.hidden, h)))
-
-    def _dropped(self, x: Tensor, noise: Tensor | None) -> Tensor:
-        return x if noise is None else x * (noise >= self.dropout) / (1 - self.dropout)

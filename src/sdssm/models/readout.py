@@ -43,8 +43,7 @@ class Readout(nn.Module):
             return self.scale * functional.linear(functional.normalize(z, dim=-1), functional.normalize(weight, dim=-1))
         if self.hidden is not None:
             h = torch.relu(self.hidden(h))
-            if noise is not None:
-                h = h * (noise >= self.dropout) / (1 - self.dropout)
+            h = dropped(h, self.dropout, noise)
         return functional.linear(h, weight, self.bias)
 
     def loss(
@@ -98,6 +97,11 @@ def spread(weight: Tensor, classes: Tensor | None) -> Tensor:
     share = weight.new_ones(len(weight)) if classes is None else classes
     share = (share / share.sum())[:, None]
     return (share * (weight - (share * weight).sum(0)).square()).sum().clamp(min=1e-12)
+
+
+def dropped(x: Tensor, share: float, noise: Tensor | None) -> Tensor:
+    """Without the entries whose noise on [0, 1) is below a share, the others larger by as much; all without noise."""
+    return x if noise is None else x * (noise >= share) / (1 - share)
 
 
 def layer_norm(kind: str, width: int) -> nn.LayerNorm | None:

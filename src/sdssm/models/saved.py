@@ -45,6 +45,14 @@ def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], sourc
     return model.eval()
 
 
+def holds_a_model(folder: Path) -> bool:
+    """Whether `Classifier.save` wrote this folder, and no training."""
+    try:
+        return "format" not in read_config(folder)
+    except (ModelError, ValueError):  # no model, or no path at all
+        return False
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The settings in a folder, or one line on what is wrong with it."""
     path = folder / CONFIG
