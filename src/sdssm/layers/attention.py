@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import counting, fixed
 from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.ops.products import linear
 from sdssm.settings import between, check
 
 #: Pair i of a head of size S turns by position * BASE^(-2i / S).
@@ -106,7 +107,7 @@ class Attention(Mixer):
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """u (..., D) -> query, key and value of each head, (..., 3, H, S)."""
         heads = self.settings.heads
-        found = nn.functional.linear(u, self.queries_keys_values)
+        found = linear(u, self.queries_keys_values)
         return (found.reshape(*u.shape[:-1], 3, heads, self.width // heads),)
 
     def mix(
@@ -138,7 +139,7 @@ class Attention(Mixer):
             # gradient has nothing to do: where nobody looks it is 0 already.
             scores = scores + hidden.to(scores.dtype) * torch.finfo(scores.dtype).min
         heard = torch.softmax(scores, dim=-1) @ v
-        return nn.functional.linear(heard.transpose(1, 2).flatten(2), self.projection), None
+        return linear(heard.transpose(1, 2).flatten(2), self.projection), None
 
     def places(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
         """Where inputs stand: (1, L) or (B, L), rising along each row. Past its end they stand at `positions`."""

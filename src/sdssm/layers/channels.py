@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers.mixer import FEW, Mixer, State, pick
+from sdssm.ops.products import product
 
 #: The longest convolution that is a product with a matrix. The work for it grows as L^2, and that of laying it out as
 #: L^3; at this length both are still small beside the memory that an FFT goes through.
@@ -153,14 +154,9 @@ def channels(u: Tensor) -> Tensor:
     return u.permute(2, 1, 0)
 
 
-def linear(layer: nn.Linear, u: Tensor) -> Tensor:
-    """A linear map with a bias: (..., D) -> (..., F). Under vmap torch's own multiplies the bias by 1 as well."""
-    return u @ layer.weight.mT + layer.bias
-
-
 def mapped(layer: nn.Linear, u: Tensor) -> Tensor:
-    """The same across channels: (D, L, B) -> (F, L, B)."""
-    return (layer.weight @ u.flatten(1) + layer.bias[:, None]).reshape(len(layer.weight), *u.shape[1:])
+    """A linear map across channels: (D, L, B) -> (F, L, B)."""
+    return (product(layer.weight, u.flatten(1)) + layer.bias[:, None]).reshape(len(layer.weight), *u.shape[1:])
 
 
 class ChannelsFirst(Mixer):
@@ -191,4 +187,4 @@ def picked(table: Tensor, tokens: Tensor) -> Tensor:
         return pick(table, tokens)
     times = tokens.mT.contiguous()
     chosen = (times == counting(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
-    return channels((table.mT @ chosen.flatten(1)).reshape(table.shape[1], *times.shape))
+    return channels(product(table.mT, chosen.flatten(1)).reshape(table.shape[1], *times.shape))

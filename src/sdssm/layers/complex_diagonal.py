@@ -12,6 +12,7 @@ from sdssm import ops
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.ops.products import linear
 from sdssm.settings import between, check, one_of
 
 GENERATORS = ("joint", "separate")
@@ -107,7 +108,7 @@ class ComplexDiagonal(Mixer):
         a = torch.stack([real, imaginary], dim=-1) * (self.settings.radius / size)[..., None]
         if self.input_matrix is None:
             return (a,)
-        drive = nn.functional.linear(u, self.input_matrix.flatten(0, 1))
+        drive = linear(u, self.input_matrix.flatten(0, 1))
         return a, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
     def mix(

@@ -12,6 +12,7 @@ from sdssm.layers.channels import SHORT, ChannelsFirst, channels, convolve, fixe
 from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear
 from sdssm.layers.mixer import State
 from sdssm.layers.s4d import lin
+from sdssm.ops.products import linear
 
 #: Up to so many places a short kernel is a product too: laying it out is one with a matrix of N^2 L zeros and ones.
 FEW_PLACES = 64
@@ -111,7 +112,7 @@ class H3(ChannelsFirst):
         # In one product: what follows is paid once for all three.
         maps = (self.q, self.k, self.v)
         weight, bias = torch.cat([one.weight for one in maps]), torch.cat([one.bias for one in maps])
-        return (u @ weight.mT + bias,)
+        return (linear(u, weight, bias),)
 
     def mix(
         self,

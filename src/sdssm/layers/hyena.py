@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.channels import ChannelsFirst, channels, linear, mapped, short_convolution
+from sdssm.layers.channels import ChannelsFirst, channels, mapped, short_convolution
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import between, check
@@ -74,7 +74,7 @@ class ImplicitFilter(Convolution):
         x = self.features[:length]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
-            x = torch.sin(self.frequency * linear(layer, x))
+            x = torch.sin(self.frequency * layer(x))
         h: Tensor = self.last(x) * self.window[:length]  # (L, D)
         return h.mT
 
@@ -124,7 +124,7 @@ class Hyena(ChannelsFirst):
         return 14 * self.width  # the projection before and after its convolution, two spectra and what comes back
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        return (linear(self.input, u),)
+        return (self.input(u),)
 
     def mix(
         self,

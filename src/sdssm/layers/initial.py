@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sdssm.ops import products
+
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:
     """A parameter with entries uniform on (-bound, bound)."""
@@ -16,9 +18,16 @@ def normal(shape: tuple[int, ...], generator: torch.Generator) -> nn.Parameter:
     return nn.Parameter(torch.randn(shape, generator=generator))
 
 
-def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:
+class Linear(nn.Linear):
+    """torch's own, with the gradients of `sdssm.ops.products`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return products.linear(x, self.weight, self.bias)
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> Linear:
     """A linear map as torch starts one: weight and bias uniform on +-1/sqrt(inputs)."""
-    layer = nn.Linear(inputs, outputs, bias=bias, device="meta")  # no draw of its own
+    layer = Linear(inputs, outputs, bias=bias, device="meta")  # no draw of its own
     layer.weight = uniform((outputs, inputs), inputs**-0.5, generator)
     if bias:
         layer.bias = uniform((outputs,), inputs**-0.5, generator)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError
+from sdssm.ops.products import product
 from sdssm.settings import at_least
 
 #: What a recurrent mixer remembers: tensors (B, ...), alone or in tuples; None before the first input.
@@ -199,4 +200,4 @@ def pick(table: Tensor, tokens: Tensor) -> Tensor:
     if len(table) > FEW or not table.is_floating_point():
         return table[tokens]
     chosen = (tokens[..., None] == torch.arange(len(table), device=tokens.device)).to(table.dtype)
-    return (chosen @ table.flatten(1)).reshape(*tokens.shape, *table.shape[1:])
+    return product(chosen, table.flatten(1)).reshape(*tokens.shape, *table.shape[1:])

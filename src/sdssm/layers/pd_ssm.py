@@ -12,6 +12,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, pick
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
+from sdssm.ops.products import linear, product
 from sdssm.settings import between, check, one_of
 
 INITIAL_STATES = ("one-hot", "zero", "learned")
@@ -117,13 +118,14 @@ class PdSsm(Mixer):
         """u (..., D) -> softmax of M (..., n, n), D (..., n, 2), with B what is added (..., n, 2): complex in pairs."""
         n = self.settings.state
         weights = torch.softmax(self.selection(u), dim=-1)
-        mixed = (weights @ self.dictionary.flatten(1)).reshape(*u.shape[:-1], n, n)
+        # The columns lie along memory: a softmax is many times slower across it.
+        mixed = product(weights, self.dictionary.mT.flatten(1)).reshape(*u.shape[:-1], n, n)
         size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
-        columns = torch.softmax(mixed, dim=-2)
+        columns = torch.softmax(mixed, dim=-1).mT
         if self.input_matrix is None:
             return columns, D
-        drive = nn.functional.linear(u, self.input_matrix.flatten(0, 1))
+        drive = linear(u, self.input_matrix.flatten(0, 1))
         return columns, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
     def mix(

@@ -15,6 +15,7 @@ from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.backend import TRITON_LARGEST_STATE
 from sdssm.ops.elman import elman_scan, elman_step, torch_reads, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
+from sdssm.ops.products import linear
 from sdssm.settings import between, check, one_of
 
 INITIAL_STATES = ("zero", "learned", "given")
@@ -81,7 +82,7 @@ class Recurrent(Mixer):
 
     def drive(self, u: Tensor) -> Tensor:
         """W_i u + b_i + b_h: (..., D) -> (..., G N)."""
-        return u @ self.input_weight.mT + (self.input_bias + self.recurrent_bias)
+        return linear(u, self.input_weight, self.input_bias + self.recurrent_bias)
 
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """Drives (..., G, N), or the inputs (..., D) where torch maps them itself."""

@@ -11,6 +11,7 @@ from sdssm import ops
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.ops.products import product
 from sdssm.settings import between, check, one_of
 
 INITIAL_STATES = ("input", "learned")
@@ -109,7 +110,7 @@ class Slice(Mixer):
         The constant 1 of [1, u] is a row added, and not a column of u.
         """
         shape = self.field.shape[1:]
-        steps = u @ self.field[1:].flatten(1) + self.field[0].flatten()
+        steps = product(u, self.field[1:].flatten(1)) + self.field[0].flatten()
         eye = torch.eye(shape[-1], dtype=u.dtype, device=u.device)
         A = eye + self.settings.dt * steps.reshape(*u.shape[:-1], *shape)
         drive = () if self.input_matrix is None else (self._drive(u, self.input_matrix),)
@@ -146,7 +147,7 @@ class Slice(Mixer):
         return x, x
 
     def _drive(self, u: Tensor, B: Tensor) -> Tensor:
-        return self.settings.dt * (u @ B[1:] + B[0])
+        return self.settings.dt * (product(u, B[1:]) + B[0])
 
     def _first(self, u: Tensor) -> Tensor:
         assert self.start is not None

@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from sdssm.errors import SettingsError
 from sdssm.layers import MIXERS, Mixer, initial
-from sdssm.layers.channels import linear
 from sdssm.models.readout import dropped
 from sdssm.models.settings import ModelSettings
 
@@ -76,7 +75,7 @@ class Block(nn.Module):
         if self.kind == "mlp":
             return self._forward(mixed)
         first, second = noise or (None, None)
-        h = h + dropped(mixed if self.projection is None else linear(self.projection, mixed), self.dropout, first)
+        h = h + dropped(mixed if self.projection is None else self.projection(mixed), self.dropout, first)
         if self.kind == "pre-norm":
             if self.second_norm is not None:
                 h = h + dropped(self._forward(self.second_norm(h)), self.dropout, second)
@@ -89,4 +88,5 @@ class Block(nn.Module):
 
     def _forward(self, h: Tensor) -> Tensor:
         assert self.hidden is not None and self.back is not None
-        return linear(self.back, self.activation(linear(self.hidden, h)))
+        out: Tensor = self.back(self.activation(self.hidden(h)))
+        return out

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sdssm.ops.products import shared
+
 
 def longest(lengths: Tensor | None, length: int) -> int:
     """Steps after which no row goes on."""
@@ -56,7 +58,8 @@ def weight_gradient(adjoints: Tensor, states: Tensor, x0: Tensor | None) -> Tens
     """sum over rows and steps of adjoint_t h_{t-1}^T: (R, B, L, M), (R, B, L, N) -> (R, M, N)."""
     before = states[:, :, :-1]
     before = functional.pad(before, (0, 0, 1, 0)) if x0 is None else torch.cat([x0[:, :, None], before], dim=2)
-    return torch.bmm(adjoints.flatten(1, 2).mT, before.flatten(1, 2))
+    multiply = shared if adjoints.is_cuda else torch.bmm
+    return multiply(adjoints.flatten(1, 2).mT, before.flatten(1, 2))
 
 
 def forward(W: Tensor, drive: Tensor, x0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:

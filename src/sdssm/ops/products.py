@@ -1,0 +1,93 @@
+"""Products of matrices whose gradient is a sum over many rows, shared out over a GPU.
+
+A linear map of B L inputs is one tall product, and the gradient of its weights a sum over all B L rows. Beside others
+(`vmap`) a GPU's library gives each small block of weights to one processor, which adds up thousands of rows alone
+while the others wait. Taken in pieces of rows that are added afterwards it is several times as fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdssm.ops.functions import fold, unfold
+
+#: Numbers along the side of a block that one processor computes, and how many blocks a product is taken apart into:
+#: enough for a few replicas to fill a GPU. It may not depend on their number, or a replica would differ from one alone.
+SIDE, BLOCKS = 32, 64
+#: The fewest rows of a piece.
+ROWS = 128
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    """x @ y, (..., M, K) and (K, N), with gradients as above.
+
+    >>> product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]])).tolist()
+    [[11.0]]
+    """
+    if not x.is_cuda or torch.compiler.is_compiling():  # a compiler chooses for itself
+        return x @ y
+    found: Tensor = Product.apply(x.reshape(1, -1, x.shape[-1]), y[None])  # type: ignore[no-untyped-call]  # torch's own
+    return found.reshape(*x.shape[:-1], y.shape[-1])
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear map of vectors: x (..., D), weight (F, D), bias (F,) -> (..., F).
+
+    >>> linear(torch.tensor([1.0, 2.0]), torch.tensor([[3.0, 4.0]]), torch.ones(1)).tolist()
+    [12.0]
+    """
+    # Under vmap torch's own multiplies the bias by 1 as well.
+    found = product(x, weight.mT)
+    return found if bias is None else found + bias
+
+
+class Product(torch.autograd.Function):
+    """x @ y for R pairs of matrices, (R, M, K) and (R, K, N)."""
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return torch.bmm(x, y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = ctx.saved_tensors
+        needs_x, needs_y = ctx.needs_input_grad
+        return shared(grad, y.mT) if needs_x else None, shared(x.mT, grad) if needs_y else None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        found = Product.apply(*fold(info, in_dims, (x, y)))  # type: ignore[no-untyped-call]  # torch's own
+        (parted,), (dim,) = unfold(info, [found])
+        return parted, dim
+
+
+def shared(x: Tensor, y: Tensor) -> Tensor:
+    """x @ y, (R, M, K) and (R, K, N), a long sum over K in pieces where M and N are small."""
+    R, M, K = x.shape
+    N = y.shape[-1]
+    pieces = shares(M, K, N)
+    if pieces == 1:
+        return torch.bmm(x, y)
+    left = x.reshape(R, M, pieces, K // pieces).transpose(1, 2).reshape(R * pieces, M, K // pieces)
+    right = y.reshape(R * pieces, K // pieces, N)
+    return torch.bmm(left, right).reshape(R, pieces, M, N).sum(1)
+
+
+def shares(M: int, K: int, N: int) -> int:
+    """Into how many pieces a sum over K is taken apart, a power of 2.
+
+    >>> shares(64, 5120, 64), shares(64, 5120, 4096), shares(64, 500, 64), shares(2, 5121, 2)
+    (16, 1, 1, 1)
+    """
+    most = min(BLOCKS // (-(-M // SIDE) * -(-N // SIDE)), K // ROWS)
+    pieces = 1
+    while 2 * pieces <= most and K % (2 * pieces) == 0:
+        pieces *= 2
+    return pieces
