@@ -57,6 +57,7 @@ OTHERS: dict[str, Other] = {
     "steps": Other("2e0", 2),
     "batch": Other("3", 3),
     "train_length": Other("7", 7),
+    "shortest": Other("2", 2),
     "curriculum": Other("fixed", "fixed"),
     "lr": Other("2e-3", 0.002),
     "schedule": Other("constant", "constant"),

@@ -253,6 +253,23 @@ def test_the_command(spec: Spec, whole: Path, tmp_path: Path, capsys: pytest.Cap
     assert "table1" in capsys.readouterr().out
 
 
+def test_the_command_takes_what_is_there(
+    spec: Spec, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spec.folder is not None
+    file = str(spec.folder / "tiny.toml")
+    monkeypatch.chdir(tmp_path)
+    command(file, "--dry-run", "--reuse", str(whole))
+    assert "8 runs: 8 finished (8 of them elsewhere)" in capsys.readouterr().out
+    shutil.copytree(whole, "runs/before")
+    command(file, "--quiet", "--device", "cpu")  # from runs, unasked
+    assert "30 steps, 2 seeds" in capsys.readouterr().out
+    assert not Path("runs/experiments").exists()
+    monkeypatch.setattr("sdssm.experiments.estimate.LIMIT", 0.0)
+    command(file, "--dry-run", "--reuse")
+    assert "8 runs: 8 missing" in capsys.readouterr().out
+
+
 def test_stopping_says_how_to_go_on(
     spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +301,7 @@ def nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         ("table1", "--models", "rn"),
         ("table1", "--tasks", "d30"),
         ("table1", "--device", "cuda:99"),
+        ("table1", "--reuse", "nowhere"),
         ("runtime", "--models", "rnn"),
         ("claims", "--budget", "0.5"),
         ("none.toml",),

@@ -254,6 +254,26 @@ def test_lengths_the_task_does_not_have() -> None:
         stream(task, max_length=2)
 
 
+def test_lengths_from_the_least_on() -> None:
+    lengths = stream().lengths_uniform(0, 20000, [40, 8, 40], least=[3, 8, 1])
+    assert chi_square(torch.from_numpy(lengths[:, 0] - 3), 38) < 4
+    assert set(lengths[:, 1]) == {8}
+    assert (lengths[:, 2] == stream().lengths_uniform(0, 20000, [40, 8, 40])[:, 2]).all()  # 1 is as if not given
+    odd = stream("arithmetic").lengths_uniform(0, 4000, [40, 40, 4], least=[3, 4, 4])
+    assert set(odd[:, 0]) == set(range(3, 40, 2))
+    assert set(odd[:, 1]) == set(range(5, 40, 2))  # never below the least
+    assert set(odd[:, 2]) == {5}
+    assert chi_square(torch.from_numpy(odd[:, 0] // 2 - 1), 19) < 4
+
+
+@pytest.mark.parametrize("least", [[1, 1], [0, 1, 1], [1, 1, 6], [1.5, 1, 1], [4, 1, 1]])
+def test_bad_least_lengths(least: list[Any]) -> None:
+    odd = Machine(table=[[1], [0]], outputs=[0, 1])  # lengths 1, 3, 5, ...
+    source = stream(Task(name="odd", machine=Machine(table=[[0]]), valid=odd), max_length=4)
+    with pytest.raises(TaskError, match="the least lengths are|odd has no valid string of length 4..4"):
+        source.lengths_uniform(0, 1, [4, 4, 4], least)
+
+
 # -- bad input -------------------------------------------------------------------------------------------------------
 
 

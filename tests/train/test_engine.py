@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_a_replica_trains_as_it_would_alone(kind: str, device: str) -> None:
 def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
     changes: list[dict[str, Any]] = [
         {"lr": 1e-2, "column_norm": 1.4, "temperature_end": 0.9},
-        {"weight_decay": 0.1, "train_length": 4, "temperature": 1.5},
+        {"weight_decay": 0.1, "train_length": 4, "temperature": 1.5, "shortest": 3},
         {"temperature": 0.7, "attraction": 1.0, "scale": 3.0, "scale_end": 9.0, "warmup": 0.05, "curriculum": "fixed"},
         {"temperature": 2.0, "temperature_end": 0.5, "schedule": "constant", "curriculum": "growing"},
     ]
@@ -181,6 +182,10 @@ def test_curricula() -> None:
     assert counts.sum() == 4000 and ((counts - 4000 / 9) ** 2 / (4000 / 9)).sum() < 26  # chi-square, 8 degrees, 0.1 %
     assert set(fixed) == {9}
     assert growing[:100].max() <= 1 and growing[900:1000].max() <= 5 and growing[2000:].max() == 9
+    longer = [replace(run, settings=run.settings.changed({"shortest": 4})) for run in runs]
+    uniform, fixed, growing = schedules.lengths(longer, engine.stream, 0, 4000).T
+    assert set(uniform) == set(range(4, 10)) and set(fixed) == {9}
+    assert set(growing[:100]) == {4} and growing[900:1000].max() <= 5 and set(growing[2000:]) == set(range(4, 10))
     odd = config("arithmetic", "scale-free", 0, curriculum="fixed", train_length=8)
     assert set(schedules.lengths([odd], Engine(task("arithmetic"), [odd], torch.device("cpu")).stream, 0, 5).flat) == {
         7

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
+#: Where `sdssm train` leaves runs, and where they are looked for.
+RUNS = Path("runs")
+
+
 def add_to(commands: Commands) -> None:
     """Declare the command."""
     one = commands.add_parser(
@@ -41,10 +45,23 @@ def add_to(commands: Commands) -> None:
     add("--seeds", metavar="N", type=seeds, help="how many seeds, or which, as in 0,1,5 (default: the spec's)")
     add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
     add("--out", metavar="DIR", type=Path, default=Path("runs/experiments"), help="run folders, shared by experiments")
+    add_reuse(one)
     add("--results", metavar="DIR", type=Path, default=Path("results"), help="where tables go (default results)")
     add("--workers", metavar="N", type=whole, default=1, help="processes that evaluate (default 1)")
     add("--quiet", action="store_true", help="no progress")
     one.set_defaults(run=_reproduce)
+
+
+def add_reuse(one: argparse.ArgumentParser) -> None:
+    """Declare the option that says where runs are looked for; `reused_places` reads it."""
+    told = "take finished runs with the same settings from there (default: runs, if it is there; without DIR: nowhere)"
+    one.add_argument("--reuse", metavar="DIR", type=Path, nargs="*", help=told)
+
+
+def reused_places(options: argparse.Namespace) -> list[Path]:
+    """The folders whose runs are taken."""
+    given: list[Path] | None = options.reuse
+    return [path for path in (RUNS,) if path.is_dir()] if given is None else given
 
 
 def share(text: str) -> float:
@@ -95,7 +112,7 @@ def _list() -> None:
 
 
 def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
-    from sdssm.experiments import evaluate_plan, make_plan, run_plan, write_results
+    from sdssm.experiments import evaluate_plan, make_plan, reuse, run_plan, write_results
     from sdssm.experiments.catalogue import published_numbers
     from sdssm.train.planning import checked_seeds
     from sdssm.train.progress import progress_for
@@ -105,6 +122,7 @@ def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
     plan = make_plan(
         spec, options.out, budget=options.budget, models=options.models, tasks=options.tasks, seeds=numbers
     )
+    plan = reuse(plan, reused_places(options))
     if options.dry_run:
         _show_plan(plan, options.device)
         return
@@ -173,6 +191,7 @@ def _show_plan(plan: Plan, device: str) -> None:
     for run in plan.wanted():
         states[run.status] = states.get(run.status, 0) + 1
     told = ", ".join(f"{count} {state}" for state, count in states.items())
+    told += f" ({elsewhere} of them elsewhere)" if (elsewhere := sum(run.reused for run in plan.wanted())) else ""
     print(f"{plan.spec.title}\n{len(plan.wanted())} runs: {told}\n")
     groups = estimate(plan, device)
     rows = [[one.name, str(len(one.runs)), f"{one.steps:,}", _duration(one.seconds)] for one in groups]

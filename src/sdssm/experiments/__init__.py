@@ -2,6 +2,7 @@
 
 spec_named, spec_names   the experiments of the package, or a TOML file of your own
 make_plan                the runs of an experiment, in folders that all experiments share
+reuse                    the same plan with runs that were made elsewhere
 run_plan, evaluate_plan  train and evaluate what is missing
 write_results            aggregate into a results folder
 """
@@ -9,6 +10,7 @@ write_results            aggregate into a results folder
 from sdssm.experiments.catalogue import spec_named, spec_names
 from sdssm.experiments.plan import Plan, PlannedRun, make_plan
 from sdssm.experiments.results import check_results, write_results
+from sdssm.experiments.reuse import reuse
 from sdssm.experiments.runner import Engine, evaluate_plan, run_plan
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.spec import Spec
@@ -22,6 +24,7 @@ __all__ = [
     "check_results",
     "evaluate_plan",
     "make_plan",
+    "reuse",
     "run_plan",
     "spec_named",
     "spec_names",

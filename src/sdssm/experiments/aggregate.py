@@ -63,8 +63,9 @@ def _record(spec: Spec, run: PlannedRun) -> Record | None:
     }
     if curve is not None:
         for score in asked.scores:
-            record["scores"][score.name] = score.far(listed) if score.to is not None else score.of(curve, longest)
-            record["bands"][score.name] = None if score.to is not None else score.band(curve, longest)
+            far = score.named is not None
+            record["scores"][score.name] = score.far(listed) if far else score.of(curve, longest)
+            record["bands"][score.name] = score.far_band(listed) if far else score.band(curve, longest)
         below = curve.get("first_below_99")
         record["within"] = Score("within").of(curve, longest)
         record["first_below_99"] = below if below is None or below <= longest else None

@@ -43,6 +43,7 @@ class PlannedRun:
     training: str  #: fingerprint of all but the seed and the steps
     variant: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: what the grid of its row chose
     wanted: bool = True  #: whether this command trains it: else it is only looked up
+    reused: bool = False  #: whether it was made elsewhere and is taken as it is
 
     @property
     def status(self) -> str:
@@ -147,16 +148,20 @@ def _check(row: Row, config: RunConfig, of: Task) -> None:
 
 
 def _there(folder: Path, config: RunConfig) -> RunConfig:
-    """The config, or that of the run that was made here before: the same training, whatever its preset was called, how
-    often it was saved, and whether its training length was the task's own or named."""
+    """The config, or that of the run that was made here before."""
     if not (folder / CONFIG).exists():
         return config
     found = RunFolder.open(folder).config
-    often = {name: getattr(found.train, name) for name in (*UNTOLD, "train_length")}
-    expected = replace(config, preset=found.preset, settings=config.settings.changed(often))
-    if not expected.same_as(found):
+    if not same_training(config, found):
         raise RunError(f"{shown_path(folder)} holds another training; remove it, or choose another --out")
     return found
+
+
+def same_training(config: RunConfig, found: RunConfig) -> bool:
+    """Whether a run is the planned one, whatever its preset was called, how often it was saved, and whether its
+    training length was the task's own or named."""
+    often = {name: getattr(found.train, name) for name in (*UNTOLD, "train_length")}
+    return replace(config, preset=found.preset, settings=config.settings.changed(often)).same_as(found)
 
 
 def fingerprint(config: RunConfig, but: Sequence[str] = ()) -> str:

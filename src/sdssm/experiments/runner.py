@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from sdssm.evaluate.evaluation import FILE, LISTED_FILE
 from sdssm.evaluate.records import FRESH, PREFIXES
 from sdssm.experiments.plan import Plan, PlannedRun
 from sdssm.experiments.spec import Asked
+from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
 from sdssm.runs import RunFolder
 from sdssm.tasks import Task
 from sdssm.train.progress import Progress
@@ -51,27 +50,20 @@ def evaluate_plan(
     workers: int = 1,
     found: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Evaluate what a plan wants and nobody has evaluated as it asks; `found` is told how many of how many are done."""
+    """Evaluate what a plan wants and nobody has evaluated as it asks; `found` is told how many of how many are done.
+
+    Each result is written when it is there: Ctrl-C or SIGTERM loses those in progress alone.
+    """
     asked = plan.spec.evaluate
     todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
     work = [(run.folder, step) for run in todo for step in missing(run.folder, run.task, asked)]
     call = partial(_evaluated, asked=asked, device=str(device))
-    if workers <= 1 or len(work) <= 1:
-        for number, one in enumerate(work):
-            call(one)
+    alone = workers <= 1 or len(work) <= 1
+    with stopped_by_sigterm(), nullcontext() if alone else worker_pool(workers) as pool:
+        done = map(call, work) if pool is None else pool.map(call, work)  # a GPU takes several at a time
+        for number, _ in enumerate(done):
             if found is not None:
                 found(number + 1, len(work))
-        return
-    try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # a GPU takes several at a time
-            for number, _ in enumerate(pool.map(call, work)):
-                if found is not None:
-                    found(number + 1, len(work))
-    except BrokenProcessPool:
-        raise RunError(
-            f"one of {workers} processes that evaluate was killed, maybe for want of memory; the same command goes on, "
-            "with fewer workers if it happens again"
-        ) from None
 
 
 def missing(folder: Path, of: Task, asked: Asked) -> list[str]:

@@ -22,7 +22,7 @@ class Score:
     """A mean over lengths.
 
     "all": 1 to the longest; "within": those trained on; "beyond": longer ones; "50..500": from 50 to 500;
-    "to 5000": every length to 5,000, where evaluations read lengths one by one.
+    "to 5000": every length to 5,000, and "at 5000": 5,000 alone, where evaluations read lengths one by one.
 
     >>> curve = {"train_length": 2, "max_length": 4, "accuracy": [100.0, 90.0, 50.0, None]}
     >>> [Score(name).of(curve) for name in ("all", "within", "beyond", "2..3")]
@@ -32,8 +32,10 @@ class Score:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in BANDS and self.range is None and self.to is None:
-            raise SpecError(f"a score is {shown(self.name)}; scores are all, within, beyond, 50..500 or to 5000")
+        if self.name not in BANDS and self.range is None and self.named is None:
+            raise SpecError(
+                f"a score is {shown(self.name)}; scores are all, within, beyond, 50..500, to 5000 or at 5000"
+            )
         if self.range is not None and not 1 <= self.range[0] <= self.range[1]:
             raise SpecError(f"a score is {self.name}; the first length is at least 1 and not above the last")
 
@@ -44,9 +46,9 @@ class Score:
         return None if found is None else (int(found[1]), int(found[2]))
 
     @property
-    def to(self) -> int | None:
-        """The last length of a score such as "to 5000"."""
-        found = re.fullmatch(r"to (\d{1,7})", self.name, re.ASCII)
+    def named(self) -> int | None:
+        """The length of a score such as "to 5000" or "at 5000", which must be read by its name."""
+        found = re.fullmatch(r"(?:to|at) (\d{1,7})", self.name, re.ASCII)
         return None if found is None else int(found[1])
 
     def of(self, curve: Mapping[str, Any], longest: int | None = None) -> float | None:
@@ -63,9 +65,19 @@ class Score:
         return found
 
     def far(self, listed: Mapping[str, Any]) -> float | None:
-        """The score "to N" of an evaluation of lengths named one by one."""
-        for length, value in zip(listed.get("lengths") or (), listed.get("mean_to") or (), strict=False):
-            if length == self.to:
+        """The score "to N" or "at N" of an evaluation of lengths named one by one."""
+        return self._of_named(listed, "accuracy" if self.name.startswith("at") else "mean_to")
+
+    def far_band(self, listed: Mapping[str, Any]) -> Sequence[float] | None:
+        """The band of "at N": of its strings. For "to N" there is none."""
+        if self.name.startswith("to"):
+            return None
+        low, high = (self._of_named(listed, name) for name in ("accuracy_low", "accuracy_high"))
+        return None if low is None or high is None else (low, high)
+
+    def _of_named(self, listed: Mapping[str, Any], what: str) -> float | None:
+        for length, value in zip(listed.get("lengths") or (), listed.get(what) or (), strict=False):
+            if length == self.named:
                 return None if value is None else float(value)
         return None
 

@@ -141,10 +141,10 @@ def _asked(data: dict[str, Any]) -> Asked:
     values = {name: value for name, value in data.items() if name in ("max_length", "fresh", "strings")}
     lengths = _wholes("lengths", data.get("lengths", []))
     plain = build(_Plain, values)
-    far = [score for score in map(Score, scores) if score.to is not None]
+    far = [score for score in map(Score, scores) if score.named is not None]
     for score in far:
-        if score.to not in lengths:
-            raise SpecError(f"the score {score.name!r} needs {score.to} among the lengths of [evaluate]")
+        if score.named not in lengths:
+            raise SpecError(f"the score {score.name!r} needs {score.named} among the lengths of [evaluate]")
     return Asked(
         max_length=plain.max_length,
         fresh=plain.fresh,

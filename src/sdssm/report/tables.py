@@ -78,7 +78,11 @@ def _accuracies(results: Mapping[str, Any]) -> Table:
     cells, first = results["cells"], results["scores"][0]
     own = {cell["score"] for cell in cells if cell["first"]}  # scores that rows were published as
     captions = {first: CAPTION}
-    captions |= {score: f"the same, mean {_range(score)}" for score in results["scores"] if score not in own}
+    captions |= {
+        score: f"the same, {'' if score.startswith('at ') else 'mean '}{_range(score)}"
+        for score in results["scores"]
+        if score not in own
+    }
     grids = []
     for score, caption in captions.items():
         shown = [cell for cell in cells if (cell["first"] if score == first else cell["score"] == score)]
@@ -110,11 +114,19 @@ def _trained(steps: int, seeds: int) -> str:
 
 
 def _range(score: str) -> str:
+    """The lengths of a score in words.
+
+    >>> [_range(score) for score in ("all", "50..500", "to 5000", "at 5000")]
+    ['over all lengths', 'over lengths 50 to 500', 'over every length to 5,000', 'at 5,000']
+    """
     if score == "all":
         return "over all lengths"
     if score in ("within", "beyond"):
         return "over training lengths" if score == "within" else "beyond training lengths"
-    return f"over lengths {score.replace('..', ' to ')}" if ".." in score else f"over every length {score}"
+    if ".." in score:
+        return f"over lengths {score.replace('..', ' to ')}"
+    kind, length = score.split(" ")
+    return f"{'at' if kind == 'at' else 'over every length to'} {int(length):,}"
 
 
 def _accuracy(cell: Mapping[str, Any]) -> str:

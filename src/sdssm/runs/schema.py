@@ -31,7 +31,8 @@ class TrainSettings:
     steps: int = 40_000
     batch: int = 128  #: strings a step
     train_length: int | None = None  #: the longest strings; none: the task's own
-    curriculum: str = "uniform"  #: lengths: uniform on 1..L, always L (fixed), or uniform on a range that grows to L
+    shortest: int = 1  #: the shortest strings: lengths are drawn from here on
+    curriculum: str = "uniform"  #: lengths: uniform up to L, always L (fixed), or uniform on a range that grows to L
     lr: float = 1e-3
     schedule: str = "cosine"  #: of the rate after the warm-up: constant, or along a cosine to 0
     warmup: float = 0.025  #: share of the steps in which the rate rises from 0
@@ -56,6 +57,12 @@ class TrainSettings:
             at_least(name, getattr(self, name), 0)
         if self.train_length is not None:
             between("train_length", self.train_length, 1, 100_000)
+        between("shortest", self.shortest, 1, 100_000)
+        if self.train_length is not None and self.shortest > self.train_length:
+            raise SettingsError(
+                f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings are "
+                "at most as long as the longest"
+            )
         for name in ("validate_length", "checkpoint_every", "log_every"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)

@@ -79,9 +79,12 @@ class StringStream:
         _module(self.implementation)
         self._tables = Tables.build(tasks, self.max_length, self.device)
 
-    def lengths_uniform(self, first: int, count: int, most: Ints | Sequence[int]) -> Ints:
-        """A length for each step first .. first+count-1 and seed, int64 (count, R): uniform on 1..most, then lowered to
-        one that the task has, or raised to its least. `most` is (R,) or, for each step its own, (count, R)."""
+    def lengths_uniform(
+        self, first: int, count: int, most: Ints | Sequence[int], least: Ints | Sequence[int] | None = None
+    ) -> Ints:
+        """A length for each step first .. first+count-1 and seed, int64 (count, R): uniform on least..most, then
+        lowered to one that the task has, or raised to its least from `least` on. `most` is (R,) or, for each step its
+        own, (count, R); `least` is (R,), or 1 for all."""
         most = np.asarray(most)
         replicas = len(self._host_seeds)
         if most.shape not in ((replicas,), (count, replicas)) or not np.issubdtype(most.dtype, np.integer):
@@ -91,9 +94,25 @@ class StringStream:
                 f"a greatest length of {most.min() if most.min() < 1 else most.max()} was asked for; "
                 f"the lengths of this stream are 1..{self.max_length}"
             )
+        least = self._least(least, most)
         steps = torch.arange(first, first + count)
         word = words(self._host_seeds, steps, LENGTHS, 1, 1)[..., 0, 0].numpy()  # (count, R)
-        return np.asarray(self.floors[1 + (word * most >> 32)])
+        there = [self.floors[self.floors >= one].min() for one in least]  # below it no length is drawn
+        return np.asarray(np.maximum(self.floors[least + (word * (most - least + 1) >> 32)], there))
+
+    def _least(self, least: Ints | Sequence[int] | None, most: Ints) -> Ints:
+        replicas = len(self._host_seeds)
+        found = np.ones(replicas, dtype=np.int64) if least is None else np.asarray(least)
+        if found.shape != (replicas,) or not np.issubdtype(found.dtype, np.integer):
+            raise TaskError(f"the least lengths are {shown(found)}; give a whole number for each of {replicas} seeds")
+        if found.min() < 1 or (found > most).any():
+            raise TaskError(f"the least lengths are {shown(found)}; each is at least 1 and not above the greatest")
+        if found.max() > self.floors[-1]:
+            raise TaskError(
+                f"{self.task.name} has no valid string of length {found.max()}..{self.max_length}; "
+                f"the greatest length with one is {self.floors[-1]}"
+            )
+        return found
 
     def draw(self, first: Tensor, lengths: Tensor, width: int) -> Strings:
         """The strings of steps first .. first+M-1 for lengths (M, R), with 0 past the end of each.

@@ -131,17 +131,19 @@ class Task:
         assert self.valid is not None
         return [np.array([self.valid.start])]
 
-    def classes(self, longest: int) -> frozenset[int]:
-        """The labels that strings of length 1..longest have.
+    def classes(self, longest: int, shortest: int = 1) -> frozenset[int]:
+        """The labels that strings of length shortest..longest have.
 
         >>> from sdssm.tasks import task
-        >>> sorted(task("cycle").classes(1))
-        [0, 1, 4]
+        >>> sorted(task("cycle").classes(1)), sorted(task("d4").classes(1, shortest=1))
+        ([0, 1, 4], [1, 4])
         """
         found = self._labelled
         states, seen = {found.start}, set[int]()
-        for _ in range(_checked_length(longest)):
+        for length in range(1, _checked_length(longest) + 1):
             states = set(found.table[sorted(states)].flatten().tolist())
+            if length < shortest:
+                continue
             if states <= seen and len(seen) == len(found.table):
                 break
             seen |= states

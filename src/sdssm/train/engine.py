@@ -74,10 +74,10 @@ class Engine:
         self._told = torch.zeros(len(runs), device=device)  # the share of right answers of late
         self._decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._attracted = first.model.readout == "cosine" and first.train.attraction > 0
-        asked = [(of, run.train_length) for of, run in zip(self.tasks, runs, strict=True)]
-        unlike = {(of.digest, length): of for of, length in asked}
-        known = {(digest, length): of.classes(length) for (digest, length), of in unlike.items()}  # once for all seeds
-        occurring = [known[of.digest, length] for of, length in asked]
+        asked = [(of, run.train_length, run.train.shortest) for of, run in zip(self.tasks, runs, strict=True)]
+        unlike = {(of.digest, longest, shortest): of for of, longest, shortest in asked}
+        known = {key: of.classes(*key[1:]) for key, of in unlike.items()}  # once for all seeds
+        occurring = [known[of.digest, longest, shortest] for of, longest, shortest in asked]
         # A class that is alone has nothing to be told from: no place would be wrong.
         self._attractions = [run.train.attraction * (len(k) > 1) for run, k in zip(runs, occurring, strict=True)]
         every = range(first.n_classes)
@@ -267,7 +267,7 @@ def shape(run: RunConfig, of: Task) -> tuple[Any, ModelSettings, TrainSettings]:
     alone = of.valid is not None or run.model.state_embedding is not None
     tasks = (of.digest,) if alone else (of.n_symbols, of.n_classes, of.train_length)
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
-    train = replace(train, curriculum="uniform", attraction=float(train.attraction > 0))
+    train = replace(train, shortest=1, curriculum="uniform", attraction=float(train.attraction > 0))
     return tasks, run.model.shape(), train
 
 

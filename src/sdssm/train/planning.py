@@ -39,7 +39,11 @@ def check_config(config: RunConfig, of: Task, device: torch.device | None = None
         raise SettingsError(
             "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
         )
-    of.floor(config.train_length)
+    if config.train.shortest > of.floor(config.train_length):
+        raise SettingsError(
+            f"shortest is {config.train.shortest}; {of.name} is trained on strings of at most "
+            f"{of.floor(config.train_length)}: give no more than that, or a longer train_length"
+        )
     try:
         model = new_model(config)  # what only the model itself can refuse
     except (RuntimeError, TypeError, MemoryError) as error:

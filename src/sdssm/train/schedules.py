@@ -42,13 +42,13 @@ def longest(run: RunConfig, step: Ints) -> Ints:
     if run.train.curriculum != "growing":
         return np.full_like(step, run.train_length)
     grown = np.ceil(run.train_length * (step + 1) / max(run.train.steps * GROWTH, 1))
-    return np.clip(grown, 1, run.train_length).astype(np.int64)
+    return np.clip(grown, run.train.shortest, run.train_length).astype(np.int64)
 
 
 def lengths(runs: Sequence[RunConfig], stream: StringStream, first: int, count: int) -> Ints:
     """The length of every step's strings, (count, R)."""
     step = np.arange(first, first + count)
     most = np.stack([longest(run, step) for run in runs], axis=1)
-    drawn = stream.lengths_uniform(first, count, most)
+    drawn = stream.lengths_uniform(first, count, most, [run.train.shortest for run in runs])
     fixed = np.array([run.train.curriculum == "fixed" for run in runs])
     return np.where(fixed, stream.floors[most], drawn)

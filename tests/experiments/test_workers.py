@@ -1,0 +1,129 @@
+"""Workers end with the process they work for, and an interrupted evaluation keeps what it had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdssm.errors import RunError
+from sdssm.evaluate import evaluate
+from sdssm.experiments import evaluate_plan, make_plan, run_plan
+from sdssm.experiments.runner import missing
+from sdssm.experiments.spec_file import parse_spec
+from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
+
+#: A process with two workers that would be busy for a long time; each leaves a file of the name of its id.
+BUSY = """
+import os, sys, time
+from pathlib import Path
+from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
+
+def busy(number):
+    (Path(sys.argv[1]) / f"{os.getpid()}").touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    try:
+        with stopped_by_sigterm(), worker_pool(2) as pool:
+            list(pool.map(busy, range(9)))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.05)
+    return true()
+
+
+def is_alive(process: int) -> bool:
+    """One that has ended and whose parent does not ask for it, as in some containers, is not alive."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_workers_do_not_outlive_their_parent(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    script, seen = tmp_path / "busy.py", tmp_path / "seen"
+    script.write_text(BUSY)
+    seen.mkdir()
+    parent = subprocess.Popen([sys.executable, str(script), str(seen)], stderr=subprocess.DEVNULL)
+    try:
+        assert until(lambda: len(list(seen.iterdir())) == 2)
+        workers = [int(path.name) for path in seen.iterdir()]
+        assert all(map(is_alive, workers))
+        parent.send_signal(number)
+        assert parent.wait(timeout=60) == code
+        assert until(lambda: not any(map(is_alive, workers)))
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_a_worker_that_is_killed_is_told_in_one_line() -> None:
+    with pytest.raises(RunError, match="one of 1 processes that evaluate was killed"), worker_pool(1) as pool:
+        pool.submit(os._exit, 3).result()
+
+
+SPEC = """
+name = "mine"
+seeds = 3
+[evaluate]
+max_length = 10
+strings = 16
+[[rows]]
+model = "lstm"
+tasks = ["parity"]
+settings = { state = 4, batch = 8, steps = 5, train_length = 6 }
+"""
+
+
+def test_sigterm_loses_the_evaluation_in_progress_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(parse_spec(SPEC, source="mine.toml"), tmp_path)
+    run_plan(plan, "cpu")
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[Any] = []
+
+    def second_is_interrupted(*given: Any, **options: Any) -> Any:
+        seen.append(given)
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        return evaluate(*given, **options)
+
+    monkeypatch.setattr("sdssm.experiments.runner.evaluate", second_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_plan(plan, "cpu")
+    assert [len(missing(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]
+    assert signal.getsignal(signal.SIGTERM) is before
+    evaluate_plan(plan, "cpu")
+    assert not any(missing(run.folder, run.task, plan.spec.evaluate) for run in plan.runs)
+    assert len(seen) == 4
+
+
+def test_other_threads_do_not_listen() -> None:
+    done = []
+
+    def listen() -> None:
+        with stopped_by_sigterm():
+            done.append(True)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert done
