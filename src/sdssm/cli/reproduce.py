@@ -41,6 +41,7 @@ def add_to(commands: Commands) -> None:
     add("--dry-run", action="store_true", help="print what would be trained and how long it would take")
     add("--budget", metavar="X", type=share, default=1.0, help="scale the steps: 0.05 trains a twentieth (default 1)")
     add("--models", metavar="MODEL", nargs="+", help="only these")
+    add("--rows", metavar="ROW", nargs="+", help="only these rows of the table, by their labels")
     add("--tasks", metavar="TASK", nargs="+", help="only these")
     add("--seeds", metavar="N", type=seeds, help="how many seeds, or which, as in 0,1,5 (default: the spec's)")
     add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
@@ -93,7 +94,7 @@ def _reproduce(options: argparse.Namespace) -> None:
     if spec.kind == "accuracy":
         _accuracy(spec, folder, options)
         return
-    given = [name for name in ("models", "tasks", "seeds", "dry_run") if getattr(options, name)]
+    given = [name for name in ("models", "rows", "tasks", "seeds", "dry_run") if getattr(options, name)]
     if given or options.budget != 1.0:
         name = given[0].replace("_", "-") if given else "budget"
         raise SettingsError(f"{spec.name} trains nothing, and --{name} is about training; leave it out")
@@ -120,7 +121,13 @@ def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
     published_numbers(spec)  # a damaged file is said now, not after the training
     numbers = None if options.seeds is None else checked_seeds(options.seeds)
     plan = make_plan(
-        spec, options.out, budget=options.budget, models=options.models, tasks=options.tasks, seeds=numbers
+        spec,
+        options.out,
+        budget=options.budget,
+        models=options.models,
+        rows=options.rows,
+        tasks=options.tasks,
+        seeds=numbers,
     )
     plan = reuse(plan, reused_places(options))
     if options.dry_run:
@@ -224,7 +231,7 @@ def _command(options: argparse.Namespace) -> str:
     """The command as it was typed, as far as it decides what comes out."""
     parts = ["sdssm", "reproduce", Path(options.spec).name if options.spec.endswith(".toml") else options.spec]
     parts += [] if options.budget == 1.0 else ["--budget", f"{options.budget:g}"]
-    for name in ("models", "tasks"):
+    for name in ("models", "rows", "tasks"):
         given = getattr(options, name)
         parts += [f"--{name}", *given] if given else []
     if options.seeds is not None:

@@ -74,6 +74,7 @@ def make_plan(
     *,
     budget: float = 1.0,
     models: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
     tasks: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Plan:
@@ -89,6 +90,7 @@ def make_plan(
     if spec.kind != "accuracy":
         raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it")
     chosen = _chosen("model", models, [row.model for row in spec.rows])
+    named = _chosen("row", rows, [row.label for row in spec.rows])
     asked = _chosen("task", None if tasks is None else _task_names(tasks), [t for row in spec.rows for t in row.tasks])
     known = {name: named_task(name) for row in spec.rows for name in row.tasks}
     begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
@@ -96,7 +98,7 @@ def make_plan(
     runs = []
     for row in spec.rows:
         for name in row.tasks:
-            wanted = row.model in chosen and name in asked
+            wanted = row.model in chosen and row.label in named and name in asked
             for variant in row.variants():
                 settings = _resolved(row, name, variant, budget)
                 first = configure(known[name], 0, settings, row.preset, begun)
