@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sdssm.cli.reproduce import add_to
 from sdssm.errors import OutputError, RunError, SdssmError
@@ -248,7 +249,13 @@ def test_the_command(spec: Spec, whole: Path, tmp_path: Path, capsys: pytest.Cap
     assert {"spec.json", "results.json", "table.csv", "table.md", "table.tex"} <= names
     assert {"curves-parity.png", "curves-cycle.svg"} <= names
     command(file, *where, "--dry-run")
-    assert "8 runs: 8 finished" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "8 runs: 8 finished" in out and out.endswith("\n\nNothing is left to train, or to evaluate.\n")
+    longer = tmp_path / "longer.toml"
+    longer.write_text(TINY.replace("max_length = 12", "max_length = 13").replace("5..12", "5..13"))
+    (tmp_path / "tiny.csv").write_text(PUBLISHED)
+    command(str(longer), "--out", str(whole), "--results", str(tmp_path / "other"), "--dry-run")
+    assert capsys.readouterr().out.endswith("\n\nNothing is left to train; 8 evaluations are.\n")
     command("--list")
     assert "table1" in capsys.readouterr().out
 
@@ -265,9 +272,15 @@ def test_the_command_takes_what_is_there(
     command(file, "--quiet", "--device", "cpu")  # from runs, unasked
     assert "30 steps, 2 seeds" in capsys.readouterr().out
     assert not Path("runs/experiments").exists()
-    monkeypatch.setattr("sdssm.experiments.estimate.LIMIT", 0.0)
+    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
     command(file, "--dry-run", "--reuse")
-    assert "8 runs: 8 missing" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was begun" in out
+    device = import_module("sdssm.devices")
+    monkeypatch.setattr(device, "device_named", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("sdssm.experiments.estimate.device_name", lambda _: "a GPU")
+    command(file, "--dry-run", "--reuse", "--device", "cuda")
+    assert "On a GPU up to 16 groups train at once" in capsys.readouterr().out
 
 
 def test_stopping_says_how_to_go_on(

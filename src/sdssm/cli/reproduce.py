@@ -192,7 +192,10 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
 
 
 def _show_plan(plan: Plan, device: str) -> None:
+    from sdssm.devices import device_named
     from sdssm.experiments.estimate import estimate
+    from sdssm.experiments.runner import missing
+    from sdssm.train.queue import AT_ONCE
 
     states: dict[str, int] = {}
     for run in plan.wanted():
@@ -201,12 +204,17 @@ def _show_plan(plan: Plan, device: str) -> None:
     told += f" ({elsewhere} of them elsewhere)" if (elsewhere := sum(run.reused for run in plan.wanted())) else ""
     print(f"{plan.spec.title}\n{len(plan.wanted())} runs: {told}\n")
     groups = estimate(plan, device)
+    if not groups:
+        left = sum(len(missing(run.folder, run.task, plan.spec.evaluate)) for run in plan.wanted())
+        print("Nothing is left to train" + (f"; {left} evaluations are." if left else ", or to evaluate."))
+        return
     rows = [[one.name, str(len(one.runs)), f"{one.steps:,}", _duration(one.seconds)] for one in groups]
-    if rows:
-        print_table(["side by side", "runs", "steps left", "about"], rows, right=("runs", "steps left", "about"))
+    print_table(["side by side", "runs", "steps left", "about"], rows, right=("runs", "steps left", "about"))
     known = [one.seconds for one in groups if one.seconds is not None]
     least = "at least " if len(known) < len(groups) else "about "
     print(f"\nTraining one group after the other: {least}{_duration(sum(known))}; nothing was begun.")
+    if device_named(device).type == "cuda" and len(groups) > 1:
+        print(f"On a GPU up to {AT_ONCE['cuda']} groups train at once, some steps of each in turn, and may take less.")
 
 
 def _duration(seconds: float | None) -> str:

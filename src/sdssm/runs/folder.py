@@ -103,6 +103,10 @@ class RunFolder:
         """The run in this folder."""
         return cls(Path(path), _read_config(Path(path)))
 
+    def hold(self) -> None:
+        """This process alone trains here from now on, though it writes only later."""
+        self._claim()
+
     def _claim(self) -> None:
         """This process alone trains here, from the first write until `finish`."""
         with writing(self.path):

@@ -69,8 +69,10 @@ class Group:
             upto = min(end, (engine.step // self._log_every + 1) * self._log_every)
             if engine.device.type == "cuda":
                 upto = min(upto, (engine.step // TURN + 1) * TURN)
-            engine.advance(upto - engine.step, stop)
-            if engine.step % self._log_every == 0 or engine.step == self.steps:
+            before = engine.step
+            engine.advance(upto - before, stop)
+            # Stopped before it began it is where its last window ended, and has none to close.
+            if engine.step > before and (engine.step % self._log_every == 0 or engine.step == self.steps):
                 self._windows.append(engine.window())
             yield
 

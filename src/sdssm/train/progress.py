@@ -5,6 +5,7 @@ Accuracy comes first everywhere: with a bounded scale the loss stays well above 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +38,8 @@ class Progress(Protocol):
         """Replicas of these names are at step `first` of `steps`."""
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        """So many steps are done; loss, accuracy in percent, and whether it still trains, of each replica."""
+        """So many steps are done; loss, accuracy in percent, and whether it still trains, of each replica. One that
+        waits for a place has nan for loss and accuracy; while some wait the step is a mean over all."""
 
     def message(self, text: str) -> None:
         """Something happened that is worth a line."""
@@ -76,7 +78,7 @@ class Standing:
         return self._spread(self.accuracy, "{:.1f}"), self._spread(self.loss, "{:.4f}")
 
     def _spread(self, values: Sequence[float], form: str) -> str:
-        living = [value for value, alive in zip(values, self.alive, strict=True) if alive]
+        living = [value for value, alive in zip(values, self.alive, strict=True) if alive and not math.isnan(value)]
         if not living:
             return "-"
         if len(self.alive) == 1:
@@ -86,6 +88,13 @@ class Standing:
     @property
     def diverged(self) -> int:
         return len(self.alive) - sum(self.alive)
+
+    @property
+    def others(self) -> str:
+        """How many are not counted in it, in words: `, 1 diverged, 4 waiting`."""
+        waiting = sum(alive and math.isnan(value) for value, alive in zip(self.accuracy, self.alive, strict=True))
+        counts = {"diverged": self.diverged, "waiting": waiting}
+        return "".join(f", {count} {word}" for word, count in counts.items() if count)
 
 
 class Pace:
@@ -160,8 +169,8 @@ class PlainLines:
         assert self._standing is not None
         self._written = self._clock(), self._standing.step
         accuracy, loss = self._standing.summary()
-        gone = f", {self._standing.diverged} diverged" if self._standing.diverged else ""
-        self.message(f"{self._pace.words(self._standing.step)}: accuracy {accuracy} %, loss {loss}{gone}")
+        told = f"accuracy {accuracy} %, loss {loss}{self._standing.others}"
+        self.message(f"{self._pace.words(self._standing.step)}: {told}")
 
     def message(self, text: str) -> None:
         file = sys.stdout if self._file is None else self._file
@@ -216,11 +225,13 @@ class LiveTable:
         for header in ("accuracy %", "loss"):
             table.add_column(header, justify="right", no_wrap=True)
         for name, accuracy, loss, alive in list(zip(self._names, at.accuracy, at.loss, at.alive, strict=True))[:ROWS]:
+            if alive and math.isnan(accuracy):
+                table.add_row(Text(name), Text("waiting", style="dim"), "")
+                continue
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
             table.add_row(Text(name), Text(f"{accuracy:.1f}" if alive else "diverged", style=style), f"{loss:.4f}")
         if len(self._names) > ROWS:
-            gone = f", {at.diverged} diverged" if at.diverged else ""
-            table.add_row(f"all {len(self._names)}: least / median / greatest{gone}", *at.summary(), style="bold")
+            table.add_row(f"all {len(self._names)}: least / median / greatest{at.others}", *at.summary(), style="bold")
         return Group(Text(self._pace.words(at.step)), table)
 
     def message(self, text: str) -> None:

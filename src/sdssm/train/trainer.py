@@ -16,7 +16,7 @@ from typing import Any, overload
 import torch
 
 from sdssm.devices import device_named
-from sdssm.errors import RunWarning, SettingsError, shown
+from sdssm.errors import RunWarning, SdssmError, SettingsError, shown
 from sdssm.extras import require
 from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.models.classifier import CONFIG
@@ -25,7 +25,6 @@ from sdssm.runs.claim import release
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task
 from sdssm.train.engine import shape
-from sdssm.train.group import Group
 from sdssm.train.planning import (
     Planned,
     TaskLike,
@@ -36,6 +35,7 @@ from sdssm.train.planning import (
     one_task,
 )
 from sdssm.train.progress import Progress, Silent
+from sdssm.train.queue import Entry, Queue, checked
 
 #: Seconds of work that a GPU is given at a time, before anybody looks.
 ROUND = 1.0
@@ -145,12 +145,16 @@ def train_all(
     overwrite: bool = False,
     progress: Progress | None = None,
     tensorboard: bool = False,
+    at_once: int | None = None,
 ) -> Runs:
     """Train whatever is planned, each in its own folder below `path`; what has one shape shares every launch.
 
-    With `resume`, runs that are there go on, if they are the ones planned, and the others begin.
+    With `resume`, runs that are there go on, if they are the ones planned, and the others begin. `at_once` is how many
+    groups of one shape train at once, by default 16 on a GPU, if its memory has room for them, and 4 on a CPU; the
+    others wait until one is done.
     """
     where = device_named(device)
+    checked(at_once, where)
     if tensorboard:
         require("tensorboard", "tensorboard=True")
     check_folders(path, planned, resume=resume, overwrite=overwrite)
@@ -159,12 +163,11 @@ def train_all(
     new = [
         (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
     ]
-    groups = _resumed(old, where, tensorboard)
-    for members in _grouped(new):
-        groups.append(Group(members, where, tensorboard=tensorboard))
-        groups[-1].save()  # a run killed in its first minute can be resumed too
+    entries = _resumed(old, tensorboard)
+    entries += [Entry(members, tensorboard=tensorboard) for members in _grouped(new)]
     folders = {folder.path: folder for folder, _ in (*old, *new)}
-    return _train(Runs(path, [folders[into] for into, _, _ in planned]), groups, progress or Warned())
+    runs = Runs(path, [folders[into] for into, _, _ in planned])
+    return _train(runs, Queue(entries, where, at_once), progress or Warned())
 
 
 def resume_runs(
@@ -177,14 +180,14 @@ def resume_runs(
     """Go on with the unfinished runs in a folder from their last checkpoints, as if they had never stopped."""
     where = device_named(device)
     found = find_runs(path)
-    groups = _resumed([(folder, folder.config.known_task()) for folder in found], where, tensorboard)
-    return _train(Runs(Path(path), found), groups, progress or Warned())
+    entries = _resumed([(folder, folder.config.known_task()) for folder in found], tensorboard)
+    return _train(Runs(Path(path), found), Queue(entries, where), progress or Warned())
 
 
-def _resumed(folders: Sequence[tuple[RunFolder, Task]], device: torch.device, tensorboard: bool) -> list[Group]:
+def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool) -> list[Entry]:
     """Groups of the runs that have not ended, each where it stopped. One that diverged stays in its group, dead: so
     the others have as many beside them as before, and their numbers are the same to the last bit."""
-    groups = []
+    entries = []
     tasks = {folder.path: of for folder, of in folders}
     for members in _grouped(folders):
         unfinished = [folder for folder, _ in members if folder.status in ("running", "stopped")]
@@ -192,21 +195,27 @@ def _resumed(folders: Sequence[tuple[RunFolder, Task]], device: torch.device, te
         parts = by_step(unfinished) if unfinished else []
         for step, some in parts:
             together = [folder for folder, _ in members if folder in some or (len(parts) == 1 and folder in dead)]
-            groups.append(Group([(f, tasks[f.path]) for f in together], device, tensorboard=tensorboard))
-            groups[-1].restore(step)
-    return groups
+            entries.append(Entry([(f, tasks[f.path]) for f in together], step, tensorboard=tensorboard))
+    return entries
 
 
-def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
-    """Rounds of steps for all groups at once, until every one is done or somebody stops it."""
-    if not groups:
+def _train(runs: Runs, queue: Queue, progress: Progress) -> Runs:
+    """Rounds of steps for all groups that have a place, until every one is done or somebody stops it."""
+    if not queue.entries:
         return runs
-    progress.start(_names(runs, groups), max(group.steps for group in groups), min(g.engine.step for g in groups))
-    windows, stopped = 1, False
+    progress.start(_names(runs, queue), queue.steps, queue.step)
+    windows, failed = 1, None
     try:
+        queue.hold()
         with _stop_on_signal() as stop:
-            while (going := [group for group in groups if not group.done]) and not stop():
+            while not queue.done and not stop():
                 began = monotonic()
+                try:
+                    queue.fill()
+                except SdssmError as error:  # of one that waited: what trains beside it is saved first
+                    failed = error
+                    break
+                going = [group for group in queue.training if not group.done]
                 turns = [group.advance(windows, stop) for group in going]
                 while turns:  # a GPU works on all of them at once
                     turns = [turn for turn in turns if next(turn, True) is None]
@@ -214,37 +223,26 @@ def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
                     group.report(progress.message)
                     group.validate()
                     group.save_if_due()
-                _show(progress, groups)
+                queue.show(progress)
+                queue.end_done()
                 took = monotonic() - began
-                if going[0].engine.device.type == "cuda":
+                if queue.device.type == "cuda":
                     windows = max(1, min(2 * windows, int(windows * ROUND / max(took, 1e-3))))
-            stopped = any(not group.done for group in groups)
-        for group in groups:
-            group.save()
-            group.end(stopped=not group.done)
+        queue.end()
     finally:
         progress.stop()
         for folder in runs:  # whatever ended it, another process may go on
             release(folder.path)
-    if stopped:
+    if failed is not None:
+        raise failed
+    if not queue.done:
         raise TrainingStopped(runs)
     return runs
 
 
-def _show(progress: Progress, groups: Sequence[Group]) -> None:
-    seen = [group.latest for group in groups]
-    if all(window is not None for window in seen):
-        known = [window for window in seen if window is not None]
-        columns = [
-            [value for window in known for value in getattr(window, name).tolist()]
-            for name in ("loss", "accuracy", "alive")
-        ]
-        progress.update(min(group.engine.step for group in groups), *columns)
-
-
-def _names(runs: Runs, groups: Sequence[Group]) -> list[str]:
+def _names(runs: Runs, queue: Queue) -> list[str]:
     """What the display calls each replica: its folder, seen from the folder of all."""
-    folders = [folder.path for group in groups for folder in group.folders]
+    folders = [folder.path for folder in queue.folders]
     return [str(path.relative_to(runs.path)) if path != runs.path else path.name for path in folders]
 
 
