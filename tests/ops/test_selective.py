@@ -173,6 +173,7 @@ def test_a_step_from_nothing_is_a_step_from_zero() -> None:
         (80, 128, torch.float32, True),
         (90, 128, torch.float32, False),
         (90, 256, torch.float32, True),
+        (90, 16, torch.float32, False),
         (90, 100, torch.float64, True),
     ],
 )

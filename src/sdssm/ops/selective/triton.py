@@ -2,11 +2,14 @@
 
 """Selective scan on NVIDIA GPUs: one program for DB channels of a row, their states (DB, NP) in registers.
 
-Forward, a program goes through the steps and writes y_t only; where a gradient is wanted also the state before every
-STRIDE-th step. Backward, it goes through groups of four steps from the last to the first: the state before a group is
-formed again from the last one kept, those inside stay in registers. What is summed over channels (dB, dC) or rows (dA)
-is written in parts and then added by torch, in the same order every time. A step past the end of a row has delta = 0,
-which leaves the state alone.
+Both kernels go by groups of four steps. Forward, a program writes y_t only; where a gradient is wanted also the state
+before every STRIDE-th step. Backward, from the last group to the first: the state before a group is formed again from
+the last one kept, those inside stay in registers. What is summed over channels (dB, dC) or rows (dA) is written in
+parts and then added by torch, always in the same order. Past the end of a row delta = 0, which leaves the state alone.
+
+Sums across threads, with shuffles and barriers at every step, would cost more than the recurrence. So a step adds only
+what a thread has by itself (its neighbours in n, its channels), and the parts of four steps change hands together:
+tl.split wants its last axis inside a thread, so `folded` moves them through shared memory once and adds in registers.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from torch import Tensor
 from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.functions import absent
 
-#: Steps in registers at a time in the gradient: the kernel names four states.
+#: Steps in registers at a time: the kernels name four states.
 GROUP = tl.constexpr(4)
 #: Steps from one kept state to the next, whole groups.
 STRIDE = 8
@@ -30,32 +33,86 @@ STRIDE = 8
 LOG2E = tl.constexpr(1 / math.log(2))
 LN2 = tl.constexpr(math.log(2))
 #: Numbers of a tile and in each thread, float32. At least 16 channels: every tile writes its own parts of dB and dC.
-TILE, EACH, CHANNELS = 2048, 8, 16
+TILE, EACH, CHANNELS, WARPS = 2048, 8, 16, 16
+#: Of the gradient: registers of a thread, float32 (None: any number; with 128 two programs share a processor), and
+#: whether the decays of a group are kept in them from the way there to the way back or formed again.
+REGISTERS, KEEP_DECAY = 128, False
+#: How many parts `folded` adds in registers.
+FOLD = tl.constexpr(8)
+#: Read with different policies, two loads of one number stay two: held from the way there to the way back, the inputs
+#: of four steps would take the registers of the states.
+THERE, BACK = tl.constexpr("evict_last"), tl.constexpr("")
 ANY = ["L", "D", "kept_rows", "rows_per_replica"]
 
 
 @triton.jit
-def transition(x, delta, B, row, t, stop, d, n, A2, L, D, N: tl.constexpr):
-    """For step t of a row: decay (DB, NP), x, delta, delta x (DB), B (NP); past the row's stop 1 and zeros."""
-    inside = t < stop
-    place = (row * L + t) * D + d
-    x_t = tl.load(x + place, mask=inside & (d < D), other=0.0)
-    delta_t = tl.load(delta + place, mask=inside & (d < D), other=0.0)
-    B_t = tl.load(B + (row * L + t) * N + n, mask=inside & (n < N), other=0.0)
-    return tl.exp2(delta_t[:, None] * A2), x_t, delta_t, delta_t * x_t, B_t
+def some(pointer, i, size, WHOLE: tl.constexpr, POLICY: tl.constexpr):
+    """Entries i of a vector, zero from `size` on; WHOLE says that none is."""
+    if WHOLE:
+        return tl.load(pointer + i, eviction_policy=POLICY)
+    else:
+        return tl.load(pointer + i, mask=i < size, other=0.0, eviction_policy=POLICY)
 
 
 @triton.jit
-def advanced(h, x, delta, B, row, t, stop, d, n, A2, L, D, N: tl.constexpr):
-    """The state after step t, from the one before it."""
-    decay, _, _, drive, B_t = transition(x, delta, B, row, t, stop, d, n, A2, L, D, N)
-    return decay * h + drive[:, None] * B_t[None, :]
+def inputs(x, delta, B, t, stop, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, POLICY: tl.constexpr):
+    """x, delta (DB) and B (NP) of step t of a row; past its stop those of its last step, and delta = 0."""
+    s = tl.minimum(t, stop - 1)
+    x_t = some(x + s * D, d, D, EVEN, POLICY)
+    delta_t = some(delta + s * D, d, D, EVEN, POLICY)
+    return x_t, tl.where(t < stop, delta_t, 0.0), some(B + s * N, n, N, N == NP, POLICY)
+
+
+@triton.jit
+def advanced(h, x, delta, B, t, stop, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr):
+    """The state after step t, from the one before it, and the decay between them."""
+    x_t, delta_t, B_t = inputs(x, delta, B, t, stop, d, n, D, N, A2.shape[1], EVEN, THERE)
+    decay = tl.exp2(delta_t[:, None] * A2)
+    return decay * h + (delta_t * x_t)[:, None] * B_t[None, :], decay
+
+
+@triton.jit
+def over_neighbours(v, NEAR: tl.constexpr):
+    """v (DB, NP) summed over NEAR neighbours, those of a thread: (DB, NP / NEAR)."""
+    return tl.sum(tl.reshape(v, (v.shape[0], v.shape[1] // NEAR, NEAR)), axis=2)
+
+
+@triton.jit
+def over_channels(v, W: tl.constexpr):
+    """v (DB, NP) summed over each W-th channel, those of a thread: (W, NP)."""
+    return tl.sum(tl.reshape(v, (v.shape[0] // W, W, v.shape[1])), axis=0)
+
+
+@triton.jit
+def folded(v, TIMES: tl.constexpr):
+    """v (I, J, M, K) summed over its last axis; the first halvings, up to TIMES parts, inside a thread."""
+    if v.shape[3] == 1:
+        return tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2]))
+    elif TIMES == 1:
+        return tl.sum(v, axis=3)
+    else:
+        even, odd = tl.split(tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2], v.shape[3] // 2, 2)))
+        return folded(even + odd, TIMES // 2)
+
+
+@triton.jit
+def together(v0, v1, v2, v3):
+    """Four tensors (I, J, M) side by side: (I, J, M, 4)."""
+    return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), (v0.shape[0], v0.shape[1], v0.shape[2], 4))
+
+
+@triton.jit
+def forward_step(h, x, delta, B, C, t, stop, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr):
+    """The state after step t, and the lanes' parts of y_t, (DB, NP / NEAR, 1)."""
+    h, _ = advanced(h, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
+    C_t = some(C + tl.minimum(t, stop - 1) * N, n, N, A2.shape[1] == N, THERE)
+    return h, tl.expand_dims(over_neighbours(h * C_t[None, :], NEAR), 2)
 
 
 @triton.jit(do_not_specialize=ANY)
 def forward_kernel(
     x, delta, A, B, C, h0, lengths, y, final, kept, L, D, kept_rows, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr,
+    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """y (rows, L, D), final (rows, D, N) and, where given, kept (rows, kept_rows, D, N)."""
     row = tl.program_id(0).to(tl.int64)
@@ -70,52 +127,60 @@ def forward_kernel(
     stop = L
     if lengths is not None:
         stop = tl.load(lengths + row).to(tl.int32)
+    x, delta, y = x + row * L * D, delta + row * L * D, y + row * L * D
+    B, C = B + row * L * N, C + row * L * N
 
-    for t in range(stop):
+    steps = tl.arange(0, 4)
+    groups = tl.cdiv(stop, GROUP)
+    for group in range(groups):
+        t = group * GROUP
         if kept is not None:
             keep = mask & (t % STRIDE == 0)
             tl.store(kept + (row * kept_rows + t // STRIDE) * D * N + tile, h, mask=keep)
-        C_t = tl.load(C + (row * L + t) * N + n, mask=n < N, other=0.0)
-        h = advanced(h, x, delta, B, row, t, stop, d, n, A2, L, D, N)
-        tl.store(y + (row * L + t) * D + d, tl.sum(h * C_t[None, :], axis=1), mask=d < D)
+        h, y0 = forward_step(h, x, delta, B, C, t, stop, d, n, A2, D, N, EVEN, NEAR)
+        h, y1 = forward_step(h, x, delta, B, C, t + 1, stop, d, n, A2, D, N, EVEN, NEAR)
+        h, y2 = forward_step(h, x, delta, B, C, t + 2, stop, d, n, A2, D, N, EVEN, NEAR)
+        h, y3 = forward_step(h, x, delta, B, C, t + 3, stop, d, n, A2, D, N, EVEN, NEAR)
+        four = tl.reshape(folded(tl.permute(together(y0, y1, y2, y3), (0, 3, 2, 1)), FOLD), (DB, 4))
+        at = t + steps[None, :]
+        tl.store(y + at * D + d[:, None], tl.where(at < stop, four, 0.0), mask=(at < L) & (d < D)[:, None])
     tl.store(final + row * D * N + tile, h, mask=mask)
-    nothing = tl.zeros((DB,), A2.dtype)
-    for t in range(stop, L):
-        tl.store(y + (row * L + t) * D + d, nothing, mask=d < D)
+    for t in range(groups * GROUP, L):  # past the row's length
+        tl.store(y + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
 
 
 @triton.jit
-def back_step(g, dA, before, x, delta, B, C, dy, row, t, stop, d, n, A2, L, D, N: tl.constexpr):
-    """Step t backwards: from the gradients of h_t and A to those of h_{t-1} and A; `before` is h_{t-1}.
+def back_step(
+    g, dA, before, decay, after, x, delta, B, C, dy, t, stop, d, A2, D,
+    N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr, W: tl.constexpr, KEEP: tl.constexpr,
+):  # fmt: skip
+    """Step t backwards: from the gradients of h_t and A to those of h_{t-1} and A; `before` is h_{t-1}, `after` h_t.
 
-    Also what step t owns: dx_t, ddelta_t (DB), and these channels' parts of dB_t, dC_t (NP, 2).
+    Also parts: (DB, NP / NEAR, 2) of two sums over n, g B_t and g decay before A2, and (W, NP, 2) of dB_t and dC_t.
     """
-    decay, x_t, delta_t, drive, B_t = transition(x, delta, B, row, t, stop, d, n, A2, L, D, N)
-    decayed = decay * before
-    through_y = tl.zeros_like(g)
+    n = tl.arange(0, A2.shape[1])
+    x_t, delta_t, B_t = inputs(x, delta, B, t, stop, d, n, D, N, A2.shape[1], EVEN, BACK)
+    read = tl.zeros((W, A2.shape[1]), g.dtype)
     if dy is not None:
-        dy_t = tl.load(dy + (row * L + t) * D + d, mask=(t < stop) & (d < D), other=0.0)
-        C_t = tl.load(C + (row * L + t) * N + n, mask=(t < stop) & (n < N), other=0.0)
-        g += dy_t[:, None] * C_t[None, :]
-        through_y = dy_t[:, None] * (decayed + drive[:, None] * B_t[None, :])
-    # Sums over channels go from warp to warp: one for both costs half the waiting.
-    columns = tl.sum(tl.join(drive[:, None] * g, through_y), axis=0)
-    through_decay = g * decayed
-    ddrive = tl.sum(g * B_t[None, :], axis=1)
-    dtime = tl.sum(through_decay * A2, axis=1) * LN2 + ddrive * x_t
-    return g * decay, dA + delta_t[:, None] * through_decay, ddrive * delta_t, tl.where(t < stop, dtime, 0.0), columns
-
-
-@triton.jit
-def together(v0, v1, v2, v3):
-    """Four tensors of one shape side by side, (.., 2, 2), so that they are stored at once."""
-    return tl.join(tl.join(v0, v2), tl.join(v1, v3))
+        s = tl.minimum(t, stop - 1)
+        dy_t = tl.where(t < stop, some(dy + s * D, d, D, EVEN, BACK), 0.0)
+        g += dy_t[:, None] * some(C + s * N, n, N, A2.shape[1] == N, BACK)[None, :]
+        read = over_channels(dy_t[:, None] * after, W)
+    driven = over_channels((delta_t * x_t)[:, None] * g, W)
+    ddrive = over_neighbours(g * B_t[None, :], NEAR)
+    if not KEEP:
+        decay = tl.exp2(delta_t[:, None] * A2)
+    g *= decay
+    through_decay = g * before
+    dA += delta_t[:, None] * through_decay
+    return g, dA, tl.join(ddrive, over_neighbours(through_decay * A2, NEAR)), tl.join(driven, read)
 
 
 @triton.jit(do_not_specialize=ANY)
 def backward_kernel(
     dy, dfinal, x, delta, A, B, C, lengths, kept, dx, ddelta, dA_rows, dBC, dh0, L, D, kept_rows, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr,
+    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
+    W: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """dx, ddelta (rows, L, D), dA_rows and dh0 (rows, D, N), dBC (2, rows, blocks of channels, L, N)."""
     row = tl.program_id(0).to(tl.int64)
@@ -132,48 +197,64 @@ def backward_kernel(
     stop = L
     if lengths is not None:
         stop = tl.load(lengths + row).to(tl.int32)
+    x, delta, dx, ddelta = x + row * L * D, delta + row * L * D, dx + row * L * D, ddelta + row * L * D
+    B, C = B + row * L * N, C + row * L * N
+    if dy is not None:
+        dy += row * L * D
 
     steps = tl.arange(0, 4)
     pair = tl.arange(0, 2).to(tl.int64) * tl.num_programs(0) * tl.num_programs(1)
-    columns = dBC + (pair[None, :, None] + part) * L * N + n[:, None, None]  # (NP, 2, 1)
+    columns = dBC + (pair[:, None, None] + part) * L * N + n[None, None, :]  # (2, 1, NP)
     groups = tl.cdiv(stop, GROUP)
     for back in range(groups):
         t = (groups - 1 - back) * GROUP
         from_kept = t // STRIDE
         h0 = tl.load(kept + (row * kept_rows + from_kept) * D * N + tile, mask=mask, other=0.0)
         for s in range(from_kept * STRIDE, t):
-            h0 = advanced(h0, x, delta, B, row, s, stop, d, n, A2, L, D, N)
-        h1 = advanced(h0, x, delta, B, row, t, stop, d, n, A2, L, D, N)
-        h2 = advanced(h1, x, delta, B, row, t + 1, stop, d, n, A2, L, D, N)
-        h3 = advanced(h2, x, delta, B, row, t + 2, stop, d, n, A2, L, D, N)
-        g, dA, x3, t3, c3 = back_step(g, dA, h3, x, delta, B, C, dy, row, t + 3, stop, d, n, A2, L, D, N)
-        g, dA, x2, t2, c2 = back_step(g, dA, h2, x, delta, B, C, dy, row, t + 2, stop, d, n, A2, L, D, N)
-        g, dA, x1, t1, c1 = back_step(g, dA, h1, x, delta, B, C, dy, row, t + 1, stop, d, n, A2, L, D, N)
-        g, dA, x0, t0, c0 = back_step(g, dA, h0, x, delta, B, C, dy, row, t, stop, d, n, A2, L, D, N)
-        inside = t + steps < L
-        place = (row * L + t + steps[None, :]) * D + d[:, None]
-        here = inside[None, :] & (d < D)[:, None]
-        tl.store(dx + place, tl.reshape(together(x0, x1, x2, x3), (DB, 4)), mask=here)
-        tl.store(ddelta + place, tl.reshape(together(t0, t1, t2, t3), (DB, 4)), mask=here)
-        four = tl.reshape(together(c0, c1, c2, c3), (NP, 2, 4))
-        tl.store(columns + (t + steps)[None, None, :] * N, four, mask=inside[None, None, :] & (n < N)[:, None, None])
+            h0, _ = advanced(h0, x, delta, B, s, stop, d, n, A2, D, N, EVEN)
+        h1, a1 = advanced(h0, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
+        h2, a2 = advanced(h1, x, delta, B, t + 1, stop, d, n, A2, D, N, EVEN)
+        h3, a3 = advanced(h2, x, delta, B, t + 2, stop, d, n, A2, D, N, EVEN)
+        h4, a4 = advanced(h3, x, delta, B, t + 3, stop, d, n, A2, D, N, EVEN)
+        g, dA, r3, c3 = back_step(g, dA, h3, a4, h4, x, delta, B, C, dy, t + 3, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
+        g, dA, r2, c2 = back_step(g, dA, h2, a3, h3, x, delta, B, C, dy, t + 2, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
+        g, dA, r1, c1 = back_step(g, dA, h1, a2, h2, x, delta, B, C, dy, t + 1, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
+        g, dA, r0, c0 = back_step(g, dA, h0, a1, h1, x, delta, B, C, dy, t, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
+        at = t + steps
+        ddrive, dtime = tl.split(folded(tl.permute(together(r0, r1, r2, r3), (0, 3, 2, 1)), FOLD))  # (DB, 4)
+        place = at[None, :] * D + d[:, None]
+        here = (at < L)[None, :] & (d < D)[:, None]
+        real = here & (at < stop)[None, :]
+        x_t, delta_t = tl.load(x + place, mask=real, other=0.0), tl.load(delta + place, mask=real, other=0.0)
+        tl.store(dx + place, ddrive * delta_t, mask=here)
+        tl.store(ddelta + place, tl.where(real, dtime * LN2 + ddrive * x_t, 0.0), mask=here)
+        four = folded(tl.permute(together(c0, c1, c2, c3), (2, 3, 1, 0)), FOLD)  # (2, 4, NP)
+        tl.store(columns + at[None, :, None] * N, four, mask=(at < L)[None, :, None] & (n < N)[None, None, :])
 
     tl.store(dA_rows + row * D * N + tile, dA, mask=mask)
     if dh0 is not None:
         tl.store(dh0 + row * D * N + tile, g, mask=mask)
-    no_channel = tl.zeros((DB,), A2.dtype)
     for t in range(groups * GROUP, L):  # past the row's length
-        tl.store(dx + (row * L + t) * D + d, no_channel, mask=d < D)
-        tl.store(ddelta + (row * L + t) * D + d, no_channel, mask=d < D)
-        tl.store(columns + t * N, tl.zeros((NP, 2, 1), A2.dtype), mask=(n < N)[:, None, None])
+        tl.store(dx + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
+        tl.store(ddelta + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
+        tl.store(columns + t * N, tl.zeros((2, 1, NP), A2.dtype), mask=(n < N)[None, None, :])
 
 
 def constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Sizes of the tiles; float64 takes half as many channels."""
+    """Sizes of the tiles; float64 takes half as many channels. NEAR: the 16 bytes of n that a thread loads at once."""
     padded = max(2, power_of_two(N))
     channels = max(2, min(power_of_two(D), max(CHANNELS, TILE // padded) * 4 // dtype.itemsize))
-    warps = max(1, min(8, channels * padded * dtype.itemsize // 4 // (32 * EACH)))
-    return {"N": N, "DB": channels, "NP": padded, "STRIDE": STRIDE, "num_warps": warps}
+    warps = max(1, min(WARPS, channels * padded * dtype.itemsize // 4 // (32 * EACH)))
+    near = min(padded, 16 // dtype.itemsize)
+    tile = {"N": N, "DB": channels, "NP": padded, "EVEN": D % channels == 0, "NEAR": near}
+    return {**tile, "STRIDE": STRIDE, "num_warps": warps}
+
+
+def gradient_constants(sizes: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """What the backward kernel takes besides; W threads share the channels of a column."""
+    shared = max(1, min(sizes["DB"], 32 * sizes["num_warps"] * sizes["NEAR"] // sizes["NP"]))
+    limit = {} if REGISTERS is None or dtype == torch.float64 else {"maxnreg": REGISTERS}
+    return {**sizes, "W": shared, "KEEP": KEEP_DECAY, **limit}
 
 
 def forward(
@@ -213,7 +294,7 @@ def backward(
     if x.numel():
         backward_kernel[(R * rows, parts)](
             grad_y, grad_final, x, delta, A, B, C, lengths, kept, dx, ddelta, dA, dBC, dh0, L, D, kept.shape[2], rows,
-            **sizes,
+            **gradient_constants(sizes, x.dtype),
         )  # fmt: skip
     dB, dC = dBC.sum(3)
     return dx, ddelta, dA.sum(1), dB, dC, dh0
