@@ -2,14 +2,16 @@
 
 """Selective scan on NVIDIA GPUs: one program for DB channels of a row, their states (DB, NP) in registers.
 
-Both kernels go by groups of four steps. Forward, a program writes y_t only; where a gradient is wanted also the state
-before every STRIDE-th step. Backward, from the last group to the first: the state before a group is formed again from
-the last one kept, those inside stay in registers. What is summed over channels (dB, dC) or rows (dA) is written in
-parts and then added by torch, always in the same order. Past the end of a row delta = 0, which leaves the state alone.
+Forward, a program goes through the steps and writes y_t only; where a gradient is wanted also the state before every
+STRIDE-th step. Backward, it goes by groups of four steps from the last to the first: the state before a group is formed
+again from the last one kept, those inside stay in registers. What is summed over channels (dB, dC) or rows (dA) is
+written in parts and then added by torch, always in the same order. Past the end of a row delta = 0, which leaves the
+state alone.
 
-Sums across threads, with shuffles and barriers at every step, would cost more than the recurrence. So a step adds only
-what a thread has by itself (its neighbours in n, its channels), and the parts of four steps change hands together:
-tl.split wants its last axis inside a thread, so `folded` moves them through shared memory once and adds in registers.
+Backward there are four sums across threads at every step; with shuffles and barriers for each they would cost more
+than the recurrence. So a step adds only what a thread has by itself (its neighbours in n, its channels), and the parts
+of four steps change hands together: tl.split wants its last axis inside a thread, so `folded` moves them through shared
+memory once and adds in registers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from torch import Tensor
 from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.functions import absent
 
-#: Steps in registers at a time: the kernels name four states.
+#: Steps in registers at a time in the gradient: the kernel names four states.
 GROUP = tl.constexpr(4)
 #: Steps from one kept state to the next, whole groups.
 STRIDE = 8
@@ -34,9 +36,8 @@ LOG2E = tl.constexpr(1 / math.log(2))
 LN2 = tl.constexpr(math.log(2))
 #: Numbers of a tile and in each thread, float32. At least 16 channels: every tile writes its own parts of dB and dC.
 TILE, EACH, CHANNELS, WARPS = 2048, 8, 16, 16
-#: Of the gradient: registers of a thread, float32 (None: any number; with 128 two programs share a processor), and
-#: whether the decays of a group are kept in them from the way there to the way back or formed again.
-REGISTERS, KEEP_DECAY = 128, False
+#: Registers of a thread in the gradient, float32: with so few two programs share a processor, which is a third faster.
+REGISTERS = 128
 #: How many parts `folded` adds in registers.
 FOLD = tl.constexpr(8)
 #: Read with different policies, two loads of one number stay two: held from the way there to the way back, the inputs
@@ -65,10 +66,9 @@ def inputs(x, delta, B, t, stop, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVE
 
 @triton.jit
 def advanced(h, x, delta, B, t, stop, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr):
-    """The state after step t, from the one before it, and the decay between them."""
+    """The state after step t, from the one before it."""
     x_t, delta_t, B_t = inputs(x, delta, B, t, stop, d, n, D, N, A2.shape[1], EVEN, THERE)
-    decay = tl.exp2(delta_t[:, None] * A2)
-    return decay * h + (delta_t * x_t)[:, None] * B_t[None, :], decay
+    return tl.exp2(delta_t[:, None] * A2) * h + (delta_t * x_t)[:, None] * B_t[None, :]
 
 
 @triton.jit
@@ -101,18 +101,10 @@ def together(v0, v1, v2, v3):
     return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), (v0.shape[0], v0.shape[1], v0.shape[2], 4))
 
 
-@triton.jit
-def forward_step(h, x, delta, B, C, t, stop, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr):
-    """The state after step t, and the lanes' parts of y_t, (DB, NP / NEAR, 1)."""
-    h, _ = advanced(h, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
-    C_t = some(C + tl.minimum(t, stop - 1) * N, n, N, A2.shape[1] == N, THERE)
-    return h, tl.expand_dims(over_neighbours(h * C_t[None, :], NEAR), 2)
-
-
 @triton.jit(do_not_specialize=ANY)
 def forward_kernel(
     x, delta, A, B, C, h0, lengths, y, final, kept, L, D, kept_rows, rows_per_replica,
-    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
+    N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """y (rows, L, D), final (rows, D, N) and, where given, kept (rows, kept_rows, D, N)."""
     row = tl.program_id(0).to(tl.int64)
@@ -130,29 +122,22 @@ def forward_kernel(
     x, delta, y = x + row * L * D, delta + row * L * D, y + row * L * D
     B, C = B + row * L * N, C + row * L * N
 
-    steps = tl.arange(0, 4)
-    groups = tl.cdiv(stop, GROUP)
-    for group in range(groups):
-        t = group * GROUP
+    for t in range(stop):
         if kept is not None:
             keep = mask & (t % STRIDE == 0)
             tl.store(kept + (row * kept_rows + t // STRIDE) * D * N + tile, h, mask=keep)
-        h, y0 = forward_step(h, x, delta, B, C, t, stop, d, n, A2, D, N, EVEN, NEAR)
-        h, y1 = forward_step(h, x, delta, B, C, t + 1, stop, d, n, A2, D, N, EVEN, NEAR)
-        h, y2 = forward_step(h, x, delta, B, C, t + 2, stop, d, n, A2, D, N, EVEN, NEAR)
-        h, y3 = forward_step(h, x, delta, B, C, t + 3, stop, d, n, A2, D, N, EVEN, NEAR)
-        four = tl.reshape(folded(tl.permute(together(y0, y1, y2, y3), (0, 3, 2, 1)), FOLD), (DB, 4))
-        at = t + steps[None, :]
-        tl.store(y + at * D + d[:, None], tl.where(at < stop, four, 0.0), mask=(at < L) & (d < D)[:, None])
+        h = advanced(h, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
+        C_t = some(C + t * N, n, N, N == NP, THERE)
+        tl.store(y + t * D + d, tl.sum(h * C_t[None, :], axis=1), mask=d < D)
     tl.store(final + row * D * N + tile, h, mask=mask)
-    for t in range(groups * GROUP, L):  # past the row's length
+    for t in range(stop, L):  # past the row's length
         tl.store(y + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
 
 
 @triton.jit
 def back_step(
-    g, dA, before, decay, after, x, delta, B, C, dy, t, stop, d, A2, D,
-    N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr, W: tl.constexpr, KEEP: tl.constexpr,
+    g, dA, before, after, x, delta, B, C, dy, t, stop, d, A2, D,
+    N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     """Step t backwards: from the gradients of h_t and A to those of h_{t-1} and A; `before` is h_{t-1}, `after` h_t.
 
@@ -168,9 +153,7 @@ def back_step(
         read = over_channels(dy_t[:, None] * after, W)
     driven = over_channels((delta_t * x_t)[:, None] * g, W)
     ddrive = over_neighbours(g * B_t[None, :], NEAR)
-    if not KEEP:
-        decay = tl.exp2(delta_t[:, None] * A2)
-    g *= decay
+    g *= tl.exp2(delta_t[:, None] * A2)
     through_decay = g * before
     dA += delta_t[:, None] * through_decay
     return g, dA, tl.join(ddrive, over_neighbours(through_decay * A2, NEAR)), tl.join(driven, read)
@@ -180,7 +163,7 @@ def back_step(
 def backward_kernel(
     dy, dfinal, x, delta, A, B, C, lengths, kept, dx, ddelta, dA_rows, dBC, dh0, L, D, kept_rows, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
-    W: tl.constexpr, KEEP: tl.constexpr,
+    W: tl.constexpr,
 ):  # fmt: skip
     """dx, ddelta (rows, L, D), dA_rows and dh0 (rows, D, N), dBC (2, rows, blocks of channels, L, N)."""
     row = tl.program_id(0).to(tl.int64)
@@ -211,15 +194,15 @@ def backward_kernel(
         from_kept = t // STRIDE
         h0 = tl.load(kept + (row * kept_rows + from_kept) * D * N + tile, mask=mask, other=0.0)
         for s in range(from_kept * STRIDE, t):
-            h0, _ = advanced(h0, x, delta, B, s, stop, d, n, A2, D, N, EVEN)
-        h1, a1 = advanced(h0, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
-        h2, a2 = advanced(h1, x, delta, B, t + 1, stop, d, n, A2, D, N, EVEN)
-        h3, a3 = advanced(h2, x, delta, B, t + 2, stop, d, n, A2, D, N, EVEN)
-        h4, a4 = advanced(h3, x, delta, B, t + 3, stop, d, n, A2, D, N, EVEN)
-        g, dA, r3, c3 = back_step(g, dA, h3, a4, h4, x, delta, B, C, dy, t + 3, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
-        g, dA, r2, c2 = back_step(g, dA, h2, a3, h3, x, delta, B, C, dy, t + 2, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
-        g, dA, r1, c1 = back_step(g, dA, h1, a2, h2, x, delta, B, C, dy, t + 1, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
-        g, dA, r0, c0 = back_step(g, dA, h0, a1, h1, x, delta, B, C, dy, t, stop, d, A2, D, N, EVEN, NEAR, W, KEEP)
+            h0 = advanced(h0, x, delta, B, s, stop, d, n, A2, D, N, EVEN)
+        h1 = advanced(h0, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
+        h2 = advanced(h1, x, delta, B, t + 1, stop, d, n, A2, D, N, EVEN)
+        h3 = advanced(h2, x, delta, B, t + 2, stop, d, n, A2, D, N, EVEN)
+        h4 = advanced(h3, x, delta, B, t + 3, stop, d, n, A2, D, N, EVEN)
+        g, dA, r3, c3 = back_step(g, dA, h3, h4, x, delta, B, C, dy, t + 3, stop, d, A2, D, N, EVEN, NEAR, W)
+        g, dA, r2, c2 = back_step(g, dA, h2, h3, x, delta, B, C, dy, t + 2, stop, d, A2, D, N, EVEN, NEAR, W)
+        g, dA, r1, c1 = back_step(g, dA, h1, h2, x, delta, B, C, dy, t + 1, stop, d, A2, D, N, EVEN, NEAR, W)
+        g, dA, r0, c0 = back_step(g, dA, h0, h1, x, delta, B, C, dy, t, stop, d, A2, D, N, EVEN, NEAR, W)
         at = t + steps
         ddrive, dtime = tl.split(folded(tl.permute(together(r0, r1, r2, r3), (0, 3, 2, 1)), FOLD))  # (DB, 4)
         place = at[None, :] * D + d[:, None]
@@ -241,20 +224,22 @@ def backward_kernel(
 
 
 def constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Sizes of the tiles; float64 takes half as many channels. NEAR: the 16 bytes of n that a thread loads at once."""
+    """Sizes of the tiles; float64 takes half as many channels."""
     padded = max(2, power_of_two(N))
     channels = max(2, min(power_of_two(D), max(CHANNELS, TILE // padded) * 4 // dtype.itemsize))
     warps = max(1, min(WARPS, channels * padded * dtype.itemsize // 4 // (32 * EACH)))
-    near = min(padded, 16 // dtype.itemsize)
-    tile = {"N": N, "DB": channels, "NP": padded, "EVEN": D % channels == 0, "NEAR": near}
-    return {**tile, "STRIDE": STRIDE, "num_warps": warps}
+    even = D % channels == 0
+    return {"N": N, "DB": channels, "NP": padded, "EVEN": even, "STRIDE": STRIDE, "num_warps": warps}
 
 
 def gradient_constants(sizes: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """What the backward kernel takes besides; W threads share the channels of a column."""
-    shared = max(1, min(sizes["DB"], 32 * sizes["num_warps"] * sizes["NEAR"] // sizes["NP"]))
-    limit = {} if REGISTERS is None or dtype == torch.float64 else {"maxnreg": REGISTERS}
-    return {**sizes, "W": shared, "KEEP": KEEP_DECAY, **limit}
+    """What the backward kernel takes besides: NEAR, the 16 bytes of n that a thread loads at once, and W threads that
+    share the channels of a column.
+    """
+    near = min(sizes["NP"], 16 // dtype.itemsize)
+    shared = max(1, min(sizes["DB"], 32 * sizes["num_warps"] * near // sizes["NP"]))
+    limit = {} if dtype == torch.float64 else {"maxnreg": REGISTERS}
+    return {**sizes, "NEAR": near, "W": shared, **limit}
 
 
 def forward(
