@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import join
@@ -34,6 +35,12 @@ def add_to(commands: Commands) -> None:
     add = one.add_argument
     add("spec", metavar="SPEC", nargs="?", help="an experiment by name, or a TOML file of your own")
     add("--list", action="store_true", help="name the experiments")
+    add_common(add)
+    one.set_defaults(run=_reproduce)
+
+
+def add_common(add: Callable[..., Any]) -> None:
+    """What every command has that trains experiments."""
     add("--dry-run", action="store_true", help="print what would be trained and how long it would take")
     add("--budget", metavar="X", type=share, default=1.0, help="scale the steps: 0.05 trains a twentieth (default 1)")
     add("--models", metavar="MODEL", nargs="+", help="only these")
@@ -44,7 +51,6 @@ def add_to(commands: Commands) -> None:
     add("--results", metavar="DIR", type=Path, default=Path("results"), help="where tables go (default results)")
     add("--workers", metavar="N", type=whole, default=1, help="processes that evaluate (default 1)")
     add("--quiet", action="store_true", help="no progress")
-    one.set_defaults(run=_reproduce)
 
 
 def share(text: str) -> float:
@@ -106,17 +112,17 @@ def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
         spec, options.out, budget=options.budget, models=options.models, tasks=options.tasks, seeds=numbers
     )
     if options.dry_run:
-        _show_plan(plan, options.device)
+        show_plan(plan, options.device)
         return
     try:
         run_plan(plan, options.device, progress_for(options.quiet, keep=False))
-        counter = None if options.quiet or not sys.stderr.isatty() else _count
+        counter = None if options.quiet or not sys.stderr.isatty() else count
         evaluate_plan(plan, options.device, workers=options.workers, found=counter)
     except KeyboardInterrupt:
         print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
         raise
     found = write_results(plan, folder, command=_command(options), device=options.device)
-    _finish(folder, found)
+    finish(folder, found)
 
 
 def _other(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
@@ -128,14 +134,16 @@ def _other(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
         check_claims(spec)
     found = compared(spec, options.results) if spec.kind == "claims" else timed(spec, options.device)
     save(spec, folder, found, command=_command(options), device=options.device)
-    _finish(folder, found)
+    finish(folder, found)
 
 
-def _finish(folder: Path, found: dict[str, Any]) -> None:
+def finish(folder: Path, found: dict[str, Any]) -> None:
     """Tables and pictures, from what is on disk."""
+    from sdssm.report.ranking import write_ranking
     from sdssm.report.tables import to_text, write_tables
 
     table = write_tables(folder)
+    write_ranking(found, folder)
     width = get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
     print(printable_lines(to_text(table, width)), end="")
     pictures = _pictures(folder, found) if find_spec("matplotlib") is not None else []
@@ -166,7 +174,7 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def _show_plan(plan: Plan, device: str) -> None:
+def show_plan(plan: Plan, device: str) -> None:
     from sdssm.experiments.estimate import estimate
 
     states: dict[str, int] = {}
@@ -197,7 +205,7 @@ def _duration(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def _count(done: int, every: int) -> None:
+def count(done: int, every: int) -> None:
     print(f"\r{done} of {every} evaluated" + ("\n" if done == every else ""), end="", file=sys.stderr, flush=True)
 
 

@@ -20,6 +20,7 @@ from sdssm.experiments.plan import Plan, PlannedRun
 from sdssm.experiments.spec import Asked
 from sdssm.runs import RunFolder
 from sdssm.tasks import Task
+from sdssm.train.group import last_step
 from sdssm.train.progress import Progress
 from sdssm.train.trainer import train_all
 
@@ -33,12 +34,18 @@ def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress
     """Train what a plan wants, on this machine. What is finished stays as it is, what is not goes on."""
     if unfinished(plan):
         # Those that ended too: a group goes on with as many beside each other as it began with.
-        train_all(plan.out, plan.planned(), device=device, resume=True, progress=progress)
+        train_all(plan.out, plan.planned(), device=device, resume=True, progress=progress, until=plan.until)
 
 
 def unfinished(plan: Plan) -> list[PlannedRun]:
     """What a plan has still to train."""
-    return [run for run in plan.wanted() if run.status not in ("finished", "diverged")]
+    going = [run for run in plan.wanted() if run.status not in ("finished", "diverged")]
+    return [run for run in going if plan.until >= 1 or reached(run) < last_step(run.config.train, plan.until)]
+
+
+def reached(run: PlannedRun) -> int:
+    """How many steps of a run are saved."""
+    return 0 if run.status == "missing" else RunFolder.open(run.folder).step
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from sdssm.runs.claim import release
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task
 from sdssm.train.engine import shape
-from sdssm.train.group import Group
+from sdssm.train.group import Group, last_step
 from sdssm.train.planning import (
     Planned,
     TaskLike,
@@ -145,10 +145,12 @@ def train_all(
     overwrite: bool = False,
     progress: Progress | None = None,
     tensorboard: bool = False,
+    until: float = 1.0,
 ) -> Runs:
     """Train whatever is planned, each in its own folder below `path`; what has one shape shares every launch.
 
     With `resume`, runs that are there go on, if they are the ones planned, and the others begin.
+    `until` stops each after that share of its steps, as if by Ctrl-C; those that are further stay where they are.
     """
     where = device_named(device)
     if tensorboard:
@@ -159,9 +161,9 @@ def train_all(
     new = [
         (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
     ]
-    groups = _resumed(old, where, tensorboard)
+    groups = _resumed(old, where, tensorboard, until)
     for members in _grouped(new):
-        groups.append(Group(members, where, tensorboard=tensorboard))
+        groups.append(Group(members, where, tensorboard=tensorboard, until=until))
         groups[-1].save()  # a run killed in its first minute can be resumed too
     folders = {folder.path: folder for folder, _ in (*old, *new)}
     return _train(Runs(path, [folders[into] for into, _, _ in planned]), groups, progress or Warned())
@@ -181,7 +183,9 @@ def resume_runs(
     return _train(Runs(Path(path), found), groups, progress or Warned())
 
 
-def _resumed(folders: Sequence[tuple[RunFolder, Task]], device: torch.device, tensorboard: bool) -> list[Group]:
+def _resumed(
+    folders: Sequence[tuple[RunFolder, Task]], device: torch.device, tensorboard: bool, until: float = 1.0
+) -> list[Group]:
     """Groups of the runs that have not ended, each where it stopped. One that diverged stays in its group, dead: so
     the others have as many beside them as before, and their numbers are the same to the last bit."""
     groups = []
@@ -191,8 +195,10 @@ def _resumed(folders: Sequence[tuple[RunFolder, Task]], device: torch.device, te
         dead = [folder for folder, _ in members if folder.status == "diverged"]
         parts = by_step(unfinished) if unfinished else []
         for step, some in parts:
+            if until < 1 and step >= last_step(some[0].config.train, until):
+                continue  # far enough
             together = [folder for folder, _ in members if folder in some or (len(parts) == 1 and folder in dead)]
-            groups.append(Group([(f, tasks[f.path]) for f in together], device, tensorboard=tensorboard))
+            groups.append(Group([(f, tasks[f.path]) for f in together], device, tensorboard=tensorboard, until=until))
             groups[-1].restore(step)
     return groups
 
