@@ -20,7 +20,7 @@ T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.
 
 Record = dict[str, Any]
 #: How the best of a grid was chosen, in words.
-CHOSEN = {"within": "accuracy at training lengths", "score": "the score itself, as published"}
+CHOSEN = {"within": "accuracy at training lengths", "score": "the score itself, at test lengths"}
 #: What a record must have to stand beside others; results of another version may lack some of it.
 KEYS = frozenset(
     ("row", "column", "seed", "variant", "training", "max_length", "status", "steps", "scores", "bands", "within")

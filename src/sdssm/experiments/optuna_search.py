@@ -6,24 +6,51 @@ import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from sdssm.experiments.space import Space
-from sdssm.experiments.trials import Trial
+from sdssm.errors import shown
+from sdssm.experiments.scores import SpecError
+from sdssm.experiments.space import Range, Space
+from sdssm.experiments.trials import STUDY, Cell, Trial, cell_name, read_study
 from sdssm.extras import require
+from sdssm.files import shown_path
 
 #: Optuna counts the steps of a trial in whole numbers: ours are thousandths of the training.
 PARTS = 1_000
+#: How often it is asked for each candidate before chance takes its place.
+TRIES = 10
 
 
 def proposed(space: Space, history: Sequence[Trial], count: int, seed: int) -> list[dict[str, Any]]:
     """The next candidates: a function of those before and of the seed, so that a search can go on anywhere.
 
-    Those proposed at once know of each other and lie apart; one that was tried before may come again.
+    Those proposed at once know of each other and lie apart. Each is new: what Optuna proposes again and again, among
+    few values, gives way to one at random, until there are no others.
     """
+    known, size = [one.variant for one in history], space.size()
     with _quiet():
         study = study_of(space, history, seed=seed)
-        return [_variant(space, study.ask(_distributions(space)).params) for _ in range(count)]
+        for _ in range(TRIES * count):
+            if len(known) == len(history) + count or (size is not None and len(known) >= size):
+                break
+            one = _variant(space, study.ask(_distributions(space)).params)
+            known += [one] if one not in known else []
+    others = (one for one in space.draws(seed) if one not in known)
+    return known[len(history) :] + list(islice(others, len(history) + count - len(known)))
+
+
+def open_study(folder: Path, cell: Cell | None = None) -> Any:
+    """The search of a results folder as an `optuna.Study`, for Optuna's own plots; of one cell, if it has several."""
+    told, trials = read_study(folder / STUDY)
+    if (cell := cell or next(iter(trials), None)) not in trials or cell is None:
+        known = ", ".join(map(cell_name, trials))
+        raise SpecError(f"{shown_path(folder)} has no search for {shown(cell)}; it has {known or 'none yet'}")
+    space = told["space"][cell_name(cell)]
+    ranges = {name: Range(**of) for name, of in space["ranges"].items()}
+    with _quiet():
+        return study_of(Space(choices=space["choices"], ranges=ranges), trials[cell])
 
 
 def study_of(space: Space, history: Sequence[Trial], seed: int = 0) -> Any:

@@ -19,15 +19,12 @@ def ranked(spec: Spec, records: Sequence[Record], pruned: Sequence[Mapping[str, 
     found = []
     for row, column in spec.cells():
         runs = [record for record in records if (record["row"], record["column"]) == (row, column)]
-        if not any(record["variant"] for record in runs) and not pruned:
+        early = [one for one in pruned if (one["row"], one["column"]) == (row, column)]
+        if not early and not any(record["variant"] for record in runs):
             continue
         finished = [_candidate(spec, first, group) for group in candidates(spec, first, runs)]
         known = [one["variant"] for one in finished]
-        stopped = [
-            _stopped(one)
-            for one in sorted(pruned, key=lambda one: -one["value"])
-            if (one["row"], one["column"]) == (row, column) and one["variant"] not in known
-        ]
+        stopped = [_stopped(one) for one in sorted(early, key=lambda one: -one["value"]) if one["variant"] not in known]
         for place, one in enumerate([*finished, *stopped], start=1):
             found.append({"row": row, "column": column, "place": place, **one, "by": CHOSEN[spec.choose]})
     return found

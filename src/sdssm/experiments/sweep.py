@@ -22,7 +22,7 @@ from sdssm.experiments.scores import SpecError
 from sdssm.experiments.search import Search
 from sdssm.experiments.space import part
 from sdssm.experiments.spec import Row, Spec
-from sdssm.experiments.trials import STUDY, Cell, Trial, Trials
+from sdssm.experiments.trials import STUDY, Cell, Trial, Trials, cell_name
 from sdssm.train.group import last_step
 from sdssm.train.progress import Progress
 
@@ -85,7 +85,7 @@ class Sweep:
         """What was tried before: of Optuna's what the results folder holds. Others begin anew, and find it trained."""
         if self.search.kind != "optuna":
             return Trials()
-        rows = {" on ".join(_cell(row)): row for row in self.spec.rows}
+        rows = {cell_name(_cell(row)): row for row in self.spec.rows}
         told = {
             "search seed": self.search.seed,
             "keep": self.search.kept,

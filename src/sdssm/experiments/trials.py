@@ -47,18 +47,7 @@ class Trials:
         return self.of.setdefault(cell, [])
 
     def _read(self, path: Path) -> None:
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            told = dict(found["search"])
-            for one in found["cells"]:
-                trials = [_trial(trial) for trial in one["trials"]]
-                self.of[str(one["row"]), str(one["column"])] = trials
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            why = reason(error) if isinstance(error, OSError) else "it is damaged"
-            raise OutputError(
-                f"cannot go on with the search in {shown_path(path)}: {why}; remove it to search anew, "
-                "what was trained is kept"
-            ) from None
+        told, self.of = read_study(path)
         for name, value in self.told.items():
             if told.get(name) != value:
                 raise OutputError(
@@ -78,6 +67,24 @@ class Trials:
             write_whole(self._path, (json.dumps({"search": self.told, "cells": cells}, indent=1) + "\n").encode())
         except (OSError, ValueError) as error:
             raise OutputError(f"cannot write {shown_path(self._path)}: {reason(error)}") from None
+
+
+def read_study(path: Path) -> tuple[dict[str, Any], dict[Cell, list[Trial]]]:
+    """What a search told of itself in its file, and its trials."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        cells = {(str(one["row"]), str(one["column"])): one["trials"] for one in found["cells"]}
+        return dict(found["search"]), {cell: [_trial(one) for one in trials] for cell, trials in cells.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = reason(error) if isinstance(error, OSError) else "it is damaged"
+        raise OutputError(
+            f"cannot go on with the search in {shown_path(path)}: {why}; remove it to search anew, "
+            "what was trained is kept"
+        ) from None
+
+
+def cell_name(cell: Cell) -> str:
+    return " on ".join(cell)
 
 
 def _trial(data: Mapping[str, Any]) -> Trial:

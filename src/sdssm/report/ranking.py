@@ -46,17 +46,20 @@ def _grid(row: str, column: str, some: Sequence[Mapping[str, Any]], most: int | 
     for one in some[:most]:
         reached = NOTHING if one["max"] is None else f"{percent(one['max'])} / {percent(one['average'])}"
         cells = [_short(one["variant"].get(name)) for name in names]
-        cells += [percent(one["within"]), reached, str(one["seeds"]), f"{one['steps']:,}", _note(one)]
+        cells += [percent(one["within"]), reached, _seeds(one), _steps(one)]
         lines.append((str(one["place"]), cells))
-    caption = f"{row} on {column}: {len(some)} candidates, ranked by {some[0]['by']}; accuracy in %"
-    columns = [*names, "training lengths", f"{score}: max / average", "seeds", "steps", ""]
+    caption = f"{row} on {column}: {len(some)} candidates by {some[0]['by']}; in %, within: at training lengths"
+    columns = [*names, "within", f"{score}: max / average", "seeds", "steps"]
     return Grid(caption, "place", columns, lines)
 
 
-def _note(one: Mapping[str, Any]) -> str:
-    if one["pruned_at"] is not None:
-        return f"stopped at step {one['pruned_at']:,}"
-    return f"{one['diverged']} diverged" if one["diverged"] else ""
+def _seeds(one: Mapping[str, Any]) -> str:
+    return f"{one['seeds']}" + (f", {one['diverged']} diverged" if one["diverged"] else "")
+
+
+def _steps(one: Mapping[str, Any]) -> str:
+    """How long it was trained, of what it would have been."""
+    return ("" if one["pruned_at"] is None else f"{one['pruned_at']:,} of ") + f"{one['steps']:,}"
 
 
 def _facts(one: Mapping[str, Any]) -> dict[str, Any]:
