@@ -136,15 +136,17 @@ def _choice(spec: Spec, score: str, runs: Sequence[Record]) -> tuple[list[Record
 
 
 def candidates(spec: Spec, score: str, runs: Sequence[Record]) -> list[list[Record]]:
-    """The runs of one cell by what its grid chose, best first: those with the most steps, then by their worth."""
+    """The runs of one cell by what its grid chose, best first: those with the most steps, then by their worth. A choice
+    with which every seed diverged comes behind all that came to an end."""
     groups: dict[str, list[Record]] = {}
     for record in runs:
         groups.setdefault(json.dumps([record["variant"], record["steps"]], sort_keys=True), []).append(record)
 
-    def place(of: Sequence[Record]) -> tuple[int, float]:
+    def place(of: Sequence[Record]) -> tuple[bool, int, float]:
         # Where the grid itself is about steps, fewer of them are as good.
+        steps = 0 if "steps" in of[0]["variant"] else of[0]["steps"]
         value = worth(spec.choose, score, of)
-        return 0 if "steps" in of[0]["variant"] else of[0]["steps"], -1.0 if value is None else value
+        return any(record["status"] == "finished" for record in of), steps, -1.0 if value is None else value
 
     return sorted(groups.values(), key=place, reverse=True)
 
