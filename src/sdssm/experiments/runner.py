@@ -26,7 +26,7 @@ from sdssm.train.trainer import train_all
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
-#: What trains a plan: here, or elsewhere on the same folders.
+#: What trains a plan, as far as its `until` says: here, or elsewhere on the same folders.
 Engine = Callable[[Plan, str | torch.device, Progress | None], None]
 
 
