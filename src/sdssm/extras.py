@@ -15,6 +15,7 @@ EXTRAS = {
     "matplotlib": "plots",
     "jinja2": "report",
     "ray": "ray",
+    "optuna": "optuna",
     "tensorboard": "tensorboard",
     "networkx": "networkx",
     "automata": "automata-lib",

@@ -10,6 +10,7 @@ from sdssm.experiments.aggregate import cells_of, chosen_runs, merged, t_band
 from sdssm.experiments.catalogue import spec_named
 from sdssm.experiments.claims import compared
 from sdssm.experiments.plan import make_plan
+from sdssm.experiments.ranking import ranked
 from sdssm.experiments.spec import Spec
 from sdssm.experiments.spec_file import parse_spec
 from sdssm.experiments.timing import RATIO, timed
@@ -47,6 +48,15 @@ def record(lr: float, seed: int, score: float, within: float, **more: Any) -> di
 
 
 RECORDS = [record(0.1, 0, 60, 99), record(0.1, 1, 62, 99), record(0.2, 0, 90, 80), record(0.2, 1, 50, 80)]
+
+
+def test_what_diverged_with_every_seed_is_not_the_best() -> None:
+    spec = parse_spec(GRID.format("within"), source="search.toml")
+    lost = [record(0.3, seed, 0, 99.9, status="diverged", scores={}) for seed in (0, 1)]
+    some = record(0.1, 2, 0, 98, status="diverged", scores={})
+    [cell] = cells_of(spec, [*RECORDS, *lost, some])
+    assert cell["choice"].endswith("best of 3 by accuracy at training lengths: lr 0.1") and cell["diverged"] == 1
+    assert [one["variant"]["lr"] for one in ranked(spec, [*RECORDS, *lost, some])] == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize(("choose", "best"), [("within", (62, 61)), ("score", (90, 70))])

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import NoReturn, TextIO
 
 from sdssm import __version__
-from sdssm.cli import certify, evaluate, extract, horizon, models, reproduce, runs, snap, tasks, train
+from sdssm.cli import certify, evaluate, extract, horizon, models, reproduce, runs, snap, sweep, tasks, train
 from sdssm.cli import compile as compile_command
 from sdssm.errors import RunWarning, SdssmError
 
@@ -33,7 +33,8 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"sdssm {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (tasks, models, train, evaluate, runs, compile_command, extract, certify, horizon, snap, reproduce):
+    made = (compile_command, extract, certify, horizon, snap)
+    for command in (tasks, models, train, evaluate, runs, *made, reproduce, sweep):
         command.add_to(commands)
     return root
 

@@ -38,6 +38,13 @@ def add_to(commands: Commands) -> None:
     add = one.add_argument
     add("spec", metavar="SPEC", nargs="?", help="an experiment by name, or a TOML file of your own")
     add("--list", action="store_true", help="name the experiments")
+    add_common(one)
+    one.set_defaults(run=_reproduce)
+
+
+def add_common(one: argparse.ArgumentParser) -> None:
+    """What every command has that trains experiments; `reused_places` reads where runs are looked for."""
+    add = one.add_argument
     add("--dry-run", action="store_true", help="print what would be trained and how long it would take")
     add("--budget", metavar="X", type=share, default=1.0, help="scale the steps: 0.05 trains a twentieth (default 1)")
     add("--models", metavar="MODEL", nargs="+", help="only these")
@@ -46,17 +53,11 @@ def add_to(commands: Commands) -> None:
     add("--seeds", metavar="N", type=seeds, help="how many seeds, or which, as in 0,1,5 (default: the spec's)")
     add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
     add("--out", metavar="DIR", type=Path, default=Path("runs/experiments"), help="run folders, shared by experiments")
-    add_reuse(one)
+    told = "take finished runs with the same settings from there (default: runs, if it is there; without DIR: nowhere)"
+    add("--reuse", metavar="DIR", type=Path, nargs="*", help=told)
     add("--results", metavar="DIR", type=Path, default=Path("results"), help="where tables go (default results)")
     add("--workers", metavar="N", type=whole, default=1, help="processes that evaluate (default 1)")
     add("--quiet", action="store_true", help="no progress")
-    one.set_defaults(run=_reproduce)
-
-
-def add_reuse(one: argparse.ArgumentParser) -> None:
-    """Declare the option that says where runs are looked for; `reused_places` reads it."""
-    told = "take finished runs with the same settings from there (default: runs, if it is there; without DIR: nowhere)"
-    one.add_argument("--reuse", metavar="DIR", type=Path, nargs="*", help=told)
 
 
 def reused_places(options: argparse.Namespace) -> list[Path]:
@@ -131,17 +132,17 @@ def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
     )
     plan = reuse(plan, reused_places(options))
     if options.dry_run:
-        _show_plan(plan, options.device)
+        show_plan(plan, options.device)
         return
     try:
         run_plan(plan, options.device, progress_for(options.quiet, keep=False))
-        counter = None if options.quiet or not sys.stderr.isatty() else _count
+        counter = None if options.quiet or not sys.stderr.isatty() else count
         evaluate_plan(plan, options.device, workers=options.workers, found=counter)
     except KeyboardInterrupt:
         print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
         raise
     found = write_results(plan, folder, command=_command(options), device=options.device)
-    _finish(folder, found)
+    finish(folder, found)
 
 
 def _other(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
@@ -153,14 +154,16 @@ def _other(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
         check_claims(spec)
     found = compared(spec, options.results) if spec.kind == "claims" else timed(spec, options.device)
     save(spec, folder, found, command=_command(options), device=options.device)
-    _finish(folder, found)
+    finish(folder, found)
 
 
-def _finish(folder: Path, found: dict[str, Any]) -> None:
+def finish(folder: Path, found: dict[str, Any]) -> None:
     """Tables and pictures, from what is on disk."""
+    from sdssm.report.ranking import write_ranking
     from sdssm.report.tables import to_text, write_tables
 
     table = write_tables(folder)
+    write_ranking(found, folder)
     width = get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
     print(printable_lines(to_text(table, width)), end="")
     pictures = _pictures(folder, found) if find_spec("matplotlib") is not None else []
@@ -191,7 +194,7 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def _show_plan(plan: Plan, device: str) -> None:
+def show_plan(plan: Plan, device: str) -> None:
     from sdssm.devices import device_named
     from sdssm.experiments.estimate import estimate
     from sdssm.experiments.runner import missing
@@ -231,7 +234,7 @@ def _duration(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def _count(done: int, every: int) -> None:
+def count(done: int, every: int) -> None:
     print(f"\r{done} of {every} evaluated" + ("\n" if done == every else ""), end="", file=sys.stderr, flush=True)
 
 

@@ -92,7 +92,7 @@ def literal(text: str) -> Any:
     return text
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """--set and its shortcuts together."""
     found = {name: getattr(options, name) for name in SHORTCUTS if hasattr(options, name)}
     for item in options.set:
@@ -112,7 +112,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def _train(options: argparse.Namespace) -> None:
     if options.tensorboard:
         require("tensorboard", "--tensorboard")  # before anything is made
-    settings = _settings(options)
+    settings = given_settings(options)
     out = _where(options)
     if not options.tasks:
         _resume(options, out, settings)

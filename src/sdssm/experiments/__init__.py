@@ -5,28 +5,40 @@ make_plan                the runs of an experiment, in folders that all experime
 reuse                    the same plan with runs that were made elsewhere
 run_plan, evaluate_plan  train and evaluate what is missing
 write_results            aggregate into a results folder
+sweep_spec, Search       an experiment that searches: values and ranges, and how they are tried
+Sweep, run_sweep         the search itself
+open_study               one by Optuna, as a study of Optuna's own
 """
 
 from sdssm.experiments.catalogue import spec_named, spec_names
+from sdssm.experiments.optuna_search import open_study
 from sdssm.experiments.plan import Plan, PlannedRun, make_plan
 from sdssm.experiments.results import check_results, write_results
 from sdssm.experiments.reuse import reuse
 from sdssm.experiments.runner import Engine, evaluate_plan, run_plan
 from sdssm.experiments.scores import SpecError
+from sdssm.experiments.search import Search
 from sdssm.experiments.spec import Spec
+from sdssm.experiments.sweep import Sweep, run_sweep
+from sdssm.experiments.sweep_spec import sweep_spec
 
 __all__ = [
     "Engine",
     "Plan",
     "PlannedRun",
+    "Search",
     "Spec",
     "SpecError",
+    "Sweep",
     "check_results",
     "evaluate_plan",
     "make_plan",
+    "open_study",
     "reuse",
     "run_plan",
+    "run_sweep",
     "spec_named",
     "spec_names",
+    "sweep_spec",
     "write_results",
 ]

@@ -19,6 +19,8 @@ from sdssm.runs import RunFolder
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
 
 Record = dict[str, Any]
+#: How the best of a grid was chosen, in words.
+CHOSEN = {"within": "accuracy at training lengths", "score": "the score itself, at test lengths"}
 #: What a record must have to stand beside others; results of another version may lack some of it.
 KEYS = frozenset(
     ("row", "column", "seed", "variant", "training", "max_length", "status", "steps", "scores", "bands", "within")
@@ -127,24 +129,34 @@ def chosen_runs(spec: Spec, records: Sequence[Record]) -> list[Record]:
 
 def _choice(spec: Spec, score: str, runs: Sequence[Record]) -> tuple[list[Record], str | None]:
     """Of the choices of a grid the best, and how it was chosen."""
+    if not any(record["variant"] for record in runs):
+        return list(runs), None
+    groups = candidates(spec, score, runs)
+    words = ", ".join(f"{name} {value}" for name, value in groups[0][0]["variant"].items())
+    return list(groups[0]), f"best of {len(groups)} by {CHOSEN[spec.choose]}: {words}"
+
+
+def candidates(spec: Spec, score: str, runs: Sequence[Record]) -> list[list[Record]]:
+    """The runs of one cell by what its grid chose, best first: those with the most steps, then by their worth. A choice
+    with which every seed diverged comes behind all that came to an end."""
     groups: dict[str, list[Record]] = {}
     for record in runs:
         groups.setdefault(json.dumps([record["variant"], record["steps"]], sort_keys=True), []).append(record)
-    if not groups:
-        return [], None
-    if not any(record["variant"] for record in runs):
-        return list(runs), None
 
-    def worth(of: Sequence[Record]) -> tuple[int, float]:
-        values = [r["scores"].get(score) if spec.choose == "score" else r["within"] for r in of]
-        known = [value for value in values if value is not None]
-        best = (max(known) if spec.choose == "score" else sum(known) / len(known)) if known else -1.0
-        return of[0]["steps"], best
+    def place(of: Sequence[Record]) -> tuple[bool, int, float]:
+        # Where the grid itself is about steps, fewer of them are as good.
+        steps = 0 if "steps" in of[0]["variant"] else of[0]["steps"]
+        value = worth(spec.choose, score, of)
+        return any(record["status"] == "finished" for record in of), steps, -1.0 if value is None else value
 
-    best = max(groups.values(), key=worth)
-    by = "the score itself, as published" if spec.choose == "score" else "accuracy at training lengths"
-    words = ", ".join(f"{name} {value}" for name, value in best[0]["variant"].items())
-    return list(best), f"best of {len(groups)} by {by}: {words}"
+    return sorted(groups.values(), key=place, reverse=True)
+
+
+def worth(choose: str, score: str, runs: Sequence[Record]) -> float | None:
+    """What the runs of one choice are worth: their mean accuracy at training lengths, or their best score."""
+    values = [run["scores"].get(score) if choose == "score" else run["within"] for run in runs]
+    known = [value for value in values if value is not None]
+    return max(known, default=None) if choose == "score" else mean(known)
 
 
 def _numbers(runs: Sequence[Record], score: str) -> Record:

@@ -58,6 +58,7 @@ class Plan:
     spec: Spec
     out: Path
     runs: tuple[PlannedRun, ...]
+    until: float = 1.0  #: the share of its steps that each run is trained for now
 
     def wanted(self) -> list[PlannedRun]:
         """What this command trains: each folder once, though several cells may show it."""
@@ -94,7 +95,7 @@ def make_plan(
     asked = _chosen("task", None if tasks is None else _task_names(tasks), [t for row in spec.rows for t in row.tasks])
     known = {name: named_task(name) for row in spec.rows for name in row.tasks}
     begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
-    checked: set[Path] = set()
+    checked: set[Any] = set()
     runs = []
     for row in spec.rows:
         for name in row.tasks:
@@ -103,9 +104,11 @@ def make_plan(
                 settings = _resolved(row, name, variant, budget)
                 first = configure(known[name], 0, settings, row.preset, begun)
                 below = out / folder_name(name) / f"{row.model}-{fingerprint(first)}"
-                if below not in checked:  # what one seed is refused for, all are
+                # What one seed is refused for, all are; and a rate or a weight decay that can be is all right.
+                alike = (name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
+                if alike not in checked:
                     _check(row, first, known[name])
-                    checked.add(below)
+                    checked.add(alike)
                 for seed in row.seeds if seeds is None else seeds:
                     run = PlannedRun(
                         row=row.label,

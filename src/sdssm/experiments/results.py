@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from sdssm.devices import device_named
 from sdssm.errors import OutputError
 from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, merged, records_of
 from sdssm.experiments.plan import Plan
+from sdssm.experiments.ranking import ranked
 from sdssm.experiments.spec import Spec
 from sdssm.files import reason, shown_path, write_whole
 from sdssm.runs.events import finite
@@ -44,8 +45,13 @@ def _identity(spec: Spec) -> dict[str, str]:
     return {"name": spec.name, "source": spec.source, "kind": spec.kind}
 
 
-def write_results(plan: Plan, folder: Path, *, command: str, device: str) -> dict[str, Any]:
-    """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there."""
+def write_results(
+    plan: Plan, folder: Path, *, command: str, device: str, pruned: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
+
+    `pruned` are the candidates of a search that stopped early: they fill no cell, and are ranked behind the others.
+    """
     before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
     spec = plan.spec
     records = merged(plan, [record for record in before if set(record) >= KEYS], now)
@@ -60,8 +66,18 @@ def write_results(plan: Plan, folder: Path, *, command: str, device: str) -> dic
         "shown": shown,
         "runs": records,
     }
+    if ranking := ranked(spec, records, pruned):
+        found["ranking"] = ranking
+        for cell in found["cells"]:
+            early = [one for one in ranking if one["pruned_at"] and (one["row"], one["column"]) == _place(cell)]
+            if early and cell["choice"]:
+                cell["choice"] += f"; {len(early)} more stopped early"
     save(spec, folder, found, command=command, device=device)
     return found
+
+
+def _place(cell: Mapping[str, Any]) -> tuple[str, str]:
+    return cell["row"], cell["column"]
 
 
 def head(spec: Spec) -> dict[str, Any]:
@@ -78,12 +94,21 @@ def head(spec: Spec) -> dict[str, Any]:
 
 def save(spec: Spec, folder: Path, found: Mapping[str, Any], *, command: str, device: str) -> None:
     """Both files; the one that says whose folder it is comes first."""
+    begin(spec, folder, command=command, device=device)
+    _write(folder, RESULTS, json.dumps(finite(found)))
+
+
+def begin(spec: Spec, folder: Path, *, command: str, device: str) -> None:
+    """The file that says whose folder it is, before others lie there."""
     check_results(spec, folder)
     told = {**_identity(spec), "command": command, "versions": versions(), "device": device_name(device)}
+    _write(folder, SPEC, json.dumps(told, indent=1))
+
+
+def _write(folder: Path, name: str, text: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, value, indent in ((SPEC, told, 1), (RESULTS, finite(found), None)):
-            write_whole(folder / name, (json.dumps(value, indent=indent) + "\n").encode())
+        write_whole(folder / name, f"{text}\n".encode())
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write {shown_path(folder)}: {reason(error)}; choose another --results") from None
 

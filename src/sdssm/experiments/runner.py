@@ -19,12 +19,13 @@ from sdssm.experiments.spec import Asked
 from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
 from sdssm.runs import RunFolder
 from sdssm.tasks import Task
+from sdssm.train.group import last_step
 from sdssm.train.progress import Progress
 from sdssm.train.trainer import train_all
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
-#: What trains a plan: here, or elsewhere on the same folders.
+#: What trains a plan, as far as its `until` says: here, or elsewhere on the same folders.
 Engine = Callable[[Plan, str | torch.device, Progress | None], None]
 
 
@@ -32,12 +33,18 @@ def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress
     """Train what a plan wants, on this machine. What is finished stays as it is, what is not goes on."""
     if unfinished(plan):
         # Those that ended too: a group goes on with as many beside each other as it began with.
-        train_all(plan.out, plan.planned(), device=device, resume=True, progress=progress)
+        train_all(plan.out, plan.planned(), device=device, resume=True, progress=progress, until=plan.until)
 
 
 def unfinished(plan: Plan) -> list[PlannedRun]:
     """What a plan has still to train."""
-    return [run for run in plan.wanted() if run.status not in ("finished", "diverged")]
+    going = [run for run in plan.wanted() if run.status not in ("finished", "diverged")]
+    return [run for run in going if plan.until >= 1 or reached(run) < last_step(run.config.train, plan.until)]
+
+
+def reached(run: PlannedRun) -> int:
+    """How many steps of a run are saved."""
+    return 0 if run.status == "missing" else RunFolder.open(run.folder).step
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from sdssm.experiments.scores import Score
+from sdssm.experiments.space import Range, Space
 
 #: accuracy: train and evaluate; timing: the scans alone; claims: sentences of the paper beside cells of other specs.
 KINDS = ("accuracy", "timing", "claims")
@@ -31,14 +31,20 @@ class Row:
     score: str | None = None  #: the first one of its cells, where the published number is over other lengths
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
+    ranges: Mapping[str, Range] = field(default_factory=dict, hash=False)  #: what only a sweep can draw from
+    listed: Sequence[Mapping[str, Any]] | None = field(default=None, hash=False)  #: what a sweep drew of them
 
     def column_of(self, task: str) -> str:
         return task if self.column is None else self.column
 
     def variants(self) -> Iterator[dict[str, Any]]:
-        """Every choice of the grid, or the empty one."""
-        for values in product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+        """Every choice of the grid, or the empty one; of a sweep those that it made."""
+        yield from self.space.grid() if self.listed is None else map(dict, self.listed)
+
+    @property
+    def space(self) -> Space:
+        """Where a sweep looks."""
+        return Space(choices=self.grid, ranges=self.ranges)
 
 
 @dataclass(frozen=True, kw_only=True)

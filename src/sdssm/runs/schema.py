@@ -229,6 +229,11 @@ def _is_known(of: Task) -> bool:
 
 def versions() -> dict[str, str]:
     """Of Python and the packages that a training depends on."""
+    return dict(_versions())
+
+
+@cache  # a search of a thousand candidates asks a thousand times
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in ("sdssm", "torch", "numpy", "triton", "numba"):
         try:

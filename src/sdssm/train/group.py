@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from time import monotonic
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from sdssm.evaluate import evaluate
 from sdssm.runs import RunFolder
+from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
 from sdssm.train import schedules
 from sdssm.train.engine import Engine, Window
@@ -29,18 +31,38 @@ VALIDATION_SEED = 2
 BEST, SCORE = "best.", "best_score"
 
 
+def log_every(train: TrainSettings) -> int:
+    """Steps from one event to the next: a multiple of ten by itself, because a GPU trains ten steps at a time."""
+    return train.log_every or max(10, train.steps // EVENTS // 10 * 10)
+
+
+def last_step(train: TrainSettings, share: float = 1.0) -> int:
+    """Where a training stops that goes on for a share of its steps: at an event, so that its accuracy there is known.
+
+    >>> last_step(TrainSettings(steps=1000), 0.25), last_step(TrainSettings(steps=1000))
+    (250, 1000)
+    """
+    every = log_every(train)
+    return min(train.steps, max(1, ceil(train.steps * share / every)) * every)
+
+
 class Group:
     """Replicas that train side by side: `advance`, then `report`; `save` and `end` write what must stay."""
 
     def __init__(
-        self, members: Sequence[tuple[RunFolder, Task]], device: torch.device, *, tensorboard: bool = False
+        self,
+        members: Sequence[tuple[RunFolder, Task]],
+        device: torch.device,
+        *,
+        tensorboard: bool = False,
+        until: float = 1.0,
     ) -> None:
         self.folders, tasks = [folder for folder, _ in members], [of for _, of in members]
         self.engine = Engine(tasks, [folder.config for folder in self.folders], device)
         train = self.engine.train
         self.steps = train.steps
-        # A multiple of ten, because a GPU trains ten steps at a time.
-        self._log_every = train.log_every or max(10, self.steps // EVENTS // 10 * 10)
+        self.last = last_step(train, until)
+        self._log_every = log_every(train)
         self._windows: list[Window] = []
         self.latest: Window | None = None
         self.alive = [True] * len(self.folders)
@@ -54,14 +76,14 @@ class Group:
 
     @property
     def done(self) -> bool:
-        return self.engine.step >= self.steps or not any(self.alive)
+        return self.engine.step >= self.last or not any(self.alive)
 
     # -- training ----------------------------------------------------------------------------------------------------
 
     def advance(self, windows: int, stop: Callable[[], bool]) -> Iterator[None]:
         """Train up to so many windows of the log, and no further than the next checkpoint or validation; in turns."""
         train, engine = self.engine.train, self.engine
-        end = min(self.steps, (engine.step // self._log_every + windows) * self._log_every)
+        end = min(self.last, (engine.step // self._log_every + windows) * self._log_every)
         for every in (train.checkpoint_every, train.validate_every if self._best is not None else None):
             if every is not None:
                 end = min(end, (engine.step // every + 1) * every)
@@ -183,7 +205,7 @@ class Group:
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
                 folder.write_model(self.engine.model(replica, self._best).packed())
-                folder.finish("stopped" if stopped else "finished")
+                folder.finish("stopped" if stopped or self.last < self.steps else "finished")
         if self._board is not None:
             self._board.close()
 

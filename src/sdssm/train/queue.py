@@ -11,7 +11,7 @@ import torch
 from sdssm.errors import SettingsError, shown
 from sdssm.runs import RunFolder
 from sdssm.tasks import Task
-from sdssm.train.group import Group
+from sdssm.train.group import Group, last_step
 from sdssm.train.progress import Progress
 
 #: Groups that train at once. On a GPU they fill it together, and no more than it has queues for add anything; a CPU is
@@ -28,15 +28,20 @@ class Entry:
     """One group: its members while it waits, the group itself while it trains, and what was last seen of it."""
 
     def __init__(
-        self, members: Sequence[tuple[RunFolder, Task]], step: int | None = None, *, tensorboard: bool = False
+        self,
+        members: Sequence[tuple[RunFolder, Task]],
+        step: int | None = None,
+        *,
+        tensorboard: bool = False,
+        until: float = 1.0,
     ) -> None:
         self.members = members
         self.group: Group | None = None
         self.ended = False
-        self.steps = members[0][0].config.train.steps
+        self.steps = last_step(members[0][0].config.train, until)
         self._from = step  # where it goes on; none: it is new
         self._done = step or 0
-        self._tensorboard = tensorboard
+        self._tensorboard, self._until = tensorboard, until
         self._seen: list[tuple[float, float, bool]] | None = None
 
     @property
@@ -49,7 +54,7 @@ class Entry:
 
     def begin(self, device: torch.device) -> None:
         """Take a place: the memory of its models, and a checkpoint to go on from, should it be killed at once."""
-        group = Group(self.members, device, tensorboard=self._tensorboard)
+        group = Group(self.members, device, tensorboard=self._tensorboard, until=self._until)
         if self._from is None:
             group.save()
         else:

@@ -25,6 +25,7 @@ from sdssm.runs.claim import release
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task
 from sdssm.train.engine import shape
+from sdssm.train.group import last_step
 from sdssm.train.planning import (
     Planned,
     TaskLike,
@@ -146,12 +147,14 @@ def train_all(
     progress: Progress | None = None,
     tensorboard: bool = False,
     at_once: int | None = None,
+    until: float = 1.0,
 ) -> Runs:
     """Train whatever is planned, each in its own folder below `path`; what has one shape shares every launch.
 
     With `resume`, runs that are there go on, if they are the ones planned, and the others begin. `at_once` is how many
     groups of one shape train at once, by default 16 on a GPU, if its memory has room for them, and 4 on a CPU; the
-    others wait until one is done.
+    others wait until one is done. `until` stops each after that share of its steps, as if by Ctrl-C; those that are
+    further stay where they are.
     """
     where = device_named(device)
     checked(at_once, where)
@@ -163,8 +166,8 @@ def train_all(
     new = [
         (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
     ]
-    entries = _resumed(old, tensorboard)
-    entries += [Entry(members, tensorboard=tensorboard) for members in _grouped(new)]
+    entries = _resumed(old, tensorboard, until)
+    entries += [Entry(members, tensorboard=tensorboard, until=until) for members in _grouped(new)]
     folders = {folder.path: folder for folder, _ in (*old, *new)}
     runs = Runs(path, [folders[into] for into, _, _ in planned])
     return _train(runs, Queue(entries, where, at_once), progress or Warned())
@@ -184,7 +187,7 @@ def resume_runs(
     return _train(Runs(Path(path), found), Queue(entries, where), progress or Warned())
 
 
-def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool) -> list[Entry]:
+def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until: float = 1.0) -> list[Entry]:
     """Groups of the runs that have not ended, each where it stopped. One that diverged stays in its group, dead: so
     the others have as many beside them as before, and their numbers are the same to the last bit."""
     entries = []
@@ -194,8 +197,11 @@ def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool) -> li
         dead = [folder for folder, _ in members if folder.status == "diverged"]
         parts = by_step(unfinished) if unfinished else []
         for step, some in parts:
+            if until < 1 and step >= last_step(some[0].config.train, until):
+                continue  # far enough
             together = [folder for folder, _ in members if folder in some or (len(parts) == 1 and folder in dead)]
-            entries.append(Entry([(f, tasks[f.path]) for f in together], step, tensorboard=tensorboard))
+            members_now = [(f, tasks[f.path]) for f in together]
+            entries.append(Entry(members_now, step, tensorboard=tensorboard, until=until))
     return entries
 
 

@@ -1,0 +1,90 @@
+"""Candidates side by side, the weak ones stopped on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from sdssm.experiments.plan import Plan, PlannedRun
+from sdssm.experiments.runner import Engine, unfinished
+from sdssm.experiments.scores import mean
+from sdssm.experiments.search import Search, weak
+from sdssm.experiments.trials import Cell, Trial, Trials
+from sdssm.runs import RunFolder
+from sdssm.train.group import last_step
+from sdssm.train.progress import Progress
+
+#: A candidate's accuracy at a rung is that of the last tenth of the way there.
+LAST = 0.1
+#: The trials of a batch by cell, each with its number among all of the cell.
+Batch = Mapping[Cell, Mapping[int, Trial]]
+
+
+def race(
+    plan: Plan,
+    batch: Batch,
+    trials: Trials,
+    search: Search,
+    engine: Engine,
+    device: str | torch.device,
+    progress: Progress | None,
+) -> Plan:
+    """Train what a plan wants to its end, but for the candidates that are weak at a rung: those stop there.
+
+    What is left of the plan is returned; the trials are told how they stood, and that they were pruned. All of it
+    follows from what the runs logged, so that after a kill the same candidates stop at the same step.
+    """
+    for share in search.rungs if search.kept < 1 else ():
+        engine(replace(plan, until=share), device, progress)
+        stopped = list[PlannedRun]()
+        count = 0
+        for cell, some in batch.items():
+            going = {number: one for number, one in some.items() if one.state == "running"}
+            for one in going.values():
+                value = _accuracy(_runs(plan, cell, one), share)
+                if value is not None:
+                    one.rungs[str(share)] = value
+            now = {number: one.rungs[str(share)] for number, one in going.items() if str(share) in one.rungs}
+            others = [one for number, one in enumerate(trials.at(cell)) if number not in now]
+            before = [one.rungs[str(share)] for one in others if str(share) in one.rungs]
+            for number in weak(now, before, search.kept):
+                # What is finished already, for another experiment maybe, costs nothing more.
+                runs = _runs(plan, cell, going[number])
+                if unfinished(replace(plan, runs=tuple(runs))):
+                    going[number].state, going[number].value = "pruned", now[number]
+                    stopped += runs
+                    count += 1
+        plan = replace(plan, runs=tuple(run for run in plan.runs if run not in stopped))
+        if stopped and progress is not None:
+            every = sum(len(some) for some in batch.values())
+            progress.message(f"{count} of {every} candidates stop at {share:.3g} of the steps")
+    engine(plan, device, progress)
+    return plan
+
+
+def _runs(plan: Plan, cell: Cell, trial: Trial) -> list[PlannedRun]:
+    """The seeds of a candidate."""
+    return [run for run in plan.runs if (run.row, run.column) == cell and run.variant == trial.variant]
+
+
+def _accuracy(runs: Sequence[PlannedRun], share: float) -> float | None:
+    """At a rung, of the training strings, in percent: the mean over seeds, where one that diverged has none right.
+
+    None where a training is so short that its end comes no later than the rung, or nothing was logged on the way.
+    """
+    values = []
+    for run in runs:
+        rung = last_step(run.config.train, share)
+        if rung >= run.config.train.steps:
+            return None
+        events = [event for event in RunFolder.open(run.folder).events() if 0 < event.get("step", 0) <= rung]
+        if any(event.get("diverged") for event in events):
+            values.append(0.0)
+            continue
+        known = [(event["step"], event["accuracy"]) for event in events if event.get("accuracy") is not None]
+        late = [value for step, value in known if step > rung * (1 - LAST)] or [value for _, value in known[-1:]]
+        if late:
+            values.append(sum(late) / len(late))
+    return mean(values)

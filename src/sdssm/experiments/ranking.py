@@ -1,0 +1,54 @@
+"""All candidates of a search, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sdssm.experiments.aggregate import CHOSEN, Record, candidates, worth
+from sdssm.experiments.scores import mean
+from sdssm.experiments.spec import Spec
+
+
+def ranked(spec: Spec, records: Sequence[Record], pruned: Sequence[Mapping[str, Any]] = ()) -> list[Record]:
+    """For each cell that a grid or a search fills, its candidates in the order in which they would be chosen.
+
+    Those that were pruned come last, by the accuracy at which they stopped; one that somebody trained on is no such.
+    """
+    first = spec.evaluate.scores[0].name
+    found = []
+    for row, column in spec.cells():
+        runs = [record for record in records if (record["row"], record["column"]) == (row, column)]
+        early = [one for one in pruned if (one["row"], one["column"]) == (row, column)]
+        if not early and not any(record["variant"] for record in runs):
+            continue
+        finished = [_candidate(spec, first, group) for group in candidates(spec, first, runs)]
+        known = [one["variant"] for one in finished]
+        stopped = [_stopped(one) for one in sorted(early, key=lambda one: -one["value"]) if one["variant"] not in known]
+        for place, one in enumerate([*finished, *stopped], start=1):
+            found.append({"row": row, "column": column, "place": place, **one, "by": CHOSEN[spec.choose]})
+    return found
+
+
+def _candidate(spec: Spec, score: str, runs: Sequence[Record]) -> Record:
+    ended = [record for record in runs if record["status"] == "finished"]
+    values = [record["scores"][score] for record in ended if record["scores"].get(score) is not None]
+    return {
+        "variant": runs[0]["variant"],
+        "value": worth(spec.choose, score, runs),
+        "within": mean([record["within"] for record in runs]),
+        "score": score,
+        "max": max(values, default=None),
+        "average": mean(values),
+        "seeds": len(runs),
+        "diverged": len(runs) - len(ended),
+        "steps": runs[0]["steps"],
+        "pruned_at": None,
+    }
+
+
+def _stopped(one: Mapping[str, Any]) -> Record:
+    """Its accuracy is that of the training strings, at the step where it stopped."""
+    empty = {"score": None, "max": None, "average": None, "diverged": 0}
+    told = {name: one[name] for name in ("variant", "value", "seeds", "steps", "pruned_at")}
+    return {**told, "within": one["value"], **empty}

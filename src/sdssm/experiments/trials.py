@@ -1,0 +1,101 @@
+"""The candidates of a search and what became of them, in memory or in a file that a search goes on from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sdssm.errors import OutputError, shown
+from sdssm.files import reason, shown_path, write_whole
+from sdssm.settings import build
+
+#: Beside the results.
+STUDY = "study.json"
+#: running: still to be trained; pruned: stopped at a rung; refused: settings that no training can have.
+STATES = ("running", "finished", "pruned", "refused")
+
+#: Row and column of the table.
+Cell = tuple[str, str]
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """One candidate of a cell: settings by name, its worth once it is known, and its accuracy at each rung."""
+
+    variant: dict[str, Any]
+    state: str = "running"
+    value: float | None = None
+    rungs: dict[str, float] = field(default_factory=dict)  #: share of the steps -> accuracy in percent
+
+
+class Trials:
+    """The candidates of every cell, in the order in which they were tried.
+
+    With a file they are written there, whole or not at all, whenever `save` is called, and read when it is there.
+    """
+
+    def __init__(self, told: Mapping[str, Any] | None = None, path: Path | None = None) -> None:
+        self.told, self._path = json.loads(json.dumps(told or {})), path
+        self.of: dict[Cell, list[Trial]] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    def at(self, cell: Cell) -> list[Trial]:
+        return self.of.setdefault(cell, [])
+
+    def _read(self, path: Path) -> None:
+        told, self.of = read_study(path)
+        for name, value in self.told.items():
+            if told.get(name) != value:
+                raise OutputError(
+                    f"{shown_path(path)} is of another search ({name} {shown(told.get(name))}, not {shown(value)}); "
+                    "choose another --name"
+                )
+
+    def save(self) -> None:
+        if self._path is None:
+            return
+        cells = [
+            {"row": row, "column": column, "trials": [asdict(trial) for trial in trials]}
+            for (row, column), trials in self.of.items()
+        ]
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, (json.dumps({"search": self.told, "cells": cells}, indent=1) + "\n").encode())
+        except (OSError, ValueError) as error:
+            raise OutputError(f"cannot write {shown_path(self._path)}: {reason(error)}") from None
+
+
+def read_study(path: Path) -> tuple[dict[str, Any], dict[Cell, list[Trial]]]:
+    """What a search told of itself in its file, and its trials."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        cells = {(str(one["row"]), str(one["column"])): one["trials"] for one in found["cells"]}
+        return dict(found["search"]), {cell: [_trial(one) for one in trials] for cell, trials in cells.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = reason(error) if isinstance(error, OSError) else "it is damaged"
+        raise OutputError(
+            f"cannot go on with the search in {shown_path(path)}: {why}; remove it to search anew, "
+            "what was trained is kept"
+        ) from None
+
+
+def cell_name(cell: Cell) -> str:
+    return " on ".join(cell)
+
+
+def _trial(data: Mapping[str, Any]) -> Trial:
+    plain = build(_Plain, {name: data[name] for name in ("state", "value")})
+    if plain.state not in STATES:
+        raise ValueError(plain.state)
+    rungs = {str(share): float(value) for share, value in data["rungs"].items()}
+    return Trial(variant=dict(data["variant"]), state=plain.state, value=plain.value, rungs=rungs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plain:
+    state: str
+    value: float | None = None
