@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import isnan
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -37,7 +38,8 @@ class Progress(Protocol):
         """Replicas of these names are at step `first` of `steps`."""
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        """So many steps are done; loss, accuracy in percent, and whether it still trains, of each replica."""
+        """So many steps are done; loss, accuracy in percent, and whether it still trains, of each replica; nan where
+        it waits for its turn."""
 
     def message(self, text: str) -> None:
         """Something happened that is worth a line."""
@@ -76,7 +78,7 @@ class Standing:
         return self._spread(self.accuracy, "{:.1f}"), self._spread(self.loss, "{:.4f}")
 
     def _spread(self, values: Sequence[float], form: str) -> str:
-        living = [value for value, alive in zip(values, self.alive, strict=True) if alive]
+        living = [value for value, alive in zip(values, self.alive, strict=True) if alive and not isnan(value)]
         if not living:
             return "-"
         if len(self.alive) == 1:
@@ -217,7 +219,8 @@ class LiveTable:
             table.add_column(header, justify="right", no_wrap=True)
         for name, accuracy, loss, alive in list(zip(self._names, at.accuracy, at.loss, at.alive, strict=True))[:ROWS]:
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
-            table.add_row(Text(name), Text(f"{accuracy:.1f}" if alive else "diverged", style=style), f"{loss:.4f}")
+            told = "diverged" if not alive else "waiting" if isnan(accuracy) else f"{accuracy:.1f}"
+            table.add_row(Text(name), Text(told, style=style), "" if isnan(loss) else f"{loss:.4f}")
         if len(self._names) > ROWS:
             gone = f", {at.diverged} diverged" if at.diverged else ""
             table.add_row(f"all {len(self._names)}: least / median / greatest{gone}", *at.summary(), style="bold")

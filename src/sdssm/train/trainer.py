@@ -204,7 +204,7 @@ def _train(runs: Runs, groups: Sequence[Group], progress: Progress) -> Runs:
     progress.start(_names(runs, groups), max(group.steps for group in groups), min(g.engine.step for g in groups))
     windows, stopped = 1, False
     try:
-        with _stop_on_signal() as stop:
+        with stop_on_signal() as stop:
             while (going := [group for group in groups if not group.done]) and not stop():
                 began = monotonic()
                 turns = [group.advance(windows, stop) for group in going]
@@ -249,7 +249,7 @@ def _names(runs: Runs, groups: Sequence[Group]) -> list[str]:
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[Any]:
+def stop_on_signal() -> Iterator[Any]:
     """Whether Ctrl-C (or SIGTERM) came; another one later no longer waits. Only the main thread can listen."""
     asked, when = threading.Event(), [0.0]
     if threading.current_thread() is not threading.main_thread():
