@@ -44,8 +44,11 @@ def _identity(spec: Spec) -> dict[str, str]:
     return {"name": spec.name, "source": spec.source, "kind": spec.kind}
 
 
-def write_results(plan: Plan, folder: Path, *, command: str, device: str) -> dict[str, Any]:
-    """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there."""
+def write_results(plan: Plan, folder: Path, *, command: str, device: str, called: str | None = None) -> dict[str, Any]:
+    """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
+
+    `called` names the device where it is not one of this machine.
+    """
     before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
     spec = plan.spec
     records = merged(plan, [record for record in before if set(record) >= KEYS], now)
@@ -60,7 +63,7 @@ def write_results(plan: Plan, folder: Path, *, command: str, device: str) -> dic
         "shown": shown,
         "runs": records,
     }
-    save(spec, folder, found, command=command, device=device)
+    save(spec, folder, found, command=command, device=called or device_name(device))
     return found
 
 
@@ -77,9 +80,9 @@ def head(spec: Spec) -> dict[str, Any]:
 
 
 def save(spec: Spec, folder: Path, found: Mapping[str, Any], *, command: str, device: str) -> None:
-    """Both files; the one that says whose folder it is comes first."""
+    """Both files; the one that says whose folder it is comes first. `device` is what it is called."""
     check_results(spec, folder)
-    told = {**_identity(spec), "command": command, "versions": versions(), "device": device_name(device)}
+    told = {**_identity(spec), "command": command, "versions": versions(), "device": device}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, value, indent in ((SPEC, told, 1), (RESULTS, finite(found), None)):

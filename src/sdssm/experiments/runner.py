@@ -25,8 +25,6 @@ from sdssm.train.trainer import train_all
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
-#: What trains a plan: here, or elsewhere on the same folders.
-Engine = Callable[[Plan, str | torch.device, Progress | None], None]
 
 
 def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
@@ -52,10 +50,8 @@ def evaluate_plan(
     found: Callable[[int, int], None] | None = None,
 ) -> None:
     """Evaluate what a plan wants and nobody has evaluated as it asks; `found` is told how many of how many are done."""
-    asked = plan.spec.evaluate
-    todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
-    work = [(run.folder, step) for run in todo for step in missing(run.folder, run.task, asked)]
-    call = partial(_evaluated, asked=asked, device=str(device))
+    work = unevaluated(plan)
+    call = partial(evaluate_file, asked=plan.spec.evaluate, device=str(device))
     if workers <= 1 or len(work) <= 1:
         for number, one in enumerate(work):
             call(one)
@@ -72,6 +68,12 @@ def evaluate_plan(
             f"one of {workers} processes that evaluate was killed, maybe for want of memory; the same command goes on, "
             "with fewer workers if it happens again"
         ) from None
+
+
+def unevaluated(plan: Plan) -> list[tuple[Path, str]]:
+    """What a plan has still to evaluate: folders, and the files that are missing there."""
+    todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
+    return [(run.folder, file) for run in todo for file in missing(run.folder, run.task, plan.spec.evaluate)]
 
 
 def missing(folder: Path, of: Task, asked: Asked) -> list[str]:
@@ -92,7 +94,8 @@ def curve_of(folder: Path, of: Task, asked: Asked) -> tuple[dict[str, Any] | Non
     return every if _covers(every, of, asked) else None, listed if _lists(listed, asked) else {}
 
 
-def _evaluated(work: tuple[Path, str], asked: Asked, device: str) -> None:
+def evaluate_file(work: tuple[Path, str], asked: Asked, device: str) -> None:
+    """Evaluate one run for one file of its folder."""
     folder, file = work
     lengths: Sequence[int] | None = asked.lengths if file == LISTED_FILE else None
     try:
