@@ -145,8 +145,9 @@ def test_stopped_continued_and_a_node_lost_is_as_on_one_machine(
         with pytest.raises(TrainingStopped):
             engine.run_plan(make_plan(spec, out), Heard(interrupts=True))
         plan = make_plan(spec, out)
-        assert {run.status for run in plan.runs} == {"stopped"}  # each saved where it was
-        before = {run.folder: newest(run.folder) for run in plan.runs}
+        states = {run.status for run in plan.runs}
+        assert "stopped" in states and states <= {"stopped", "missing"}  # saved where it was, or not begun
+        before = {run.folder: newest(run.folder) if run.status == "stopped" else 0 for run in plan.runs}
         assert max(before.values()) < 300
         over = threading.Event()
 
@@ -173,9 +174,11 @@ def test_stopped_continued_and_a_node_lost_is_as_on_one_machine(
         assert engine.device_name == "CPU"
         engine.run_plan(make_plan(spec, out))  # nothing is left to do
         engine.evaluate_plan(make_plan(spec, out))
-    found = left(tmp_path / "runs")
-    assert len(found) == 4
-    assert found == left(local)
+    found, wanted = left(tmp_path / "runs"), left(local)
+    assert list(found) == list(wanted)
+    for run, parts in wanted.items():
+        for part, value in parts.items():
+            assert found[run][part] == value, (run, part)
 
 
 # -- without a cluster -------------------------------------------------------------------------------------------------

@@ -34,10 +34,16 @@ class ClusterError(SdssmError):
     """A cluster that cannot be joined, or cannot do what is asked."""
 
 
+def ray_module() -> Any:
+    """Ray, which otherwise prints what its nodes report among our own output; what is worth a line we say ourselves."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # every line; read when Ray is imported
+    return require("ray", "--engine ray")
+
+
 def join(address: str | None) -> bool:
     """Connect this process to the cluster at an address, that of RAY_ADDRESS, or a new one here; whether it was not
     connected before."""
-    ray = require("ray", "--engine ray")
+    ray = ray_module()
     if ray.is_initialized():
         return False
     address = address or os.environ.get("RAY_ADDRESS") or None
@@ -77,13 +83,17 @@ def check_address(address: str) -> None:
         done = subprocess.run(
             [sys.executable, "-c", PROBE, address, str(JOIN)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             text=True,
             check=False,
             timeout=MOST,
         )
         failed, told = done.returncode != 0, _line(done.stdout)
+        if "AuthToken" in done.stderr or "AuthToken" in done.stdout:  # Ray says so while it goes on trying
+            raise ClusterError(
+                f"the Ray cluster at {shown(address)} asks for a token, and this process shows none; give it that "
+                "of the cluster as Ray's own page on token authentication says"
+            )
     except subprocess.TimeoutExpired:
         failed, told = True, ""
     if failed:

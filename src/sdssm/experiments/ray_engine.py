@@ -15,7 +15,7 @@ from typing import Any, Self
 from sdssm.errors import DeviceError, RunError, SdssmError
 from sdssm.experiments.engines import Found
 from sdssm.experiments.plan import Plan, PlannedRun
-from sdssm.experiments.ray_cluster import ClusterError, join
+from sdssm.experiments.ray_cluster import ClusterError, join, ray_module
 from sdssm.experiments.ray_tasks import Outcome, Share, evaluate_files, gpus_here, make_mark, train_group
 from sdssm.experiments.runner import unevaluated
 from sdssm.experiments.shares import bytes_needed, share_of
@@ -62,7 +62,7 @@ class RayEngine:
     def __init__(self, device: str = "auto", *, workers: int = 1, address: str | None = None) -> None:
         if device not in ("auto", "cpu", "cuda"):
             raise DeviceError(f"Ray chooses the GPU, and the device is {device!r}; give auto, cpu or cuda")
-        self._ray = require("ray", "--engine ray")
+        self._ray = ray_module()
         self._device, self._workers, self._address = device, workers, address
         self._ours = False
         self._gpus: list[tuple[str, int]] = []
@@ -129,7 +129,7 @@ class RayEngine:
         watch = Watch(runs, plan.out, shown)
         try:
             stopped = self._work(jobs, shown.message, watch.look)
-            watch.look()
+            watch.look(last=True)
         finally:
             shown.stop()
         if stopped:

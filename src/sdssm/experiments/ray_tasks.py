@@ -14,6 +14,7 @@ from platform import node
 
 import torch
 
+from sdssm.devices import device_named
 from sdssm.errors import RunError, RunWarning
 from sdssm.experiments.runner import evaluate_file
 from sdssm.experiments.spec import Asked
@@ -64,6 +65,7 @@ def make_mark(out: Path) -> str:
 def train_group(out: Path, mark: str, planned: Sequence[Planned], share: Share, again: bool) -> Outcome:
     """Train runs of one shape side by side, from where they are; `again` where another worker had them before."""
     _check_shared(out, mark)
+    device_named(share.device)  # before a folder is made
     told = _Told()
     folders = [folder for folder, _, _ in planned]
     with told.listening():

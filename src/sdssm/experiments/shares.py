@@ -39,10 +39,10 @@ def bytes_needed(runs: Sequence[RunConfig]) -> int:
 
 
 def share_of(needed: int, memory: int) -> float:
-    """The share of a GPU with so much memory, in hundredths rounded up, the whole at most.
+    """The share of a GPU with so much memory, in thousandths rounded up, the whole at most.
 
     >>> share_of(20 * 2**30, 80 * 2**30), share_of(2**20, 80 * 2**30), share_of(2**40, 80 * 2**30)
-    (0.28, 0.13, 1.0)
+    (0.278, 0.125, 1.0)
     """
     share = max(LEAST, needed / (USABLE * memory))
-    return min(1.0, math.ceil(share * 100) / 100)
+    return min(1.0, math.ceil(share * 1000) / 1000)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from sdssm.experiments.plan import PlannedRun
@@ -16,6 +17,8 @@ from sdssm.train.progress import Progress
 
 #: Bytes at the end of a log that hold its last events.
 TAIL = 2_000
+#: The part of the time that is spent on looking, at most: there may be hundreds of runs on a slow file system.
+PART = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +67,32 @@ class Watch:
     def __init__(self, runs: Sequence[PlannedRun], out: Path, progress: Progress) -> None:
         self._runs, self._progress = list(runs), progress
         self._steps = max(run.config.train.steps for run in runs)
+        self._ended: dict[Path, Standing] = {}
+        self._next = 0.0
         names = [str(run.folder.relative_to(out)) for run in runs]
-        progress.start(names, self._steps, self._mean([standing(run.folder) for run in self._runs]))
+        progress.start(names, self._steps, self._mean(self._read()))
 
-    def look(self) -> None:
-        """Read the folders and show what they say, once one says something."""
-        found = [standing(run.folder) for run in self._runs]
+    def look(self, *, last: bool = False) -> None:
+        """Read the folders, if it is time or the last time, and show what they say, once one says something."""
+        began = monotonic()
+        if began < self._next and not last:
+            return
+        found = self._read()
+        self._next = monotonic() + (monotonic() - began) * (1 / PART - 1)
         if all(math.isnan(one.loss) and not one.diverged for one in found):
             return
         loss, accuracy = [one.loss for one in found], [one.accuracy for one in found]
         self._progress.update(self._mean(found), loss, accuracy, [not one.diverged for one in found])
+
+    def _read(self) -> list[Standing]:
+        """How far each run is; one that has come to its end is not read again."""
+        found = []
+        for run in self._runs:
+            at = self._ended.get(run.folder) or standing(run.folder)
+            if at.diverged or at.step >= run.config.train.steps:
+                self._ended[run.folder] = at
+            found.append(at)
+        return found
 
     def _mean(self, found: Sequence[Standing]) -> int:
         done = [
