@@ -96,7 +96,7 @@ def test_what_it_leaves(spec: Spec, whole: Path, tmp_path: Path) -> None:
     assert len(plan.wanted()) == 8
     assert {run.status for run in plan.runs} == {"finished"}
     assert not any(missing(run.folder, run.task, spec.evaluate) for run in plan.runs)
-    found = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="cpu")
+    found = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="CPU")
     assert json.loads((tmp_path / "tiny" / "results.json").read_text()) == found
     told = json.loads((tmp_path / "tiny" / "spec.json").read_text())
     assert (told["name"], told["source"], told["device"]) == ("tiny", "tiny.toml", "CPU")

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from sdssm.errors import OutputError
-from sdssm.experiments import Search, SpecError, Sweep, make_plan, open_study, run_sweep, sweep_spec, write_results
+from sdssm.experiments import (
+    LocalEngine,
+    Search,
+    SpecError,
+    Sweep,
+    make_plan,
+    open_study,
+    run_sweep,
+    sweep_spec,
+    write_results,
+)
 from sdssm.experiments.catalogue import spec_named
 from sdssm.experiments.spec import Spec
 from sdssm.experiments.spec_file import parse_spec
@@ -36,7 +46,7 @@ def spec(search: Search | None = None, **more: Any) -> Spec:
 def swept(into: Path, search: Search, progress: Any = None, of: Spec | None = None, **more: Any) -> dict[str, Any]:
     """A whole sweep in a folder; what results.json holds."""
     sweep = Sweep(spec=of or spec(search), search=search, out=into / "runs", **more)
-    plan, pruned = run_sweep(sweep, into / "s", "cpu", progress=progress)
+    plan, pruned = run_sweep(sweep, into / "s", LocalEngine("cpu"), progress=progress)
     return write_results(plan, into / "s", command="", device="cpu", pruned=pruned)
 
 

@@ -10,13 +10,14 @@ from shlex import join
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from sdssm.cli.engines import add_engine, engine_of
 from sdssm.cli.evaluate import printable_lines, whole
 from sdssm.cli.output import print_table, printable
 from sdssm.cli.train import seeds
 from sdssm.errors import SettingsError, shown
 
 if TYPE_CHECKING:
-    from sdssm.experiments import Plan, Spec
+    from sdssm.experiments import Engine, Plan, Spec
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -58,6 +59,7 @@ def add_common(one: argparse.ArgumentParser) -> None:
     add("--results", metavar="DIR", type=Path, default=Path("results"), help="where tables go (default results)")
     add("--workers", metavar="N", type=whole, default=1, help="processes that evaluate (default 1)")
     add("--quiet", action="store_true", help="no progress")
+    add_engine(one)
 
 
 def reused_places(options: argparse.Namespace) -> list[Path]:
@@ -82,7 +84,6 @@ def share(text: str) -> float:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from sdssm.devices import device_named
     from sdssm.experiments import check_results, spec_named
 
     if options.list or options.spec is None:
@@ -90,11 +91,13 @@ def _reproduce(options: argparse.Namespace) -> None:
         return
     spec = spec_named(options.spec)
     folder = options.results / spec.name
-    device_named(options.device)  # all that can be wrong is said before anything is begun
+    engine = engine_of(options)  # all that can be wrong is said before anything is begun
     check_results(spec, folder)
     if spec.kind == "accuracy":
-        _accuracy(spec, folder, options)
+        _accuracy(spec, folder, engine, options)
         return
+    if options.engine != "local":
+        raise SettingsError(f"{spec.name} trains nothing, and --engine is about training; leave it out")
     given = [name for name in ("models", "rows", "tasks", "seeds", "dry_run") if getattr(options, name)]
     if given or options.budget != 1.0:
         name = given[0].replace("_", "-") if given else "budget"
@@ -113,8 +116,8 @@ def _list() -> None:
     print_table(["experiment", "runs", "what"], rows, right=("runs",))
 
 
-def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
-    from sdssm.experiments import evaluate_plan, make_plan, reuse, run_plan, write_results
+def _accuracy(spec: Spec, folder: Path, engine: Engine, options: argparse.Namespace) -> None:
+    from sdssm.experiments import make_plan, reuse, write_results
     from sdssm.experiments.catalogue import published_numbers
     from sdssm.train.planning import checked_seeds
     from sdssm.train.progress import progress_for
@@ -135,25 +138,26 @@ def _accuracy(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
         show_plan(plan, options.device)
         return
     try:
-        run_plan(plan, options.device, progress_for(options.quiet, keep=False))
-        counter = None if options.quiet or not sys.stderr.isatty() else count
-        evaluate_plan(plan, options.device, workers=options.workers, found=counter)
+        with engine:
+            engine.run_plan(plan, progress_for(options.quiet, keep=False))
+            engine.evaluate_plan(plan, None if options.quiet or not sys.stderr.isatty() else count)
+            called = engine.device_name
     except KeyboardInterrupt:
         print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
         raise
-    found = write_results(plan, folder, command=_command(options), device=options.device)
+    found = write_results(plan, folder, command=_command(options), device=called)
     finish(folder, found)
 
 
 def _other(spec: Spec, folder: Path, options: argparse.Namespace) -> None:
     from sdssm.experiments.claims import check_claims, compared
-    from sdssm.experiments.results import save
+    from sdssm.experiments.results import device_name, save
     from sdssm.experiments.timing import timed
 
     if spec.kind == "claims":
         check_claims(spec)
     found = compared(spec, options.results) if spec.kind == "claims" else timed(spec, options.device)
-    save(spec, folder, found, command=_command(options), device=options.device)
+    save(spec, folder, found, command=_command(options), device=device_name(options.device))
     finish(folder, found)
 
 

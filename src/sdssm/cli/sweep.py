@@ -12,6 +12,7 @@ from shlex import join
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from sdssm.cli.engines import engine_of
 from sdssm.cli.evaluate import printable_lines, whole
 from sdssm.cli.reproduce import add_common, count, finish, reused_places, show_plan
 from sdssm.cli.train import given_settings, literal
@@ -167,14 +168,13 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    from sdssm.devices import device_named
     from sdssm.experiments import check_results, write_results
     from sdssm.experiments.catalogue import published_numbers
     from sdssm.experiments.sweep import Sweep, run_sweep
     from sdssm.train.planning import checked_seeds
     from sdssm.train.progress import progress_for
 
-    device_named(options.device)  # all that can be wrong is said before anything is begun
+    engine = engine_of(options)  # all that can be wrong is said before anything is begun
     search = _search(options)
     spec = _spec(options, search)
     folder = options.results / spec.name
@@ -197,19 +197,13 @@ def _sweep(options: argparse.Namespace) -> None:
     try:
         counter = None if options.quiet or not sys.stderr.isatty() else count
         progress = progress_for(options.quiet, keep=False)
-        plan, pruned = run_sweep(
-            sweep,
-            folder,
-            options.device,
-            command=_command(options),
-            workers=options.workers,
-            progress=progress,
-            found=counter,
-        )
+        with engine:
+            plan, pruned = run_sweep(sweep, folder, engine, command=_command(options), progress=progress, found=counter)
+            called = engine.device_name
     except KeyboardInterrupt:
         print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
         raise
-    found = write_results(plan, folder, command=_command(options), device=options.device, pruned=pruned)
+    found = write_results(plan, folder, command=_command(options), device=called, pruned=pruned)
     _rank(found)
     finish(folder, found)
 

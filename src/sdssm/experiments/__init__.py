@@ -4,6 +4,7 @@ spec_named, spec_names   the experiments of the package, or a TOML file of your 
 make_plan                the runs of an experiment, in folders that all experiments share
 reuse                    the same plan with runs that were made elsewhere
 run_plan, evaluate_plan  train and evaluate what is missing
+engine_named             the same on this machine, or on a Ray cluster
 write_results            aggregate into a results folder
 sweep_spec, Search       an experiment that searches: values and ranges, and how they are tried
 Sweep, run_sweep         the search itself
@@ -11,11 +12,12 @@ open_study               one by Optuna, as a study of Optuna's own
 """
 
 from sdssm.experiments.catalogue import spec_named, spec_names
+from sdssm.experiments.engines import Engine, LocalEngine, engine_named
 from sdssm.experiments.optuna_search import open_study
 from sdssm.experiments.plan import Plan, PlannedRun, make_plan
 from sdssm.experiments.results import check_results, write_results
 from sdssm.experiments.reuse import reuse
-from sdssm.experiments.runner import Engine, evaluate_plan, run_plan
+from sdssm.experiments.runner import evaluate_plan, run_plan
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.search import Search
 from sdssm.experiments.spec import Spec
@@ -24,6 +26,7 @@ from sdssm.experiments.sweep_spec import sweep_spec
 
 __all__ = [
     "Engine",
+    "LocalEngine",
     "Plan",
     "PlannedRun",
     "Search",
@@ -31,6 +34,7 @@ __all__ = [
     "SpecError",
     "Sweep",
     "check_results",
+    "engine_named",
     "evaluate_plan",
     "make_plan",
     "open_study",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import torch
-
+from sdssm.experiments.engines import Engine
 from sdssm.experiments.plan import Plan, PlannedRun
-from sdssm.experiments.runner import Engine, unfinished
+from sdssm.experiments.runner import unfinished
 from sdssm.experiments.scores import mean
 from sdssm.experiments.search import Search, weak
 from sdssm.experiments.trials import Cell, Trial, Trials
@@ -28,7 +27,6 @@ def race(
     trials: Trials,
     search: Search,
     engine: Engine,
-    device: str | torch.device,
     progress: Progress | None,
 ) -> Plan:
     """Train what a plan wants to its end, but for the candidates that are weak at a rung: those stop there.
@@ -37,7 +35,7 @@ def race(
     follows from what the runs logged, so that after a kill the same candidates stop at the same step.
     """
     for share in search.rungs if search.kept < 1 else ():
-        engine(replace(plan, until=share), device, progress)
+        engine.run_plan(replace(plan, until=share), progress)
         stopped = list[PlannedRun]()
         count = 0
         for cell, some in batch.items():
@@ -60,7 +58,7 @@ def race(
         if stopped and progress is not None:
             every = sum(len(some) for some in batch.values())
             progress.message(f"{count} of {every} candidates stop at {share:.3g} of the steps")
-    engine(plan, device, progress)
+    engine.run_plan(plan, progress)
     return plan
 
 

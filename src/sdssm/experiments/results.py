@@ -50,7 +50,8 @@ def write_results(
 ) -> dict[str, Any]:
     """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
 
-    `pruned` are the candidates of a search that stopped early: they fill no cell, and are ranked behind the others.
+    `device` is what it is called. `pruned` are the candidates of a search that stopped early: they fill no cell, and are
+    ranked behind the others.
     """
     before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
     spec = plan.spec
@@ -99,9 +100,9 @@ def save(spec: Spec, folder: Path, found: Mapping[str, Any], *, command: str, de
 
 
 def begin(spec: Spec, folder: Path, *, command: str, device: str) -> None:
-    """The file that says whose folder it is, before others lie there."""
+    """The file that says whose folder it is, before others lie there. `device` is what it is called."""
     check_results(spec, folder)
-    told = {**_identity(spec), "command": command, "versions": versions(), "device": device_name(device)}
+    told = {**_identity(spec), "command": command, "versions": versions(), "device": device}
     _write(folder, SPEC, json.dumps(told, indent=1))
 
 

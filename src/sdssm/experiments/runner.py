@@ -25,8 +25,6 @@ from sdssm.train.trainer import train_all
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
-#: What trains a plan, as far as its `until` says: here, or elsewhere on the same folders.
-Engine = Callable[[Plan, str | torch.device, Progress | None], None]
 
 
 def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
@@ -61,16 +59,20 @@ def evaluate_plan(
 
     Each result is written when it is there: Ctrl-C or SIGTERM loses those in progress alone.
     """
-    asked = plan.spec.evaluate
-    todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
-    work = [(run.folder, step) for run in todo for step in missing(run.folder, run.task, asked)]
-    call = partial(_evaluated, asked=asked, device=str(device))
+    work = unevaluated(plan)
+    call = partial(evaluate_file, asked=plan.spec.evaluate, device=str(device))
     alone = workers <= 1 or len(work) <= 1
     with stopped_by_sigterm(), nullcontext() if alone else worker_pool(workers) as pool:
         done = map(call, work) if pool is None else pool.map(call, work)  # a GPU takes several at a time
         for number, _ in enumerate(done):
             if found is not None:
                 found(number + 1, len(work))
+
+
+def unevaluated(plan: Plan) -> list[tuple[Path, str]]:
+    """What a plan has still to evaluate: folders, and the files that are missing there."""
+    todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
+    return [(run.folder, file) for run in todo for file in missing(run.folder, run.task, plan.spec.evaluate)]
 
 
 def missing(folder: Path, of: Task, asked: Asked) -> list[str]:
@@ -91,7 +93,8 @@ def curve_of(folder: Path, of: Task, asked: Asked) -> tuple[dict[str, Any] | Non
     return every if _covers(every, of, asked) else None, listed if _lists(listed, asked) else {}
 
 
-def _evaluated(work: tuple[Path, str], asked: Asked, device: str) -> None:
+def evaluate_file(work: tuple[Path, str], asked: Asked, device: str) -> None:
+    """Evaluate one run for one file of its folder."""
     folder, file = work
     lengths: Sequence[int] | None = asked.lengths if file == LISTED_FILE else None
     try:

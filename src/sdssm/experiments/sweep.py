@@ -10,15 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sdssm.errors import SdssmError
 from sdssm.experiments.aggregate import records_of, worth
+from sdssm.experiments.engines import Engine
 from sdssm.experiments.plan import Plan, make_plan
 from sdssm.experiments.race import Batch, race
 from sdssm.experiments.results import begin
 from sdssm.experiments.reuse import reuse
-from sdssm.experiments.runner import Engine, evaluate_plan, run_plan
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.search import Search
 from sdssm.experiments.space import part
@@ -136,25 +134,24 @@ class Sweep:
 def run_sweep(
     sweep: Sweep,
     folder: Path,
-    device: str | torch.device = "auto",
+    engine: Engine,
     *,
     command: str = "",
-    engine: Engine = run_plan,
-    workers: int = 1,
     progress: Progress | None = None,
     found: Callable[[int, int], None] | None = None,
 ) -> tuple[Plan, list[dict[str, Any]]]:
     """Search to the end: the plan of all candidates, and those that stopped early, for `write_results`.
 
-    `folder` is that of the results, where Optuna's trials are kept; `found` is told what `evaluate_plan` tells it.
+    `folder` is that of the results, where Optuna's trials are kept; the engine has been entered, and `found` is told
+    what its `evaluate_plan` tells.
     """
     trials = sweep.trials(folder)
-    begin(sweep.spec, folder, command=command, device=str(device))
+    begin(sweep.spec, folder, command=command, device=engine.device_name)
     while batch := sweep.next(trials):
         trials.save()
         plan = sweep.plan({cell: list(some.values()) for cell, some in batch.items()})
-        left = race(plan, batch, trials, sweep.search, engine, device, progress)
-        evaluate_plan(left, device, workers=workers, found=found)
+        left = race(plan, batch, trials, sweep.search, engine, progress)
+        engine.evaluate_plan(left, found)
         _tell(left, batch)
         trials.save()
     plan = sweep.plan(trials.of)

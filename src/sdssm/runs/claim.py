@@ -1,8 +1,13 @@
-"""One process at a time trains in a run folder."""
+"""One process at a time trains in a run folder.
+
+On one machine the kernel's lock says so. A lock does not reach every machine that shares the folder, so who trains also
+writes its mark there: the last to come has the folder, and whoever was there before finds that out before it writes.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,19 +20,47 @@ try:
 except ImportError:  # Windows: folders go unguarded there
     fcntl = None  # type: ignore[assignment]  # a module or nothing
 
-#: The folders that this process holds: device and inode -> open handle. The kernel lets go of them when it ends,
-#: however it ends, so that a killed run leaves no lock behind.
-_held: dict[tuple[int, int], int] = {}
+#: The mark of who trains in a folder. It goes when the training ends; that of a process that was killed says nothing.
+OWNER = "owner"
+#: The folders that this process holds: device and inode -> open handle and mark. The kernel lets go of them when it
+#: ends, however it ends, so that a killed run leaves no lock behind.
+_held: dict[tuple[int, int], tuple[int, str]] = {}
 
 
 def claim(path: Path) -> bool:
     """Hold the folder until `release` or the end of the process; whether it was not held before."""
     key = _key(path)
     if key in _held:
+        check_owner(path)
         return False
-    if fcntl is None:
-        _held[key] = -1
-        return True
+    handle = -1 if fcntl is None else _handle(path)
+    mark = f"process {os.getpid()} {secrets.token_hex(8)}\n"
+    try:
+        (path / OWNER).write_text(mark)  # in place: other machines see that sooner than a new file of the name
+    except OSError:
+        if handle >= 0:
+            os.close(handle)
+        raise
+    _held[key] = handle, mark
+    return True
+
+
+def check_owner(path: Path) -> None:
+    """Refuse to go on in a folder that another process has taken since, on another machine maybe."""
+    mark = _held.get(_key(path), (-1, None))[1]
+    if mark is not None and _mark(path) != mark:
+        raise RunError(f"another process has taken over the training in {shown_path(path)}; this one ends")
+
+
+def _mark(path: Path) -> str | None:
+    try:
+        return (path / OWNER).read_text()
+    except (OSError, ValueError):
+        return None
+
+
+def _handle(path: Path) -> int:
+    """The folder, open and locked."""
     handle = os.open(path, os.O_RDONLY)
     try:
         _lock(handle)
@@ -38,8 +71,7 @@ def claim(path: Path) -> bool:
         ) from None
     except OSError:  # a file system without locks
         pass
-    _held[key] = handle
-    return True
+    return handle
 
 
 def _lock(handle: int, tries: int = 5) -> None:
@@ -74,7 +106,9 @@ def is_held(path: Path) -> bool | None:
 def release(path: Path) -> None:
     """Let another process have the folder."""
     with suppress(OSError):
-        handle = _held.pop(_key(path), -1)
+        handle, mark = _held.pop(_key(path), (-1, None))
+        if mark is not None and _mark(path) == mark:
+            (path / OWNER).unlink(missing_ok=True)
         if handle >= 0:
             os.close(handle)
 

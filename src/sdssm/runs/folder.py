@@ -6,6 +6,7 @@ events.jsonl                               what happened, a line at a time
 checkpoints/step-000040000.safetensors     the newest two states of the training
 model.safetensors                          the weights alone, once the run has ended
 evaluation.json                            what the model does at every length
+owner                                      while it trains: the mark of the process that does
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sdssm.models.classifier import CONFIG
 from sdssm.models.classifier import WEIGHTS as MODEL
 from sdssm.runs import events
 from sdssm.runs.checkpoint import Checkpoint, decode, encode
-from sdssm.runs.claim import claim, is_held, release
+from sdssm.runs.claim import OWNER, check_owner, claim, is_held, release
 from sdssm.runs.disk import read_text, to_text, writing
 from sdssm.runs.schema import RunConfig
 from sdssm.settings import build
@@ -88,7 +89,7 @@ class RunFolder:
         """Refuse a folder that `create` would refuse. Who makes several asks for all of them first."""
         path = Path(path)
         with writing(path):
-            there = [item.name for item in path.iterdir() if not _is_leftover(item)] if path.exists() else []
+            there = [item.name for item in path.iterdir() if not _is_left(item)] if path.exists() else []
         if there and CONFIG not in there:
             raise RunError(f"{shown_path(path)} holds files but no run; choose an empty or a new folder")
         if there and not overwrite:
@@ -255,7 +256,8 @@ class RunFolder:
         """Write a result, such as evaluation.json; NaN becomes null."""
         if not any(fnmatch(name, pattern) for pattern in RESULTS):
             raise RunError(f"{name!r} is no file for results; they are called {' or '.join(RESULTS)}")
-        self._write(name, to_text(value))
+        with writing(self.path / name):
+            write_whole(self.path / name, to_text(value))
 
     def read_json(self, name: str) -> Any | None:
         """What a JSON file of this folder holds, or None where there is no such file."""
@@ -267,6 +269,8 @@ class RunFolder:
         self._write(MODEL, data)
 
     def _write(self, name: str, data: bytes) -> None:
+        """What the training writes: not beside another one that took the folder."""
+        check_owner(self.path)
         with writing(self.path / name):
             write_whole(self.path / name, data)
 
@@ -275,6 +279,11 @@ def _step(event: Mapping[str, Any]) -> int:
     """The step of an event; what has none belongs to the beginning."""
     step = event.get("step")
     return step if isinstance(step, int) else 0
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a training that was killed left it, and no run."""
+    return path.name == OWNER or _is_leftover(path)
 
 
 def _is_leftover(path: Path) -> bool:

@@ -229,7 +229,8 @@ class LiveTable:
                 table.add_row(Text(name), Text("waiting", style="dim"), "")
                 continue
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
-            table.add_row(Text(name), Text(f"{accuracy:.1f}" if alive else "diverged", style=style), f"{loss:.4f}")
+            told = f"{accuracy:.1f}" if alive else "diverged"
+            table.add_row(Text(name), Text(told, style=style), f"{loss:.4f}")
         if len(self._names) > ROWS:
             table.add_row(f"all {len(self._names)}: least / median / greatest{at.others}", *at.summary(), style="bold")
         return Group(Text(self._pace.words(at.step)), table)

@@ -213,7 +213,7 @@ def _train(runs: Runs, queue: Queue, progress: Progress) -> Runs:
     windows, failed = 1, None
     try:
         queue.hold()
-        with _stop_on_signal() as stop:
+        with stop_on_signal() as stop:
             while not queue.done and not stop():
                 began = monotonic()
                 try:
@@ -253,7 +253,7 @@ def _names(runs: Runs, queue: Queue) -> list[str]:
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[Any]:
+def stop_on_signal() -> Iterator[Any]:
     """Whether Ctrl-C (or SIGTERM) came; another one later no longer waits. Only the main thread can listen."""
     asked, when = threading.Event(), [0.0]
     if threading.current_thread() is not threading.main_thread():
