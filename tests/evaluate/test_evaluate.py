@@ -15,6 +15,7 @@ from sdssm.automata import Machine, named
 from sdssm.errors import RunWarning, SdssmError
 from sdssm.evaluate import Evaluation, RunEvaluation, evaluate, lengths, records, spectral_radii
 from sdssm.evaluate.statistics import band_of_each
+from sdssm.evaluate.strings import TestStrings
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.report import apart, curves
@@ -168,9 +169,21 @@ def test_memory_does_not_change_what_is_read(
 ) -> None:
     settings = resolve(name, "default", "cycle", {**changed, "query": query}).model
     model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0))
-    wanted = one(model, task="cycle", max_length=9, strings=16).accuracy
+    wanted = one(model, task="cycle", max_length=9, strings=16)
+    assert wanted.read == ("prefixes" if name == "lstm" or (name == "hyena" and not query) else "fresh")
     monkeypatch.setitem(lengths.MOST_NUMBERS, "cpu", 1)
-    assert one(model, task="cycle", max_length=9, strings=16).accuracy == wanted
+    assert one(model, task="cycle", max_length=9, strings=16).accuracy == wanted.accuracy
+
+
+def test_prefixes_of_whole_strings_are_strings() -> None:
+    settings = resolve("hyena", "default", "cycle", {"query": False}).model
+    model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0)).double()
+    strings = TestStrings(task("cycle"), 16, 1, torch.device("cpu"))
+    (tokens, labels), *_ = strings.blocks(9)
+    right = [(model.last(tokens[:, :end]).argmax(-1) == labels[:, end - 1]).sum() for end in range(1, 10)]
+    reading = lengths.read_prefixes(model, strings, np.arange(1, 10), np.ones((1, 9), bool))
+    assert reading.correct.tolist() == right
+    assert reading.scores is not None and reading.scores.sum() == sum(right)
 
 
 def test_a_folder_is_read_but_for_what_cannot_be(tmp_path: Path) -> None:

@@ -278,6 +278,7 @@ def test_the_command_takes_what_is_there(
     assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was begun" in out
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "device_named", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("sdssm.experiments.engines.device_named", lambda _: torch.device("cuda"))
     monkeypatch.setattr("sdssm.experiments.estimate.device_name", lambda _: "a GPU")
     command(file, "--dry-run", "--reuse", "--device", "cuda")
     assert "On a GPU up to 16 groups train at once" in capsys.readouterr().out

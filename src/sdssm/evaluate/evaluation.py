@@ -210,8 +210,8 @@ def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
     """Why prefixes cannot stand for strings of each length, if so."""
     if not model.causal:
         return "fresh strings for each length: what the model says of a prefix depends on what follows"
-    if not model.recurrent:
-        return "fresh strings for each length: the model reads whole strings"
+    if not model.prefixes:
+        return "fresh strings for each length: the model reads a prefix otherwise than a string of that length"
     if strings.places is None:
         return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
     return None

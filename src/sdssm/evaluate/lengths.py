@@ -1,7 +1,8 @@
 """How many strings of each length a model labels correctly.
 
-By prefixes: one pass over long strings, read after every symbol, with the state carried from piece to piece. A model
-that emulates 500 lengths is so read in the time of its longest. Fresh: other strings for each length, as published.
+By prefixes: one pass over long strings, read after every symbol, with the state carried from piece to piece, or whole
+where there is none. A model that emulates 500 lengths is so read in the time of its longest. Fresh: other strings for
+each length, as published.
 """
 
 from __future__ import annotations
@@ -56,20 +57,15 @@ def read_prefixes(model: Reader, strings: TestStrings, lengths: np.ndarray, grou
     for column, group in zip(weights.T, groups, strict=True):
         np.add.at(column, floors[lengths[group]], 1)
     weight = torch.from_numpy(weights[1:]).to(strings.device)  # (L, G)
-    counts = torch.empty(longest, dtype=torch.long, device=strings.device)
+    counts = torch.zeros(longest, dtype=torch.long, device=strings.device)
     scores = torch.zeros(strings.count, len(groups), dtype=torch.float64, device=strings.device)
     overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
-    state, starts, place = None, strings.starts(), 0
     with _reading(model):
-        for tokens, labels in strings.blocks(longest):
-            for piece, wanted in _pieces(model, tokens, labels):
-                logits, state = model.advance(piece, state, starts=starts)
-                right, finite = _correct(logits, wanted)  # (B, T)
-                overflowed |= ~finite
-                span = slice(place, place + piece.shape[1])
-                counts[span] = right.sum(0)
-                scores += right.float() @ weight[span]  # whole numbers: exact
-                place, starts = span.stop, None
+        for rows, places, logits, wanted in _told(model, strings, longest):
+            right, finite = _correct(logits, wanted)  # (B, T)
+            overflowed |= ~finite
+            counts[places] += right.sum(0)
+            scores[rows] += right.float() @ weight[places]  # whole numbers: exact
     every = np.concatenate([[-1], counts.cpu().numpy()])[floors]  # (L + 1,)
     return Reading(
         correct=every[lengths],
@@ -78,6 +74,23 @@ def read_prefixes(model: Reader, strings: TestStrings, lengths: np.ndarray, grou
         means=_running_mean(every[1:] / strings.count, every[1:] >= 0)[lengths - 1],
         overflowed=bool(overflowed),
     )
+
+
+def _told(model: Reader, strings: TestStrings, longest: int) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """What a model tells of all prefixes, a part at a time: which strings and places, logits and labels there."""
+    if model.recurrent:
+        state, starts, place = None, strings.starts(), 0
+        for tokens, labels in strings.blocks(longest):
+            for piece, wanted in _pieces(model, tokens, labels):
+                logits, state = model.advance(piece, state, starts=starts)
+                yield slice(None), slice(place, place + piece.shape[1]), logits, wanted
+                place, starts = place + piece.shape[1], None
+        return
+    tokens, labels = (torch.cat(blocks, 1) for blocks in zip(*strings.blocks(longest), strict=True))
+    count = max(1, _room(tokens) // (longest * model.numbers))
+    for first in range(0, strings.count, count):
+        rows = slice(first, first + count)
+        yield rows, slice(None), model.advance(tokens[rows])[0], labels[rows]
 
 
 def read_fresh(model: Reader, strings: TestStrings, lengths: np.ndarray) -> Reading:

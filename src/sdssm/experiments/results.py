@@ -50,8 +50,8 @@ def write_results(
 ) -> dict[str, Any]:
     """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
 
-    `device` is what it is called. `pruned` are the candidates of a search that stopped early: they fill no cell, and are
-    ranked behind the others.
+    `device` is what it is called. `pruned` are the candidates of a search that stopped early: they fill no cell and
+    are ranked behind the others.
     """
     before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
     spec = plan.spec

@@ -98,6 +98,13 @@ class Classifier(nn.Module):
         return all(mixer.recurrent and mixer.causal for mixer in self.mixers)
 
     @property
+    def prefixes(self) -> bool:
+        """Whether one pass over a string tells of every prefix what it would tell of that string alone."""
+        # Where places are drawn by the length of a string, a prefix stands elsewhere than it would alone.
+        drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
+        return self.recurrent or (self.causal and self.query is None and not drawn)
+
+    @property
     def longest(self) -> int | None:
         """The longest string that it reads; None for any length."""
         limits = [mixer.longest for mixer in self.mixers if mixer.longest is not None]
@@ -150,14 +157,11 @@ class Classifier(nn.Module):
 
     def _advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """`advance` for (B, L)."""
-        if not self.recurrent:
-            if state is not None:
-                raise ModelError(f"{self.settings.name} cannot go on from a state; give it whole strings")
-            # Where places are drawn by the length of a string, a prefix stands elsewhere than it would alone.
-            drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
-            if not self.causal or self.query is not None or drawn:
-                ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
-                return torch.stack(ends, 1), None
+        if not self.recurrent and state is not None:
+            raise ModelError(f"{self.settings.name} cannot go on from a state; give it whole strings")
+        if not self.prefixes:
+            ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
+            return torch.stack(ends, 1), None
         if self.query is None:
             outputs, after = self._run(tokens, state)
             return self.logits(outputs), after
