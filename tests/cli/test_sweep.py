@@ -36,7 +36,7 @@ def test_a_grid(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert {"spec.json", "results.json", "ranking.csv", "ranking.md", "table.csv"} <= {
         p.name for p in results.iterdir()
     }
-    told = json.loads((results / "spec.json").read_text())["command"]
+    told = json.loads((results / "spec.json").read_text())["made"][-1]["command"]
     assert told.startswith("sdssm sweep parity ") and "--grid lr=1e-3,1e-2 weight_decay=0,1e-4" in told
     code, out, _ = run(capsys, *typed, "--dry-run")
     assert "8 runs: 8 finished" in out

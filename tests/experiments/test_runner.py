@@ -99,8 +99,9 @@ def test_what_it_leaves(spec: Spec, whole: Path, tmp_path: Path) -> None:
     found = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="CPU")
     assert json.loads((tmp_path / "tiny" / "results.json").read_text()) == found
     told = json.loads((tmp_path / "tiny" / "spec.json").read_text())
-    assert (told["name"], told["source"], told["device"]) == ("tiny", "tiny.toml", "CPU")
-    assert "torch" in told["versions"]
+    assert (told["name"], told["source"]) == ("tiny", "tiny.toml")
+    (made,) = told["made"]
+    assert (made["command"], made["device"]) == ("sdssm reproduce tiny.toml", "CPU") and "torch" in made["versions"]
     assert (found["rows"], found["columns"]) == (["SD-SSM", "LSTM"], ["parity", "cycle"])
     assert len(found["runs"]) == 8
     assert len(found["cells"]) == 8  # four cells, two scores

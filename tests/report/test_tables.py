@@ -144,7 +144,7 @@ def test_a_row_of_its_own_score_and_other_steps() -> None:
     assert text.count("model  ") == 1  # the range of one row is no table of its own
     assert text.endswith(
         "S_4 & more: mean over lengths 50 to 500, as published\n"
-        "1,000 steps, 2 seeds: SD-SSM on a5\n10 steps, 1 seed: S_4 & more on a5\n"
+        "1,000 steps, 2 seeds: SD-SSM\n10 steps, 1 seed: S_4 & more\n"
     )
 
 

@@ -100,10 +100,15 @@ def save(spec: Spec, folder: Path, found: Mapping[str, Any], *, command: str, de
 
 
 def begin(spec: Spec, folder: Path, *, command: str, device: str) -> None:
-    """The file that says whose folder it is, before others lie there. `device` is what it is called."""
+    """The file that says whose folder it is, and which commands filled it, before others lie there.
+
+    `device` is what it is called.
+    """
     check_results(spec, folder)
-    told = {**_identity(spec), "command": command, "versions": versions(), "device": device}
-    _write(folder, SPEC, json.dumps(told, indent=1))
+    before = (read_json(folder / SPEC) or {}).get("made", [])
+    now = {"command": command, "device": device, "versions": versions()}
+    made = [*(one for one in before if (one["command"], one["device"]) != (command, device)), now]
+    _write(folder, SPEC, json.dumps({**_identity(spec), "made": made}, indent=1))
 
 
 def _write(folder: Path, name: str, text: str) -> None:

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,14 +100,19 @@ def _accuracies(results: Mapping[str, Any]) -> Table:
 
 
 def _steps(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How long and how often it was trained: once where it is the same everywhere."""
-    found: dict[tuple[int, int], list[str]] = {}
+    """How long and how often it was trained: once where it is the same everywhere, or everywhere in a row."""
+    found: dict[tuple[int, int], dict[str, list[str]]] = {}
     for cell in cells:
         if cell["steps"] is not None:
-            found.setdefault((cell["steps"], cell["seeds"]), []).append(f"{cell['row']} on {cell['column']}")
+            found.setdefault((cell["steps"], cell["seeds"]), {}).setdefault(cell["row"], []).append(cell["column"])
     if len(found) == 1:
         return [_trained(*key) for key in found]
-    return [f"{_trained(*key)}: {'; '.join(names)}" for key, names in sorted(found.items(), reverse=True)]
+    kinds = Counter(row for rows in found.values() for row in rows)
+    return [
+        f"{_trained(*key)}: "
+        + "; ".join(row if kinds[row] == 1 else f"{row} on {', '.join(columns)}" for row, columns in rows.items())
+        for key, rows in sorted(found.items(), reverse=True)
+    ]
 
 
 def _trained(steps: int, seeds: int) -> str:
