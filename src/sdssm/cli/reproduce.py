@@ -175,7 +175,10 @@ def finish(folder: Path, found: dict[str, Any]) -> None:
 
 
 def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
-    """Curves of what the cells show: one picture, or one for each column where there are several rows too."""
+    """Curves of what the cells show: one picture, or one for each column where there are several rows too.
+
+    Those that an earlier command left under other names go.
+    """
     from sdssm.report import save_plot
     from sdssm.runs import folder_name
 
@@ -189,12 +192,17 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
     runs = list({(run["column"], run["training"], run["seed"], run["steps"]): run for run in runs}.values())
     columns = list(dict.fromkeys(run["column"] for run in runs))
     apart = len(columns) > 1 and len({run["row"] for run in runs}) > 1
+    called = "row" if apart or len(columns) == 1 else "column"
+    runs = [{**run, "label": run[called]} for run in runs]
     groups = {f"curves-{folder_name(column)}": [r for r in runs if r["column"] == column] for column in columns}
     paths = []
     for name, some in (groups if apart else {"curves": runs}).items():
         for ending in (".png", ".svg") if some else ():
             save_plot({"runs": some}, folder / f"{name}{ending}")
             paths.append(folder / f"{name}{ending}")
+    for old in (*folder.glob("curves*.png"), *folder.glob("curves*.svg")):
+        if old not in paths:
+            old.unlink()
     return paths
 
 

@@ -30,6 +30,8 @@ class Curve:
 def curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Curve]:
     """One curve for each training, over its seeds; with `each`, one for each run. What diverged comes apart, and last.
 
+    It is called by the `label` of its runs, or by what tells them apart.
+
     >>> run = {"task": "a5", "model": "sd-ssm", "train_length": 1, "max_length": 2}
     >>> both = [{**run, "seed": 0, "accuracy": [100.0, 90.0]}, {**run, "seed": 1, "accuracy": [100.0, None]}]
     >>> [one] = curves({"runs": both})
@@ -59,7 +61,8 @@ def _diverged(run: Mapping[str, Any]) -> bool:
 def _name(run: Mapping[str, Any], apart: str, each: bool) -> str:
     seed = f"seed {run['seed']}" if each and run.get("seed") is not None else ""
     ended = "diverged" if _diverged(run) else ""
-    return ", ".join(word for word in (run["task"], run["model"], apart, seed, ended) if word)
+    called = [run["label"]] if run.get("label") else [run["task"], run["model"], apart]
+    return ", ".join(word for word in (*called, seed, ended) if word)
 
 
 def _curve(name: str, runs: Sequence[Mapping[str, Any]]) -> Curve:

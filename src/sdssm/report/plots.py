@@ -16,8 +16,10 @@ from sdssm.report.curves import Curve, curves, logarithmic
 
 FORMATS = (".png", ".svg")
 SIZE, DOTS = (7.0, 3.6), 150  # inches, and dots per inch of a PNG
-#: More curves than this have their names beside the picture, and no bands, which would cover each other.
-FEW = 5
+#: More curves than this have their names beside the picture, where they cover nothing.
+BESIDE = 2
+#: More than this have no bands, which would cover each other.
+FEW = 3
 #: Inches for each name beside it.
 LINE = 0.19
 STYLES = ("-", "--", ":")
@@ -51,8 +53,8 @@ def save_plot(evaluation: Mapping[str, Any], path: Path, *, each: bool = False) 
 
 
 def _drawn(found: list[Curve], kind: str) -> bytes:
-    many = len(found) > FEW
-    size = (SIZE[0] + 2.5, max(SIZE[1], LINE * (len(found) + 3))) if many else SIZE
+    beside = len(found) > BESIDE
+    size = (SIZE[0] + 2.5, max(SIZE[1], LINE * (len(found) + 3))) if beside else SIZE
     figure = _figure_class()(figsize=size, dpi=DOTS, layout="constrained")
     axes = figure.subplots()
     trained = sorted({curve.train_length for curve in found})
@@ -66,7 +68,7 @@ def _drawn(found: list[Curve], kind: str) -> bytes:
         (line,) = axes.plot(
             curve.lengths, curve.mean, style, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3
         )
-        if curve.seeds > 1 and not many:
+        if curve.seeds > 1 and len(found) <= FEW:
             axes.fill_between(curve.lengths, curve.low, curve.high, color=line.get_color(), alpha=0.2, lw=0)
     first, last = (f(int(curve.lengths[k]) for curve in found) for f, k in ((min, 0), (max, -1)))
     if any(logarithmic(curve.lengths) for curve in found):
@@ -79,7 +81,7 @@ def _drawn(found: list[Curve], kind: str) -> bytes:
     axes.set_xlabel("length of the string")
     axes.set_ylabel("accuracy (%)")
     axes.spines[["top", "right"]].set_visible(False)
-    if many:
+    if beside:
         figure.legend(frameon=False, fontsize="small", loc="outside right upper")
     else:
         axes.legend(frameon=False, fontsize="small", loc="lower right")
