@@ -109,8 +109,9 @@ def cells_of(spec: Spec, records: Sequence[Record]) -> list[Record]:
         for row, column in spec.cells():
             runs = [record for record in records if (record["row"], record["column"]) == (row, column)]
             chosen, choice = _choice(spec, score.name, runs)
-            # A published number stands beside the score it was published as, and beside the others to compare.
-            known = published.get((row, column))
+            # A published number stands beside the score it was published as, and beside others to compare; nothing was
+            # published of lengths that are named one by one.
+            known = published.get((row, column)) if score.named is None else None
             first = scores[row] or spec.evaluate.scores[0].name
             cell = {"score": score.name, "first": score.name == first, "row": row, "column": column}
             found.append({**cell, **_numbers(chosen, score.name), "choice": choice, **_beside(known)})

@@ -87,6 +87,8 @@ def _accuracies(results: Mapping[str, Any]) -> Table:
     grids = []
     for score, caption in captions.items():
         shown = [cell for cell in cells if (cell["first"] if score == first else cell["score"] == score)]
+        if score != first and all(cell["max"] is None for cell in shown):
+            continue  # not measured
         texts = {(cell["row"], cell["column"]): _accuracy(cell) for cell in shown}
         grids.append(_grid(results, caption, texts))
     other = {cell["row"]: cell["score"] for cell in cells if cell["first"] and cell["score"] != first}
