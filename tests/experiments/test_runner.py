@@ -102,6 +102,12 @@ def test_what_it_leaves(spec: Spec, whole: Path, tmp_path: Path) -> None:
     assert (told["name"], told["source"]) == ("tiny", "tiny.toml")
     (made,) = told["made"]
     assert (made["command"], made["device"]) == ("sdssm reproduce tiny.toml", "CPU") and "torch" in made["versions"]
+    old = {key: told[key] for key in ("name", "source", "kind")} | {"command": "before", "device": "a GPU"}
+    (tmp_path / "tiny" / "spec.json").write_text(json.dumps(old))
+    for command_line in ("again", "again"):  # each command once, those of an older form too
+        write_results(plan, tmp_path / "tiny", command=command_line, device="CPU")
+    made = json.loads((tmp_path / "tiny" / "spec.json").read_text())["made"]
+    assert [(one["command"], one["device"]) for one in made] == [("before", "a GPU"), ("again", "CPU")]
     assert (found["rows"], found["columns"]) == (["SD-SSM", "LSTM"], ["parity", "cycle"])
     assert len(found["runs"]) == 8
     assert len(found["cells"]) == 8  # four cells, two scores

@@ -105,9 +105,11 @@ def begin(spec: Spec, folder: Path, *, command: str, device: str) -> None:
     `device` is what it is called.
     """
     check_results(spec, folder)
-    before = (read_json(folder / SPEC) or {}).get("made", [])
+    told = read_json(folder / SPEC) or {}
+    before = told.get("made", [told] if "command" in told else [])  # an older version told of the last one alone
     now = {"command": command, "device": device, "versions": versions()}
-    made = [*(one for one in before if (one["command"], one["device"]) != (command, device)), now]
+    parts = ({name: one.get(name) for name in now} for one in before)
+    made = [*(one for one in parts if (one["command"], one["device"]) != (command, device)), now]
     _write(folder, SPEC, json.dumps({**_identity(spec), "made": made}, indent=1))
 
 
