@@ -43,17 +43,19 @@ def add_to(commands: Commands) -> None:
     one.set_defaults(run=_reproduce)
 
 
-def add_common(one: argparse.ArgumentParser) -> None:
-    """What every command has that trains experiments; `reused_places` reads where runs are looked for."""
+def add_common(one: argparse.ArgumentParser, seeded: str = "the experiment's") -> None:
+    """What every command has that trains experiments; `reused_places` reads where runs are looked for, `seeded` says
+    which seeds there are unless told."""
     add = one.add_argument
     add("--dry-run", action="store_true", help="print what would be trained and how long it would take")
     add("--budget", metavar="X", type=share, default=1.0, help="scale the steps: 0.05 trains a twentieth (default 1)")
-    add("--models", metavar="MODEL", nargs="+", help="only these")
-    add("--rows", metavar="ROW", nargs="+", help="only these rows of the table, by their labels")
-    add("--tasks", metavar="TASK", nargs="+", help="only these")
-    add("--seeds", metavar="N", type=seeds, help="how many seeds, or which, as in 0,1,5 (default: the spec's)")
+    add("--models", metavar="MODEL", nargs="+", help="only these models of an experiment")
+    add("--rows", metavar="ROW", nargs="+", help="only these rows of its table, by their labels")
+    add("--tasks", metavar="TASK", nargs="+", help="only these of its tasks")
+    add("--seeds", metavar="N", type=seeds, help=f"how many seeds, or which, as in 0,1,5 (default: {seeded})")
     add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
-    add("--out", metavar="DIR", type=Path, default=Path("runs/experiments"), help="run folders, shared by experiments")
+    told = "run folders, shared by experiments (default runs/experiments)"
+    add("--out", metavar="DIR", type=Path, default=Path("runs/experiments"), help=told)
     told = "take finished runs with the same settings from there (default: runs, if it is there; without DIR: nowhere)"
     add("--reuse", metavar="DIR", type=Path, nargs="*", help=told)
     add("--results", metavar="DIR", type=Path, default=Path("results"), help="where tables go (default results)")

@@ -65,7 +65,7 @@ def add_to(commands: Commands) -> None:
     add("--select", metavar="BY", help="within: accuracy at training lengths (default); score: at test lengths")
     add("--max-length", metavar="N", type=whole, help="the longest test strings (default: the task's)")
     add("--name", help="of the results folder (default sweep-TASK-MODEL-..., or the experiment's)")
-    add_common(one)
+    add_common(one, seeded="the experiment's, of a task 1")
     one.set_defaults(run=_sweep)
 
 
