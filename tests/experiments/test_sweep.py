@@ -192,6 +192,34 @@ def test_a_rung_is_read_from_what_was_logged(tmp_path: Path) -> None:
         assert one["within"] == logged[0] and one["pruned_at"] == 20
 
 
+@pytest.mark.parametrize("search", [Search(), Search(kind="random", trials=2)])
+def test_a_part_of_a_search_knows_the_other_cells(tmp_path: Path, search: Search) -> None:
+    """What the plan of the results lacks would be dropped from them."""
+    of = spec(search, choices={"lr": [1e-2, 3e-2]})
+    of = replace(of, rows=(replace(of.rows[0], tasks=("parity", "even_pairs")),))
+    sweep = Sweep(spec=of, search=search, out=tmp_path, tasks=["parity"])
+    trials = sweep.trials(tmp_path)
+    sweep.next(trials)
+    runs = sweep.every(trials.of).runs
+    assert [(run.column, run.wanted) for run in runs] == [("parity", True)] * 2 + [("even_pairs", False)] * 2
+
+
+def test_what_stopped_in_other_cells_stays_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch)
+    search = Search(keep=0.5, rungs=(0.5,))
+    of = spec(search, choices={"lr": [1e-2, 3e-2]})
+    of = replace(of, rows=(replace(of.rows[0], tasks=("parity", "even_pairs")),))
+    swept(tmp_path, search, of=of, tasks=["parity"])
+    found = swept(tmp_path, search, of=of, tasks=["even_pairs"])
+    assert [(one["column"], one["pruned_at"]) for one in found["ranking"]] == [
+        ("parity", None), ("parity", 20), ("even_pairs", None), ("even_pairs", 20)
+    ]  # fmt: skip
+    assert all(cell["choice"].endswith("; 1 more stopped early") for cell in found["cells"])
+    assert [run["column"] for run in found["runs"]] == ["parity", "even_pairs"]
+    found = swept(tmp_path, Search(), of=of, tasks=["parity"])  # now to the end
+    assert [one["pruned_at"] for one in found["ranking"]] == [None, None, None, 20]
+
+
 # -- Optuna ------------------------------------------------------------------------------------------------------------
 
 OPTUNA = Search(kind="optuna", trials=6, parallel=3)

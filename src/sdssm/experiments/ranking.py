@@ -6,8 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdssm.experiments.aggregate import CHOSEN, Record, candidates, worth
+from sdssm.experiments.plan import Plan
 from sdssm.experiments.scores import mean
 from sdssm.experiments.spec import Spec
+
+
+def stopped_before(
+    plan: Plan, ranking: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Of an earlier ranking the candidates that stopped early in cells that a plan only looks up, but for those of
+    `now`."""
+    planned = [(run.row, run.column, run.variant) for run in plan.runs if not run.wanted]
+    known = [_key(one) for one in now]
+    return [one for one in ranking if one["pruned_at"] and _key(one) in planned and _key(one) not in known]
+
+
+def _key(one: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+    return one["row"], one["column"], one["variant"]
 
 
 def ranked(spec: Spec, records: Sequence[Record], pruned: Sequence[Mapping[str, Any]] = ()) -> list[Record]:

@@ -13,7 +13,7 @@ from sdssm.devices import device_named
 from sdssm.errors import OutputError
 from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, merged, records_of
 from sdssm.experiments.plan import Plan
-from sdssm.experiments.ranking import ranked
+from sdssm.experiments.ranking import ranked, stopped_before
 from sdssm.experiments.spec import Spec
 from sdssm.files import reason, shown_path, write_whole
 from sdssm.runs.events import finite
@@ -51,11 +51,12 @@ def write_results(
     """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
 
     `device` is what it is called. `pruned` are the candidates of a search that stopped early: they fill no cell and
-    are ranked behind the others.
+    are ranked behind the others. So are those that an earlier search left in cells that the plan does not train.
     """
-    before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
+    before, now = read_json(folder / RESULTS) or {}, records_of(plan)
     spec = plan.spec
-    records = merged(plan, [record for record in before if set(record) >= KEYS], now)
+    pruned = [*pruned, *stopped_before(plan, before.get("ranking", []), pruned)]
+    records = merged(plan, [record for record in before.get("runs", []) if set(record) >= KEYS], now)
     shown = [[r["row"], r["column"], r["training"], r["seed"]] for r in chosen_runs(spec, records)]
     for record in records:
         if [record["row"], record["column"], record["training"], record["seed"]] not in shown:

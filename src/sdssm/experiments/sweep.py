@@ -87,8 +87,15 @@ class Sweep:
 
     def ahead(self, batch: Batch) -> Plan:
         """What is known to come: all candidates, or with Optuna those of a batch."""
+        return self.every({cell: list(some.values()) for cell, some in batch.items()})
+
+    def every(self, trials: Mapping[Cell, Sequence[Trial]]) -> Plan:
+        """The runs of all candidates, of cells that this command leaves as they are too: results keep what they hold.
+
+        With Optuna they are these trials, which its file has of every cell.
+        """
         if self.search.kind == "optuna":
-            return self.plan({cell: list(some.values()) for cell, some in batch.items()})
+            return self.plan(trials)
         return self._plan({_cell(row): self._known(row) for row in self.spec.rows})
 
     def trials(self, folder: Path) -> Trials:
@@ -154,7 +161,7 @@ def run_sweep(
         engine.evaluate_plan(left, found)
         _tell(left, batch)
         trials.save()
-    plan = sweep.plan(trials.of)
+    plan = sweep.every(trials.of)
     return plan, _pruned(plan, trials)
 
 
