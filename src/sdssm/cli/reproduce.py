@@ -179,15 +179,12 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
 
     Those that an earlier command left under other names go.
     """
+    from sdssm.experiments.aggregate import key_of
     from sdssm.report import save_plot
     from sdssm.runs import folder_name
 
     shown_runs = {tuple(key) for key in found.get("shown", [])}
-    runs = [
-        run
-        for run in found["runs"]
-        if run["accuracy"] and (run["row"], run["column"], run["training"], run["seed"]) in shown_runs
-    ]
+    runs = [run for run in found["runs"] if run["accuracy"] and key_of(run) in shown_runs]
     # A part of a search may show the same runs as the whole.
     runs = list({(run["column"], run["training"], run["seed"], run["steps"]): run for run in runs}.values())
     columns = list(dict.fromkeys(run["column"] for run in runs))
