@@ -143,7 +143,7 @@ def _accuracy(spec: Spec, folder: Path, engine: Engine, options: argparse.Namesp
             engine.evaluate_plan(plan, None if options.quiet or not sys.stderr.isatty() else count)
             called = engine.device_name
     except KeyboardInterrupt:
-        print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
+        print(f"sdssm: stopped; the same command goes on: {options.typed}", file=sys.stderr)
         raise
     found = write_results(plan, folder, command=_command(options), device=called)
     finish(folder, found)
@@ -248,7 +248,7 @@ def count(done: int, every: int) -> None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command as it was typed, as far as it decides what comes out."""
+    """The command as far as it decides what comes out, for the results: where that went is no part of it."""
     parts = ["sdssm", "reproduce", Path(options.spec).name if options.spec.endswith(".toml") else options.spec]
     parts += [] if options.budget == 1.0 else ["--budget", f"{options.budget:g}"]
     for name in ("models", "rows", "tasks"):

@@ -122,7 +122,7 @@ class Sweep:
         told = {
             "search seed": self.search.seed,
             "keep": self.search.kept,
-            "rungs": self.search.rungs,
+            "rungs": self.search.compared_at,
             "select": self.spec.choose,
             "budget": self.budget,
             "seeds": {name: list(row.seeds if self.seeds is None else self.seeds) for name, row in rows.items()},
