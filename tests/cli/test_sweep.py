@@ -16,6 +16,10 @@ from tests.cli.test_tasks import run
 
 SMALL = ("--set", "state=4", "dictionary=2", "batch=8", "steps=40", "train_length=4", "--max-length", "8")
 GRID = ("--grid", "lr=1e-3,1e-2", "--choice", "weight_decay=0,1e-4")
+MINE = (
+    'name = "mine"\nseeds = 1\ntasks = ["parity"]\n[evaluate]\nmax_length = 8\n[[rows]]\nmodel = "sd-ssm"\n'
+    "settings = { state = 4, dictionary = 2, batch = 8, steps = 20, train_length = 4 }\ngrid = { lr = [0.1, 0.2] }\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +47,7 @@ def test_a_grid(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 
 
 def test_a_spec_and_draws_of_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    (folder / "mine.toml").write_text(
-        'name = "mine"\nseeds = 1\ntasks = ["parity"]\n[evaluate]\nmax_length = 8\n[[rows]]\nmodel = "sd-ssm"\n'
-        "settings = { state = 4, dictionary = 2, batch = 8, steps = 20, train_length = 4 }\n"
-        "grid = { lr = [0.1, 0.2] }\n"
-    )
+    (folder / "mine.toml").write_text(MINE)
     rest = ("--device", "cpu", "--quiet")
     assert run(capsys, "sweep", "mine.toml", *rest, "--search", "random", "--trials", "1")[0] == 0
     assert run(capsys, "sweep", "mine.toml", *rest, "--select", "score")[0] == 0
@@ -70,15 +70,35 @@ def test_optuna(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert (results / "study.json").exists()
 
 
-def test_stopping_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["sweep", "reproduce"])
+def test_stopping_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path, command: str
+) -> None:
+    """As it was typed, wherever it is from and goes to: anything less would begin something else."""
+
     class Stopper(Silent):
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(import_module("sdssm.train.progress"), "progress_for", lambda *_, **__: Stopper())
-    code, _, err = run(capsys, "sweep", "parity", *SMALL, *GRID, "--device", "cpu")
+    (folder / "of mine").mkdir()
+    (folder / "of mine" / "mine.toml").write_text(MINE)
+    where = (
+        "--out",
+        "there",
+        "--results",
+        "tables",
+        "--reuse",
+        "--device",
+        "cpu",
+        "--engine",
+        "local",
+        "--workers",
+        "1",
+    )
+    code, _, err = run(capsys, command, "of mine/mine.toml", *where)
     assert code == 130
-    assert "the same command goes on: sdssm sweep parity --max-length 8 --set state=4" in err
+    assert err.endswith(f"the same command goes on: sdssm {command} 'of mine/mine.toml' {' '.join(where)}\n")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +125,11 @@ def test_stopping_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monkeypa
         (("a5", "--range", "state=2..800000", "--search", "random", "--trials", "3"), "state is"),
         (("a5", "--grid", "lr=1", "--keep", "2"), "keep is 2"),
         (("a5", "--grid", "lr=1", "--rungs", "0.5,0.2"), "rungs are"),
+        (("a5", "--grid", "lr=1", "--rungs", "0.25,0.5", "--dry-run"), "give --keep too"),
+        (
+            ("a5", "--grid", "lr=1", "--search", "random", "--trials", "2", "--rungs", "0.5", "--dry-run"),
+            "give --keep too",
+        ),
         (("a5", "--grid", "lr=1", "--models", "mamba"), "--models narrows"),
         (("a5", "--grid", "lr=1", "--device", "cuda:99"), "cuda:99"),
         (("table1",), "no grid to search"),

@@ -11,6 +11,7 @@ from sdssm.experiments.catalogue import spec_named
 from sdssm.experiments.claims import compared
 from sdssm.experiments.plan import make_plan
 from sdssm.experiments.ranking import ranked
+from sdssm.experiments.results import write_results
 from sdssm.experiments.spec import Spec
 from sdssm.experiments.spec_file import parse_spec
 from sdssm.experiments.timing import RATIO, timed
@@ -87,6 +88,42 @@ def test_what_the_spec_no_longer_says_is_dropped() -> None:
     assert merged(plan, [known], [newer]) == [newer]
 
 
+def written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
+    """Results as if the runs of the grid had come to these records."""
+    plan = make_plan(parse_spec(GRID.format("within"), source="search.toml"), folder / "runs")
+    training = {run.variant["lr"]: run.training for run in plan.runs}
+    found = [{**one, "training": training[one["variant"]["lr"]], "accuracy": [one["within"]]} for one in records]
+    monkeypatch.setattr("sdssm.experiments.results.records_of", lambda _: found)
+    return write_results(plan, folder / "search", command="", device="CPU", **more)
+
+
+def test_a_candidate_that_stopped_early_counts_with_all_seeds_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = {"row": "lstm", "column": "parity", "variant": {"lr": 0.1}, "value": 70.0, "seeds": 2, "steps": 10}
+    early |= {"pruned_at": 5}
+    gone = {**RECORDS[1], "status": "diverged", "scores": {}}
+    for ended in (RECORDS[0], gone):  # trained before by itself, or diverged on the way
+        found = written(tmp_path, monkeypatch, [ended, *RECORDS[2:]], pruned=[early])
+        assert found["cells"][0]["choice"].endswith(
+            "best of 1 by accuracy at training lengths: lr 0.2; 1 more stopped early"
+        )
+        assert [(one["variant"]["lr"], one["pruned_at"]) for one in found["ranking"]] == [(0.2, None), (0.1, 5)]
+        assert len(found["runs"]) == 3 and len(found["shown"]) == 2
+        (tmp_path / "search" / "results.json").unlink()
+    found = written(tmp_path, monkeypatch, [RECORDS[0], gone, *RECORDS[2:]], pruned=[early])
+    assert [(one["variant"]["lr"], one["pruned_at"]) for one in found["ranking"]] == [(0.1, None), (0.2, None)]
+
+
+def test_of_two_budgets_the_greater_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, monkeypatch, RECORDS)
+    longer = [{**one, "steps": 20, "within": one["within"] + 0.5} for one in RECORDS]
+    found = written(tmp_path, monkeypatch, longer)
+    assert [(run["variant"]["lr"], run["steps"]) for run in found["runs"] if run["accuracy"]] == [(0.1, 20)] * 2
+
+
 def test_bands_stay_within_0_and_100() -> None:
     assert t_band([100.0, 50.0, 0.0]) == (0.0, 100.0)
     assert t_band([100.0, 100.0]) == (100.0, 100.0)
@@ -101,7 +138,7 @@ def test_claims_read_what_is_there(tmp_path: Path) -> None:
         {**record(1, seed, score, within), "row": "Mamba", "column": "arithmetic", "first_below_99": below}
         for seed, score, within, below in ((0, 21.0, 91.0, 20), (1, 20.0, 95.0, 30))
     ]
-    shown = [["Mamba", "arithmetic", "1", 0], ["Mamba", "arithmetic", "1", 1]]
+    shown = [["Mamba", "arithmetic", "1", seed, 10] for seed in (0, 1)]
     (tmp_path / "table1").mkdir()
     (tmp_path / "table1" / "results.json").write_text(json.dumps({"cells": [cell], "runs": runs, "shown": shown}))
     found = {cell["id"]: cell for cell in compared(spec, tmp_path)["cells"]}

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from sdssm.errors import OutputError
+from sdssm.errors import OutputError, RunError
 from sdssm.experiments import (
     LocalEngine,
+    Plan,
     Search,
     SpecError,
     Sweep,
     make_plan,
     open_study,
+    reuse,
     run_sweep,
     sweep_spec,
     write_results,
@@ -192,6 +194,34 @@ def test_a_rung_is_read_from_what_was_logged(tmp_path: Path) -> None:
         assert one["within"] == logged[0] and one["pruned_at"] == 20
 
 
+@pytest.mark.parametrize("search", [Search(), Search(kind="random", trials=2)])
+def test_a_part_of_a_search_knows_the_other_cells(tmp_path: Path, search: Search) -> None:
+    """What the plan of the results lacks would be dropped from them."""
+    of = spec(search, choices={"lr": [1e-2, 3e-2]})
+    of = replace(of, rows=(replace(of.rows[0], tasks=("parity", "even_pairs")),))
+    sweep = Sweep(spec=of, search=search, out=tmp_path, tasks=["parity"])
+    trials = sweep.trials(tmp_path)
+    sweep.next(trials)
+    runs = sweep.every(trials.of).runs
+    assert [(run.column, run.wanted) for run in runs] == [("parity", True)] * 2 + [("even_pairs", False)] * 2
+
+
+def test_what_stopped_in_other_cells_stays_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch)
+    search = Search(keep=0.5, rungs=(0.5,))
+    of = spec(search, choices={"lr": [1e-2, 3e-2]})
+    of = replace(of, rows=(replace(of.rows[0], tasks=("parity", "even_pairs")),))
+    swept(tmp_path, search, of=of, tasks=["parity"])
+    found = swept(tmp_path, search, of=of, tasks=["even_pairs"])
+    assert [(one["column"], one["pruned_at"]) for one in found["ranking"]] == [
+        ("parity", None), ("parity", 20), ("even_pairs", None), ("even_pairs", 20)
+    ]  # fmt: skip
+    assert all(cell["choice"].endswith("; 1 more stopped early") for cell in found["cells"])
+    assert [run["column"] for run in found["runs"]] == ["parity", "even_pairs"]
+    found = swept(tmp_path, Search(), of=of, tasks=["parity"])  # now to the end
+    assert [one["pruned_at"] for one in found["ranking"]] == [None, None, None, 20]
+
+
 # -- Optuna ------------------------------------------------------------------------------------------------------------
 
 OPTUNA = Search(kind="optuna", trials=6, parallel=3)
@@ -258,6 +288,69 @@ def test_values_that_do_not_go_together_are_told_to_optuna(tmp_path: Path) -> No
     found = swept(tmp_path, search, of=spec(search, model="transformer", settings=settings, choices=choices))
     assert [tuple(one["variant"].values()) for one in found["ranking"]] in ([(8, 4), (6, 3)], [(6, 3), (8, 4)])
     assert (tmp_path / "s" / STUDY).read_text().count("refused") == 2
+
+
+@pytest.mark.parametrize(
+    ("choices", "ranges"),
+    [
+        ({"train_length": [60, 20]}, {"shortest": "1..50"}),
+        ({"train_length": [20, 60]}, {"shortest": "1..50"}),
+        ({"shortest": [50, 1], "train_length": [20, 60]}, {}),
+        ({"shortest": [50, 1, 30], "train_length": [20, 40, 60]}, {}),  # the first two corners are refused
+    ],
+)
+def test_values_in_any_order_are_searched(choices: dict[str, Any], ranges: dict[str, str]) -> None:
+    """Strings are at least as long as the shortest: 50 goes with 60, and not with 20."""
+    pytest.importorskip("optuna")
+    search = Search(kind="optuna", trials=4)
+    of = sweep_spec(["a5"], choices=choices, ranges=ranges, search=search)
+    assert Sweep(spec=of, search=search, out=Path("none")).wanted
+    with pytest.raises(SpecError, match="70"):  # which goes with none
+        bad = {**choices, "train_length": [20, 60], "shortest": [1, 70]}
+        Sweep(spec=sweep_spec(["a5"], choices=bad, search=search), search=search, out=Path("none"))
+
+
+def test_a_folder_that_cannot_be_read_is_no_wrong_value(tmp_path: Path) -> None:
+    """Optuna's file would hold it as refused for good."""
+    pytest.importorskip("optuna")
+    search = Search(kind="optuna", trials=1)
+    of = spec(search, choices={"lr": [1e-2]})
+    sweep = Sweep(spec=of, search=search, out=tmp_path)
+    [run] = make_plan(of, tmp_path).runs
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.json").write_text("{")
+    with pytest.raises(RunError):
+        sweep.next(sweep.trials(tmp_path / "s"))
+
+
+@pytest.mark.parametrize(
+    ("search", "walks"), [(Search(parallel=1), 1), (Search(kind="optuna", trials=2, parallel=1), 2)]
+)
+def test_other_places_are_walked_once_for_each_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: Search, walks: int
+) -> None:
+    if search.kind == "optuna":
+        pytest.importorskip("optuna")
+    of = spec(search, choices={"lr": [1e-2, 3e-2]})
+    [made, _] = make_plan(of, tmp_path / "before").runs
+    RunFolder.create(made.folder, made.config).finish("diverged")
+    asked = list[Plan]()
+
+    def counted(plan: Plan, places: Sequence[Path]) -> Plan:
+        asked.extend([plan] if plan.runs else [])
+        return reuse(plan, places)
+
+    monkeypatch.setattr("sdssm.experiments.sweep.reuse", counted)
+    sweep = Sweep(spec=of, search=search, out=tmp_path / "runs", reused=[tmp_path / "before"])
+    trials = sweep.trials(tmp_path / "s")
+    while batch := sweep.next(trials):
+        plan = sweep.plan({cell: list(some.values()) for cell, some in batch.items()})
+        assert [run.reused for run in plan.runs] == [run.variant == made.variant for run in plan.runs]
+        for some in batch.values():
+            for one in some.values():
+                one.state, one.value = "finished", 1.0
+    assert [run.reused for run in sweep.every(trials.of).runs].count(True) == 1
+    assert len(asked) == walks
 
 
 # -- specs -------------------------------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ def test_who_is_weak(now: list[float], before: list[float], keep: float, stops: 
         {"keep": 1.5},
         {"rungs": (0.5, 0.25)},
         {"rungs": (0.5, 1.0)},
+        {"rungs": (0.5,)},  # where all go on nothing is compared
         {"seed": -1},
     ],
 )

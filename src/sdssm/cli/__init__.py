@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
+from shlex import join
 from typing import NoReturn, TextIO
 
 from sdssm import __version__
@@ -43,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 2 with one line on standard error for what the user can mend."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still shows the rest
+    typed = sys.argv[1:] if arguments is None else arguments
     try:
-        options = parser().parse_args(arguments)
+        options = parser().parse_args(typed)
+        options.typed = join(["sdssm", *typed])  # for who must type it again
         with warnings.catch_warnings():
             warnings.showwarning = _warn
             options.run(options)

@@ -145,7 +145,7 @@ def _accuracy(spec: Spec, folder: Path, engine: Engine, options: argparse.Namesp
             engine.evaluate_plan(plan, None if options.quiet or not sys.stderr.isatty() else count)
             called = engine.device_name
     except KeyboardInterrupt:
-        print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
+        print(f"sdssm: stopped; the same command goes on: {options.typed}", file=sys.stderr)
         raise
     found = write_results(plan, folder, command=_command(options), device=called)
     finish(folder, found)
@@ -181,15 +181,12 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
 
     Those that an earlier command left under other names go.
     """
+    from sdssm.experiments.aggregate import key_of
     from sdssm.report import save_plot
     from sdssm.runs import folder_name
 
     shown_runs = {tuple(key) for key in found.get("shown", [])}
-    runs = [
-        run
-        for run in found["runs"]
-        if run["accuracy"] and (run["row"], run["column"], run["training"], run["seed"]) in shown_runs
-    ]
+    runs = [run for run in found["runs"] if run["accuracy"] and key_of(run) in shown_runs]
     # A part of a search may show the same runs as the whole.
     runs = list({(run["column"], run["training"], run["seed"], run["steps"]): run for run in runs}.values())
     columns = list(dict.fromkeys(run["column"] for run in runs))
@@ -253,7 +250,7 @@ def count(done: int, every: int) -> None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command as it was typed, as far as it decides what comes out."""
+    """The command as far as it decides what comes out, for the results: where that went is no part of it."""
     parts = ["sdssm", "reproduce", Path(options.spec).name if options.spec.endswith(".toml") else options.spec]
     parts += [] if options.budget == 1.0 else ["--budget", f"{options.budget:g}"]
     for name in ("models", "rows", "tasks"):

@@ -107,7 +107,7 @@ def values(text: str) -> list[Any]:
 
 
 def _search(options: argparse.Namespace) -> Search:
-    from sdssm.experiments.search import RUNGS, Search
+    from sdssm.experiments.search import Search
 
     return Search(
         kind=options.search,
@@ -115,7 +115,7 @@ def _search(options: argparse.Namespace) -> Search:
         seed=options.search_seed,
         parallel=options.parallel,
         keep=options.keep,
-        rungs=options.rungs or RUNGS,
+        rungs=options.rungs,
     )
 
 
@@ -133,7 +133,7 @@ def _spec(options: argparse.Namespace, search: Search) -> Spec:
         ranges = _parted("--range", options.range, "NAME=A..B, as lr=1e-5..1e-2")
         if not choices and not ranges:
             raise SettingsError("there is nothing to search; give values, as in --grid lr=1e-4,1e-3")
-        spec = sweep_spec(
+        return sweep_spec(
             options.what,
             model=options.model or DEFAULT_MODEL,
             preset=options.preset,
@@ -147,7 +147,6 @@ def _spec(options: argparse.Namespace, search: Search) -> Spec:
             budget=options.budget,
             name=options.name,
         )
-        return spec
     if len(options.what) > 1:
         raise SettingsError(f"{first} is an experiment, and {options.what[1]} is given too; --tasks narrows it")
     _refuse(options, OF_A_TASK, "is for the sweep of a task, and an experiment has its own; leave it out")
@@ -201,7 +200,7 @@ def _sweep(options: argparse.Namespace) -> None:
             plan, pruned = run_sweep(sweep, folder, engine, command=_command(options), progress=progress, found=counter)
             called = engine.device_name
     except KeyboardInterrupt:
-        print(f"sdssm: stopped; the same command goes on: {_command(options)}", file=sys.stderr)
+        print(f"sdssm: stopped; the same command goes on: {options.typed}", file=sys.stderr)
         raise
     found = write_results(plan, folder, command=_command(options), device=called, pruned=pruned)
     _rank(found)
@@ -233,7 +232,7 @@ def _show(sweep: Sweep, folder: Path, device: str) -> None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command as it was typed, as far as it decides what comes out."""
+    """The command as far as it decides what comes out, for the results: where that went is no part of it."""
     parts = ["sdssm", "sweep", *(Path(one).name if one.endswith(".toml") else one for one in options.what)]
     for name in ("model", "preset", "trials", "search_seed", "parallel", "keep", "select", "max_length", "name"):
         given = getattr(options, name)

@@ -76,6 +76,11 @@ def _record(spec: Spec, run: PlannedRun) -> Record | None:
     return record
 
 
+def key_of(record: Record) -> tuple[Any, ...]:
+    """What tells a record from all others of its results."""
+    return record["row"], record["column"], record["training"], record["seed"], record["steps"]
+
+
 def merged(plan: Plan, before: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     """Records of this and of earlier commands: of each cell those with the most steps, in the order of the plan.
 
@@ -86,7 +91,7 @@ def merged(plan: Plan, before: Sequence[Record], now: Sequence[Record]) -> list[
     kept: dict[tuple[Any, ...], Record] = {}
     for record in (*before, *now):
         if (record["row"], record["column"], record["training"], record["max_length"]) in planned:
-            kept[record["row"], record["column"], record["training"], record["seed"], record["steps"]] = record
+            kept[key_of(record)] = record
     most: dict[tuple[str, str], int] = {}
     for record in kept.values():
         cell = (record["row"], record["column"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sdssm.experiments.aggregate import key_of
 from sdssm.experiments.catalogue import published_rows, spec_named
 from sdssm.experiments.results import RESULTS, head, read_json
 from sdssm.experiments.scores import SpecError
@@ -88,7 +89,7 @@ def _best_run(data: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, 
     runs = [
         run
         for run in data["runs"]
-        if (run["row"], run["column"], run["training"], run["seed"]) in shown
+        if key_of(run) in shown
         and (run["row"], run["column"]) == (cell["row"], cell["column"])
         and run["status"] == "finished"
         and run["scores"].get(cell["score"]) is not None

@@ -34,32 +34,39 @@ def race(
     What is left of the plan is returned; the trials are told how they stood, and that they were pruned. All of it
     follows from what the runs logged, so that after a kill the same candidates stop at the same step.
     """
-    for share in search.rungs if search.kept < 1 else ():
+    every = sum(map(len, batch.values()))
+    for share in search.compared_at if search.kept < 1 else ():
         engine.run_plan(replace(plan, until=share), progress)
-        stopped = list[PlannedRun]()
-        count = 0
-        for cell, some in batch.items():
-            going = {number: one for number, one in some.items() if one.state == "running"}
-            for one in going.values():
-                value = _accuracy(_runs(plan, cell, one), share)
-                if value is not None:
-                    one.rungs[str(share)] = value
-            now = {number: one.rungs[str(share)] for number, one in going.items() if str(share) in one.rungs}
-            others = [one for number, one in enumerate(trials.at(cell)) if number not in now]
-            before = [one.rungs[str(share)] for one in others if str(share) in one.rungs]
-            for number in weak(now, before, search.kept):
-                # What is finished already, for another experiment maybe, costs nothing more.
-                runs = _runs(plan, cell, going[number])
-                if unfinished(replace(plan, runs=tuple(runs))):
-                    going[number].state, going[number].value = "pruned", now[number]
-                    stopped += runs
-                    count += 1
-        plan = replace(plan, runs=tuple(run for run in plan.runs if run not in stopped))
+        stopped = [
+            _runs(plan, cell, one)
+            for cell, some in batch.items()
+            for one in _weak(plan, cell, some, trials.at(cell), share, search.kept)
+        ]
+        plan = replace(plan, runs=tuple(run for run in plan.runs if not any(run in runs for runs in stopped)))
         if stopped and progress is not None:
-            every = sum(len(some) for some in batch.values())
-            progress.message(f"{count} of {every} candidates stop at {share:.3g} of the steps")
+            progress.message(f"{len(stopped)} of {every} candidates stop at {share:.3g} of the steps")
     engine.run_plan(plan, progress)
     return plan
+
+
+def _weak(
+    plan: Plan, cell: Cell, some: Mapping[int, Trial], every: Sequence[Trial], share: float, keep: float
+) -> list[Trial]:
+    """Those of a cell that stop at a rung. All that run are told how they stand there, and these that they stop."""
+    going = {number: one for number, one in some.items() if one.state == "running"}
+    rung = str(share)
+    for one in going.values():
+        value = _accuracy(_runs(plan, cell, one), share)
+        if value is not None:
+            one.rungs[rung] = value
+    now = {number: one.rungs[rung] for number, one in going.items() if rung in one.rungs}
+    before = [one.rungs[rung] for number, one in enumerate(every) if number not in now and rung in one.rungs]
+    least = [going[number] for number in sorted(weak(now, before, keep))]
+    # What is finished already, for another experiment maybe, costs nothing more.
+    found = [one for one in least if unfinished(replace(plan, runs=tuple(_runs(plan, cell, one))))]
+    for one in found:
+        one.state, one.value = "pruned", one.rungs[rung]
+    return found
 
 
 def _runs(plan: Plan, cell: Cell, trial: Trial) -> list[PlannedRun]:

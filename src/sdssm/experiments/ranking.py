@@ -5,15 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sdssm.experiments.aggregate import CHOSEN, Record, candidates, worth
+from sdssm.experiments.aggregate import CHOSEN, Record, candidates, key_of, worth
+from sdssm.experiments.plan import Plan
 from sdssm.experiments.scores import mean
 from sdssm.experiments.spec import Spec
+
+
+def stopped_before(
+    plan: Plan, ranking: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Of an earlier ranking the candidates that stopped early in cells that a plan only looks up, but for those of
+    `now`."""
+    planned = [(run.row, run.column, run.variant) for run in plan.runs if not run.wanted]
+    known = [_key(one) for one in now]
+    return [one for one in ranking if one["pruned_at"] and _key(one) in planned and _key(one) not in known]
+
+
+def divided(
+    plan: Plan, records: Sequence[Record], pruned: Sequence[Mapping[str, Any]]
+) -> tuple[list[Record], list[Mapping[str, Any]]]:
+    """The records that count, and the candidates of `pruned` that stopped early indeed: one of which every seed was
+    trained to an end is no such. Of the others single seeds that ended, diverged or trained before, do not count: a
+    candidate is compared by all of its seeds or not at all."""
+    ended = {key_of(record) for record in records}
+
+    def whole(one: Mapping[str, Any]) -> bool:
+        runs = [run for run in plan.runs if (run.row, run.column, run.variant) == _key(one)]
+        keys = [(run.row, run.column, run.training, run.config.seed, one["steps"]) for run in runs]
+        return len(keys) >= one["seeds"] and ended.issuperset(keys)
+
+    early = [one for one in pruned if not whole(one)]
+    out = [(*_key(one), one["steps"]) for one in early]
+    return [record for record in records if (*_key(record), record["steps"]) not in out], early
+
+
+def _key(one: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+    return one["row"], one["column"], one["variant"]
 
 
 def ranked(spec: Spec, records: Sequence[Record], pruned: Sequence[Mapping[str, Any]] = ()) -> list[Record]:
     """For each cell that a grid or a search fills, its candidates in the order in which they would be chosen.
 
-    Those that were pruned come last, by the accuracy at which they stopped; one that somebody trained on is no such.
+    Those that were pruned come last, by the accuracy at which they stopped. Both are as `divided` gives them.
     """
     first = spec.evaluate.scores[0].name
     found = []
@@ -23,8 +56,7 @@ def ranked(spec: Spec, records: Sequence[Record], pruned: Sequence[Mapping[str, 
         if not early and not any(record["variant"] for record in runs):
             continue
         finished = [_candidate(spec, first, group) for group in candidates(spec, first, runs)]
-        known = [one["variant"] for one in finished]
-        stopped = [_stopped(one) for one in sorted(early, key=lambda one: -one["value"]) if one["variant"] not in known]
+        stopped = [_stopped(one) for one in sorted(early, key=lambda one: -one["value"])]
         for place, one in enumerate([*finished, *stopped], start=1):
             found.append({"row": row, "column": column, "place": place, **one, "by": CHOSEN[spec.choose]})
     return found

@@ -11,9 +11,9 @@ import torch
 
 from sdssm.devices import device_named
 from sdssm.errors import OutputError
-from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, merged, records_of
+from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, key_of, merged, records_of
 from sdssm.experiments.plan import Plan
-from sdssm.experiments.ranking import ranked
+from sdssm.experiments.ranking import divided, ranked, stopped_before
 from sdssm.experiments.spec import Spec
 from sdssm.files import reason, shown_path, write_whole
 from sdssm.runs.events import finite
@@ -51,34 +51,32 @@ def write_results(
     """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
 
     `device` is what it is called. `pruned` are the candidates of a search that stopped early: they fill no cell and
-    are ranked behind the others.
+    are ranked behind the others. So are those that an earlier search left in cells that the plan does not train.
     """
-    before, now = (read_json(folder / RESULTS) or {}).get("runs", []), records_of(plan)
+    before, now = read_json(folder / RESULTS) or {}, records_of(plan)
     spec = plan.spec
-    records = merged(plan, [record for record in before if set(record) >= KEYS], now)
-    shown = [[r["row"], r["column"], r["training"], r["seed"]] for r in chosen_runs(spec, records)]
+    records = merged(plan, [record for record in before.get("runs", []) if set(record) >= KEYS], now)
+    pruned = [*pruned, *stopped_before(plan, before.get("ranking", []), pruned)]
+    counted, early = divided(plan, records, pruned)
+    shown = [key_of(record) for record in chosen_runs(spec, counted)]
     for record in records:
-        if [record["row"], record["column"], record["training"], record["seed"]] not in shown:
+        if key_of(record) not in shown:
             record["accuracy"] = None  # of a search the curves of its best are enough
     found = {
         **head(spec),
         "scores": [score.name for score in spec.evaluate.scores],
-        "cells": cells_of(spec, records),
-        "shown": shown,
+        "cells": cells_of(spec, counted),
+        "shown": list(map(list, shown)),
         "runs": records,
     }
-    if ranking := ranked(spec, records, pruned):
+    if ranking := ranked(spec, counted, early):
         found["ranking"] = ranking
         for cell in found["cells"]:
-            early = [one for one in ranking if one["pruned_at"] and (one["row"], one["column"]) == _place(cell)]
-            if early and cell["choice"]:
-                cell["choice"] += f"; {len(early)} more stopped early"
+            count = sum((one["row"], one["column"]) == (cell["row"], cell["column"]) for one in early)
+            if count and cell["choice"]:
+                cell["choice"] += f"; {count} more stopped early"
     save(spec, folder, found, command=command, device=device)
     return found
-
-
-def _place(cell: Mapping[str, Any]) -> tuple[str, str]:
-    return cell["row"], cell["column"]
 
 
 def head(spec: Spec) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Search:
     seed: int = 0  #: of what is drawn
     parallel: int | None = None  #: candidates that train at once; none: all, with Optuna 8
     keep: float | None = None  #: the share that goes on at each rung; none: all, with Optuna the better half
-    rungs: tuple[float, ...] = RUNGS  #: shares of the steps
+    rungs: tuple[float, ...] | None = None  #: shares of the steps; none: a quarter and a half
 
     def __post_init__(self) -> None:
         one_of("search", self.kind, SEARCHES)
@@ -50,8 +50,12 @@ class Search:
         between("the seed of a search", self.seed, 0, (1 << 32) - 1)
         if self.keep is not None and not 0 < self.keep <= 1:
             raise SettingsError(f"keep is {self.keep}; it is the share that goes on, above 0 and at most 1")
-        if not all(0 < one < 1 for one in self.rungs) or list(self.rungs) != sorted(set(self.rungs)):
+        if not all(0 < one < 1 for one in self.compared_at) or list(self.compared_at) != sorted(set(self.compared_at)):
             raise SettingsError(f"rungs are {self.rungs}; give shares of the steps, above 0, below 1 and rising")
+        if self.rungs is not None and self.keep is None and self.kind != "optuna":
+            raise SettingsError(
+                f"rungs are {self.rungs}, and all go on there; give --keep too, as 0.5, or leave them out"
+            )
         if self.kind == "optuna":
             require("optuna", "--search optuna")
 
@@ -59,6 +63,11 @@ class Search:
     def at_once(self) -> int | None:
         """How many candidates of a cell are tried beside each other; None: as many as there are."""
         return self.parallel or (PARALLEL if self.kind == "optuna" else self.trials)
+
+    @property
+    def compared_at(self) -> tuple[float, ...]:
+        """The shares of the steps at which candidates are compared, if not all go on."""
+        return RUNGS if self.rungs is None else self.rungs
 
     @property
     def kept(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
@@ -19,6 +19,8 @@ DIGITS = 4
 RATIO = 10.0
 #: How many candidates that are known already are drawn in a row before a space counts as used up.
 PATIENCE = 1_000
+#: Beside how many others a value is tried that does not go with those tried first.
+TRIES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +105,42 @@ class Space:
         for values in product(*self.choices.values()):
             yield dict(zip(self.choices, values, strict=True))
 
+    def ends(self) -> dict[str, list[Any]]:
+        """Every value by its name, and both ends of every range."""
+        ends = {name: [of.rounded(of.low), of.rounded(of.high)] for name, of in self.ranges.items()}
+        return {**{name: list(values) for name, values in self.choices.items()}, **ends}
+
     def corners(self) -> list[dict[str, Any]]:
-        """Every value at least once, and both ends of every range: what is wrong with one of them is seen here."""
-        ends = {**self.choices, **{name: [of.rounded(of.low), of.rounded(of.high)] for name, of in self.ranges.items()}}
+        """Few candidates that have all of the ends between them.
+
+        >>> Space(choices={"state": [32, 64, 96]}, ranges={"lr": Range(low=1e-4, high=1e-2)}).corners()[1:]
+        [{'state': 64, 'lr': 0.01}, {'state': 96, 'lr': 0.01}]
+        """
+        ends = self.ends()
         most = max(map(len, ends.values()), default=1)
         return [{name: values[min(k, len(values) - 1)] for name, values in ends.items()} for k in range(most)]
+
+    def with_each(self, refused: Callable[[dict[str, Any]], Exception | None]) -> list[dict[str, Any]]:
+        """Candidates that are not refused, with all of the ends between them; an end that is refused beside all others
+        that were tried is raised, as what it was refused for first.
+
+        Ends that do not go together are no mistake: only one that goes with nothing is.
+        """
+        errors = [(one, refused(one)) for one in self.corners()]
+        good = [one for one, error in errors if error is None]
+        for name, value in ((name, value) for name, values in self.ends().items() for value in values):
+            if any(one[name] == value for one in good):
+                continue
+            first = next(error for one, error in errors if one[name] == value)
+            others = Space(choices={**self.ends(), name: [value]}, ranges={}).draws(seed=0)
+            for one in (*({**base, name: value} for base in good), *islice(others, TRIES)):
+                if refused(one) is None:
+                    good.append(one)
+                    break
+            else:
+                assert first is not None
+                raise first
+        return good
 
     def draws(self, seed: int) -> Iterator[dict[str, Any]]:
         """Candidates at random, each once: a function of the seed, so that more of them begin with the same.

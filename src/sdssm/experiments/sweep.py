@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import SdssmError
 from sdssm.experiments.aggregate import records_of, worth
 from sdssm.experiments.engines import Engine
-from sdssm.experiments.plan import Plan, make_plan
+from sdssm.experiments.plan import Plan, PlannedRun, make_plan
 from sdssm.experiments.race import Batch, race
 from sdssm.experiments.results import begin
 from sdssm.experiments.reuse import reuse
@@ -43,6 +42,8 @@ class Sweep:
     seeds: Sequence[int] | None = None
     reused: Sequence[Path] = ()  #: where finished runs are taken from
     wanted: Sequence[Row] = field(init=False, hash=False)  #: the rows that are searched for now
+    #: What was found elsewhere in the place of a folder, or that there was nothing: places are walked once for each.
+    _elsewhere: dict[Path, PlannedRun | None] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         every = ((row, task) for row in self.spec.rows for task in row.tasks)
@@ -53,22 +54,24 @@ class Sweep:
         if ranges and self.search.kind == "grid":
             raise SpecError(f"{ranges[0]} has a range, and a grid is made of values; list some, or use --search random")
         object.__setattr__(self, "spec", replace(self.spec, rows=rows))
-        planned = self._plan({_cell(row): self._known(row) for row in rows})
+        planned = self._bare({_cell(row): self._known(row) for row in rows})
+        # All of a grid are looked for now, and Optuna's candidates when they come; a place must be there in any case.
+        self._look(replace(planned, runs=()) if self.search.kind == "optuna" else planned)
         cells = {(run.row, run.column) for run in planned.runs if run.wanted}
         object.__setattr__(self, "wanted", [row for row in rows if _cell(row) in cells])
 
     def _known(self, row: Row) -> list[dict[str, Any]]:
-        """Candidates that are known beforehand: all of them, or for Optuna every value once."""
+        """Candidates that are known beforehand: all of them, or for Optuna some, with every value that it may try."""
         if self.search.kind == "grid":
             return list(row.space.grid())
         if self.search.kind == "random":
             return part(row.space.draws(self.search.seed), 0, self.search.trials or 0)
-        return row.space.corners()
+        return row.space.with_each(lambda one: self._refused(row, one))
 
-    def _plan(self, of: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Plan:
+    def _bare(self, of: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Plan:
         rows = tuple(replace(row, listed=_once(of.get(_cell(row), ()))) for row in self.spec.rows)
         spec = replace(self.spec, rows=rows)
-        plan = make_plan(
+        return make_plan(
             spec,
             self.out,
             budget=self.budget,
@@ -77,7 +80,20 @@ class Sweep:
             tasks=self.tasks,
             seeds=self.seeds,
         )
-        return reuse(plan, self.reused) if self.reused else plan
+
+    def _look(self, plan: Plan) -> None:
+        found = reuse(plan, self.reused).runs
+        self._elsewhere.update({a.folder: b if b.reused else None for a, b in zip(plan.runs, found, strict=True)})
+
+    def _plan(self, of: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Plan:
+        plan = self._bare(of)
+        if new := tuple(run for run in plan.runs if run.folder not in self._elsewhere):
+            self._look(replace(plan, runs=new))
+        return replace(plan, runs=tuple(self._instead(run) for run in plan.runs))
+
+    def _instead(self, run: PlannedRun) -> PlannedRun:
+        other = self._elsewhere[run.folder]
+        return run if other is None else replace(run, folder=other.folder, config=other.config, reused=True)
 
     def plan(self, trials: Mapping[Cell, Sequence[Trial]]) -> Plan:
         """The runs of these candidates."""
@@ -87,8 +103,15 @@ class Sweep:
 
     def ahead(self, batch: Batch) -> Plan:
         """What is known to come: all candidates, or with Optuna those of a batch."""
+        return self.every({cell: list(some.values()) for cell, some in batch.items()})
+
+    def every(self, trials: Mapping[Cell, Sequence[Trial]]) -> Plan:
+        """The runs of all candidates, of cells that this command leaves as they are too: results keep what they hold.
+
+        With Optuna they are these trials, which its file has of every cell.
+        """
         if self.search.kind == "optuna":
-            return self.plan({cell: list(some.values()) for cell, some in batch.items()})
+            return self.plan(trials)
         return self._plan({_cell(row): self._known(row) for row in self.spec.rows})
 
     def trials(self, folder: Path) -> Trials:
@@ -99,7 +122,7 @@ class Sweep:
         told = {
             "search seed": self.search.seed,
             "keep": self.search.kept,
-            "rungs": self.search.rungs,
+            "rungs": self.search.compared_at,
             "select": self.spec.choose,
             "budget": self.budget,
             "seeds": {name: list(row.seeds if self.seeds is None else self.seeds) for name, row in rows.items()},
@@ -123,12 +146,16 @@ class Sweep:
 
     def _state(self, row: Row, variant: Mapping[str, Any]) -> str:
         """Values that are right by themselves may not go together, which only Optuna's show so late: it is told."""
-        if self.search.kind == "optuna":
-            try:
-                make_plan(replace(self.spec, rows=(replace(row, listed=[variant]),)), self.out, budget=self.budget)
-            except SdssmError:
-                return "refused"
-        return "running"
+        late = self.search.kind == "optuna"
+        return "refused" if late and self._refused(row, variant) is not None else "running"
+
+    def _refused(self, row: Row, variant: Mapping[str, Any]) -> SpecError | None:
+        """What is wrong with the values of a candidate. A folder that cannot be read is not: that ends the search."""
+        try:
+            make_plan(replace(self.spec, rows=(replace(row, listed=[variant]),)), self.out, budget=self.budget)
+        except SpecError as error:
+            return error
+        return None
 
 
 def run_sweep(
@@ -154,7 +181,7 @@ def run_sweep(
         engine.evaluate_plan(left, found)
         _tell(left, batch)
         trials.save()
-    plan = sweep.plan(trials.of)
+    plan = sweep.every(trials.of)
     return plan, _pruned(plan, trials)
 
 

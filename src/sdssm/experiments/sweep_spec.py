@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from sdssm.errors import SettingsError, shown
@@ -50,45 +50,40 @@ def sweep_spec(
     ('sweep-a5-mamba-', [4], 'within')
     """
     search = search or Search()
-    known = [named_task(one).name for one in tasks]
-    twice = [one for k, one in enumerate(known) if one in known[:k]]
-    if not known or twice:
-        raise SpecError(f"{twice[0]} is given twice; keep one" if twice else "no task was given; name one, as a5")
     one_of("select", select, CHOICES)
     if max_length is not None:
         at_least("max_length", max_length, 1)
     named = default_preset(model) if preset is None else preset
-    numbers = tuple(checked_seeds(seeds))
-    wanted = {setting: kind for setting, (_, kind) in setting_names(resolve(model, named, known[0])).items()}
     row = Row(
         model=model,
         label=model,
-        tasks=tuple(known),
+        tasks=_tasks(tasks),
         preset=named,
-        seeds=numbers,
+        seeds=tuple(checked_seeds(seeds)),
         settings=dict(settings or {}),
         grid={setting: _values(setting, values) for setting, values in (choices or {}).items()},
-        ranges={setting: _range(setting, of, wanted.get(setting)) for setting, of in (ranges or {}).items()},
     )
-    for setting in [*row.grid, *row.ranges]:
-        if setting in row.settings or (setting in row.grid and setting in row.ranges):
-            raise SpecError(f"{setting} is set twice; keep one of its values, its list and its range")
-    told: list[Any] = [known, model, named, row.settings, row.grid, {k: asdict(v) for k, v in row.ranges.items()}]
-    told += [search.kind, search.seed, select, max_length]
-    told += [budget, numbers, search.kept, search.rungs] if search.kind == "optuna" else []
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:DIGITS]
-    called = f"sweep-{'+'.join(map(folder_name, known))}-{model}-{digest}" if name is None else checked_name(name)
-    how = {"grid": "a grid", "random": f"{search.trials} at random", "optuna": f"{search.trials} by Optuna"}[
-        search.kind
-    ]
+    row = replace(row, ranges=_ranges(row, ranges or {}))
+    digest = _digest(row, search, select, max_length, budget)
+    where = "+".join(map(folder_name, row.tasks))
+    how = {"grid": "a grid", "random": f"{search.trials} at random", "optuna": f"{search.trials} by Optuna"}
     return Spec(
-        name=called,
-        title=f"{model} on {', '.join(known)}: the best of {how}",
+        name=f"sweep-{where}-{model}-{digest}" if name is None else checked_name(name),
+        title=f"{model} on {', '.join(row.tasks)}: the best of {how[search.kind]}",
         source=f"sweep {digest}",
         choose=select,
         rows=(row,),
         evaluate=Asked(max_length=max_length),
     )
+
+
+def _digest(row: Row, search: Search, select: str, max_length: int | None, budget: float) -> str:
+    """The same for the same search."""
+    ranges = {setting: asdict(of) for setting, of in row.ranges.items()}
+    told: list[Any] = [row.tasks, row.model, row.preset, row.settings, row.grid, ranges]
+    told += [search.kind, search.seed, select, max_length]
+    told += [budget, row.seeds, search.kept, search.compared_at] if search.kind == "optuna" else []
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:DIGITS]
 
 
 def checked_name(name: str) -> str:
@@ -104,6 +99,27 @@ def _values(setting: str, values: Sequence[Any]) -> list[Any]:
     if twice or not found:
         what = f"holds {shown(twice[0])} twice; keep one of them" if twice else "is empty; give values, as 1e-4,1e-3"
         raise SpecError(f"the list of {setting} {what}")
+    return found
+
+
+def _tasks(tasks: Sequence[str]) -> tuple[str, ...]:
+    """As the library spells them, each once."""
+    known = tuple(named_task(one).name for one in tasks)
+    twice = [one for k, one in enumerate(known) if one in known[:k]]
+    if not known or twice:
+        raise SpecError(f"{twice[0]} is given twice; keep one" if twice else "no task was given; name one, as a5")
+    return known
+
+
+def _ranges(row: Row, given: Mapping[str, str | Range]) -> dict[str, Range]:
+    """The ranges of a row that has all else; what it searches is set in one way alone."""
+    kinds = {
+        setting: kind for setting, (_, kind) in setting_names(resolve(row.model, row.preset, row.tasks[0])).items()
+    }
+    found = {setting: _range(setting, of, kinds.get(setting)) for setting, of in given.items()}
+    for setting in [*row.grid, *found]:
+        if setting in row.settings or (setting in row.grid and setting in found):
+            raise SpecError(f"{setting} is set twice; keep one of its values, its list and its range")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sdssm.errors import OutputError, shown
 from sdssm.files import reason, shown_path, write_whole
-from sdssm.settings import build
+from sdssm.settings import converted, one_of
 
 #: Beside the results.
 STUDY = "study.json"
@@ -88,14 +88,7 @@ def cell_name(cell: Cell) -> str:
 
 
 def _trial(data: Mapping[str, Any]) -> Trial:
-    plain = build(_Plain, {name: data[name] for name in ("state", "value")})
-    if plain.state not in STATES:
-        raise ValueError(plain.state)
-    rungs = {str(share): float(value) for share, value in data["rungs"].items()}
-    return Trial(variant=dict(data["variant"]), state=plain.state, value=plain.value, rungs=rungs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plain:
-    state: str
-    value: float | None = None
+    state, value = converted("state", data["state"], str), converted("value", data["value"], float | None)
+    one_of("state", state, STATES)
+    rungs = {str(share): float(accuracy) for share, accuracy in data["rungs"].items()}
+    return Trial(variant=dict(data["variant"]), state=state, value=value, rungs=rungs)
