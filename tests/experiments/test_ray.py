@@ -18,8 +18,10 @@ import torch
 from sdssm.cli import main
 from sdssm.errors import DeviceError, MissingExtraError, RunError, SdssmError
 from sdssm.experiments import engine_named, evaluate_plan, make_plan, run_plan, spec_named
-from sdssm.experiments.ray_engine import Job, _again, _with_more_memory, absolute, groups_of
+from sdssm.experiments.ray_engine import absolute
+from sdssm.experiments.ray_jobs import Job, _again, _with_more_memory
 from sdssm.experiments.ray_tasks import MARK, Outcome, Share, make_mark, train_group
+from sdssm.experiments.runner import groups_of
 from sdssm.experiments.spec import Spec
 from sdssm.experiments.watch import standing
 from sdssm.runs import RunFolder

@@ -77,6 +77,22 @@ def test_from_another_out(spec: Spec, tmp_path: Path) -> None:
     assert not any(run.reused for run in reuse(make_plan(spec, tmp_path / "one"), [tmp_path]).runs)  # its own
 
 
+def test_one_that_diverged_elsewhere_is_not_trained_beside(spec: Spec, tmp_path: Path) -> None:
+    """A copy of a folder goes on where the original came to its end: both say that they were begun together."""
+    plan = make_plan(spec, tmp_path / "one", tasks=["cycle"])
+    for run in plan.wanted():
+        RunFolder.create(run.folder, run.config).finish("stopped")
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    ended = RunFolder.open(plan.wanted()[0].folder)
+    ended.log({"step": 1, "diverged": True})
+    ended.finish("diverged")
+    other = reuse(make_plan(spec, tmp_path / "copy", tasks=["cycle"]), [tmp_path / "one"])
+    assert [run.reused for run in other.wanted()] == [True, False]
+    assert [folder.parts[-4] for folder, *_ in other.planned()] == ["copy"]
+    run_plan(other, "cpu")
+    assert [run.status for run in other.wanted()] == ["diverged", "finished"]
+
+
 def test_what_was_begun_is_given_up_for_what_is_finished(spec: Spec, before: Path, tmp_path: Path) -> None:
     plan = make_plan(spec, tmp_path / "runs")
     RunFolder.create(plan.runs[0].folder, plan.runs[0].config)

@@ -25,6 +25,7 @@ from sdssm.experiments.runner import missing
 from sdssm.experiments.spec import Spec
 from sdssm.report import curves
 from sdssm.runs import RunFolder
+from sdssm.runs.folder import Ended
 from sdssm.train.progress import Silent
 from sdssm.train.trainer import TrainingStopped
 
@@ -233,6 +234,18 @@ def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monke
     ]
     assert all(name.startswith("CPU ") for name in known)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [FILE]  # no run was begun
+
+
+def test_estimates_are_of_groups_as_they_train(spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that diverged stays beside the others; one that is finished does not, nor do their steps count."""
+    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    plan = make_plan(spec, tmp_path, models=["lstm"], seeds=[0, 1, 2])
+    statuses: tuple[Ended, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
+    for run, status in zip(plan.wanted(), statuses, strict=True):
+        RunFolder.create(run.folder, run.config).finish(status)
+    by_cell = {one.runs[0].column: one for one in estimate(plan, "cpu")}
+    assert {name: len(one.runs) for name, one in by_cell.items()} == {"parity": 2, "cycle": 3}
+    assert {one.steps for one in by_cell.values()} == {30}
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -17,27 +17,12 @@ import torch
 from sdssm.errors import RunError, SettingsError
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
-from sdssm.runs.schema import configure, resolve
-from sdssm.tasks import task
 from sdssm.train import TrainingStopped, resume
 from sdssm.train.group import Group
-from sdssm.train.planning import Planned
 from sdssm.train.progress import PlainLines, Silent
 from sdssm.train.queue import AT_ONCE, SHARE, Entry, Queue
 from sdssm.train.trainer import train_all
-
-#: Three shapes, and so three groups of two seeds.
-STATES = (3, 4, 5)
-
-
-def planned(out: Path, steps: int = 10, **values: Any) -> list[Planned]:
-    of, found = task("parity"), []
-    for state in STATES:
-        given = {"state": state, "batch": 4, "train_length": 5, "steps": steps, "log_every": 5, **values}
-        settings = resolve("lstm", "default", "parity", given)
-        for seed in (0, 1):
-            found.append((out / f"state-{state}" / f"seed-{seed}", of, configure(of, seed, settings, "default", "now")))
-    return found
+from tests.train.groups import STATES, planned
 
 
 class Watcher(Silent):

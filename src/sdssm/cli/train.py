@@ -198,13 +198,16 @@ def _saying_where(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        steps: list[int] | None
         try:
             steps = [run.step for run in find_runs(out) if run.status in ("running", "stopped")]
         except SdssmError:
-            steps = []  # it had not begun
+            steps = None  # it had not begun
         if steps:
             at = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
             print(f"sdssm: stopped at step {at}; sdssm train --resume {_typed(out)} goes on", file=sys.stderr)
+        elif steps is not None:
+            print(f"sdssm: stopped; the runs in {_typed(out)} had ended", file=sys.stderr)
         raise
 
 

@@ -15,10 +15,9 @@ import torch
 
 from sdssm.experiments.plan import Plan, PlannedRun
 from sdssm.experiments.results import device_name, read_json
-from sdssm.experiments.runner import unfinished
+from sdssm.experiments.runner import groups_of, reached
 from sdssm.files import write_whole
-from sdssm.models.classifier import CONFIG
-from sdssm.runs import RunFolder
+from sdssm.runs import ENDED
 from sdssm.train.engine import Engine, shape
 
 #: Seconds that may be spent on measuring: no group is begun later.
@@ -44,32 +43,28 @@ class GroupEstimate:
 
 
 def estimate(plan: Plan, device: str = "auto", limit: float = LIMIT) -> list[GroupEstimate]:
-    """The groups that a plan has still to train, with the time of each on this device."""
-    groups: dict[Any, list[PlannedRun]] = {}
-    for run in unfinished(plan):
-        groups.setdefault((shape(run.config, run.task), run.config.begun), []).append(run)
+    """The groups that a plan has still to train, with the time of each on this device.
+
+    One that diverged stays beside the others of its group, as in the training, and takes its part of the time.
+    """
+    groups = [[run for run in group if run.status != "finished"] for group in groups_of(plan)]
     path = plan.out / FILE
     known = read_json(path) or {}
     where, began, measured = device_name(device), monotonic(), False
-    keys = {key: _key(where, key[0], len(of)) for key, of in groups.items()}
-    new = sum(keys[key] not in known for key in groups)
+    names = [_key(where, shape(of[0].config, of[0].task), len(of)) for of in groups]
+    new = sum(name not in known for name in names)
     found = []
-    for key, of in groups.items():
-        name = keys[key]
+    for name, of in zip(names, groups, strict=True):
         if name not in known and monotonic() - began < limit:
             share = (limit - (monotonic() - began)) / max(new, 1)
             known[name] = _seconds_a_step(of, device, min(MOST, max(LEAST, share)))
             new, measured = new - 1, True
-        left = max(run.config.train.steps - _step(run) for run in of)
+        left = max(run.config.train.steps - reached(run) for run in of if run.status not in ENDED)
         each = known.get(name)
         found.append(GroupEstimate(runs=of, steps=left, seconds=None if each is None else each * left))
     if measured:
         _remember(path, known)
     return found
-
-
-def _step(run: PlannedRun) -> int:
-    return RunFolder.open(run.folder).step if (run.folder / CONFIG).exists() else 0
 
 
 def _key(device: str, form: Any, replicas: int) -> str:

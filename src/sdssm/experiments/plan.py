@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from sdssm.models import ModelSettings
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder, folder_name
 from sdssm.runs.events import finite
-from sdssm.runs.schema import RunConfig, Settings, configure, resolve
+from sdssm.runs.schema import RunConfig, Settings, begun_now, configure, resolve
 from sdssm.settings import plain
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
@@ -64,9 +62,13 @@ class Plan:
         """What this command trains: each folder once, though several cells may show it."""
         return list({run.folder: run for run in self.runs if run.wanted}.values())
 
+    def own(self) -> list[PlannedRun]:
+        """The same without runs that were made elsewhere: nobody trains there, nor beside them."""
+        return [run for run in self.wanted() if not run.reused]
+
     def planned(self) -> list[Planned]:
-        """The same, as `train_all` takes it."""
-        return [(run.folder, run.task, run.config) for run in self.wanted()]
+        """Those in folders of its own, as `train_all` takes them."""
+        return [(run.folder, run.task, run.config) for run in self.own()]
 
 
 def make_plan(
@@ -94,7 +96,7 @@ def make_plan(
     named = _chosen("row", rows, [row.label for row in spec.rows])
     asked = _chosen("task", None if tasks is None else _task_names(tasks), [t for row in spec.rows for t in row.tasks])
     known = {name: named_task(name) for row in spec.rows for name in row.tasks}
-    begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
+    begun = begun_now()
     checked: set[Any] = set()
     runs = []
     for row in spec.rows:

@@ -59,7 +59,7 @@ def join(address: str | None) -> bool:
     try:
         ray.init(**options)
     except Exception as error:  # of many kinds, none of them ours
-        raise ClusterError(f"cannot join the Ray cluster at {shown(address or 'local')}: {_line(error)}") from None
+        raise ClusterError(f"cannot join the Ray cluster at {shown(address or 'local')}: {first_line(error)}") from None
     return True
 
 
@@ -88,7 +88,7 @@ def check_address(address: str) -> None:
             check=False,
             timeout=MOST,
         )
-        failed, told = done.returncode != 0, _line(done.stdout)
+        failed, told = done.returncode != 0, first_line(done.stdout)
         if "AuthToken" in done.stderr or "AuthToken" in done.stdout:  # Ray says so while it goes on trying
             raise ClusterError(
                 f"the Ray cluster at {shown(address)} asks for a token, and this process shows none; give it that "
@@ -108,6 +108,11 @@ def _unreachable(address: str, reason: str) -> ClusterError:
     )
 
 
-def _line(text: object, most: int = 200) -> str:
-    words = " ".join(str(text).split())
-    return words if len(words) <= most else f"{words[:most]}..."
+def first_line(said: object, most: int = 200) -> str:
+    """What an error, or a process, says first; Ray's say a lot. An error that says nothing has at least a name.
+
+    >>> first_line(OSError("no route\\nTraceback ...")), first_line(KeyError()), first_line("")
+    ('no route', 'KeyError', '')
+    """
+    lines = str(said).strip().splitlines() or [type(said).__name__ if isinstance(said, BaseException) else ""]
+    return lines[0] if len(lines[0]) <= most else f"{lines[0][:most]}..."

@@ -7,49 +7,32 @@ with its node goes on elsewhere from its last checkpoints, and comes to the same
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sdssm.errors import DeviceError, RunError, SdssmError
+from sdssm.errors import DeviceError
 from sdssm.experiments.engines import Found
 from sdssm.experiments.plan import Plan, PlannedRun
-from sdssm.experiments.ray_cluster import ClusterError, join, ray_module
+from sdssm.experiments.ray_cluster import ClusterError, first_line, join, ray_module
+from sdssm.experiments.ray_jobs import Job, work
 from sdssm.experiments.ray_tasks import Outcome, Share, evaluate_files, gpus_here, make_mark, train_group
-from sdssm.experiments.runner import unevaluated, unfinished
+from sdssm.experiments.runner import File, evaluate_here, groups_of, unevaluated
 from sdssm.experiments.shares import bytes_needed, share_of
-from sdssm.experiments.watch import Watch, standing
+from sdssm.experiments.spec import Asked
+from sdssm.experiments.watch import Watch, least_step
 from sdssm.extras import require
 from sdssm.models.classifier import CONFIG
-from sdssm.runs import RunFolder
-from sdssm.train.engine import shape
+from sdssm.runs import ENDED, RunFolder
 from sdssm.train.planning import check_folders
 from sdssm.train.progress import Progress, Silent
-from sdssm.train.trainer import Runs, TrainingStopped, stop_on_signal
+from sdssm.train.trainer import Runs, TrainingStopped
 
-#: Seconds between two looks at the run folders.
-POLL = 1.0
-#: Seconds that tasks have to save and end after Ctrl-C.
-STOP_WITHIN = 120.0
-#: Times that a group may be lost one after the other without having come further.
-TRIES = 3
 #: Evaluations that one task does at most; and tasks for each place on the cluster, so that none ends much later.
 BATCH, SPREAD = 16, 4
 #: The memory of a GPU that does not say.
 SMALL = 16 * 2**30
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A task: what it is called with, how often it was lost since it last came further, and how far it was then."""
-
-    name: str
-    submit: Callable[[float, bool], Any]
-    step: Callable[[], int]
-    share: float = 0.0
-    lost: int = 0
-    seen: int = 0
 
 
 class RayEngine:
@@ -112,7 +95,7 @@ class RayEngine:
         try:
             return [gpu for found in self._ray.get(asked, timeout=120) for gpu in found]
         except self._ray.exceptions.RayError as error:
-            raise ClusterError(f"a node with a GPU does not answer: {_line(error)}") from None
+            raise ClusterError(f"a node with a GPU does not answer: {first_line(error)}") from None
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -125,10 +108,10 @@ class RayEngine:
         check_folders(plan.out, plan.planned(), resume=True, overwrite=False)
         mark, shown = make_mark(plan.out), progress or Silent()
         jobs = [self._training(group, plan, mark) for group in groups]
-        runs = [run for group in groups for run in group if run.status not in ("finished", "diverged")]
-        watch = Watch(runs, plan.out, shown)
+        runs = [run for group in groups for run in group if run.status not in ENDED]
+        watch = Watch(runs, plan.out, shown, plan.until)
         try:
-            stopped = self._work(jobs, shown.message, watch.look)
+            stopped = work(self._ray, jobs, shown.message, watch.look)
             watch.look(last=True)
         finally:
             shown.stop()
@@ -138,6 +121,7 @@ class RayEngine:
 
     def _training(self, group: Sequence[PlannedRun], plan: Plan, mark: str) -> Job:
         planned = [(run.folder, run.task, run.config) for run in group]
+        folders = [run.folder for run in group]
         memory = min((size for _, size in self._gpus), default=SMALL)
         gpu = self._device == "cuda"
         share = share_of(bytes_needed([run.config for run in group]), memory) if gpu else 0.0
@@ -146,27 +130,39 @@ class RayEngine:
             given = (plan.out, mark, planned, plan.until, self._share(share), again)
             return self._remote(train_group, share).remote(*given)
 
-        def step() -> int:
-            return min(standing(run.folder).step for run in group)
-
         names = dict.fromkeys(f"{run.config.model.name} on {run.task.name}" for run in group)
-        return Job(name=", ".join(names), submit=submit, step=step, share=share)
+        return Job(name=", ".join(names), submit=submit, step=lambda: least_step(folders), share=share)
 
     # -- evaluation --------------------------------------------------------------------------------------------------
 
     def evaluate_plan(self, plan: Plan, found: Found | None = None) -> None:
-        """Evaluate what a plan wants and nobody has evaluated as it asks."""
+        """Evaluate what a plan wants and nobody has evaluated as it asks: in `out` on the cluster, and here the runs
+        that were made elsewhere, in folders that other nodes may not see."""
         plan = absolute(plan)
-        work = unevaluated(plan)
-        if not work:
-            return
-        mark, asked = make_mark(plan.out), plan.spec.evaluate
+        asked, every = plan.spec.evaluate, unevaluated(plan)
+        out = plan.out.resolve()
+        shared, here = list[File](), list[File]()
+        for one in every:
+            (shared if one[0].resolve().is_relative_to(out) else here).append(one)
+        told = found or (lambda done, of: None)
+        evaluate_here(
+            here,
+            asked,
+            "auto" if self._device == "cuda" else "cpu",
+            workers=self._workers,
+            found=lambda done, _: told(done, len(every)),
+        )
+        if shared:
+            self._evaluate(plan.out, shared, asked, lambda done: told(len(here) + done, len(every)))
+
+    def _evaluate(self, out: Path, files: Sequence[File], asked: Asked, found: Callable[[int], None]) -> None:
+        mark = make_mark(out)
         share = 1 / max(1, self._workers) if self._device == "cuda" else 0.0
         places = self._places(share)
-        size = max(1, min(BATCH, len(work) // (places * SPREAD)))
+        size = max(1, min(BATCH, len(files) // (places * SPREAD)))
         done = 0
 
-        def job(some: Sequence[tuple[Path, str]]) -> Job:
+        def job(some: Sequence[File]) -> Job:
             def submit(share: float, again: bool) -> Any:
                 return self._remote(evaluate_files, share).remote(out, mark, some, asked, self._share(share))
 
@@ -175,12 +171,10 @@ class RayEngine:
         def ended(count: int) -> None:
             nonlocal done
             done += count
-            if found is not None:
-                found(min(done * size, len(work)), len(work))
+            found(min(done * size, len(files)))
 
-        out = plan.out
-        jobs = [job(work[first : first + size]) for first in range(0, len(work), size)]
-        if self._work(jobs, _quiet, ended=ended):
+        jobs = [job(files[first : first + size]) for first in range(0, len(files), size)]
+        if work(self._ray, jobs, _quiet, ended=ended):
             raise KeyboardInterrupt
 
     def _places(self, share: float) -> int:
@@ -198,108 +192,6 @@ class RayEngine:
     def _share(self, share: float) -> Share:
         return Share(device=self._device, memory=share or 1.0)
 
-    def _work(
-        self,
-        jobs: Sequence[Job],
-        message: Callable[[str], None],
-        look: Callable[[], None] | None = None,
-        ended: Callable[[int], None] | None = None,
-    ) -> bool:
-        """Submit all, and those that were lost again, until all have ended; whether somebody stopped it before.
-
-        An error of one job is raised when the others have ended: they may have days behind them.
-        """
-        errors: list[SdssmError] = []
-        with stop_on_signal() as stop:
-            pending = {job.submit(job.share, False): replace(job, seen=job.step()) for job in jobs}
-            while pending and not stop():
-                done, _ = self._ray.wait(list(pending), num_returns=len(pending), timeout=POLL)
-                for task in done:
-                    job = pending.pop(task)
-                    try:
-                        again = self._ended(task, job, message, stop)
-                    except SdssmError as error:
-                        errors.append(error)
-                        continue
-                    if again is not None:
-                        pending[again.submit(again.share, True)] = again
-                    elif ended is not None:
-                        ended(1)
-                if look is not None:
-                    look()
-            if stop():
-                self._cancel(list(pending))
-                return True
-        if errors:
-            raise errors[0] if len(errors) == 1 else _several(errors, len(jobs))
-        return False
-
-    def _cancel(self, tasks: Sequence[Any]) -> None:
-        """Tell workers to save and end, and wait until they have."""
-        for task in tasks:
-            self._ray.cancel(task)
-        if tasks:
-            self._ray.wait(list(tasks), num_returns=len(tasks), timeout=STOP_WITHIN)
-
-    def _ended(self, task: Any, job: Job, message: Callable[[str], None], stop: Callable[[], bool]) -> Job | None:
-        """The job again, if it has not come to its end; None if it has."""
-        errors = self._ray.exceptions
-        lost = (
-            errors.WorkerCrashedError,
-            errors.NodeDiedError,
-            errors.OutOfMemoryError,
-            errors.ObjectLostError,
-            errors.LocalRayletDiedError,
-            errors.TaskCancelledError,
-        )
-        try:
-            outcome: Outcome = self._ray.get(task)
-        except errors.RayTaskError as error:
-            if isinstance(error.cause, SdssmError):
-                raise error.cause from None
-            raise RunError(f"{job.name} failed: {type(error.cause).__name__}: {_line(error.cause)}") from error
-        except lost as error:
-            why = "its node was short of memory" if isinstance(error, errors.OutOfMemoryError) else "its node was lost"
-        except errors.RayError as error:
-            raise ClusterError(f"{job.name} failed on the Ray cluster: {_line(error)}") from error
-        else:
-            for line in outcome.messages:
-                message(line)
-            if outcome.ended == "done":
-                return None
-            if outcome.ended == "memory":
-                return _with_more_memory(job, outcome, message)
-            why = f"node {outcome.node} stopped it"
-        if stop():
-            return None
-        return _again(job, why, message)
-
-
-def _with_more_memory(job: Job, outcome: Outcome, message: Callable[[str], None]) -> Job:
-    if job.share >= 1:
-        raise RunError(f"{job.name} needs more memory than a GPU of node {outcome.node} has; make it smaller")
-    share = min(1.0, 2 * job.share)
-    message(f"{job.name}: {job.share:.2f} of a GPU was too little; it goes on with {share:.2f}")
-    return replace(job, share=share)
-
-
-def _again(job: Job, why: str, message: Callable[[str], None]) -> Job:
-    step = job.step()
-    lost = 1 if step > job.seen else job.lost + 1
-    if lost >= TRIES:
-        raise RunError(f"{job.name} was lost {lost} times at step {step:,}: {why}; the same command goes on from there")
-    message(f"{job.name}: {why} at about step {step:,}; it goes on elsewhere from its last checkpoint")
-    return replace(job, lost=lost, seen=step)
-
-
-def _several(errors: Sequence[SdssmError], every: int) -> RunError:
-    return RunError(f"{len(errors)} of {every} tasks failed, the first one so: {errors[0]}")
-
-
-def _line(error: object) -> str:
-    words = str(error).strip().splitlines() or [type(error).__name__]
-    return words[0][:200]
-
 
 def _quiet(text: str) -> None:
     pass
@@ -312,12 +204,3 @@ def absolute(plan: Plan) -> Plan:
     """The plan with paths that mean the same on every node."""
     runs = tuple(replace(run, folder=run.folder.absolute()) for run in plan.runs)
     return replace(plan, out=plan.out.absolute(), runs=runs)
-
-
-def groups_of(plan: Plan) -> list[list[PlannedRun]]:
-    """Runs that share every launch, as on one machine: of each such group all, if one of them has yet to be trained."""
-    found: dict[Any, list[PlannedRun]] = {}
-    for run in plan.wanted():
-        found.setdefault((shape(run.config, run.task), run.config.begun), []).append(run)
-    left = {run.folder for run in unfinished(plan)}
-    return [group for group in found.values() if any(run.folder in left for run in group)]

@@ -21,9 +21,10 @@ from sdssm.experiments.spec import Asked
 from sdssm.files import shown_path
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder
-from sdssm.runs.claim import is_held, release
+from sdssm.runs.claim import is_held, make_room, release
 from sdssm.train.planning import Planned
 from sdssm.train.progress import Silent
+from sdssm.train.queue import NoRoomError
 from sdssm.train.trainer import TrainingStopped, train_all
 
 #: The file by which a worker knows that it sees the folder of the one that sent it.
@@ -70,6 +71,7 @@ def train_group(out: Path, mark: str, planned: Sequence[Planned], until: float, 
     device_named(share.device)  # before a folder is made
     told = _Told()
     folders = [folder for folder, _, _ in planned]
+    make_room(len(folders))
     with told.listening():
         try:
             with _memory(share):
@@ -82,7 +84,7 @@ def train_group(out: Path, mark: str, planned: Sequence[Planned], until: float, 
                 train_all(out, planned, device=share.device, resume=True, progress=told, until=until)
         except TrainingStopped:
             return Outcome(ended="stopped", node=node(), messages=tuple(told.lines))
-        except torch.OutOfMemoryError:
+        except NoRoomError:
             return Outcome(ended="memory", node=node(), messages=tuple(told.lines))
         finally:  # this process may be given other tasks
             for folder in folders:

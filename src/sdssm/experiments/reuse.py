@@ -15,12 +15,10 @@ from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.plan import Plan, PlannedRun, fingerprint, same_training
 from sdssm.files import shown_path
 from sdssm.models.classifier import CONFIG, WEIGHTS
-from sdssm.runs import RunFolder
+from sdssm.runs import ENDED, RunFolder
 from sdssm.runs.find import natural
 from sdssm.runs.folder import STATUS
 
-#: Those that will not be trained further; the first is taken where there are both.
-ENDED = ("finished", "diverged")
 #: What two runs have in common before their settings are looked at: digest of the task, model, seed, steps.
 Kind = tuple[Any, ...]
 

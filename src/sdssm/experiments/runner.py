@@ -17,14 +17,17 @@ from sdssm.evaluate.records import FRESH, PREFIXES
 from sdssm.experiments.plan import Plan, PlannedRun
 from sdssm.experiments.spec import Asked
 from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
-from sdssm.runs import RunFolder
+from sdssm.runs import ENDED, RunFolder
 from sdssm.tasks import Task
 from sdssm.train.group import last_step
+from sdssm.train.planning import side_by_side
 from sdssm.train.progress import Progress
 from sdssm.train.trainer import train_all
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
+#: A folder, and the name of a file with results there.
+File = tuple[Path, str]
 
 
 def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
@@ -36,8 +39,15 @@ def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress
 
 def unfinished(plan: Plan) -> list[PlannedRun]:
     """What a plan has still to train."""
-    going = [run for run in plan.wanted() if run.status not in ("finished", "diverged")]
+    going = [run for run in plan.wanted() if run.status not in ENDED]
     return [run for run in going if plan.until >= 1 or reached(run) < last_step(run.config.train, plan.until)]
+
+
+def groups_of(plan: Plan) -> list[list[PlannedRun]]:
+    """Runs that share every launch: of each such group all, if one of them has yet to be trained."""
+    left = {run.folder for run in unfinished(plan)}
+    groups = side_by_side(plan.own(), lambda run: (run.config, run.task))
+    return [group for group in groups if any(run.folder in left for run in group)]
 
 
 def reached(run: PlannedRun) -> int:
@@ -59,8 +69,19 @@ def evaluate_plan(
 
     Each result is written when it is there: Ctrl-C or SIGTERM loses those in progress alone.
     """
-    work = unevaluated(plan)
-    call = partial(evaluate_file, asked=plan.spec.evaluate, device=str(device))
+    evaluate_here(unevaluated(plan), plan.spec.evaluate, device, workers=workers, found=found)
+
+
+def evaluate_here(
+    work: Sequence[File],
+    asked: Asked,
+    device: str | torch.device,
+    *,
+    workers: int = 1,
+    found: Callable[[int, int], None] | None = None,
+) -> None:
+    """Make these files, on this machine."""
+    call = partial(evaluate_file, asked=asked, device=str(device))
     alone = workers <= 1 or len(work) <= 1
     with stopped_by_sigterm(), nullcontext() if alone else worker_pool(workers) as pool:
         done = map(call, work) if pool is None else pool.map(call, work)  # a GPU takes several at a time
@@ -69,9 +90,9 @@ def evaluate_plan(
                 found(number + 1, len(work))
 
 
-def unevaluated(plan: Plan) -> list[tuple[Path, str]]:
+def unevaluated(plan: Plan) -> list[File]:
     """What a plan has still to evaluate: folders, and the files that are missing there."""
-    todo = [run for run in plan.wanted() if run.status in ("finished", "diverged")]
+    todo = [run for run in plan.wanted() if run.status in ENDED]
     return [(run.folder, file) for run in todo for file in missing(run.folder, run.task, plan.spec.evaluate)]
 
 
@@ -93,7 +114,7 @@ def curve_of(folder: Path, of: Task, asked: Asked) -> tuple[dict[str, Any] | Non
     return every if _covers(every, of, asked) else None, listed if _lists(listed, asked) else {}
 
 
-def evaluate_file(work: tuple[Path, str], asked: Asked, device: str) -> None:
+def evaluate_file(work: File, asked: Asked, device: str) -> None:
     """Evaluate one run for one file of its folder."""
     folder, file = work
     lengths: Sequence[int] | None = asked.lengths if file == LISTED_FILE else None
@@ -138,4 +159,4 @@ def _lists(found: dict[str, Any], asked: Asked) -> bool:
 def _alike(found: dict[str, Any], asked: Asked) -> bool:
     """Whether it read the strings that are asked for, after the training had ended."""
     same = (found.get("strings"), found.get("string_seed")) == (asked.strings, STRING_SEED)
-    return same and found.get("status") in ("finished", "diverged")
+    return same and found.get("status") in ENDED

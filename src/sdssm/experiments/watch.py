@@ -13,6 +13,7 @@ from typing import Any
 
 from sdssm.experiments.plan import PlannedRun
 from sdssm.runs.folder import EVENTS, STATUS
+from sdssm.train.group import last_step
 from sdssm.train.progress import Progress
 
 #: Bytes at the end of a log that hold its last events.
@@ -22,7 +23,7 @@ PART = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RunStanding:
     """How far one run is; nan where it has said nothing yet."""
 
     step: int = 0
@@ -31,7 +32,7 @@ class Standing:
     diverged: bool = False
 
 
-def standing(folder: Path) -> Standing:
+def standing(folder: Path) -> RunStanding:
     """How far the run in a folder is, by its last event. Whatever cannot be read now can be later."""
     step, loss, accuracy, diverged = 0, math.nan, math.nan, False
     for event in _last_events(folder / EVENTS):
@@ -42,7 +43,13 @@ def standing(folder: Path) -> Standing:
     with suppress(OSError, ValueError):
         status = json.loads((folder / STATUS).read_bytes())
         step, diverged = max(step, int(status["step"])), diverged or status["status"] == "diverged"
-    return Standing(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
+    return RunStanding(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
+
+
+def least_step(folders: Sequence[Path]) -> int:
+    """How far the slowest of a group is. Those that diverged say nothing: they stay where they are for ever."""
+    found = [standing(folder) for folder in folders]
+    return min((one.step for one in found if not one.diverged), default=max(one.step for one in found))
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
@@ -62,12 +69,14 @@ def _last_events(path: Path) -> list[dict[str, Any]]:
 
 
 class Watch:
-    """Shows runs that train elsewhere. The step is the mean over all of them, so that the time left is that of all."""
+    """Shows runs that train elsewhere, to a share of their steps. The step is the mean over all of them, so that the
+    time left is that of all."""
 
-    def __init__(self, runs: Sequence[PlannedRun], out: Path, progress: Progress) -> None:
+    def __init__(self, runs: Sequence[PlannedRun], out: Path, progress: Progress, until: float = 1.0) -> None:
         self._runs, self._progress = list(runs), progress
-        self._steps = max(run.config.train.steps for run in runs)
-        self._ended: dict[Path, Standing] = {}
+        self._last = [last_step(run.config.train, until) for run in runs]
+        self._steps = max(self._last)
+        self._ended: dict[Path, RunStanding] = {}
         self._next = 0.0
         names = [str(run.folder.relative_to(out)) for run in runs]
         progress.start(names, self._steps, self._mean(self._read()))
@@ -84,19 +93,16 @@ class Watch:
         loss, accuracy = [one.loss for one in found], [one.accuracy for one in found]
         self._progress.update(self._mean(found), loss, accuracy, [not one.diverged for one in found])
 
-    def _read(self) -> list[Standing]:
+    def _read(self) -> list[RunStanding]:
         """How far each run is; one that has come to its end is not read again."""
         found = []
-        for run in self._runs:
+        for run, last in zip(self._runs, self._last, strict=True):
             at = self._ended.get(run.folder) or standing(run.folder)
-            if at.diverged or at.step >= run.config.train.steps:
+            if at.diverged or at.step >= last:
                 self._ended[run.folder] = at
             found.append(at)
         return found
 
-    def _mean(self, found: Sequence[Standing]) -> int:
-        done = [
-            1.0 if one.diverged else min(1.0, one.step / run.config.train.steps)
-            for one, run in zip(found, self._runs, strict=True)
-        ]
+    def _mean(self, found: Sequence[RunStanding]) -> int:
+        done = [1.0 if one.diverged else min(1.0, one.step / last) for one, last in zip(found, self._last, strict=True)]
         return int(self._steps * sum(done) / len(done))

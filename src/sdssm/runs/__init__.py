@@ -6,11 +6,22 @@ load           the model of a run
 by_step        where runs go on, and which of them together
 folder_name    a task's name as that of a folder
 default_folder where runs go when nobody says
+ENDED          the statuses of runs that will not be trained further
 """
 
 from sdssm.runs.checkpoint import Checkpoint
 from sdssm.runs.find import by_step, default_folder, find_runs, folder_name
-from sdssm.runs.folder import RunFolder, Status
+from sdssm.runs.folder import ENDED, RunFolder, Status
 from sdssm.runs.weights import load
 
-__all__ = ["Checkpoint", "RunFolder", "Status", "by_step", "default_folder", "find_runs", "folder_name", "load"]
+__all__ = [
+    "ENDED",
+    "Checkpoint",
+    "RunFolder",
+    "Status",
+    "by_step",
+    "default_folder",
+    "find_runs",
+    "folder_name",
+    "load",
+]

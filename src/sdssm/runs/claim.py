@@ -19,12 +19,45 @@ try:
     import fcntl
 except ImportError:  # Windows: folders go unguarded there
     fcntl = None  # type: ignore[assignment]  # a module or nothing
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]  # likewise
 
 #: The mark of who trains in a folder. It goes when the training ends; that of a process that was killed says nothing.
 OWNER = "owner"
+#: Files that a training opens beside the folders that it holds: for comfort, and at the very least.
+SPARE, LEAST = 256, 8
 #: The folders that this process holds: device and inode -> open handle and mark. The kernel lets go of them when it
 #: ends, however it ends, so that a killed run leaves no lock behind.
 _held: dict[tuple[int, int], tuple[int, str]] = {}
+
+
+def make_room(folders: int) -> None:
+    """See to it that this process may hold so many folders more, each of them an open file, and raise its limit where
+    it has to; an error where the system's own limit is below that. Who holds several asks before it makes the first."""
+    if resource is None or fcntl is None or not folders:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = folders + _open_files()
+    if soft == resource.RLIM_INFINITY or needed + SPARE <= soft:
+        return
+    most = needed + SPARE if hard == resource.RLIM_INFINITY else min(hard, needed + SPARE)
+    with suppress(OSError, ValueError):  # some systems promise more than they give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    if soft < needed + LEAST:
+        raise RunError(
+            f"{folders} runs, those that wait too, need an open file each, and this process may have {soft} in all; "
+            f"raise the limit (ulimit -n {needed + SPARE}) or train fewer at a time"
+        )
+
+
+def _open_files() -> int:
+    for listing in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            return len(list(Path(listing).iterdir()))
+    return 3
 
 
 def claim(path: Path) -> bool:

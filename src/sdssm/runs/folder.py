@@ -45,6 +45,8 @@ RESULTS = ("evaluation*.json",)
 OWN = (CONFIG, STATUS, EVENTS, MODEL, "step-*.safetensors", "events.out.tfevents.*")
 
 Ended = Literal["finished", "stopped", "diverged"]
+#: The statuses of those that will not be trained further; where there are both, the first is worth more.
+ENDED = ("finished", "diverged")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -217,6 +219,11 @@ def configure(of: Task, seed: int, settings: Settings, preset_name: str, begun: 
         commit=_commit(),
         begun=begun,
     )
+
+
+def begun_now() -> str:
+    """What runs that begin together have in common: when, and in which process."""
+    return f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
 
 
 def _is_known(of: Task) -> bool:

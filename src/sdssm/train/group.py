@@ -12,10 +12,12 @@ from torch import Tensor
 
 from sdssm.evaluate import evaluate
 from sdssm.runs import RunFolder
+from sdssm.runs.folder import Ended
 from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
 from sdssm.train import schedules
 from sdssm.train.engine import Engine, Window
+from sdssm.train.failures import Failures
 from sdssm.train.tensorboard import TensorBoard
 
 #: Seconds between checkpoints where the settings do not say how many steps.
@@ -66,6 +68,7 @@ class Group:
         self._windows: list[Window] = []
         self.latest: Window | None = None
         self.alive = [True] * len(self.folders)
+        self.whole = True  # not so once a step failed: parameters and windows may be of two of them
         self._best = self.engine.replicas.flat.clone() if train.validate_length is not None else None
         self._score = [-1.0] * len(self.folders)
         self._before = [folder.progress.seconds for folder in self.folders]
@@ -92,7 +95,9 @@ class Group:
             if engine.device.type == "cuda":
                 upto = min(upto, (engine.step // TURN + 1) * TURN)
             before = engine.step
+            self.whole = False
             engine.advance(upto - before, stop)
+            self.whole = True
             # Stopped before it began it is where its last window ended, and has none to close.
             if engine.step > before and (engine.step % self._log_every == 0 or engine.step == self.steps):
                 self._windows.append(engine.window())
@@ -101,26 +106,31 @@ class Group:
     def report(self, message: Callable[[str], None]) -> None:
         """Write what happened since the last report: this waits for the device."""
         self.engine.wait()
+        failures = Failures()
         for window in self._windows:
-            self._log(window)
+            self._log(window, failures)
             self.latest = window
         self._windows = []
         if self.latest is not None:
             for replica, alive in enumerate(self.latest.alive.tolist()):
                 if self.alive[replica] and not alive:
-                    self._diverged(replica, message)
+                    with failures:
+                        self._diverged(replica, message)
+        failures.tell()
 
-    def _log(self, window: Window) -> None:
+    def _log(self, window: Window, failures: Failures) -> None:
         step = np.array([window.step - 1])
         rates = [float(schedules.learning_rate(folder.config, step)[0]) for folder in self.folders]
         loss, accuracy, alive = window.loss.tolist(), window.accuracy.tolist(), window.alive.tolist()
         for replica, folder in enumerate(self.folders):
             if alive[replica]:
                 facts = {"accuracy": accuracy[replica], "loss": loss[replica], "lr": rates[replica]}
-                folder.log({"step": window.step, **facts, "seconds": round(self._seconds(replica), 3)})
+                with failures:
+                    folder.log({"step": window.step, **facts, "seconds": round(self._seconds(replica), 3)})
         if self._tensorboard:
-            self._board = self._board or TensorBoard([folder.path for folder in self.folders], first=self._first)
-            self._board.update(window.step, loss, accuracy, alive, rates)
+            with failures:
+                self._board = self._board or TensorBoard([folder.path for folder in self.folders], first=self._first)
+                self._board.update(window.step, loss, accuracy, alive, rates)
 
     def _diverged(self, replica: int, message: Callable[[str], None]) -> None:
         self.alive[replica] = False
@@ -139,19 +149,22 @@ class Group:
         train, step = self.engine.train, self.engine.step
         if self._best is None or (step % train.validate_every and step != self.steps):
             return
+        failures = Failures()
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
-                found = evaluate(
-                    self.engine.model(replica),
-                    task=self.engine.tasks[replica],
-                    max_length=train.validate_length,
-                    seed=VALIDATION_SEED,
-                )
-                score = found.runs[0].mean
-                folder.log({"step": step, "validation": score})
-                if score is not None and score > self._score[replica]:
-                    self._score[replica] = score
-                    self._best[replica] = self.engine.replicas.flat[replica]
+                with failures:
+                    found = evaluate(
+                        self.engine.model(replica),
+                        task=self.engine.tasks[replica],
+                        max_length=train.validate_length,
+                        seed=VALIDATION_SEED,
+                    )
+                    score = found.runs[0].mean
+                    folder.log({"step": step, "validation": score})
+                    if score is not None and score > self._score[replica]:
+                        self._score[replica] = score
+                        self._best[replica] = self.engine.replicas.flat[replica]
+        failures.tell()
 
     # -- what stays --------------------------------------------------------------------------------------------------
 
@@ -164,19 +177,27 @@ class Group:
 
     def save(self) -> None:
         """A checkpoint of every replica that is alive."""
-        engine = self.engine
-        for replica, folder in enumerate(self.folders):
-            if self.alive[replica]:
-                tensors = dict(engine.model(replica).state_dict()) | engine.replicas.moments(replica)
-                tensors |= engine.open_window(replica)
-                if self._best is not None:
-                    best = engine.model(replica, self._best)
-                    tensors |= {BEST + name: value for name, value in best.named_parameters()}
-                    tensors[SCORE] = torch.tensor(self._score[replica], dtype=torch.float64)
-                host = {name: value.detach().cpu() for name, value in tensors.items()}
-                loss, accuracy = self._last(replica)
-                folder.save_checkpoint(engine.step, host, seconds=self._seconds(replica), loss=loss, accuracy=accuracy)
+        failures = Failures()
+        for replica, alive in enumerate(self.alive):
+            if alive:
+                with failures:
+                    self._save(replica)
         self._saved = monotonic()
+        failures.tell()
+
+    def _save(self, replica: int) -> None:
+        engine = self.engine
+        tensors = dict(engine.model(replica).state_dict()) | engine.replicas.moments(replica)
+        tensors |= engine.open_window(replica)
+        if self._best is not None:
+            best = engine.model(replica, self._best)
+            tensors |= {BEST + name: value for name, value in best.named_parameters()}
+            tensors[SCORE] = torch.tensor(self._score[replica], dtype=torch.float64)
+        host = {name: value.detach().cpu() for name, value in tensors.items()}
+        loss, accuracy = self._last(replica)
+        self.folders[replica].save_checkpoint(
+            engine.step, host, seconds=self._seconds(replica), loss=loss, accuracy=accuracy
+        )
 
     def restore(self, step: int) -> None:
         """Go on from a step of which every replica has a checkpoint; one that diverged stays as it was."""
@@ -200,14 +221,21 @@ class Group:
             self._best[replica] = self.engine.replicas.joined(tensors, BEST).to(self._best.device)
             self._score[replica] = float(tensors[SCORE])
 
-    def end(self, stopped: bool) -> None:
-        """The training is over: the weights alone in model.safetensors, and how it ended."""
+    def end(self) -> None:
+        """The training is over: a last checkpoint, the weights alone in model.safetensors, and how it ended. Where a
+        step failed, the checkpoint before stays the last."""
+        status: Ended = "finished" if self.whole and self.done and self.last >= self.steps else "stopped"
+        failures = Failures()
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
-                folder.write_model(self.engine.model(replica, self._best).packed())
-                folder.finish("stopped" if stopped or self.last < self.steps else "finished")
+                with failures:
+                    if self.whole:
+                        self._save(replica)
+                        folder.write_model(self.engine.model(replica, self._best).packed())
+                    folder.finish(status)
         if self._board is not None:
             self._board.close()
+        failures.tell()
 
     def _last(self, replica: int) -> tuple[float | None, float | None]:
         if self.latest is None:  # nothing seen since it was resumed: what was known then

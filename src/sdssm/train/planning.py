@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,11 +19,22 @@ from sdssm.runs.folder import STATUS
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task
-from sdssm.train.engine import new_model
+from sdssm.train.engine import new_model, shape
 
 TaskLike = str | Task | Machine
 #: A folder, and the training that is to be in it.
 Planned = tuple[Path, Task, RunConfig]
+#: Whatever stands for a run.
+AnyRun = TypeVar("AnyRun")
+
+
+def side_by_side(runs: Iterable[AnyRun], what: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
+    """Runs that can share every launch, and were begun together, together; `what` each of them trains on what."""
+    found: dict[Any, list[AnyRun]] = {}
+    for run in runs:
+        config, of = what(run)
+        found.setdefault((shape(config, of), config.begun), []).append(run)
+    return list(found.values())
 
 
 def check_config(config: RunConfig, of: Task, device: torch.device | None = None) -> None:

@@ -39,7 +39,7 @@ class Progress(Protocol):
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         """So many steps are done; loss, accuracy in percent, and whether it still trains, of each replica. One that
-        waits for a place has nan for loss and accuracy; while some wait the step is a mean over all."""
+        waits for a place has nan for loss and accuracy; where some have to wait the step is a mean over all."""
 
     def message(self, text: str) -> None:
         """Something happened that is worth a line."""

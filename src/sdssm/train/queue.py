@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from sdssm.errors import SettingsError, shown
+from sdssm.errors import RunError, SettingsError, shown
 from sdssm.runs import RunFolder
 from sdssm.tasks import Task
+from sdssm.train.failures import Failures
 from sdssm.train.group import Group, last_step
 from sdssm.train.progress import Progress
 
@@ -22,6 +23,10 @@ SHARE = 0.8
 
 #: Bytes that a training takes on its device, and bytes that are free there.
 Memory = Callable[[], tuple[int, int]]
+
+
+class NoRoomError(RunError):
+    """A group that a device has no memory for."""
 
 
 class Entry:
@@ -52,6 +57,10 @@ class Entry:
     def step(self) -> int:
         return self._done if self.group is None else self.group.engine.step
 
+    @property
+    def waits(self) -> bool:
+        return self.group is None and not self.ended
+
     def begin(self, device: torch.device) -> None:
         """Take a place: the memory of its models, and a checkpoint to go on from, should it be killed at once."""
         group = Group(self.members, device, tensorboard=self._tensorboard, until=self._until)
@@ -65,21 +74,21 @@ class Entry:
 
     def end(self) -> None:
         """Give the place up, done or not; what the runs came to is in their folders."""
+        failures = Failures()
         if self.group is not None:
-            self.group.save()
-            self.group.end(stopped=not self.group.done)
-            self.ended = self.group.done
+            with failures:
+                self.group.end()
+            self.ended = self.group.done and failures.first is None
             self._done = self.steps if self.ended else self.group.engine.step
             self.seen()
-            on_gpu = self.group.engine.device.type == "cuda"
-            self.group = None
-            gc.collect()  # an engine and its graphs hold each other
-            if on_gpu:
-                torch.cuda.empty_cache()
-            return
-        for folder in self.folders:
-            if not self.ended and folder.status == "running":
-                folder.finish("stopped")
+            device, self.group = self.group.engine.device, None
+            _give_back(device)
+        elif self.waits:
+            for folder in self.folders:
+                with failures:
+                    if folder.status == "running":
+                        folder.finish("stopped")
+        failures.tell()
 
     def seen(self) -> list[tuple[float, float, bool]] | None:
         """Loss, accuracy and whether it still trains, of each replica, nan while it waits; None where nothing is known
@@ -108,6 +117,9 @@ class Queue:
         self.entries, self.device = list(entries), device
         self.at_once = checked(at_once, device)
         self._memory = memory or (lambda: _memory(device) if device.type == "cuda" else (0, 0))
+        # On a GPU one begins, and the others once it is known what that takes.
+        self._in_turns = len(self.entries) > (self.at_once if device.type == "cpu" else 1)
+        self._full = False  # one more had no room: until another one ends nobody begins
 
     @property
     def training(self) -> list[Group]:
@@ -124,12 +136,23 @@ class Queue:
                 folder.hold()
 
     def fill(self) -> None:
-        """Let begin whom there is room for."""
-        waiting = [entry for entry in self.entries if entry.group is None and not entry.ended]
+        """Let begin whom there is room for. One that finds too little memory waits on until another one has ended."""
+        waiting = [entry for entry in self.entries if entry.waits]
         for entry in waiting[: self._room()]:
-            entry.begin(self.device)
+            try:
+                entry.begin(self.device)
+            except torch.OutOfMemoryError:
+                self._full = True
+            if self._full:  # here nothing holds what it had taken any more
+                _give_back(self.device)
+                break
+        if self._full and not self.training:
+            raise no_room(self.device)
+        self._in_turns = self._in_turns or any(entry.waits for entry in self.entries)
 
     def _room(self) -> int:
+        if self._full:
+            return 0
         training = len(self.training)
         free = self.at_once - training
         if self.device.type != "cuda":
@@ -145,18 +168,22 @@ class Queue:
         for entry in self.entries:
             if entry.group is not None and entry.group.done:
                 entry.end()
+                self._full = False
 
     def end(self) -> None:
-        """Everybody, wherever they are."""
+        """Everybody, wherever they are; what kept one from being saved is raised when the others are."""
+        failures = Failures()
         for entry in self.entries:
-            entry.end()
+            with failures:
+                entry.end()
+        failures.tell()
 
     # -- for who watches ---------------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
-        """The least step of all groups; where some must wait, the part of all steps that is done, in steps of one."""
-        if len(self.entries) <= self.at_once:
+        """The least step of all groups; where some had to wait, the part of all steps that is done, in steps of one."""
+        if not self._in_turns:
             return min(entry.step for entry in self.entries)
         done, every = sum(entry.step for entry in self.entries), sum(entry.steps for entry in self.entries)
         return self.steps * done // every
@@ -186,6 +213,20 @@ def checked(at_once: int | None, device: torch.device) -> int:
     if type(at_once) is not int or at_once < 1:
         raise SettingsError(f"at_once is {shown(at_once)}; it is how many groups train at once, 1 or more")
     return at_once
+
+
+def no_room(device: torch.device | str) -> NoRoomError:
+    return NoRoomError(
+        f"the memory of {device} is too small for one more group of runs side by side; end what else runs there, or "
+        "train fewer seeds, smaller models or smaller batches; what trained beside it is saved"
+    )
+
+
+def _give_back(device: torch.device) -> None:
+    """Memory that nothing holds any more, for whoever begins next."""
+    gc.collect()  # an engine and its graphs hold each other
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _memory(device: torch.device) -> tuple[int, int]:

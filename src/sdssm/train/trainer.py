@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, overload
@@ -16,15 +13,15 @@ from typing import Any, overload
 import torch
 
 from sdssm.devices import device_named
-from sdssm.errors import RunWarning, SdssmError, SettingsError, shown
+from sdssm.errors import RunWarning, SettingsError, shown
 from sdssm.extras import require
 from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.models.classifier import CONFIG
-from sdssm.runs import RunFolder, by_step, default_folder, find_runs, folder_name
-from sdssm.runs.claim import release
-from sdssm.runs.schema import configure, resolve
+from sdssm.runs import ENDED, RunFolder, by_step, default_folder, find_runs, folder_name
+from sdssm.runs.claim import make_room, release
+from sdssm.runs.schema import RunConfig, begun_now, configure, resolve
 from sdssm.tasks import Task
-from sdssm.train.engine import shape
+from sdssm.train.failures import Failures
 from sdssm.train.group import last_step
 from sdssm.train.planning import (
     Planned,
@@ -34,14 +31,14 @@ from sdssm.train.planning import (
     checked_seeds,
     checked_variants,
     one_task,
+    side_by_side,
 )
 from sdssm.train.progress import Progress, Silent
-from sdssm.train.queue import Entry, Queue, checked
+from sdssm.train.queue import Entry, Queue, checked, no_room
+from sdssm.train.signals import stop_on_signal
 
 #: Seconds of work that a GPU is given at a time, before anybody looks.
 ROUND = 1.0
-#: Seconds within which signals are one: a shell or `timeout` may send it to the process and to its group.
-AGAIN = 0.5
 
 
 class Runs(Sequence[RunFolder]):
@@ -121,7 +118,7 @@ def train(
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings are {shown(settings)}; give values by name, as in {{'state': 32}}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
-    begun = f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
+    begun = begun_now()
     named = default_preset(model) if preset is None else preset
     planned: list[Planned] = []
     for one in tasks:
@@ -163,11 +160,12 @@ def train_all(
     check_folders(path, planned, resume=resume, overwrite=overwrite)
     there = {into for into, _, _ in planned if resume and (into / CONFIG).exists()}
     old = [(RunFolder.open(into), of) for into, of, _ in planned if into in there]
+    make_room(len(planned) - sum(folder.status in ENDED for folder, _ in old))
     new = [
         (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
     ]
     entries = _resumed(old, tensorboard, until)
-    entries += [Entry(members, tensorboard=tensorboard, until=until) for members in _grouped(new)]
+    entries += [Entry(members, tensorboard=tensorboard, until=until) for members in side_by_side(new, _what)]
     folders = {folder.path: folder for folder, _ in (*old, *new)}
     runs = Runs(path, [folders[into] for into, _, _ in planned])
     return _train(runs, Queue(entries, where, at_once), progress or Warned())
@@ -184,6 +182,7 @@ def resume_runs(
     where = device_named(device)
     found = find_runs(path)
     entries = _resumed([(folder, folder.config.known_task()) for folder in found], tensorboard)
+    make_room(sum(folder.status not in ENDED for folder in found))
     return _train(Runs(Path(path), found), Queue(entries, where), progress or Warned())
 
 
@@ -192,7 +191,7 @@ def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until
     the others have as many beside them as before, and their numbers are the same to the last bit."""
     entries = []
     tasks = {folder.path: of for folder, of in folders}
-    for members in _grouped(folders):
+    for members in side_by_side(folders, _what):
         unfinished = [folder for folder, _ in members if folder.status in ("running", "stopped")]
         dead = [folder for folder, _ in members if folder.status == "diverged"]
         parts = by_step(unfinished) if unfinished else []
@@ -205,82 +204,74 @@ def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until
     return entries
 
 
+def _what(member: tuple[RunFolder, Task]) -> tuple[RunConfig, Task]:
+    return member[0].config, member[1]
+
+
 def _train(runs: Runs, queue: Queue, progress: Progress) -> Runs:
-    """Rounds of steps for all groups that have a place, until every one is done or somebody stops it."""
+    """Rounds of steps for all groups that have a place, until every one is done or somebody stops it.
+
+    Whatever fails, of whichever group, all are saved first.
+    """
     if not queue.entries:
         return runs
     progress.start(_names(runs, queue), queue.steps, queue.step)
-    windows, failed = 1, None
+    windows = 1
     try:
         queue.hold()
         with stop_on_signal() as stop:
-            while not queue.done and not stop():
-                began = monotonic()
-                try:
+            try:
+                while not queue.done and not stop():
+                    began = monotonic()
                     queue.fill()
-                except SdssmError as error:  # of one that waited: what trains beside it is saved first
-                    failed = error
-                    break
-                going = [group for group in queue.training if not group.done]
-                turns = [group.advance(windows, stop) for group in going]
-                while turns:  # a GPU works on all of them at once
-                    turns = [turn for turn in turns if next(turn, True) is None]
-                for group in going:
-                    group.report(progress.message)
-                    group.validate()
-                    group.save_if_due()
-                queue.show(progress)
-                queue.end_done()
-                took = monotonic() - began
-                if queue.device.type == "cuda":
-                    windows = max(1, min(2 * windows, int(windows * ROUND / max(took, 1e-3))))
+                    _round(queue, windows, stop, progress)
+                    took = monotonic() - began
+                    if queue.device.type == "cuda":
+                        windows = max(1, min(2 * windows, int(windows * ROUND / max(took, 1e-3))))
+            except Exception:
+                with suppress(Exception):  # what was first is told
+                    queue.end()
+                raise
         queue.end()
+    except torch.OutOfMemoryError as error:
+        raise no_room(queue.device) from error
     finally:
         progress.stop()
         for folder in runs:  # whatever ended it, another process may go on
             release(folder.path)
-    if failed is not None:
-        raise failed
-    if not queue.done:
+    if stop():  # though all may be done: what would come next is not wanted either
         raise TrainingStopped(runs)
     return runs
 
 
+def _round(queue: Queue, windows: int, stop: Callable[[], bool], progress: Progress) -> None:
+    """Some steps of every group that trains, and what follows from them. What fails in one group does so after the
+    others have come to the end of their round: there they can be saved."""
+    failures = Failures()
+    going = [group for group in queue.training if not group.done]
+    turns = [group.advance(windows, stop) for group in going]
+    while turns:  # a GPU works on all of them at once
+        left = []
+        for turn in turns:
+            with failures:
+                left += [turn] if next(turn, True) is None else []
+        turns = left
+    for group in going:
+        if group.whole:
+            for follow in (partial(group.report, progress.message), group.validate, group.save_if_due):
+                with failures:
+                    follow()
+    failures.tell()
+    queue.show(progress)
+    queue.end_done()
+
+
 def _names(runs: Runs, queue: Queue) -> list[str]:
-    """What the display calls each replica: its folder, seen from the folder of all."""
-    folders = [folder.path for folder in queue.folders]
-    return [str(path.relative_to(runs.path)) if path != runs.path else path.name for path in folders]
+    """What the display calls each replica: its folder, seen from the folder of all where it lies below."""
+    return [_name(folder.path, runs.path) for folder in queue.folders]
 
 
-@contextmanager
-def stop_on_signal() -> Iterator[Any]:
-    """Whether Ctrl-C (or SIGTERM) came; another one later no longer waits. Only the main thread can listen."""
-    asked, when = threading.Event(), [0.0]
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def first(*_: object) -> None:
-        if asked.is_set() and monotonic() - when[0] > AGAIN:
-            raise KeyboardInterrupt
-        if not asked.is_set():
-            when[0] = monotonic()
-        asked.set()
-
-    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-# -- who trains beside whom --------------------------------------------------------------------------------------------
-
-
-def _grouped(folders: Sequence[tuple[RunFolder, Task]]) -> list[list[tuple[RunFolder, Task]]]:
-    """Runs that can share every launch, and were begun together, together."""
-    found: dict[Any, list[tuple[RunFolder, Task]]] = {}
-    for folder, of in folders:
-        found.setdefault((shape(folder.config, of), folder.config.begun), []).append((folder, of))
-    return list(found.values())
+def _name(path: Path, above: Path) -> str:
+    if path == above:
+        return path.name
+    return str(path.relative_to(above) if path.is_relative_to(above) else path)
