@@ -13,7 +13,7 @@ from sdssm.experiments.plan import Plan, PlannedRun
 from sdssm.experiments.runner import curve_of
 from sdssm.experiments.scores import Score, mean
 from sdssm.experiments.spec import Spec
-from sdssm.runs import RunFolder
+from sdssm.runs import ENDED, RunFolder
 
 #: Student's t for a band of 95 % by the degrees of freedom, one less than there are seeds; beyond, the last.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
@@ -29,7 +29,7 @@ KEYS = frozenset(
 
 def records_of(plan: Plan) -> list[Record]:
     """One record for each run of a plan that has ended and was evaluated, whoever trained it."""
-    found = (_record(plan.spec, run) for run in plan.runs if run.status in ("finished", "diverged"))
+    found = (_record(plan.spec, run) for run in plan.runs if run.status in ENDED)
     return [record for record in found if record is not None]
 
 
