@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
@@ -255,6 +256,7 @@ def command(*arguments: str) -> None:
     parser = argparse.ArgumentParser()
     add_to(parser.add_subparsers())
     options = parser.parse_args(["reproduce", *arguments])
+    options.typed = shlex.join(["sdssm", "reproduce", *arguments])  # as `main` does
     options.run(options)
 
 
@@ -316,8 +318,8 @@ def test_stopping_says_how_to_go_on(
     assert spec.folder is not None
     where = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")
     with pytest.raises(TrainingStopped):
-        command(str(spec.folder / "tiny.toml"), *where)
-    assert "the same command goes on: sdssm reproduce tiny.toml" in capsys.readouterr().err
+        command(file := str(spec.folder / "tiny.toml"), *where)
+    assert f"the same command goes on: {shlex.join(['sdssm', 'reproduce', file, *where])}" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 

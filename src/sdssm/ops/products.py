@@ -83,7 +83,7 @@ def shared(x: Tensor, y: Tensor) -> Tensor:
 def shares(M: int, K: int, N: int) -> int:
     """Into how many pieces a sum over K is taken apart, a power of 2.
 
-    >>> shares(64, 5120, 64), shares(64, 5120, 4096), shares(64, 500, 64), shares(2, 5121, 2)
+    >>> shares(64, 5120, 64), shares(64, 5120, 4096), shares(64, 200, 64), shares(2, 5121, 2)
     (16, 1, 1, 1)
     """
     most = min(BLOCKS // (-(-M // SIDE) * -(-N // SIDE)), K // ROWS)
