@@ -123,7 +123,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """What a JSON file holds; None where there is none, or it is not ours."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.plan import Plan, PlannedRun, fingerprint, same_training
+from sdssm.experiments.results import read_json
 from sdssm.files import shown_path
 from sdssm.models.classifier import CONFIG, WEIGHTS
 from sdssm.runs import ENDED, RunFolder
@@ -52,10 +52,10 @@ def _ended(places: Sequence[Path], kinds: set[Kind]) -> list[RunFolder]:
     """Whole runs of these kinds, finished ones first. Only of those the settings are read: most runs are others'."""
     order: list[tuple[int, Any, RunFolder]] = []
     for path in _run_folders(places):
-        config = _read(path / CONFIG)
+        config = read_json(path / CONFIG) or {}
         if _kind(config) not in kinds:
             continue
-        status = _read(path / STATUS).get("status")
+        status = (read_json(path / STATUS) or {}).get("status")
         try:
             if status in ENDED and _is_whole(path, status):
                 order.append((ENDED.index(status), natural(str(path)), RunFolder.open(path)))
@@ -83,14 +83,6 @@ def _kind(config: Mapping[str, Any]) -> Kind | None:
     except (KeyError, TypeError):
         return None
     return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _is_whole(path: Path, status: str) -> bool:

@@ -280,10 +280,8 @@ class Classifier(nn.Module):
         noise, after = noise or {}, []
         h = tokens
         for i, block in enumerate(self.blocks):
-            mixer, cut = (
-                block.mixer,
-                ends and block.last,
-            )  # what stands after the last mixer is needed at the ends alone
+            mixer = block.mixer
+            cut = ends and block.last  # what stands after the last mixer is needed at the ends alone
             mixer.check_length(tokens.shape[1])
             own = noise["mixers"][i] if "mixers" in noise else None
             if i == 0:
