@@ -19,11 +19,9 @@ NOT_MEASURED = "not measured"
 
 def compared(spec: Spec, results: Path) -> dict[str, Any]:
     """Every claim with our figure, from the results that other experiments left in `results`."""
-    listed = {line["id"]: line for line in published_rows(spec, NEEDED)}
+    listed = _listed(spec)
     found = []
     for claim in spec.claims:
-        if claim.id not in listed:
-            raise SpecError(f"{spec.published} has no claim {claim.id!r}; it has {', '.join(listed)}")
         line = listed[claim.id]
         values = None if claim.spec is None else _values(claim, results)
         found.append(
@@ -43,7 +41,8 @@ def compared(spec: Spec, results: Path) -> dict[str, Any]:
 
 
 def check_claims(spec: Spec) -> None:
-    """Every cell that a claim names is one of the experiment that it names."""
+    """Every claim is one of the published file, and every cell that it names one of the experiment that it names."""
+    _listed(spec)
     for claim in spec.claims:
         if claim.spec is not None:
             cells = spec_named(claim.spec).cells()
@@ -51,6 +50,15 @@ def check_claims(spec: Spec) -> None:
                 for column in claim.columns:
                     if (row, column) not in cells:
                         raise SpecError(f"claim {claim.id}: {claim.spec} has no cell {row!r}, {column!r}")
+
+
+def _listed(spec: Spec) -> dict[str, dict[str, Any]]:
+    """The lines of the published file, with one for each claim."""
+    found = {line["id"]: line for line in published_rows(spec, NEEDED)}
+    for claim in spec.claims:
+        if claim.id not in found:
+            raise SpecError(f"{spec.published} has no claim {claim.id!r}; it has {', '.join(found)}")
+    return found
 
 
 def _values(claim: Claim, results: Path) -> list[float] | None:
