@@ -17,7 +17,7 @@ import torch
 
 from sdssm.cli import main
 from sdssm.errors import DeviceError, MissingExtraError, RunError, SdssmError
-from sdssm.experiments import engine_named, evaluate_plan, make_plan, run_plan, spec_named
+from sdssm.experiments import Narrowing, engine_named, evaluate_plan, make_plan, run_plan, spec_named
 from sdssm.experiments.ray_engine import absolute
 from sdssm.experiments.ray_jobs import Job, _again, _with_more_memory
 from sdssm.experiments.ray_tasks import MARK, Outcome, Share, make_mark, train_group
@@ -188,7 +188,7 @@ def test_stopped_continued_and_a_node_lost_is_as_on_one_machine(
 
 def test_a_lost_worker_does_not_write_beside_its_successor(spec: Spec, local: Path, tmp_path: Path) -> None:
     """A group half made by a worker that was lost begins as one; the folder goes to the last that came."""
-    plan = absolute(make_plan(spec, tmp_path, models=["lstm"]))
+    plan = absolute(make_plan(spec, tmp_path, Narrowing(models=["lstm"])))
     (group,) = groups_of(plan)
     lost = RunFolder.create(group[0].folder, group[0].config)
     (group[0].folder / "owner").write_text("another one, on another machine\n")

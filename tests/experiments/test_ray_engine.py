@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sdssm.errors import RunError
-from sdssm.experiments import Spec, make_plan, reuse, run_plan
+from sdssm.experiments import Narrowing, Spec, make_plan, make_plans, reuse, run_plan, together
 from sdssm.experiments.ray_engine import RayEngine
 from sdssm.experiments.ray_jobs import Job, work
 from sdssm.experiments.ray_tasks import Outcome
@@ -98,6 +98,16 @@ def test_progress_to_a_share_of_the_steps(spec: Spec, ray: OneProcess, tmp_path:
     assert [run.status for run in make_plan(spec, tmp_path).runs] == ["stopped"] * 2
 
 
+def test_experiments_together(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
+    """What they share is one task, and so is what they have of one shape."""
+    (row,) = spec.rows
+    other = replace(spec, name="other", rows=(replace(row, tasks=("even_pairs", "parity")), replace(row, model="rnn")))
+    plans = make_plans([spec, other], tmp_path)
+    RayEngine("cpu").run_plan(together(plans))
+    assert [len(planned) for _, _, planned, *_ in ray.called] == [4, 2]
+    assert {run.status for plan in plans for run in plan.runs} == {"finished"}
+
+
 def test_a_group_with_one_that_diverged_comes_further(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
     """Nodes may be lost as often as they like as long as it does."""
     plan = make_plan(spec, tmp_path)
@@ -118,8 +128,8 @@ def test_a_group_with_one_that_diverged_comes_further(spec: Spec, ray: OneProces
 def test_reused_runs_that_no_worker_may_see_are_evaluated_here(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
     """Of two runs one lies in --out, the other elsewhere."""
     out = tmp_path / "out"
-    run_plan(make_plan(spec, tmp_path / "elsewhere", seeds=[0]), "cpu")
-    run_plan(make_plan(spec, out, seeds=[1]), "cpu")
+    run_plan(make_plan(spec, tmp_path / "elsewhere", Narrowing(seeds=[0])), "cpu")
+    run_plan(make_plan(spec, out, Narrowing(seeds=[1])), "cpu")
     plan = reuse(make_plan(spec, out), [tmp_path / "elsewhere"])
     told: list[tuple[int, int]] = []
     RayEngine("cpu").evaluate_plan(plan, lambda done, of: told.append((done, of)))

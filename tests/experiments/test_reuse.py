@@ -11,7 +11,7 @@ import pytest
 
 import sdssm
 from sdssm.errors import RunError
-from sdssm.experiments import Spec, evaluate_plan, make_plan, reuse, run_plan, write_results
+from sdssm.experiments import Narrowing, Spec, evaluate_plan, make_plan, reuse, run_plan, write_results
 from sdssm.experiments.spec_file import parse_spec
 from sdssm.runs import RunFolder
 
@@ -70,7 +70,7 @@ def test_what_is_finished_is_not_trained_again(spec: Spec, before: Path, tmp_pat
 
 
 def test_from_another_out(spec: Spec, tmp_path: Path) -> None:
-    plan = make_plan(spec, tmp_path / "one", tasks=["cycle"])
+    plan = make_plan(spec, tmp_path / "one", Narrowing(tasks=["cycle"]))
     run_plan(plan, "cpu")
     other = reuse(make_plan(spec, tmp_path / "other"), [tmp_path / "one", tmp_path])  # one of them within the other
     assert [run.status for run in other.runs] == ["missing", "missing", "finished", "finished"]
@@ -79,14 +79,14 @@ def test_from_another_out(spec: Spec, tmp_path: Path) -> None:
 
 def test_one_that_diverged_elsewhere_is_not_trained_beside(spec: Spec, tmp_path: Path) -> None:
     """A copy of a folder goes on where the original came to its end: both say that they were begun together."""
-    plan = make_plan(spec, tmp_path / "one", tasks=["cycle"])
+    plan = make_plan(spec, tmp_path / "one", Narrowing(tasks=["cycle"]))
     for run in plan.wanted():
         RunFolder.create(run.folder, run.config).finish("stopped")
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     ended = RunFolder.open(plan.wanted()[0].folder)
     ended.log({"step": 1, "diverged": True})
     ended.finish("diverged")
-    other = reuse(make_plan(spec, tmp_path / "copy", tasks=["cycle"]), [tmp_path / "one"])
+    other = reuse(make_plan(spec, tmp_path / "copy", Narrowing(tasks=["cycle"])), [tmp_path / "one"])
     assert [run.reused for run in other.wanted()] == [True, False]
     assert [folder.parts[-4] for folder, *_ in other.planned()] == ["copy"]
     run_plan(other, "cpu")

@@ -19,7 +19,7 @@ import torch
 
 from sdssm.cli.reproduce import add_to
 from sdssm.errors import OutputError, RunError, SdssmError
-from sdssm.experiments import Plan, evaluate_plan, make_plan, run_plan, spec_named, write_results
+from sdssm.experiments import Narrowing, Plan, evaluate_plan, make_plan, run_plan, spec_named, write_results
 from sdssm.experiments.estimate import FILE, estimate
 from sdssm.experiments.results import check_results
 from sdssm.experiments.runner import missing
@@ -169,7 +169,7 @@ def test_parts_add_up_and_more_steps_win(spec: Spec, whole: Path, tmp_path: Path
     shutil.copytree(whole, out)
 
     def reproduced(**narrow: Any) -> dict[str, Any]:
-        plan = make_plan(spec, out, **narrow)
+        plan = make_plan(spec, out, Narrowing(**narrow))
         run_plan(plan, "cpu")
         evaluate_plan(plan, "cpu")
         return write_results(plan, results, command="", device="cpu")
@@ -223,16 +223,16 @@ def test_other_presets_with_the_same_settings_share_a_run(spec: Spec, whole: Pat
 
 def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert estimate(make_plan(spec, whole), "cpu") == []  # nothing left to train
-    plan = make_plan(spec, tmp_path / "runs", budget=10)
+    plan = make_plan(spec, tmp_path / "runs", Narrowing(budget=10))
     groups = estimate(plan, "cpu", limit=0.5)
     assert sum(len(one.runs) for one in groups) == 8
     assert all(one.steps == 300 for one in groups)
     assert any(one.seconds is not None for one in groups)
     known = json.loads((tmp_path / "runs" / FILE).read_text())
     monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: pytest.fail("measured again"))
-    assert [one.seconds for one in estimate(make_plan(spec, tmp_path / "runs", budget=10), "cpu", limit=0.0)] == [
-        one.seconds for one in groups
-    ]
+    assert [
+        one.seconds for one in estimate(make_plan(spec, tmp_path / "runs", Narrowing(budget=10)), "cpu", limit=0.0)
+    ] == [one.seconds for one in groups]
     assert all(name.startswith("CPU ") for name in known)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [FILE]  # no run was begun
 
@@ -240,7 +240,7 @@ def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monke
 def test_estimates_are_of_groups_as_they_train(spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that diverged stays beside the others; one that is finished does not, nor do their steps count."""
     monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
-    plan = make_plan(spec, tmp_path, models=["lstm"], seeds=[0, 1, 2])
+    plan = make_plan(spec, tmp_path, Narrowing(models=["lstm"], seeds=[0, 1, 2]))
     statuses: tuple[Ended, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
     for run, status in zip(plan.wanted(), statuses, strict=True):
         RunFolder.create(run.folder, run.config).finish(status)

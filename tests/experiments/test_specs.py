@@ -6,6 +6,7 @@ import pytest
 
 from sdssm.experiments.catalogue import published_numbers, published_rows, spec_named, spec_names
 from sdssm.experiments.claims import NEEDED, check_claims
+from sdssm.experiments.narrowing import Narrowing
 from sdssm.experiments.plan import fingerprint, make_plan
 from sdssm.experiments.scores import Score, SpecError
 from sdssm.experiments.spec_file import parse_spec
@@ -84,7 +85,7 @@ def test_trainings_are_shared() -> None:
 
 def test_another_budget_is_another_training() -> None:
     spec = parse_spec('name = "x"' + ROW, source="x")
-    whole, scaled = (make_plan(spec, Path("runs"), budget=budget) for budget in (1, 0.05))
+    whole, scaled = (make_plan(spec, Path("runs"), Narrowing(budget=budget)) for budget in (1, 0.05))
     assert {run.folder for run in scaled.runs}.isdisjoint(run.folder for run in whole.runs)
     assert {run.config.train.steps for run in scaled.runs} == {2_000}
     assert {run.training for run in scaled.runs} == {run.training for run in whole.runs}
@@ -92,14 +93,14 @@ def test_another_budget_is_another_training() -> None:
 
 def test_narrowing() -> None:
     spec = spec_named("table1")
-    plan = make_plan(spec, Path("runs"), models=["rnn", "sd-ssm"], tasks=["A5"], seeds=[7])
+    plan = make_plan(spec, Path("runs"), Narrowing(models=["rnn", "sd-ssm"], tasks=["A5"], seeds=[7]))
     assert [(run.row, run.column, run.config.seed) for run in plan.wanted()] == [("RNN", "a5", 7), ("SD-SSM", "a5", 7)]
     with pytest.raises(SpecError, match="no model 'rn'; did you mean 'rnn'"):
-        make_plan(spec, Path("runs"), models=["rn"])
+        make_plan(spec, Path("runs"), Narrowing(models=["rn"]))
     with pytest.raises(SpecError, match="no task 'd30'"):
-        make_plan(spec, Path("runs"), tasks=["d30"])
+        make_plan(spec, Path("runs"), Narrowing(tasks=["d30"]))
     with pytest.raises(SpecError, match="budget is 0"):
-        make_plan(spec, Path("runs"), budget=0)
+        Narrowing(budget=0)
 
 
 ROW = '\n[[rows]]\nmodel = "lstm"\ntasks = ["parity"]\n'

@@ -13,6 +13,7 @@ import pytest
 from sdssm.errors import OutputError, RunError
 from sdssm.experiments import (
     LocalEngine,
+    Narrowing,
     Plan,
     Search,
     SpecError,
@@ -47,7 +48,7 @@ def spec(search: Search | None = None, **more: Any) -> Spec:
 
 def swept(into: Path, search: Search, progress: Any = None, of: Spec | None = None, **more: Any) -> dict[str, Any]:
     """A whole sweep in a folder; what results.json holds."""
-    sweep = Sweep(spec=of or spec(search), search=search, out=into / "runs", **more)
+    sweep = Sweep(spec=of or spec(search), search=search, out=into / "runs", part=Narrowing(**more))
     plan, pruned = run_sweep(sweep, into / "s", LocalEngine("cpu"), progress=progress)
     return write_results(plan, into / "s", command="", device="cpu", pruned=pruned)
 
@@ -199,7 +200,7 @@ def test_a_part_of_a_search_knows_the_other_cells(tmp_path: Path, search: Search
     """What the plan of the results lacks would be dropped from them."""
     of = spec(search, choices={"lr": [1e-2, 3e-2]})
     of = replace(of, rows=(replace(of.rows[0], tasks=("parity", "even_pairs")),))
-    sweep = Sweep(spec=of, search=search, out=tmp_path, tasks=["parity"])
+    sweep = Sweep(spec=of, search=search, out=tmp_path, part=Narrowing(tasks=["parity"]))
     trials = sweep.trials(tmp_path)
     sweep.next(trials)
     runs = sweep.every(trials.of).runs
@@ -357,13 +358,12 @@ def test_other_places_are_walked_once_for_each_candidate(
 
 
 def test_the_paper_s_search(tmp_path: Path) -> None:
-    sweep = Sweep(
-        spec=spec_named("literature-search"), search=Search(), out=tmp_path, models=["mamba"], tasks=["arithmetic"]
-    )
+    part = Narrowing(models=["mamba"], tasks=["arithmetic"])
+    sweep = Sweep(spec=spec_named("literature-search"), search=Search(), out=tmp_path, part=part)
     plan = sweep.plan({cell: list(some.values()) for cell, some in sweep.next(sweep.trials(tmp_path)).items()})
     assert len(plan.wanted()) == 96  # "the best out of 96 runs"
     assert {run.config.model.mixer.state for run in plan.wanted()} == {128, 256}
-    shared = {run.folder for run in make_plan(spec_named("table1"), tmp_path, models=["mamba"]).wanted()}
+    shared = {run.folder for run in make_plan(spec_named("table1"), tmp_path, Narrowing(models=["mamba"])).wanted()}
     assert len(shared & {run.folder for run in plan.wanted()}) == 3
 
 

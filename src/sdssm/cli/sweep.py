@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import join
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.engines import engine_of
 from sdssm.cli.evaluate import printable_lines, whole
-from sdssm.cli.reproduce import add_common, count, finish, reused_places, show_plan
+from sdssm.cli.plans import (
+    add_common,
+    counter,
+    narrowing,
+    narrowing_words,
+    reused_places,
+    saying_how_to_go_on,
+    show_plans,
+    spec_word,
+)
+from sdssm.cli.tables import finish, table_width
 from sdssm.cli.train import given_settings, literal
 from sdssm.errors import SettingsError, shown
 from sdssm.models import DEFAULT_MODEL
@@ -170,7 +178,6 @@ def _sweep(options: argparse.Namespace) -> None:
     from sdssm.experiments import check_results, write_results
     from sdssm.experiments.catalogue import published_numbers
     from sdssm.experiments.sweep import Sweep, run_sweep
-    from sdssm.train.planning import checked_seeds
     from sdssm.train.progress import progress_for
 
     engine = engine_of(options)  # all that can be wrong is said before anything is begun
@@ -179,30 +186,15 @@ def _sweep(options: argparse.Namespace) -> None:
     folder = options.results / spec.name
     check_results(spec, folder)
     published_numbers(spec)
-    sweep = Sweep(
-        spec=spec,
-        search=search,
-        out=options.out,
-        budget=options.budget,
-        models=options.models,
-        rows=options.rows,
-        tasks=options.tasks,
-        reused=reused_places(options),
-        seeds=None if options.seeds is None else checked_seeds(options.seeds),
-    )
+    sweep = Sweep(spec=spec, search=search, out=options.out, part=narrowing(options), reused=reused_places(options))
     if options.dry_run:
         _show(sweep, folder, options.device)
         return
-    try:
-        counter = None if options.quiet or not sys.stderr.isatty() else count
-        progress = progress_for(options.quiet, keep=False)
-        with engine:
-            plan, pruned = run_sweep(sweep, folder, engine, command=_command(options), progress=progress, found=counter)
-            called = engine.device_name
-    except KeyboardInterrupt:
-        print(f"sdssm: stopped; the same command goes on: {options.typed}", file=sys.stderr)
-        raise
-    found = write_results(plan, folder, command=_command(options), device=called, pruned=pruned)
+    command, progress = _command(options), progress_for(options.quiet, keep=False)
+    with saying_how_to_go_on(options), engine:
+        plan, pruned = run_sweep(sweep, folder, engine, command=command, progress=progress, found=counter(options))
+        called = engine.device_name
+    found = write_results(plan, folder, command=command, device=called, pruned=pruned)
     _rank(found)
     finish(folder, found)
 
@@ -214,8 +206,7 @@ def _rank(found: dict[str, Any]) -> None:
 
     table = ranking_of(found, SHOWN)
     if table is not None:
-        width = get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
-        print(printable_lines(to_text(table, width)))
+        print(printable_lines(to_text(table, table_width())))
 
 
 def _show(sweep: Sweep, folder: Path, device: str) -> None:
@@ -226,24 +217,20 @@ def _show(sweep: Sweep, folder: Path, device: str) -> None:
         some = sum(map(len, batch.values()))
         every = len(sweep.wanted) * (sweep.search.trials or 0)
         print(f"The next {some} candidates by Optuna, after {sum(known.values())} of {every}:")
-    show_plan(sweep.ahead(batch), device)
+    show_plans([sweep.ahead(batch)], device)
     if sweep.search.kept < 1:
         print("Less where candidates stop early.")
 
 
 def _command(options: argparse.Namespace) -> str:
     """The command as far as it decides what comes out, for the results: where that went is no part of it."""
-    parts = ["sdssm", "sweep", *(Path(one).name if one.endswith(".toml") else one for one in options.what)]
+    parts = ["sdssm", "sweep", *map(spec_word, options.what)]
     for name in ("model", "preset", "trials", "search_seed", "parallel", "keep", "select", "max_length", "name"):
         given = getattr(options, name)
         parts += [f"--{name.replace('_', '-')}", f"{given}"] if given else []
     parts += [] if options.search == "grid" else ["--search", options.search]
     parts += ["--rungs", ",".join(f"{one:g}" for one in options.rungs)] if options.rungs else []
-    for name in ("set", "grid", "range", "models", "rows", "tasks"):
+    for name in ("set", "grid", "range"):
         given = getattr(options, name)
         parts += [f"--{name}", *given] if given else []
-    parts += [] if options.budget == 1.0 else ["--budget", f"{options.budget:g}"]
-    if options.seeds is not None:
-        numbers = options.seeds if isinstance(options.seeds, int) else ",".join(map(str, options.seeds)) + ","
-        parts += ["--seeds", str(numbers)]
-    return join(parts)
+    return join([*parts, *narrowing_words(options)])

@@ -1,7 +1,9 @@
 """Experiments: tables as data, each made by one command.
 
 spec_named, spec_names   the experiments of the package, or a TOML file of your own
-make_plan                the runs of an experiment, in folders that all experiments share
+make_plan, make_plans    the runs of an experiment, or of several, in folders that all experiments share
+Narrowing                which part of them is trained
+together                 several plans to be trained as one
 reuse                    the same plan with runs that were made elsewhere
 run_plan, evaluate_plan  train and evaluate what is missing
 engine_named             the same on this machine, or on a Ray cluster
@@ -13,8 +15,9 @@ open_study               one by Optuna, as a study of Optuna's own
 
 from sdssm.experiments.catalogue import spec_named, spec_names
 from sdssm.experiments.engines import Engine, LocalEngine, engine_named
+from sdssm.experiments.narrowing import Narrowing
 from sdssm.experiments.optuna_search import open_study
-from sdssm.experiments.plan import Plan, PlannedRun, make_plan
+from sdssm.experiments.plan import Plan, PlannedRun, Trainings, make_plan, make_plans, together
 from sdssm.experiments.results import check_results, write_results
 from sdssm.experiments.reuse import reuse
 from sdssm.experiments.runner import evaluate_plan, run_plan
@@ -27,16 +30,19 @@ from sdssm.experiments.sweep_spec import sweep_spec
 __all__ = [
     "Engine",
     "LocalEngine",
+    "Narrowing",
     "Plan",
     "PlannedRun",
     "Search",
     "Spec",
     "SpecError",
     "Sweep",
+    "Trainings",
     "check_results",
     "engine_named",
     "evaluate_plan",
     "make_plan",
+    "make_plans",
     "open_study",
     "reuse",
     "run_plan",
@@ -44,5 +50,6 @@ __all__ = [
     "spec_named",
     "spec_names",
     "sweep_spec",
+    "together",
     "write_results",
 ]

@@ -10,7 +10,7 @@ import torch
 
 from sdssm.devices import device_named
 from sdssm.errors import SettingsError, nearest
-from sdssm.experiments.plan import Plan
+from sdssm.experiments.plan import Plan, Trainings
 from sdssm.experiments.results import device_name
 from sdssm.experiments.runner import evaluate_plan, run_plan
 from sdssm.train.progress import Progress
@@ -28,7 +28,7 @@ class Engine(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def run_plan(self, plan: Plan, progress: Progress | None = None) -> None:
+    def run_plan(self, plan: Trainings, progress: Progress | None = None) -> None:
         """Train what a plan wants: what is finished stays as it is, what is not goes on."""
 
     def evaluate_plan(self, plan: Plan, found: Found | None = None) -> None:
@@ -53,7 +53,7 @@ class LocalEngine:
     ) -> None:
         pass
 
-    def run_plan(self, plan: Plan, progress: Progress | None = None) -> None:
+    def run_plan(self, plan: Trainings, progress: Progress | None = None) -> None:
         run_plan(plan, self.device, progress)
 
     def evaluate_plan(self, plan: Plan, found: Found | None = None) -> None:

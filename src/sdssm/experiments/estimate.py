@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sdssm.experiments.plan import Plan, PlannedRun
+from sdssm.experiments.plan import PlannedRun, Trainings
 from sdssm.experiments.results import device_name, read_json
 from sdssm.experiments.runner import groups_of, reached
 from sdssm.files import write_whole
@@ -42,7 +42,7 @@ class GroupEstimate:
         return f"{', '.join(models)} on {', '.join(tasks)}"
 
 
-def estimate(plan: Plan, device: str = "auto", limit: float = LIMIT) -> list[GroupEstimate]:
+def estimate(plan: Trainings, device: str = "auto", limit: float = LIMIT) -> list[GroupEstimate]:
     """The groups that a plan has still to train, with the time of each on this device.
 
     One that diverged stays beside the others of its group, as in the training, and takes its part of the time.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import RunError, SdssmError, nearest
+from sdssm.errors import RunError, SdssmError
+from sdssm.experiments.narrowing import ALL, Narrowing
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.spec import Row, Spec
 from sdssm.files import shown_path
@@ -50,10 +51,9 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """All runs of an experiment, in the order of its cells."""
+class Trainings:
+    """Runs that are trained together, in folders below one."""
 
-    spec: Spec
     out: Path
     runs: tuple[PlannedRun, ...]
     until: float = 1.0  #: the share of its steps that each run is trained for now
@@ -71,72 +71,91 @@ class Plan:
         return [(run.folder, run.task, run.config) for run in self.own()]
 
 
-def make_plan(
-    spec: Spec,
-    out: Path,
-    *,
-    budget: float = 1.0,
-    models: Sequence[str] | None = None,
-    rows: Sequence[str] | None = None,
-    tasks: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-) -> Plan:
-    """Every run of an experiment, checked; `budget` scales the steps, the rest narrows what is trained.
+@dataclass(frozen=True, kw_only=True)
+class Plan(Trainings):
+    """All runs of an experiment, in the order of its cells."""
+
+    spec: Spec
+
+
+def make_plan(spec: Spec, out: Path, part: Narrowing = ALL) -> Plan:
+    """Every run of an experiment, checked; `part` says which of them are trained, and how long.
 
     >>> from sdssm.experiments.catalogue import spec_named
-    >>> plan = make_plan(spec_named("two-layers"), Path("runs"), models=["mamba"], tasks=["parity"], budget=0.01)
+    >>> part = Narrowing(models=["mamba"], tasks=["parity"], budget=0.01)
+    >>> plan = make_plan(spec_named("two-layers"), Path("runs"), part)
     >>> [(run.row, run.config.seed, run.config.train.steps) for run in plan.wanted()][0]
     ('Mamba, 1 layer', 0, 10000)
     """
-    if not 0 < budget <= 1000:
-        raise SpecError(f"the budget is {budget}; it scales the steps and must be above 0 and at most 1000")
-    if spec.kind != "accuracy":
-        raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it")
-    chosen = _chosen("model", models, [row.model for row in spec.rows])
-    named = _chosen("row", rows, [row.label for row in spec.rows])
-    asked = _chosen("task", None if tasks is None else _task_names(tasks), [t for row in spec.rows for t in row.tasks])
-    known = {name: named_task(name) for row in spec.rows for name in row.tasks}
-    begun = begun_now()
-    checked: set[Any] = set()
-    runs = []
-    for row in spec.rows:
-        for name in row.tasks:
-            wanted = row.model in chosen and row.label in named and name in asked
-            for variant in row.variants():
-                settings = _resolved(row, name, variant, budget)
-                first = configure(known[name], 0, settings, row.preset, begun)
-                below = out / folder_name(name) / f"{row.model}-{fingerprint(first)}"
-                # What one seed is refused for, all are; and a rate or a weight decay that can be is all right.
-                alike = (name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
-                if alike not in checked:
-                    _check(row, first, known[name])
-                    checked.add(alike)
-                for seed in row.seeds if seeds is None else seeds:
-                    run = PlannedRun(
-                        row=row.label,
-                        column=row.column_of(name),
-                        folder=below / f"seed-{seed}",
-                        task=known[name],
-                        config=_there(below / f"seed-{seed}", replace(first, seed=seed)),
-                        training=fingerprint(first, but=("steps",)),
-                        variant=variant,
-                        wanted=wanted,
-                    )
-                    runs.append(run)
-    return Plan(spec=spec, out=out, runs=tuple(runs))
+    (plan,) = make_plans([spec], out, part)
+    return plan
 
 
-def _task_names(tasks: Sequence[str]) -> list[str]:
-    """As the library spells them."""
-    return [named_task(name).name for name in tasks]
+def make_plans(specs: Sequence[Spec], out: Path, part: Narrowing = ALL) -> list[Plan]:
+    """A plan for each experiment. What two of them have in common is one run, and all that begins, begins together.
+
+    Of some of them `part` may leave nothing, not of all.
+    """
+    for spec in specs:
+        if spec.kind != "accuracy":
+            raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it")
+    part.check(specs)
+    planner = _Planner(out, part)
+    return [planner.plan(spec) for spec in specs]
 
 
-def _chosen(what: str, asked: Sequence[str] | None, there: Sequence[str]) -> frozenset[str]:
-    known = list(dict.fromkeys(there))
-    for name in asked or ():
-        if name not in known:
-            raise SpecError(f"this experiment has no {what} {name!r}; {nearest(name, known)}")
-    return frozenset(known if asked is None else asked)
+def together(plans: Sequence[Plan]) -> Trainings:
+    """What plans have to train, as one: a run that several of them want is there once."""
+    first = plans[0]
+    if any((plan.out, plan.until) != (first.out, first.until) for plan in plans):
+        raise RunError("only plans for one folder, and for one share of the steps, are trained together; give one out")
+    runs = {run.folder: run for plan in plans for run in plan.wanted()}
+    return Trainings(out=first.out, runs=tuple(runs.values()), until=first.until)
+
+
+class _Planner:
+    """Plans for one folder, and what they know of each other."""
+
+    def __init__(self, out: Path, part: Narrowing) -> None:
+        self._out, self._part = out, part
+        self._begun = begun_now()
+        self._tasks: dict[str, Task] = {}
+        self._configs: dict[Path, RunConfig] = {}
+        self._checked: set[Any] = set()
+
+    def plan(self, spec: Spec) -> Plan:
+        runs = [run for row in spec.rows for name in row.tasks for run in self._runs(row, self._task(name))]
+        return Plan(spec=spec, out=self._out, runs=tuple(runs))
+
+    def _task(self, name: str) -> Task:
+        if name not in self._tasks:
+            self._tasks[name] = named_task(name)
+        return self._tasks[name]
+
+    def _runs(self, row: Row, of: Task) -> Iterator[PlannedRun]:
+        for variant in row.variants():
+            settings = _resolved(row, of.name, variant, self._part.budget)
+            first = configure(of, 0, settings, row.preset, self._begun)
+            below = self._out / folder_name(of.name) / f"{row.model}-{fingerprint(first)}"
+            # What one seed is refused for, all are; and a rate or a weight decay that can be is all right.
+            alike = (of.name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
+            if alike not in self._checked:
+                _check(row, first, of)
+                self._checked.add(alike)
+            for seed in self._part.seeds_of(row):
+                folder = below / f"seed-{seed}"
+                if folder not in self._configs:
+                    self._configs[folder] = _there(folder, replace(first, seed=seed))
+                yield PlannedRun(
+                    row=row.label,
+                    column=row.column_of(of.name),
+                    folder=folder,
+                    task=of,
+                    config=self._configs[folder],
+                    training=fingerprint(first, but=("steps",)),
+                    variant=variant,
+                    wanted=self._part.wants(row, of.name),
+                )
 
 
 def _resolved(row: Row, task: str, variant: Mapping[str, Any], budget: float) -> Settings:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sdssm.errors import DeviceError
 from sdssm.experiments.engines import Found
-from sdssm.experiments.plan import Plan, PlannedRun
+from sdssm.experiments.plan import Plan, PlannedRun, Trainings
 from sdssm.experiments.ray_cluster import ClusterError, first_line, join, ray_module
 from sdssm.experiments.ray_jobs import Job, work
 from sdssm.experiments.ray_tasks import Outcome, Share, evaluate_files, gpus_here, make_mark, train_group
@@ -33,6 +33,8 @@ from sdssm.train.trainer import Runs, TrainingStopped
 BATCH, SPREAD = 16, 4
 #: The memory of a GPU that does not say.
 SMALL = 16 * 2**30
+
+AnyPlan = TypeVar("AnyPlan", bound=Trainings)
 
 
 class RayEngine:
@@ -99,7 +101,7 @@ class RayEngine:
 
     # -- training ----------------------------------------------------------------------------------------------------
 
-    def run_plan(self, plan: Plan, progress: Progress | None = None) -> None:
+    def run_plan(self, plan: Trainings, progress: Progress | None = None) -> None:
         """Train what a plan wants. A group whose node is lost goes on elsewhere; Ctrl-C saves all, and ends it."""
         plan = absolute(plan)
         groups = groups_of(plan)
@@ -119,7 +121,7 @@ class RayEngine:
             there = [RunFolder.open(run.folder) for run in runs if (run.folder / CONFIG).exists()]
             raise TrainingStopped(Runs(plan.out, there))
 
-    def _training(self, group: Sequence[PlannedRun], plan: Plan, mark: str) -> Job:
+    def _training(self, group: Sequence[PlannedRun], plan: Trainings, mark: str) -> Job:
         planned = [(run.folder, run.task, run.config) for run in group]
         folders = [run.folder for run in group]
         memory = min((size for _, size in self._gpus), default=SMALL)
@@ -200,7 +202,7 @@ def _quiet(text: str) -> None:
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-def absolute(plan: Plan) -> Plan:
+def absolute(plan: AnyPlan) -> AnyPlan:
     """The plan with paths that mean the same on every node."""
     runs = tuple(replace(run, folder=run.folder.absolute()) for run in plan.runs)
     return replace(plan, out=plan.out.absolute(), runs=runs)

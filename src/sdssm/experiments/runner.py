@@ -14,7 +14,7 @@ from sdssm.errors import ModelError, RunError
 from sdssm.evaluate import evaluate
 from sdssm.evaluate.evaluation import FILE, LISTED_FILE
 from sdssm.evaluate.records import FRESH, PREFIXES
-from sdssm.experiments.plan import Plan, PlannedRun
+from sdssm.experiments.plan import Plan, PlannedRun, Trainings
 from sdssm.experiments.spec import Asked
 from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
 from sdssm.runs import ENDED, RunFolder
@@ -30,20 +30,20 @@ STRING_SEED = 1
 File = tuple[Path, str]
 
 
-def run_plan(plan: Plan, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
+def run_plan(plan: Trainings, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
     """Train what a plan wants, on this machine. What is finished stays as it is, what is not goes on."""
     if unfinished(plan):
         # Those that ended too: a group goes on with as many beside each other as it began with.
         train_all(plan.out, plan.planned(), device=device, resume=True, progress=progress, until=plan.until)
 
 
-def unfinished(plan: Plan) -> list[PlannedRun]:
+def unfinished(plan: Trainings) -> list[PlannedRun]:
     """What a plan has still to train."""
     going = [run for run in plan.wanted() if run.status not in ENDED]
     return [run for run in going if plan.until >= 1 or reached(run) < last_step(run.config.train, plan.until)]
 
 
-def groups_of(plan: Plan) -> list[list[PlannedRun]]:
+def groups_of(plan: Trainings) -> list[list[PlannedRun]]:
     """Runs that share every launch: of each such group all, if one of them has yet to be trained."""
     left = {run.folder for run in unfinished(plan)}
     groups = side_by_side(plan.own(), lambda run: (run.config, run.task))

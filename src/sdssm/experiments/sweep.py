@@ -12,6 +12,7 @@ from typing import Any
 
 from sdssm.experiments.aggregate import records_of, worth
 from sdssm.experiments.engines import Engine
+from sdssm.experiments.narrowing import ALL, Narrowing
 from sdssm.experiments.plan import Plan, PlannedRun, make_plan
 from sdssm.experiments.race import Batch, race
 from sdssm.experiments.results import begin
@@ -27,7 +28,7 @@ from sdssm.train.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A search for each cell of an experiment, or for those that `models`, `rows` and `tasks` leave of them.
+    """A search for each cell of an experiment, or for those that `part` leaves of them.
 
     All that can be wrong is said when it is made; of Optuna's candidates, that is every value by itself.
     """
@@ -35,11 +36,7 @@ class Sweep:
     spec: Spec  #: with one row for each cell, as it is kept
     search: Search
     out: Path
-    budget: float = 1.0
-    models: Sequence[str] | None = None
-    rows: Sequence[str] | None = None
-    tasks: Sequence[str] | None = None
-    seeds: Sequence[int] | None = None
+    part: Narrowing = ALL
     reused: Sequence[Path] = ()  #: where finished runs are taken from
     wanted: Sequence[Row] = field(init=False, hash=False)  #: the rows that are searched for now
     #: What was found elsewhere in the place of a folder, or that there was nothing: places are walked once for each.
@@ -70,16 +67,7 @@ class Sweep:
 
     def _bare(self, of: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Plan:
         rows = tuple(replace(row, listed=_once(of.get(_cell(row), ()))) for row in self.spec.rows)
-        spec = replace(self.spec, rows=rows)
-        return make_plan(
-            spec,
-            self.out,
-            budget=self.budget,
-            models=self.models,
-            rows=self.rows,
-            tasks=self.tasks,
-            seeds=self.seeds,
-        )
+        return make_plan(replace(self.spec, rows=rows), self.out, self.part)
 
     def _look(self, plan: Plan) -> None:
         found = reuse(plan, self.reused).runs
@@ -124,8 +112,8 @@ class Sweep:
             "keep": self.search.kept,
             "rungs": self.search.compared_at,
             "select": self.spec.choose,
-            "budget": self.budget,
-            "seeds": {name: list(row.seeds if self.seeds is None else self.seeds) for name, row in rows.items()},
+            "budget": self.part.budget,
+            "seeds": {name: list(self.part.seeds_of(row)) for name, row in rows.items()},
             "settings": {name: [row.model, row.preset, dict(row.settings)] for name, row in rows.items()},
             "space": {name: asdict(row.space) for name, row in rows.items()},
         }
@@ -152,7 +140,8 @@ class Sweep:
     def _refused(self, row: Row, variant: Mapping[str, Any]) -> SpecError | None:
         """What is wrong with the values of a candidate. A folder that cannot be read is not: that ends the search."""
         try:
-            make_plan(replace(self.spec, rows=(replace(row, listed=[variant]),)), self.out, budget=self.budget)
+            alone = replace(self.spec, rows=(replace(row, listed=[variant]),))
+            make_plan(alone, self.out, Narrowing(budget=self.part.budget))
         except SpecError as error:
             return error
         return None
