@@ -13,7 +13,7 @@ from sdssm.errors import shown
 from sdssm.exact.characters import Cayley
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
-from sdssm.models.classifier import State
+from sdssm.models.stack import State
 from sdssm.settings import at_least
 from sdssm.tasks.labels import Labeller
 

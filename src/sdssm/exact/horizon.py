@@ -21,7 +21,7 @@ from sdssm.exact.errors import ExactError
 from sdssm.exact.subject import What, subject
 from sdssm.exact.words import Words
 from sdssm.models import Classifier
-from sdssm.models.classifier import State
+from sdssm.models.stack import State
 from sdssm.settings import between
 from sdssm.tasks import Task
 from sdssm.tasks import task as named_task

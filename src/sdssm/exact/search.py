@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sdssm.exact.system import DEAD, Asked
 from sdssm.models import Classifier
-from sdssm.models.classifier import State
+from sdssm.models.stack import State
 
 #: Strings read together, of which half are repeated words of up to so many symbols; symbols of a piece.
 STRINGS, LONGEST_WORD, PIECE = 256, 12, 64

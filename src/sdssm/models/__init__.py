@@ -1,10 +1,11 @@
 """Models: one classifier class, its settings, the presets, and models in a folder."""
 
 from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, preset
-from sdssm.models.classifier import Classifier, State
+from sdssm.models.classifier import Classifier
 from sdssm.models.presets import PRESETS
 from sdssm.models.saved import load_model
 from sdssm.models.settings import ModelSettings
+from sdssm.models.stack import State
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.layers import SelectiveDense
-from sdssm.models.classifier import Classifier, State
+from sdssm.models.classifier import Classifier
 from sdssm.models.readout import EPSILON
+from sdssm.models.stack import State
 from sdssm.ops.backend import TRITON_LARGEST_STATE
 
 
