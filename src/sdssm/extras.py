@@ -13,7 +13,6 @@ EXTRAS = {
     "triton": "triton",
     "numba": "numba",
     "matplotlib": "plots",
-    "jinja2": "report",
     "ray": "ray",
     "optuna": "optuna",
     "tensorboard": "tensorboard",
