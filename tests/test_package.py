@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -93,6 +94,15 @@ def without(missing: set[str], code: str) -> str:
 def test_it_runs_with_torch_numpy_and_safetensors_alone() -> None:
     code = "import sdssm\nfrom sdssm.cli import main\nraise SystemExit(main(['tasks', 'show', 'a5']))"
     assert "not solvable" in without(set(EXTRAS) - ALLOWED, code)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_sleep_unless_the_user_says_otherwise(before: str | None, after: str) -> None:
+    code = "import sdssm, os; print(os.environ['OMP_WAIT_POLICY'])"
+    asked = {"OMP_WAIT_POLICY": before} if before else {}
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | asked
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.strip() == after
 
 
 @pytest.mark.parametrize(
