@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,6 +199,15 @@ def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
         train(tmp_path / "cut", settings=settings, seeds=1, progress=StopAt(30))
     sdssm.resume(tmp_path / "cut", device="cpu")
     assert same(tmp_path / "whole/seed-0", tmp_path / "cut/seed-0")
+
+
+def test_of_equal_validations_the_latest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    equal = SimpleNamespace(runs=[SimpleNamespace(mean=100.0)])
+    monkeypatch.setattr(sys.modules["sdssm.train.group"], "evaluate", lambda *_, **__: equal)
+    (run,) = train(tmp_path, settings={"validate_length": 7, "validate_every": 10}, seeds=1)
+    last = run.load_checkpoint(run.step).tensors
+    for name, value in sdssm.load(run.path).named_parameters():
+        assert torch.equal(value.cpu(), last[name])
 
 
 def test_a_machine_of_your_own(tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ class Group:
                     )
                     score = found.runs[0].mean
                     folder.log({"step": step, "validation": score})
-                    if score is not None and score > self._score[replica]:
+                    # Of equals the later: where all is right already, training still makes it last longer.
+                    if score is not None and score >= self._score[replica]:
                         self._score[replica] = score
                         self._best[replica] = self.engine.replicas.flat[replica]
         failures.tell()
