@@ -1,4 +1,4 @@
-"""Which device to work on, by name."""
+"""Which device to work on, by name, and what it is called."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def device_named(name: str | torch.device) -> torch.device:
         if int(name.partition(":")[2] or 0) >= there:
             raise DeviceError(f"{name} was asked for, but there are {there} GPUs, counted from 0")
     return torch.device(name)
+
+
+def device_name(device: str | torch.device) -> str:
+    """What a device is called: a GPU as its maker does.
+
+    >>> device_name("cpu")
+    'CPU'
+    """
+    where = device_named(device)
+    return torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"

@@ -112,3 +112,40 @@ def test_bad_input_begins_nothing(
     assert (code, out) == (2, "")
     assert message in err and err.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
+
+
+def test_without_training_what_is_finished_is_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ("reproduce", "other.toml", *CPU, "--quiet")
+    code, out, err = run(capsys, *typed, "--no-train")
+    assert (code, out) == (2, "")
+    assert err == "sdssm: nothing of it is finished in runs/experiments, and --no-train trains nothing; leave it out\n"
+
+    code, out, err = run(capsys, *typed, "--models", "rnn", "--tasks", "cycle")
+    assert (code, err) == (0, "")
+    Path("results/other").rename("before")
+    code, out, err = run(capsys, *typed, "--no-train")
+    assert (code, err) == (0, "")
+    assert out.endswith("\n3 of 4 runs are not finished; --no-train trains none\n")
+    found, before = (json.loads(Path(folder, "results.json").read_text()) for folder in ("results/other", "before"))
+    assert found["runs"] == before["runs"] and len(found["runs"]) == 1
+    assert len(list(Path("runs/experiments").rglob("config.json"))) == 1
+
+    code, out, err = run(capsys, "reproduce", "times.toml", "--no-train", *CPU)
+    assert (code, err) == (
+        2,
+        "sdssm: times trains nothing, and --no-train is about training; leave it out\n",
+    )
+
+
+def test_tables_say_on_which_device_they_were_made(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, _ = run(capsys, "reproduce", "other.toml", *CPU, "--quiet")
+    assert code == 0
+    table = Path("results/other/table.md").read_text()
+    assert "\n- 20 steps, 1 seed\n- trained on CPU\n" in table
+    statuses = [path for path in Path("runs/experiments").rglob("status.json") if "lstm" in str(path)]
+    for path in statuses:  # as if brought here from another machine
+        path.write_text(json.dumps({**json.loads(path.read_text()), "device": "NVIDIA H200"}))
+    code, _, _ = run(capsys, "reproduce", "other.toml", *CPU, "--quiet", "--no-train")
+    assert code == 0
+    table = Path("results/other/table.md").read_text()
+    assert "\n- trained on CPU: rnn\n- trained on NVIDIA H200, evaluated on CPU: lstm\n" in table

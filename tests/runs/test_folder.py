@@ -39,7 +39,7 @@ def test_a_run_from_start_to_end(folder: RunFolder) -> None:
     assert (folder.status, folder.step, folder.checkpoints(), folder.events()) == ("running", 0, [], [])
     for step in (10, 20, 30):
         folder.log({"step": step, "loss": 1 / step})
-        folder.save_checkpoint(step, tensors(step), seconds=step / 10, loss=1 / step, accuracy=99.5)
+        folder.save_checkpoint(step, tensors(step), seconds=step / 10, loss=1 / step, accuracy=99.5, device="CPU")
     assert folder.checkpoints() == [30, 20]
     folder.finish("finished")
     again = RunFolder.open(folder.path)
@@ -56,6 +56,7 @@ def test_a_run_from_start_to_end(folder: RunFolder) -> None:
         "seconds": 3.0,
         "loss": 1 / 30,
         "accuracy": 99.5,
+        "device": "CPU",
     }
     names = sorted(item.name for item in folder.path.iterdir())
     assert names == ["checkpoints", "config.json", "events.jsonl", "status.json"]

@@ -22,8 +22,10 @@ from sdssm.cli.plans import (
     spec_word,
 )
 from sdssm.cli.tables import finish
+from sdssm.devices import device_name
 from sdssm.errors import SettingsError
 from sdssm.files import shown_path
+from sdssm.runs import ENDED
 
 if TYPE_CHECKING:
     from sdssm.experiments import Engine, Plan, Spec
@@ -46,6 +48,7 @@ def add_to(commands: Commands) -> None:
     add = one.add_argument
     add("specs", metavar="SPEC", nargs="*", help="experiments by name, or TOML files of your own")
     add("--list", action="store_true", help="name the experiments")
+    add("--no-train", action="store_true", help="evaluate and tabulate what is finished, and train nothing")
     add_common(one)
     one.set_defaults(run=_reproduce)
 
@@ -112,7 +115,9 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
             published_numbers(spec)
     if all(spec.kind != "accuracy" for spec in specs):
         given = ["engine"] if options.engine != "local" else []
-        given += [name for name in ("models", "rows", "tasks", "seeds", "dry_run") if getattr(options, name)]
+        given += [
+            name for name in ("models", "rows", "tasks", "seeds", "dry_run", "no_train") if getattr(options, name)
+        ]
         given += ["budget"] if options.budget != 1.0 else []
         if given:
             name = given[0].replace("_", "-")
@@ -129,26 +134,33 @@ def _plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
         if not part.leaves(spec):
             asked = " and ".join(f"--{name}" for name in part.given)
             print(f"sdssm: {spec.name} is skipped: {asked} leave nothing of it", file=sys.stderr)
-    return [plan for plan in plans if part.leaves(plan.spec)]
+    left = [plan for plan in plans if part.leaves(plan.spec)]
+    if options.no_train and not any(run.status in ENDED for plan in left for run in plan.wanted()):
+        where = shown_path(options.out)
+        raise SettingsError(f"nothing of it is finished in {where}, and --no-train trains nothing; leave it out")
+    return left
 
 
 def _accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace) -> None:
     """Train all together; then one after the other, since two may ask for other evaluations of the same run."""
     from sdssm.experiments import together, write_results
+    from sdssm.experiments.runner import unfinished
     from sdssm.train.progress import progress_for
 
     with engine:
-        engine.run_plan(together(plans), progress_for(options.quiet, keep=False))
+        if not options.no_train:
+            engine.run_plan(together(plans), progress_for(options.quiet, keep=False))
         for plan in plans:
             engine.evaluate_plan(plan, counter(options))
             folder = options.results / plan.spec.name
             found = write_results(plan, folder, command=_command(options), device=engine.device_name)
-            _finish(folder, found, options)
+            left = f"{len(unfinished(plan))} of {len(plan.wanted())} runs are not finished; --no-train trains none"
+            _finish(folder, found, options, left if options.no_train and unfinished(plan) else "")
 
 
 def _other(spec: Spec, options: argparse.Namespace) -> None:
     from sdssm.experiments.claims import compared
-    from sdssm.experiments.results import device_name, save
+    from sdssm.experiments.results import save
     from sdssm.experiments.timing import timed
 
     folder = options.results / spec.name
@@ -157,8 +169,10 @@ def _other(spec: Spec, options: argparse.Namespace) -> None:
     _finish(folder, found, options)
 
 
-def _finish(folder: Path, found: dict[str, Any], options: argparse.Namespace) -> None:
+def _finish(folder: Path, found: dict[str, Any], options: argparse.Namespace, note: str = "") -> None:
     finish(folder, found)
+    if note:
+        print(note)
     if len(options.specs) > 1:
         print()  # before the next one
 

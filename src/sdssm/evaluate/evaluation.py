@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.devices import device_named
+from sdssm.devices import device_name, device_named
 from sdssm.errors import ModelError, RunError, RunWarning, shown
 from sdssm.evaluate.asked import Asked, EvaluationError, asked_for
 from sdssm.evaluate.lengths import Reader, Reading, outgrows, read_fresh, read_prefixes
@@ -199,6 +199,7 @@ def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunE
         read=PREFIXES if reading.scores is not None else FRESH,
         note=note,
         digest=task.digest,
+        device=device_name(strings.device),
     )
 
 

@@ -53,6 +53,7 @@ class RunEvaluation:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: those that are not the preset's
     status: str | None = None  #: of the run: finished, stopped, diverged or running
     digest: str | None = None  #: of the task, whatever it is called
+    device: str | None = None  #: where the strings were read
 
     @property
     def diverged(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sdssm.evaluate.training import changed_settings
@@ -57,6 +57,9 @@ def _record(spec: Spec, run: PlannedRun) -> Record | None:
         "status": at.status,
         "steps": config.train.steps,
         "seconds": round(at.seconds, 1),
+        "trained_on": at.device,
+        "versions": dict(config.versions),
+        "evaluated_on": None if curve is None else curve.get("device"),
         "scores": {},
         "bands": {},
         "within": None,
@@ -181,7 +184,14 @@ def _numbers(runs: Sequence[Record], score: str) -> Record:
         "seeds": len(values),
         "diverged": sum(record["status"] == "diverged" for record in runs),
         "steps": runs[0]["steps"] if runs else None,
+        **{name: _all_of(record.get(name) for record in runs) for name in ("trained_on", "evaluated_on")},
     }
+
+
+def _all_of(names: Iterable[str | None]) -> str | None:
+    """Names, each once; None where one of them is not known, as in results of another version."""
+    found = list(dict.fromkeys(names))
+    return None if None in found or not found else ", ".join(sorted(map(str, found)))
 
 
 def t_band(values: Sequence[float]) -> tuple[float | None, float | None]:

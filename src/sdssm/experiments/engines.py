@@ -8,10 +8,9 @@ from typing import Protocol, Self
 
 import torch
 
-from sdssm.devices import device_named
+from sdssm.devices import device_name, device_named
 from sdssm.errors import SettingsError, nearest
 from sdssm.experiments.plan import Plan, Trainings
-from sdssm.experiments.results import device_name
 from sdssm.experiments.runner import evaluate_plan, run_plan
 from sdssm.train.progress import Progress
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from sdssm.devices import device_name, device_named
 from sdssm.experiments.plan import PlannedRun, Trainings
-from sdssm.experiments.results import device_name, read_json
+from sdssm.experiments.results import read_json
 from sdssm.experiments.runner import groups_of, reached
 from sdssm.files import write_whole
 from sdssm.runs import ENDED
@@ -76,8 +77,6 @@ def _key(device: str, form: Any, replicas: int) -> str:
 
 def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> float:
     """The mean over as many steps as fit, after those that prepare."""
-    from sdssm.devices import device_named
-
     where = device_named(device)
     engine = Engine([run.task for run in runs], [run.config for run in runs], where)
     few = 10 if where.type == "cuda" else 1  # a GPU trains ten steps at a time

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from sdssm.devices import device_named
 from sdssm.errors import OutputError
 from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, key_of, merged, records_of
 from sdssm.experiments.plan import Plan
@@ -126,9 +123,3 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def device_name(device: str) -> str:
-    """What the device is called."""
-    where = device_named(device)
-    return torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"

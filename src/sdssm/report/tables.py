@@ -93,7 +93,10 @@ def _accuracies(results: Mapping[str, Any]) -> Table:
         grids.append(_grid(results, caption, texts))
     other = {cell["row"]: cell["score"] for cell in cells if cell["first"] and cell["score"] != first}
     notes = [f"{row}: mean {_range(score)}, as published" for row, score in other.items()]
-    notes += _steps([cell for cell in cells if cell["first"]])
+    measured = [cell for cell in cells if cell["first"] and cell["steps"] is not None]
+    measured.sort(key=lambda cell: (-cell["steps"], -cell["seeds"]))
+    notes += _of_rows(measured, _trained)
+    notes += _of_rows(measured, _where) if any(cell.get("trained_on") for cell in measured) else []
     chosen = [cell for cell in cells if cell["first"] and cell["choice"]]
     notes += [f"{cell['row']}, {cell['column']}: {cell['choice']}" for cell in chosen]
     lost = [cell for cell in cells if cell["first"] and cell["diverged"]]
@@ -101,24 +104,29 @@ def _accuracies(results: Mapping[str, Any]) -> Table:
     return Table(results["title"], grids, [_facts(cell) for cell in cells], notes)
 
 
-def _steps(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How long and how often it was trained: once where it is the same everywhere, or everywhere in a row."""
-    found: dict[tuple[int, int], dict[str, list[str]]] = {}
+def _of_rows(cells: Sequence[Mapping[str, Any]], told: Callable[[Mapping[str, Any]], str]) -> list[str]:
+    """What is told of cells: once where it is the same everywhere, or everywhere in a row."""
+    found: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        if cell["steps"] is not None:
-            found.setdefault((cell["steps"], cell["seeds"]), {}).setdefault(cell["row"], []).append(cell["column"])
+        found.setdefault(told(cell), {}).setdefault(cell["row"], []).append(cell["column"])
     if len(found) == 1:
-        return [_trained(*key) for key in found]
+        return list(found)
     kinds = Counter(row for rows in found.values() for row in rows)
     return [
-        f"{_trained(*key)}: "
+        f"{text}: "
         + "; ".join(row if kinds[row] == 1 else f"{row} on {', '.join(columns)}" for row, columns in rows.items())
-        for key, rows in sorted(found.items(), reverse=True)
+        for text, rows in found.items()
     ]
 
 
-def _trained(steps: int, seeds: int) -> str:
-    return f"{steps:,} steps, {seeds} seed{'s' if seeds != 1 else ''}"
+def _trained(cell: Mapping[str, Any]) -> str:
+    return f"{cell['steps']:,} steps, {cell['seeds']} seed{'s' if cell['seeds'] != 1 else ''}"
+
+
+def _where(cell: Mapping[str, Any]) -> str:
+    """On which device a cell was made; results of another version do not say."""
+    trained, evaluated = cell.get("trained_on") or "a device not recorded", cell.get("evaluated_on")
+    return f"trained on {trained}" + (f", evaluated on {evaluated}" if evaluated not in (None, trained) else "")
 
 
 def _range(score: str) -> str:
@@ -162,6 +170,8 @@ def _facts(cell: Mapping[str, Any]) -> dict[str, Any]:
         "max_high": band[1],
         **{name: cell[name] for name in ("seeds", "diverged", "steps", "published_max", "published_average", "source")},
         "choice": cell["choice"],
+        "trained_on": cell.get("trained_on"),
+        "evaluated_on": cell.get("evaluated_on"),
     }
 
 

@@ -59,6 +59,7 @@ class Status:
     seconds: float = 0.0
     loss: float | None = None
     accuracy: float | None = None
+    device: str | None = None  #: on which it was trained last
 
 
 class RunFolder:
@@ -187,6 +188,7 @@ class RunFolder:
         seconds: float = 0.0,
         loss: float | None = None,
         accuracy: float | None = None,
+        device: str | None = None,
     ) -> None:
         """Keep this state, and of the older ones the newest; the rest says how far the run is to who looks."""
         self._claim()
@@ -196,7 +198,8 @@ class RunFolder:
         for old in self.checkpoints()[KEPT:]:
             self._file_of(old).unlink(missing_ok=True)
         steps = self.config.train.steps
-        self._write_status(Status(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy))
+        found = Status(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
+        self._write_status(found)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
         """The newest checkpoint that is whole, or that of a step, verified; a damaged one is passed over, and said."""

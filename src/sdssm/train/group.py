@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sdssm.devices import device_name
 from sdssm.evaluate import evaluate
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
@@ -61,6 +62,7 @@ class Group:
     ) -> None:
         self.folders, tasks = [folder for folder, _ in members], [of for _, of in members]
         self.engine = Engine(tasks, [folder.config for folder in self.folders], device)
+        self._device = device_name(device)
         train = self.engine.train
         self.steps = train.steps
         self.last = last_step(train, until)
@@ -197,7 +199,12 @@ class Group:
         host = {name: value.detach().cpu() for name, value in tensors.items()}
         loss, accuracy = self._last(replica)
         self.folders[replica].save_checkpoint(
-            engine.step, host, seconds=self._seconds(replica), loss=loss, accuracy=accuracy
+            engine.step,
+            host,
+            seconds=self._seconds(replica),
+            loss=loss,
+            accuracy=accuracy,
+            device=self._device,
         )
 
     def restore(self, step: int) -> None:
