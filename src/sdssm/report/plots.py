@@ -84,7 +84,7 @@ def _drawn(found: list[Curve], kind: str) -> bytes:
     if beside:
         figure.legend(frameon=False, fontsize="small", loc="outside right upper")
     else:
-        axes.legend(frameon=False, fontsize="small", loc="lower right")
+        axes.legend(frameon=False, fontsize="small", loc="best")
     out = BytesIO()
     # The same picture has the same bytes, whenever it is drawn.
     figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
