@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.interpreted import INTERPRETED, stay_interpreted, takes_part
+
 if find_spec("hypothesis"):  # the scan tests also run on GPU machines where nothing can be installed
     from hypothesis import settings
 
@@ -15,6 +17,11 @@ if find_spec("hypothesis"):  # the scan tests also run on GPU machines where not
     settings.load_profile("repeat" if os.environ.get("CI") else "explore")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in child processes come first: one of a minute at the end would leave the other cores idle."""
-    items.sort(key=lambda item: "in_the_interpreter" not in item.name)
+if INTERPRETED:
+    stay_interpreted()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Those for this process, the longest first: one of a minute at the end would leave the other cores idle."""
+    config.hook.pytest_deselected(items=[item for item in items if not takes_part(item)])
+    items[:] = sorted(filter(takes_part, items), key=lambda item: "in_the_interpreter" not in item.name)
