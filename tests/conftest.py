@@ -1,7 +1,8 @@
-"""For all tests: the same examples on CI each time, and the longest tests first."""
+"""For all tests: the same examples on CI each time, the longest tests first, and little work for the collector."""
 
 from __future__ import annotations
 
+import gc
 import os
 from importlib.util import find_spec
 
@@ -20,8 +21,31 @@ if find_spec("hypothesis"):  # the scan tests also run on GPU machines where not
 if INTERPRETED:
     stay_interpreted()
 
+#: Files with tests that take long, the longest first: one of them at the end would leave the other cores idle.
+LONG = [
+    "test_interpreted.py",
+    "experiments/test_ray.py",
+    "cli/test_train.py",
+    "test_package.py",
+    "train/test_training.py",
+    "cli/test_tasks.py",
+    "runs/test_folder.py",
+    "experiments/test_workers.py",
+    "test_benchmarks_models.py",
+]
+
+
+def place(item: pytest.Item) -> int:
+    file = item.nodeid.partition("::")[0].removeprefix("tests/")
+    return LONG.index(file) if file in LONG else len(LONG)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those for this process, the longest first: one of a minute at the end would leave the other cores idle."""
+    """Those that are for this process, in their order but for the long ones."""
     config.hook.pytest_deselected(items=[item for item in items if not takes_part(item)])
-    items[:] = sorted(filter(takes_part, items), key=lambda item: "in_the_interpreter" not in item.name)
+    items[:] = sorted(filter(takes_part, items), key=place)
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: the collector of garbage need not look at all of it again and again."""
+    gc.freeze()
