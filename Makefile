@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Threads that wait do not spin: with other programs on the same cores that makes torch many times slower.
 export OMP_WAIT_POLICY ?= passive
+# Compiled Python is kept, whatever the environment says: else each program that a test starts compiles the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test format bench clean
 
@@ -30,7 +32,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --numprocesses 2 --quiet
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,30 +1,31 @@
-"""Triton's kernels without a GPU, in its interpreter: how a test file runs its Triton cases in a process of their own.
+"""Triton's kernels without a GPU, in its interpreter.
 
-Triton decides when it is imported whether its kernels are interpreted. Without TRITON_INTERPRET=1 a file starts pytest
-on itself with the variable set; the cases marked `inside` run there alone.
+Triton decides when it is imported whether its kernels are interpreted. So tests marked `inside` run in a process with
+TRITON_INTERPRET=1 and the others in one without it: `test_interpreted.py` starts the former for all files. For one of
+them alone: TRITON_INTERPRET=1 pytest tests/ops/test_mixed.py
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from types import SimpleNamespace
 
 import pytest
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-inside = pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1")
-outside = pytest.mark.skipif(INTERPRETED, reason="this is that process")
+inside = pytest.mark.interpreted
 
 
-def run_interpreted(file: str, keyword: str) -> subprocess.CompletedProcess[str]:
-    """Those tests of `file` whose names match `keyword`, as pytest's -k reads it."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", keyword, file]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def takes_part(item: pytest.Item) -> bool:
+    return (item.get_closest_marker(inside.name) is not None) == INTERPRETED
 
 
-def assert_passes_interpreted(file: str, keyword: str) -> None:
-    done = run_interpreted(file, keyword)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout, done.stdout[-4000:]  # a keyword that matches nothing would pass as well
+def stay_interpreted() -> None:
+    """Put the interpreter's functions into Triton's language once: it does so anew at every call of a function in a
+    kernel, which is a fifth of the time."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    everything = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
+    nothing_to_undo = type(interpreter._patch_lang(everything))()
+    interpreter._patch_lang = lambda _: nothing_to_undo

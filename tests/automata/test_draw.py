@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import subprocess
+from functools import cache
 from itertools import permutations
 from xml.etree import ElementTree as ET
 
@@ -102,9 +103,15 @@ def circles(text: str) -> Floats:
     return np.array([[float(c.get(key, "nan")) for key in ("cx", "cy", "r")] for c in found])
 
 
+@cache
+def drawn(machine: Machine) -> str:
+    """Once for all tests: the larger ones take a second."""
+    return draw(machine, title="A & B")
+
+
 @every_machine
 def test_every_diagram(machine: Machine) -> None:
-    text = draw(machine, title="A & B")
+    text = drawn(machine)
     states, symbols = titles(parts(text, "state")), titles(parts(text, "symbol"))
     numbers = range(machine.n_states)
     assert states == [f"{machine.state_names[q]} (state {q}, output {machine.outputs[q]})" for q in numbers]
@@ -125,7 +132,7 @@ def test_every_diagram(machine: Machine) -> None:
 
 @every_machine
 def test_every_transition_is_told(machine: Machine) -> None:
-    edges = {str(t.text) for t in ET.fromstring(draw(machine)).iter(f"{SVG}title")}
+    edges = {str(t.text) for t in ET.fromstring(drawn(machine)).iter(f"{SVG}title")}
     for q, row in enumerate(machine.table.tolist()):
         for a, ahead in enumerate(row):
             symbol, names = machine.symbol_names[a], (machine.state_names[q], machine.state_names[ahead])
@@ -136,7 +143,7 @@ def test_every_transition_is_told(machine: Machine) -> None:
 
 @every_machine
 def test_drawn_twice_is_the_same(machine: Machine) -> None:
-    assert draw(machine) == draw(machine)
+    assert draw(machine, title="A & B") == drawn(machine)
 
 
 @pytest.mark.parametrize(("n", "steps", "along"), [(5, (-1, 0, 1), 1), (12, (0, 1, 3), 1), (60, (7, 2), 7)])

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.ops.elman import elman_scan, elman_step
-from tests.interpreted import INTERPRETED
 from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, together
 
 
@@ -66,7 +65,6 @@ def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
 
 
-@pytest.mark.skipif(INTERPRETED, reason="interpreted kernels are not compiled")
 @pytest.mark.parametrize(
     ("capability", "N", "dtype"),
     [

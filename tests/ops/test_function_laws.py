@@ -1,7 +1,7 @@
 """Laws of every operation in the catalogue: all implementations do what the reference does and what torch asks for.
 
 An operation that is new inherits them by an `Operation` of its own in OPERATIONS; what only one of them does, its own
-file tests. Triton's kernels run in its interpreter, in a process for each operation.
+file tests. Triton's kernels run in its interpreter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.ops import backend, compiled
-from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.interpreted import inside
 from tests.ops.differentiable import (
     Operation,
     Tuning,
@@ -119,14 +119,6 @@ def test_a_planted_wrong_gradient_fails(
 
 
 # -- Triton, without a GPU ---------------------------------------------------------------------------------------------
-
-
-@outside
-@pytest.mark.timeout(600)
-@over("", lambda operation: [()])
-def test_in_the_interpreter(operation: Operation[Any]) -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, f"interpreted and {operation.name}")
 
 
 @inside

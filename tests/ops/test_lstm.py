@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.ops.lstm import lstm_scan, lstm_step
-from tests.interpreted import INTERPRETED
 from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, face_reference, fast, together
 from tests.ops.test_elman import ALONE as ELMAN_ALONE
 from tests.ops.test_elman import CASES, MANY, Scan, lengths_of
@@ -39,7 +38,6 @@ def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
 
 
-@pytest.mark.skipif(INTERPRETED, reason="interpreted kernels are not compiled")
 @pytest.mark.parametrize(
     ("capability", "R", "N", "dtype"),
     [

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.ops import backend
-from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.interpreted import inside
 from tests.ops.differentiable import (
     Function,
     Leaves,
@@ -26,7 +26,7 @@ from tests.ops.differentiable import (
 SIZES = [((), 1, 1, 1), ((3,), 2, 6, 7), ((2, 2), 5, 3, 16), ((), 9, 17, 12)]
 POWERS = [None, 1.0, 1.2, 2.0, 3.5, "each"]
 #: Every power and every size, for the interpreter, which is slow.
-SOME = [(SIZES[1 + i % 3], p) for i, p in enumerate(POWERS)] + [(SIZES[0], 1.2), (SIZES[3], "each")]
+SOME = [(SIZES[1 + i % 3], p) for i, p in enumerate(POWERS)] + [(SIZES[0], 1.2), (SIZES[1], "each")]
 
 
 def problem(
@@ -63,13 +63,6 @@ def test_faces_the_reference(sizes: Any, p: float | str | None, device: str) -> 
 @pytest.mark.parametrize("p", POWERS)
 def test_float32_is_close(p: float | str | None, device: str) -> None:
     face_reference(*problem(((), 2, 16, 64), p, device, torch.float32), fast(device), f"p={p}")
-
-
-@outside
-@pytest.mark.timeout(600)
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "interpreted")
 
 
 @inside

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sdssm import ops
 from sdssm.ops import backend
-from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.interpreted import inside
 from tests.ops.differentiable import (
     Function,
     Leaves,
@@ -102,13 +102,6 @@ def test_faces_the_reference(case: Readout, device: str) -> None:
 def test_float32_is_close(C: int, N: int, cosine: bool, device: str) -> None:
     case = Readout((2,), 128, C, N, cosine=cosine, bias=not cosine, affine=True, numbers="each")
     face_reference(*build(case, device, torch.float32), fast(device), str(case))
-
-
-@outside
-@pytest.mark.timeout(600)
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "interpreted")
 
 
 @inside

@@ -16,8 +16,6 @@ jit = pytest.importorskip("triton.runtime.jit")
 
 from triton.compiler import ASTSource  # noqa: E402
 
-pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="interpreted kernels are not compiled")
-
 #: Compute capability -> bytes of shared memory a block may have.
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 POINTERS = {

@@ -1,20 +1,14 @@
-"""The Triton kernels against the reference without a GPU, in Triton's interpreter.
-
-These cases run in processes of their own, see `interpreted`: two at the same time, each on half of the scans (as
-neighbours in one file mostly go to the same xdist worker). The interpreter takes milliseconds a row and step: rows are
-few, and lengths just pass a chunk.
-"""
+"""The Triton kernels of the scans against the reference without a GPU, in Triton's interpreter."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 
 from sdssm import ops
-from tests.interpreted import inside, outside, run_interpreted
+from tests.interpreted import inside
 from tests.ops.cases import KINDS, Case, face_reference
 
 pytest.importorskip("triton")
@@ -33,15 +27,6 @@ CASES = [
     for mode, lengths in LENGTHS.items()
     for L, (N, options) in zip(lengths, OPTIONS, strict=True)
 ] + [(Case(kind, 1, 1, b=True), mode) for kind in KINDS for mode in LENGTHS]
-HALVES = ("dense or token or mixture", "not (dense or token or mixture)")
-
-
-@outside
-@pytest.mark.timeout(1200)
-def test_in_the_interpreter() -> None:
-    with ThreadPoolExecutor(len(HALVES)) as pool:
-        for done in pool.map(lambda half: run_interpreted(__file__, half), HALVES):
-            assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
 @inside

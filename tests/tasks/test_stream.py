@@ -20,7 +20,7 @@ from sdssm.tasks import PAPER, Task
 from sdssm.tasks.philox import philox
 from sdssm.tasks.stream import Strings, StringStream, uniform
 from sdssm.tasks.stream_tables import thresholds
-from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.interpreted import inside
 
 QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
 HUGE = (1 << 63) - 1
@@ -321,12 +321,6 @@ def test_bad_lengths(most: list[Any]) -> None:
 
 
 # -- Triton ----------------------------------------------------------------------------------------------------------
-
-
-@outside
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "triton")
 
 
 @inside

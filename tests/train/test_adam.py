@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sdssm.train.adam import adam_step
-from tests.interpreted import assert_passes_interpreted, inside, outside
+from tests.interpreted import inside
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 
@@ -116,12 +116,6 @@ def test_parameters_that_require_gradients() -> None:
     ours: Any = Replicas(1, 4)
     ours.p.requires_grad_()
     assert not ours.step(torch.ones(1, 4, dtype=torch.float64)).requires_grad
-
-
-@outside
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    assert_passes_interpreted(__file__, "triton")
 
 
 @inside

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
 import signal
+import weakref
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -106,6 +108,26 @@ def test_few_groups_train_as_ever(tmp_path: Path, at_work: list[set[str]]) -> No
     assert max(map(len, at_work)) == 3
     assert set(watcher.waiting) == {0}
     assert watcher.steps == [5, 10]
+
+
+def test_an_engine_goes_with_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU nothing else holds it: no garbage is collected, which takes as long as a small training."""
+    engines: list[weakref.ref[Any]] = []
+    still: list[int] = []
+    original = Group.__init__
+
+    def noted(self: Group, *given: Any, **options: Any) -> None:
+        still.append(sum(engine() is not None for engine in engines))
+        original(self, *given, **options)
+        engines.append(weakref.ref(self.engine))
+
+    monkeypatch.setattr(Group, "__init__", noted)
+    gc.disable()
+    try:
+        train_all(tmp_path, planned(tmp_path), device="cpu", at_once=1)
+    finally:
+        gc.enable()
+    assert still == [0, 0, 0]
 
 
 def test_stopped_while_some_wait(tmp_path: Path, whole: dict[str, Any], at_work: list[set[str]]) -> None:

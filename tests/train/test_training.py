@@ -119,20 +119,25 @@ def test_stopped_between_two_windows(tmp_path: Path) -> None:
     assert same(tmp_path / "whole/seed-1", tmp_path / "cut/seed-1")
 
 
-PROGRAM = """
+WRITING: dict[str, Any] = {"settings": {**SMALL, "checkpoint_every": 3}, "steps": 200}  # nearly always
+PROGRAM = f"""
 import sys, sdssm, torch
 torch.set_num_threads(1)
-settings = {settings!r}
-sdssm.train("parity", out=sys.argv[1], settings=settings, steps=400, seeds=2, device="cpu")
+sdssm.train("parity", out=sys.argv[1], seeds=2, device="cpu", **{WRITING})
 """
 
 
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    train(out, **WRITING)
+    return out
+
+
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.2])
-def test_killed_at_any_moment(tmp_path: Path, after: float) -> None:
+def test_killed_at_any_moment(tmp_path: Path, never_killed: Path, after: float) -> None:
     """kill -9 at some moment after the first checkpoint, often in the middle of one, then resume."""
-    settings = {**SMALL, "checkpoint_every": 3}  # nearly always writing
-    program = PROGRAM.format(settings=settings)
-    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "cut")])
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "cut")])
     while not list((tmp_path / "cut").glob("seed-1/checkpoints/*.safetensors")):
         assert child.poll() is None
         time.sleep(0.005)
@@ -140,9 +145,8 @@ def test_killed_at_any_moment(tmp_path: Path, after: float) -> None:
     child.kill()
     child.wait()
     sdssm.resume(tmp_path / "cut", device="cpu")
-    sdssm.train("parity", out=tmp_path / "whole", settings=settings, steps=400, seeds=2, device="cpu")
     for seed in ("seed-0", "seed-1"):
-        assert same(tmp_path / "whole" / seed, tmp_path / "cut" / seed)
+        assert same(never_killed / seed, tmp_path / "cut" / seed)
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:

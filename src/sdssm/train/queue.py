@@ -224,8 +224,8 @@ def no_room(device: torch.device | str) -> NoRoomError:
 
 def _give_back(device: torch.device) -> None:
     """Memory that nothing holds any more, for whoever begins next."""
-    gc.collect()  # an engine and its graphs hold each other
     if device.type == "cuda":
+        gc.collect()  # an engine and its graphs hold each other; on a CPU it has none, and goes with its group
         torch.cuda.empty_cache()
 
 
