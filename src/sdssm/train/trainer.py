@@ -23,6 +23,7 @@ from sdssm.runs.schema import RunConfig, begun_now, configure, resolve
 from sdssm.tasks import Task
 from sdssm.train.failures import Failures
 from sdssm.train.group import last_step
+from sdssm.train.memory import keep_freed_memory
 from sdssm.train.planning import (
     Planned,
     TaskLike,
@@ -216,6 +217,8 @@ def _train(runs: Runs, queue: Queue, progress: Progress) -> Runs:
     if not queue.entries:
         return runs
     progress.start(_names(runs, queue), queue.steps, queue.step)
+    if queue.device.type == "cpu":
+        keep_freed_memory()
     windows = 1
     try:
         queue.hold()
