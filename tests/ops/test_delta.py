@@ -201,8 +201,6 @@ def test_compiles_ahead_of_time(
     pytest.importorskip("triton")
     from tests.ops import test_triton_compile as ahead
 
-    if ahead.triton.knobs.runtime.interpret:
-        pytest.skip("interpreted kernels are not compiled")
     seen: list[str] = []
     monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, seen))
     module = backend.implementation("delta", "triton")

@@ -185,9 +185,7 @@ def test_a_step_from_nothing_is_a_step_from_zero() -> None:
 def test_compiles_for_a_gpu(
     capability: int, N: int, dtype: torch.dtype, lengths: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    knobs = pytest.importorskip("triton").knobs
-    if knobs.runtime.interpret:
-        pytest.skip("interpreted kernels are not compiled")
+    pytest.importorskip("triton")
     from triton.runtime import jit
 
     from sdssm.ops.selective import triton
