@@ -149,3 +149,37 @@ def test_tables_say_on_which_device_they_were_made(capsys: pytest.CaptureFixture
     assert code == 0
     table = Path("results/other/table.md").read_text()
     assert "\n- trained on CPU: rnn\n- trained on NVIDIA H200, evaluated on CPU: lstm\n" in table
+
+
+def test_minutes_choose_the_budget(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four groups of 20 steps, a second each: 80 seconds, of which 36 are asked for."""
+    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    typed = ("reproduce", "other.toml", *CPU, "--quiet", "--minutes", "0.6")
+    code, _, err = run(capsys, *typed)
+    assert (code, err) == (0, "sdssm: --budget 0.45 takes about 0.6 minutes here\n")
+    assert made("other") == ["sdssm reproduce other.toml --budget 0.45"]
+    steps = {run["steps"] for run in json.loads(Path("results/other/results.json").read_text())["runs"]}
+    assert steps == {9}
+    assert len(list(Path("runs/experiments").rglob("config.json"))) == 4
+
+    code, _, again = run(capsys, *typed)
+    assert (code, again) == (0, err)
+    assert len(list(Path("runs/experiments").rglob("config.json"))) == 4  # the same runs
+    assert run(capsys, "reproduce", "of mine/one.toml", *CPU, "--quiet", "--minutes", "1000")[2] == (
+        "sdssm: all steps take at most 1000 minutes here\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--minutes", "5", "--budget", "0.1"), "--minutes chooses the budget, and --budget is one; leave one"),
+        (("--minutes", "5", "--engine", "ray"), "--minutes measures this machine, and the engine trains on others"),
+        (("--minutes", "soon"), "'soon' are no minutes; give a number above 0, as 10"),
+        (("--minutes", "nan"), "'nan' are no minutes"),
+    ],
+)
+def test_bad_minutes(more: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "reproduce", "other.toml", *CPU, *more)
+    assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+    assert not Path("runs").exists()

@@ -55,12 +55,25 @@ def share(text: str) -> float:
     >>> share("0.05")
     0.05
     """
+    return _above_zero(text, 1000, "is no budget; give a number above 0, as 0.05")
+
+
+def minutes(text: str) -> float:
+    """The same, up to a year.
+
+    >>> minutes("2.5")
+    2.5
+    """
+    return _above_zero(text, 525_600, "are no minutes; give a number above 0, as 10")
+
+
+def _above_zero(text: str, most: float, wrong: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value <= 1000:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no budget; give a number above 0, as 0.05")
+    if not 0 < value <= most:
+        raise argparse.ArgumentTypeError(f"{shown(text)} {wrong}")
     return value
 
 

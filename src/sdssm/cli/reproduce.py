@@ -14,6 +14,7 @@ from sdssm.cli.output import print_table
 from sdssm.cli.plans import (
     add_common,
     counter,
+    minutes,
     narrowing,
     narrowing_words,
     reused_places,
@@ -48,6 +49,8 @@ def add_to(commands: Commands) -> None:
     add = one.add_argument
     add("specs", metavar="SPEC", nargs="*", help="experiments by name, or TOML files of your own")
     add("--list", action="store_true", help="name the experiments")
+    told = "as much of the steps as takes about so many minutes here, in place of --budget"
+    add("--minutes", metavar="M", type=minutes, help=told)
     add("--no-train", action="store_true", help="evaluate and tabulate what is finished, and train nothing")
     add_common(one)
     one.set_defaults(run=_reproduce)
@@ -115,9 +118,8 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
             published_numbers(spec)
     if all(spec.kind != "accuracy" for spec in specs):
         given = ["engine"] if options.engine != "local" else []
-        given += [
-            name for name in ("models", "rows", "tasks", "seeds", "dry_run", "no_train") if getattr(options, name)
-        ]
+        about = ("models", "rows", "tasks", "seeds", "minutes", "dry_run", "no_train")
+        given += [name for name in about if getattr(options, name)]
         given += ["budget"] if options.budget != 1.0 else []
         if given:
             name = given[0].replace("_", "-")
@@ -128,6 +130,8 @@ def _plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
     """Those of the experiments that something is left of."""
     from sdssm.experiments import make_plans, reuse
 
+    if options.minutes is not None:
+        options.budget = _budget(specs, options)
     part = narrowing(options)
     plans = [reuse(plan, reused_places(options)) for plan in make_plans(specs, options.out, part)]
     for spec in specs:
@@ -139,6 +143,22 @@ def _plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
         where = shown_path(options.out)
         raise SettingsError(f"nothing of it is finished in {where}, and --no-train trains nothing; leave it out")
     return left
+
+
+def _budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
+    """That of the minutes asked for, with what the calibration knows: the same again when the command is repeated."""
+    from sdssm.experiments import make_plans, together
+    from sdssm.experiments.estimate import budget_for, estimate
+
+    if options.budget != 1.0:
+        raise SettingsError("--minutes chooses the budget, and --budget is one; leave one of them out")
+    if options.engine != "local":
+        raise SettingsError("--minutes measures this machine, and the engine trains on others; give a --budget")
+    groups = estimate(together(make_plans(specs, options.out, narrowing(options))), options.device)
+    budget = budget_for(groups, 60 * options.minutes)
+    part = f"--budget {budget:g} takes about" if budget < 1 else "all steps take at most"
+    print(f"sdssm: {part} {options.minutes:g} minutes here", file=sys.stderr)
+    return budget
 
 
 def _accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace) -> None:

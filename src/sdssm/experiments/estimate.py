@@ -68,6 +68,26 @@ def estimate(plan: Trainings, device: str = "auto", limit: float = LIMIT) -> lis
     return found
 
 
+def budget_for(groups: Sequence[GroupEstimate], seconds: float) -> float:
+    """The share of their steps, at most all, that groups could make in so many seconds, one after the other.
+
+    Two digits of it: what is left out is less than what estimates are good for. A group that was not measured counts as
+    much a run and step as the others.
+
+    >>> budget_for([GroupEstimate(runs=[], steps=1000, seconds=60.0)], 20.0)
+    0.33
+    >>> budget_for([], 20.0)
+    1.0
+    """
+    known = [(one.seconds, len(one.runs) * one.steps) for one in groups if one.seconds is not None]
+    if not known:
+        return 1.0
+    taken, made = (sum(column) for column in zip(*known, strict=True))
+    others = sum(len(one.runs) * one.steps for one in groups if one.seconds is None)
+    share = seconds / (taken + taken / max(made, 1) * others)
+    return min(1.0, float(f"{share:.1e}"))
+
+
 def _key(device: str, form: Any, replicas: int) -> str:
     """Device, and a fingerprint of what is computed: of the steps only each one counts."""
     tasks, model, train = form
