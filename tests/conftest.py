@@ -1,8 +1,7 @@
-"""For all tests: the same examples on CI each time, the longest tests first, and little work for the collector."""
+"""For all tests: the same examples on CI each time, and the longest tests first."""
 
 from __future__ import annotations
 
-import gc
 import os
 from importlib.util import find_spec
 
@@ -44,8 +43,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Those that are for this process, in their order but for the long ones."""
     config.hook.pytest_deselected(items=[item for item in items if not takes_part(item)])
     items[:] = sorted(filter(takes_part, items), key=place)
-
-
-def pytest_collection_finish() -> None:
-    """What is there now stays: the collector of garbage need not look at all of it again and again."""
-    gc.freeze()

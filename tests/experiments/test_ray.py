@@ -89,7 +89,9 @@ class Cluster:
     def __init__(self) -> None:
         utils = pytest.importorskip("ray.cluster_utils")
         small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-        self._cluster = utils.Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+        fair = {"worker_niceness": 0}  # else all that runs beside it comes before its workers
+        head = {**small, "include_dashboard": False, "_system_config": fair}
+        self._cluster = utils.Cluster(initialize_head=True, head_node_args=head)
         self._other = self._cluster.add_node(**small)
         self.address: str = self._cluster.address
 

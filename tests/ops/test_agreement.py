@@ -131,3 +131,18 @@ def test_replicas_with_their_own_p(device: str) -> None:
     for replica, exponent in enumerate(p.tolist()):
         alone, _ = ops.mixture_scan(dictionary[replica], weights[replica], x0=x0, p=exponent)
         torch.testing.assert_close(states[replica], alone)
+
+
+@pytest.mark.skipif(not compiled.available(), reason="needs numba")
+@pytest.mark.parametrize("kind", ["token", "block_diagonal", "diagonal", "diagonal_complex"])
+def test_a_kernel_is_compiled_once_for_a_dtype(kind: str) -> None:
+    """Whatever the options and the mode: it takes seconds each time."""
+    from sdssm.ops import numba_kernels
+
+    for rescale, mode in itertools.product([False, True], ["recurrent", "parallel"]):
+        with ops.use_backend("cpu"):
+            outputs_and_gradients(build(Case(kind, 33, 4, rescale=rescale, lengths=True)), mode)
+    for direction in ("forward", "backward"):
+        kernel = getattr(numba_kernels, f"{kind.partition('_')[0]}_{direction}")
+        matrices = [signature[2].dtype for signature in kernel.signatures]
+        assert matrices and len(set(matrices)) == len(matrices)

@@ -101,7 +101,7 @@ def forward(
         _lengths(lengths, rows, length),
         torch.finfo(like.dtype).tiny,
         states.numpy(),
-        factors.reshape(-1, length).numpy() if rescale else factors.reshape(0, 1).numpy(),
+        _factors(factors, states, rescale),
     )
     return states, factors
 
@@ -129,12 +129,18 @@ def backward(
         _array(grad_final, states, (0, 0)),
         _lengths(lengths, rows, length),
         states.detach().contiguous().numpy(),
-        factors.reshape(-1, length).numpy() if rescale else factors.reshape(0, 1).numpy(),
+        _factors(factors, states, rescale),
         least_kept(states.dtype),
         adjoints.numpy(),
         grad_x0.numpy(),
     )
     return adjoints, grad_x0
+
+
+def _factors(factors: Tensor, states: Tensor, rescale: bool) -> np.ndarray[Any, Any]:
+    """(P, L), or nothing: real and without gaps either way, as kernels are compiled for every kind of array anew."""
+    kept = factors.reshape(states.shape[:2]) if rescale else no_factors(states).reshape(0, 1)
+    return kept.contiguous().numpy()
 
 
 def _lengths(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, Any]:
