@@ -10,7 +10,7 @@
 import os as _os
 
 # torch's threads wait for each other after every small tensor. Where they spin, and another program wants the same
-# cores, training is ten times slower; asleep they cost nothing. It is read once, when torch is loaded.
+# cores, training is ten times slower; asleep they cost little. It is read once, when torch is loaded.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from sdssm import ops  # after the line above

@@ -174,8 +174,9 @@ def _accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace
             engine.evaluate_plan(plan, counter(options))
             folder = options.results / plan.spec.name
             found = write_results(plan, folder, command=_command(options), device=engine.device_name)
-            left = f"{len(unfinished(plan))} of {len(plan.wanted())} runs are not finished; --no-train trains none"
-            _finish(folder, found, options, left if options.no_train and unfinished(plan) else "")
+            left = len(unfinished(plan)) if options.no_train else 0
+            note = f"{left} of {len(plan.wanted())} runs are not finished; --no-train trains none"
+            _finish(folder, found, options, note if left else "")
 
 
 def _other(spec: Spec, options: argparse.Namespace) -> None:

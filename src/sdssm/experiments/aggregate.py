@@ -184,7 +184,7 @@ def _numbers(runs: Sequence[Record], score: str) -> Record:
         "seeds": len(values),
         "diverged": sum(record["status"] == "diverged" for record in runs),
         "steps": runs[0]["steps"] if runs else None,
-        **{name: _all_of(record.get(name) for record in runs) for name in ("trained_on", "evaluated_on")},
+        **{name: _all_of(record.get(name) for record in ended) for name in ("trained_on", "evaluated_on")},
     }
 
 

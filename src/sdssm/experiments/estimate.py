@@ -71,8 +71,8 @@ def estimate(plan: Trainings, device: str = "auto", limit: float = LIMIT) -> lis
 def budget_for(groups: Sequence[GroupEstimate], seconds: float) -> float:
     """The share of their steps, at most all, that groups could make in so many seconds, one after the other.
 
-    Two digits of it: what is left out is less than what estimates are good for. A group that was not measured counts as
-    much a run and step as the others.
+    Rounded to two digits: estimates are good for no more. A group that was not measured counts as much a run and step
+    as the others.
 
     >>> budget_for([GroupEstimate(runs=[], steps=1000, seconds=60.0)], 20.0)
     0.33
