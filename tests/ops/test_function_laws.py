@@ -25,13 +25,14 @@ from tests.ops.differentiable import (
     fast,
     outputs_and_gradients,
 )
+from tests.ops.test_column_mixture import COLUMN_MIXTURE
 from tests.ops.test_column_one_hot import COLUMN_ONE_HOT
 from tests.ops.test_delta import DELTA
 from tests.ops.test_elman import ELMAN
 from tests.ops.test_lstm import LSTM
 from tests.ops.test_selective import SELECTIVE
 
-OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT]
+OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT, COLUMN_MIXTURE]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, pick
+from sdssm.ops.column_mixture import column_mixture_scan, mixed_columns
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
-from sdssm.ops.products import linear, product
+from sdssm.ops.products import linear
 from sdssm.settings import between, check, one_of
 
 INITIAL_STATES = ("one-hot", "zero", "learned")
@@ -115,18 +116,15 @@ class PdSsm(Mixer):
         return self.dictionary.numel() + sum(one.numel() for maker in makers for one in maker.parameters())
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """u (..., D) -> softmax of M (..., n, n), D (..., n, 2), with B what is added (..., n, 2): complex in pairs."""
-        n = self.settings.state
+        """u (..., D) -> weights of the dictionary (..., k), D (..., n, 2), with B what is added (..., n, 2): complex in
+        pairs."""
         weights = torch.softmax(self.selection(u), dim=-1)
-        # The columns lie along memory: a softmax is many times slower across it.
-        mixed = product(weights, self.dictionary.mT.flatten(1)).reshape(*u.shape[:-1], n, n)
         size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
-        columns = torch.softmax(mixed, dim=-1).mT
         if self.input_matrix is None:
-            return columns, D
+            return weights, D
         drive = linear(u, self.input_matrix.flatten(0, 1))
-        return columns, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
+        return weights, D, torch.stack(drive.chunk(2, dim=-1), dim=-1)
 
     def mix(
         self,
@@ -138,8 +136,10 @@ class PdSsm(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Parts (B, L, *), a complex state (B, n) -> outputs (B, L, 2n), the state after."""
-        P, D, *drive = parts
-        return self._scan(P, D, None, drive, state, lengths, carry)
+        weights, D, *drive = parts
+        b = paired(drive[0]) if drive else None
+        found = column_mixture_scan(self.dictionary, weights, paired(D), b, self._start(state), lengths=lengths)
+        return self._read(found[0]), found[1] if carry else None
 
     def mix_symbols(
         self,
@@ -152,28 +152,18 @@ class PdSsm(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """`mix` where every input is a symbol: tokens (B, L). Only V matrices exist."""
-        P, D, *drive = symbols
-        return self._scan(P, D, tokens, [pick(b, tokens) for b in drive], state, lengths, carry)
+        weights, D, *drive = symbols
+        P = mixed_columns(self.dictionary, weights)
+        b = paired(pick(drive[0], tokens)) if drive else None
+        found = column_one_hot_scan(P, paired(D), tokens, b, self._start(state), lengths=lengths)
+        return self._read(found[0]), found[1] if carry else None
 
     def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, D), a complex state (B, n) -> output (B, 2n), the state after it."""
-        P, D, *drive = self.parts(u)
+        weights, D, *drive = self.parts(u)
+        P = mixed_columns(self.dictionary, weights)
         x = column_one_hot_step(P, paired(D), self._start(state), paired(drive[0]) if drive else None)
         return self._read(x), x
-
-    def _scan(
-        self,
-        P: Tensor,
-        D: Tensor,
-        tokens: Tensor | None,
-        drive: list[Tensor],
-        state: Tensor | None,
-        lengths: Tensor | None,
-        carry: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        b = paired(drive[0]) if drive else None
-        states, final = column_one_hot_scan(P, paired(D), tokens, b, self._start(state), lengths=lengths)
-        return self._read(states), final if carry else None
 
     def _start(self, state: Tensor | None) -> Tensor:
         if state is not None:

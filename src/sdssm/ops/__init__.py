@@ -7,6 +7,7 @@ symbol, and readout with loss. See `docs/ops.md` for how to choose among them.
 from sdssm.ops.backend import use_backend
 from sdssm.ops.block_diagonal import block_diagonal_scan, block_diagonal_step
 from sdssm.ops.checks import NonFiniteError, OpsError, unchecked
+from sdssm.ops.column_mixture import column_mixture_scan
 from sdssm.ops.column_norm import column_norm
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.delta import delta_scan, delta_step
@@ -25,6 +26,7 @@ __all__ = [
     "OpsError",
     "block_diagonal_scan",
     "block_diagonal_step",
+    "column_mixture_scan",
     "column_norm",
     "column_one_hot_scan",
     "column_one_hot_step",

@@ -96,6 +96,17 @@ def check_tail(
         raise mismatch(op, name, tensor, wanted, against, other)
 
 
+def check_complex(op: str, name: str, tensor: Tensor, beside: str, real: Tensor) -> None:
+    """One tensor is complex, and the one beside it real and of the same precision."""
+    if tensor.dtype not in COMPLEX:
+        raise OpsError(
+            f"{op}: {name} has dtype {tensor.dtype}; it must be complex, e.g. torch.complex({name}, 0 * {name})"
+        )
+    wanted = torch.float64 if tensor.dtype == torch.complex128 else torch.float32  # dtype.to_real() is not traced
+    if real.dtype != wanted:
+        raise OpsError(f"{op}: {beside} has dtype {real.dtype} and {name} {tensor.dtype}; {beside} must be {wanted}")
+
+
 def check_kinds(op: str, named: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
     """All floating arguments share one floating dtype and one device."""
     allowed = FLOATING + COMPLEX if complex_too else FLOATING

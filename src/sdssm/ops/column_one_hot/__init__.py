@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import (
-    COMPLEX,
-    OpsError,
+    check_complex,
     check_device,
     check_integers,
     check_kinds,
@@ -45,6 +43,7 @@ def column_one_hot_scan(
 
     The gradient is straight-through: P receives that of a dense matrix, as if its own entries had multiplied.
 
+    >>> import torch
     >>> swap = torch.tensor([[0.1, 0.9], [0.7, 0.3]])  # column 0 goes to entry 1, column 1 to entry 0
     >>> P, D = torch.stack([torch.eye(2), swap]), torch.ones(2, 2, dtype=torch.complex64)
     >>> states, final = column_one_hot_scan(P, D, torch.tensor([[1, 0, 1, 1]]), x0=torch.tensor([1, 0j]))
@@ -100,6 +99,7 @@ def column_one_hot_scan(
 def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None) -> Tensor:
     """One step of `column_one_hot_scan`: P (..., N, N), D (..., N), x (..., N), b (..., N) -> the next state (..., N).
 
+    >>> import torch
     >>> D, x = torch.tensor([1j, 2]), torch.tensor([1, 1 + 0j])
     >>> column_one_hot_step(torch.tensor([[0.6, 0.8], [0.4, 0.2]]), D, x).tolist()  # both columns go to entry 0
     [(2+1j), 0j]
@@ -121,11 +121,7 @@ def _check_tables(
     check_square(op, "P", P)
     check_tail(op, "D", D, P.shape[P.dim() - len(form) : -1], form[:-1], "P", P)
     check_device(op, "D", D, "P", P)
-    if D.dtype not in COMPLEX:
-        raise OpsError(f"{op}: D has dtype {D.dtype}; it must be complex, e.g. torch.complex(D, 0 * D)")
-    real = torch.float64 if D.dtype == torch.complex128 else torch.float32  # dtype.to_real() is not traced
-    if P.dtype != real:
-        raise OpsError(f"{op}: P has dtype {P.dtype} and D {D.dtype}; P must be {real}")
+    check_complex(op, "D", D, "P", P)
     check_kinds(op, [("D", D), *others], complex_too=True)
 
 

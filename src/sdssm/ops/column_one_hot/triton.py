@@ -149,16 +149,39 @@ def forward(
     P: Tensor, D: Tensor, tokens: Tensor | None, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """States (R, B, L, N), final (R, B, N) and the row of each column's 1, (R, V, N). Without tokens V is L, B is 1."""
+    to = P.argmax(-2).to(torch.int32)
+    return *states_of(to, D, tokens, b, x0, lengths), to
+
+
+def states_of(
+    to: Tensor, D: Tensor, tokens: Tensor | None, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """States and final, where it is known which entry each one goes to."""
     R, V, N = D.shape
     B, L = (1, V) if tokens is None else tokens.shape[1:]
-    to = P.argmax(-2).to(torch.int32)
     states, final = D.new_empty(R, B, L, N), D.new_empty(R, B, N)
     if states.numel():
         forward_kernel[(R * B,)](
             to, pairs(D), tokens, pairs(b), pairs(x0), lengths, pairs(states), pairs(final), L, V, B,
             **constants(N, D.dtype),
         )  # fmt: skip
-    return states, final, to
+    return states, final
+
+
+def adjoints_of(
+    grad_states: Tensor | None, grad_final: Tensor | None, to: Tensor, D: Tensor, tokens: Tensor | None,
+    lengths: Tensor | None, states: Tensor, final: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Those of all states, which are the gradient of b, and the gradient of x0."""
+    R, V, N = D.shape
+    B, L = states.shape[1:3]
+    adjoints, dx0 = torch.empty_like(states), torch.empty_like(final)
+    if states.numel():
+        backward_kernel[(R * B,)](
+            to, pairs(D), tokens, pairs(grad_states), pairs(grad_final), lengths, pairs(adjoints), pairs(dx0), L, V, B,
+            **constants(N, D.dtype),
+        )  # fmt: skip
+    return adjoints, dx0
 
 
 def backward(
@@ -166,20 +189,14 @@ def backward(
     b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, states: Tensor, final: Tensor, to: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of P, D, tokens (None), b and x0."""
-    R, V, N = D.shape
-    B, L = states.shape[1:3]
-    adjoints, dx0 = torch.empty_like(states), torch.empty_like(final)
+    adjoints, dx0 = adjoints_of(grad_states, grad_final, to, D, tokens, lengths, states, final)
     if not states.numel():
         return torch.zeros_like(P), torch.zeros_like(D), None, adjoints, dx0
-    backward_kernel[(R * B,)](
-        to, pairs(D), tokens, pairs(grad_states), pairs(grad_final), lengths, pairs(adjoints), pairs(dx0), L, V, B,
-        **constants(N, D.dtype),
-    )  # fmt: skip
     if tokens is None:
         before = previous(states[:, 0], None if x0 is None else x0[:, 0])
         dP, dD = of_places(adjoints[:, 0], before, D, to)
     else:
-        dP, dD = of_sums(sums_of(tokens, x0, lengths, states, adjoints, V), D, to)
+        dP, dD = of_sums(sums_of(tokens, x0, lengths, states, adjoints, D.shape[1]), D, to)
     return dP, dD, None, None if b is None else adjoints, None if x0 is None else dx0
 
 

@@ -1,0 +1,89 @@
+"""x_t = P_t (D_t * x_{t-1}) + b_t, complex: each column of P_t has a 1 where a mixture of matrices is largest."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sdssm.ops import backend
+from sdssm.ops.checks import check_complex, check_device, check_kinds, check_rank, check_square, check_tail
+from sdssm.ops.column_mixture import reference
+from sdssm.ops.column_mixture.reference import mixed_columns
+from sdssm.ops.functions import Differentiable, plainly
+from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.prepare import check_length_values, check_lengths, start_state
+
+__all__ = ["column_mixture_scan", "mixed_columns"]
+
+OPERATION = Differentiable("column_mixture_scan", "column_mixture", tensors=6, results=2, sources=2)
+
+
+def column_mixture_scan(
+    dictionary: Tensor,
+    weights: Tensor,
+    D: Tensor,
+    b: Tensor | None = None,
+    x0: Tensor | None = None,
+    *,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """x_t = P_t (D_t * x_{t-1}) + b_t, P_t with a 1 at the largest entry of each column of
+    M_t = sum_k weights_t[k] dictionary_k, and zeros.
+
+    dictionary (..., K, N, N) and weights (..., B, L, K) are real, D (..., B, L, N), b (..., B, L, N) and
+    x0 (..., B, N) complex, lengths (..., B) -> states (..., B, L, N), final (..., B, N). On a GPU no M_t is in memory.
+
+    The gradient is straight-through: M_t receives that of the softmax down its columns, as if that had multiplied.
+
+    >>> import torch
+    >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> weights = torch.tensor([[[0.2, 0.8], [0.9, 0.1], [0.4, 0.6]]])  # (B=1, L=3, K=2): swap, keep, swap
+    >>> D = torch.full((1, 3, 2), 1j)
+    >>> states, final = column_mixture_scan(torch.stack([keep, swap]), weights, D, x0=torch.tensor([1, 0j]))
+    >>> states.abs().argmax(-1).tolist(), final.tolist()
+    ([[1, 1, 0]], [[-1j, 0j]])
+    """
+    op = "column_mixture_scan"
+    check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
+    check_square(op, "dictionary", dictionary)
+    check_rank(op, "weights", weights, ("B", "L", "K"))
+    check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
+    size, length = dictionary.shape[-1], weights.shape[-2]
+    check_tail(op, "D", D, (length, size), ("L", "N"), "weights", weights)
+    check_device(op, "D", D, "dictionary", dictionary)
+    check_complex(op, "D", D, "dictionary", dictionary)
+    check_kinds(op, [("dictionary", dictionary), ("weights", weights)])
+    check_kinds(op, [("D", D), ("b", b), ("x0", x0)], complex_too=True)
+    if b is not None:
+        check_tail(op, "b", b, (length, size), ("L", "N"), "weights", weights)
+    if x0 is not None:
+        check_tail(op, "x0", x0, (size,), ("N",), "dictionary", dictionary)
+    check_lengths(op, lengths, "dictionary", dictionary)
+    check_length_values(op, lengths, length)
+    backend.check_backend(op, D, size)
+    lead = broadcast_leads(
+        op,
+        [
+            ("weights", weights, 2),
+            ("dictionary", dictionary.unsqueeze(-4), 3),
+            ("D", D, 2),
+            ("b", b, 2),
+            ("x0", x0, 1),
+            ("lengths", lengths, 0),
+        ],
+    )
+    chosen = backend.choose(D)
+    with backend.no_autocast(D):
+        if plainly(chosen, dictionary):
+            return reference.scan(dictionary, weights, D, b, start_state(x0, lead, D, size), lengths)
+        outer, replicas, rows = replicas_and_rows([lead_of(dictionary, 3)], lead)
+        into = (replicas, rows)
+        states, final = OPERATION(
+            flatten(dictionary, outer, 3, (replicas,)),
+            flatten(weights, lead, 2, into),
+            flatten(D, lead, 2, into),
+            None if b is None else flatten(b, lead, 2, into),
+            None if x0 is None else flatten(x0, lead, 1, into),
+            None if lengths is None else flatten(lengths.long(), lead, 0, into),
+            chosen,
+        )
+    return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -1,0 +1,47 @@
+"""Column-mixture scan on the CPU: the matrices of all places, and then the column-one-hot scan over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdssm.ops.column_one_hot import cpu
+
+
+def rows_of(*given: Tensor | None) -> list[Any]:
+    """(R, B, *) -> (R B, 1, *): each row has transitions of its own, and is one replica of the scan over them."""
+    return [None if one is None else one.flatten(0, 1)[:, None] for one in given]
+
+
+def forward(
+    dictionary: Tensor, weights: Tensor, D: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """States (R, B, L, N), final (R, B, N); the row of each column's 1, (R, B, L, N), and the softmax (R, B, L, N, N).
+
+    dictionary (R, K, N, N), weights (R, B, L, K), D and b (R, B, L, N), x0 (R, B, N), lengths (R, B).
+    """
+    R, B, L, N = D.shape
+    mixed = torch.bmm(weights.flatten(1, 2), dictionary.mT.flatten(2))
+    P = torch.softmax(mixed.view(R, B, L, N, N), dim=-1).mT  # columns along memory: across it a softmax is slow
+    states, final, to = cpu.forward(P.flatten(0, 1), D.flatten(0, 1), None, *rows_of(b, x0, lengths))
+    return states.view(D.shape), final.view(R, B, N), to.view(D.shape), P
+
+
+def backward(
+    grad_states: Tensor | None, grad_final: Tensor | None, dictionary: Tensor, weights: Tensor, D: Tensor,
+    b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, states: Tensor, final: Tensor, to: Tensor, P: Tensor,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of dictionary, weights, D, b and x0."""
+    (R, B, L, N), K = D.shape, weights.shape[-1]
+    rows = rows_of(grad_states, grad_final, b, x0, lengths, states, final)
+    given = *rows[:2], P.flatten(0, 1), D.flatten(0, 1), None, *rows[2:], to.flatten(0, 1)
+    dP, dD, _, db, dx0 = cpu.backward(*given)
+    assert dP is not None and dD is not None
+    s, grad = P.mT, dP.view(P.shape).mT
+    dM = (s * (grad - (s * grad).sum(-1, keepdim=True))).reshape(R, B * L, N * N)
+    ddictionary = torch.bmm(weights.flatten(1, 2).mT, dM).view(R, K, N, N).mT
+    dweights = torch.bmm(dM, dictionary.mT.flatten(2).mT).view(weights.shape)
+    shaped = [None if one is None else one.view(like.shape) for one, like in ((db, D), (dx0, final))]
+    return ddictionary, dweights, dD.view(D.shape), *shaped

@@ -1,0 +1,159 @@
+"""column_mixture_scan: its cases for the laws, the scan over matrices that are all there, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.ops import backend
+from sdssm.ops.column_mixture import column_mixture_scan, mixed_columns
+from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, outputs_and_gradients, together
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """One scan by its sizes and options."""
+
+    lead: tuple[int, ...] = (3,)
+    L: int = 5
+    N: int = 4
+    K: int = 2
+    b: bool = True
+    x0: bool = True
+    lengths: bool = False
+    shared: bool = False  # one dictionary for all leading dimensions
+
+
+CASES = [
+    Scan(),
+    Scan((2, 2), 7, 5, 3, b=False, lengths=True),
+    Scan((2, 3), 4, 3, 9, x0=False, lengths=True, shared=True),
+    Scan((1,), 1, 1, 1),
+    Scan((2, 2), 9, 17, 2, lengths=True),
+]
+
+
+def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+    draw = draws()
+
+    def complex_draw(*shape: int) -> Tensor:
+        return torch.view_as_complex(draw(*shape, 2)) * 0.6
+
+    places = (*case.lead, case.L)
+    own = () if case.shared else case.lead[:-1]
+    leaves = {
+        "dictionary": draw(*own, case.K, case.N, case.N),
+        "weights": draw(*places, case.K),
+        "D": complex_draw(*places, case.N),
+    }
+    if case.b:
+        leaves["b"] = complex_draw(*places, case.N)
+    if case.x0:
+        leaves["x0"] = complex_draw(*case.lead, case.N)
+    lengths = None
+    if case.lengths:
+        lengths = torch.randint(case.L + 1, case.lead, generator=torch.Generator().manual_seed(1))
+        lengths.view(-1)[:2] = torch.tensor([0, case.L])  # none and all
+        lengths = lengths.to(device)
+
+    def function(of: Leaves) -> tuple[Tensor, ...]:
+        found = column_mixture_scan(
+            of["dictionary"], of["weights"], of["D"], of.get("b"), of.get("x0"), lengths=lengths
+        )
+        return together(*found)
+
+    return function, {
+        name: leaf.to(device, dtype.to_complex() if leaf.is_complex() else dtype) for name, leaf in leaves.items()
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_as_the_scan_over_all_matrices(case: Scan, device: str) -> None:
+    """The same, gradients too, where every mixture is made first and then read by `column_one_hot_scan`."""
+    function, leaves = build(dataclasses.replace(case, lengths=False), device)
+
+    def in_two_steps(of: Leaves) -> tuple[Tensor, ...]:
+        P = mixed_columns(of["dictionary"].unsqueeze(-4), of["weights"])
+        return together(*ops.column_one_hot_scan(P, of["D"], None, of.get("b"), of.get("x0")))
+
+    torch.testing.assert_close(outputs_and_gradients(function, leaves), outputs_and_gradients(in_two_steps, leaves))
+
+
+def test_nothing_to_do(device: str) -> None:
+    function, leaves = build(Scan((0, 3)), device)
+    found = outputs_and_gradients(function, leaves)
+    assert all(not found.pop(f"output {i}").numel() for i in range(3))
+    assert all(not grad.any() for grad in found.values())
+
+
+@pytest.mark.parametrize(("N", "K", "dtype"), [(64, 8, torch.float32), (200, 3, torch.float32), (5, 9, torch.float64)])
+def test_kernels_compile(N: int, K: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ahead of time for sm_90, without a GPU."""
+    pytest.importorskip("triton")
+    from tests.ops import test_triton_compile as ahead
+
+    seen: list[str] = []
+    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(90, seen))
+    monkeypatch.setitem(ahead.POINTERS, torch.int32, "*i32")
+    module = backend.implementation("column_mixture", "triton")
+    R, B, L = 2, 3, 9
+
+    def new(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=dtype.to_complex())
+
+    tables = torch.zeros(R, K, N, N, dtype=dtype), torch.zeros(R, B, L, K, dtype=dtype), new(R, B, L, N)
+    for given in ((*tables, new(R, B, L, N), new(R, B, N), torch.full((R, B), L)), (*tables, None, None, None)):
+        states, final, to = module.forward(*given)
+        module.backward(states, final, *given, states, final, to.zero_())
+        module.backward(None, final, *given, states, final, to)
+    assert {"places_kernel", "gradients_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
+
+
+C = torch.complex64
+A, W, D = torch.ones(2, 3, 3), torch.ones(4, 5, 2), torch.ones(4, 5, 3, dtype=C)
+BAD: list[tuple[str, Callable[[], Any]]] = [
+    (r"dictionary has shape \(3, 3\); it needs at least 3", lambda: column_mixture_scan(A[0], W, D)),
+    (r"dictionary has shape \(2, 3, 2\); its last two", lambda: column_mixture_scan(A[..., :2], W, D)),
+    (r"weights has shape \(4, 5, 1\).*K=2", lambda: column_mixture_scan(A, W[..., :1], D)),
+    (r"weights has shape \(5, 2\); it needs", lambda: column_mixture_scan(A, W[0], D)),
+    (r"weights has dtype torch.float64", lambda: column_mixture_scan(A, W.double(), D)),
+    (r"D has shape \(4, 4, 3\).*L=5", lambda: column_mixture_scan(A, W, D[:, :4])),
+    (r"D has dtype torch.float32; it must be complex", lambda: column_mixture_scan(A, W, D.real)),
+    (r"dictionary has dtype torch.float64 and D torch.complex64", lambda: column_mixture_scan(A.double(), W, D)),
+    (r"D is on meta", lambda: column_mixture_scan(A, W, D.to("meta"))),
+    (r"b has shape \(4, 5, 2\).*N=3", lambda: column_mixture_scan(A, W, D, D[..., :2])),
+    (r"x0 has shape \(2,\).*N=3", lambda: column_mixture_scan(A, W, D, x0=torch.ones(2, dtype=C))),
+    (r"x0 has dtype torch.float32", lambda: column_mixture_scan(A, W, D, x0=torch.ones(3))),
+    (r"x0 of shape \(3, 3\).*broadcast", lambda: column_mixture_scan(A, W, D, x0=torch.ones(3, 3, dtype=C))),
+    (r"lengths\[0\] is 6", lambda: column_mixture_scan(A, W, D, lengths=torch.full((4,), 6))),
+    (r"dictionary is a list", lambda: column_mixture_scan([1.0], W, D)),  # type: ignore[arg-type]
+]
+
+
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend.implementation("column_mixture", "triton"), "MOST_PLACES", 2)
+
+
+COLUMN_MIXTURE = Operation(
+    name="column_mixture",
+    build=build,
+    cases=CASES,
+    alone=[(CASES[1], through) for through in (1, 2)],
+    wide=[Scan((2, 4), 40, 64, 8)],
+    small=[dataclasses.replace(CASES[1], L=4, N=3)],
+    mapped=[CASES[0], CASES[1]],
+    tiny=[Scan((2,), 3, 3, lengths=True)],
+    full=[Scan((2, 2), 6, 5, 3, lengths=True)],
+    many=Scan((2, 20), 30, 7, 3),
+    bad=BAD,
+    tunings=[Tuning("several programs", few_places, [(CASES[0], 0), (CASES[2], 0)])],
+    numba=True,
+    fixed=["dictionary", "weights"],  # of each column the largest entry: its gradient is straight-through
+    sixteen=False,  # there are no complex numbers of that size
+)
