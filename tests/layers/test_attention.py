@@ -113,7 +113,19 @@ def test_parameters_and_how_they_begin() -> None:
         assert (parameter.std() * 16 - 0.8796).abs() < 0.01
     assert torch.equal(made().projection, made().projection) and not torch.equal(made(seed=1).draw, made().draw)
     assert sum(p.numel() for p in made(width=64, heads=8).parameters()) == 4 * 64 * 64
-    assert layer.transition_parameters() == 0 and layer.numbers > 8 * 512
+    assert layer.transition_parameters() == 0 and layer.numbers == 8 * 256
+
+
+@pytest.mark.parametrize("causal_mask", [False, True])
+def test_who_only_reads_hears_the_same(causal_mask: bool) -> None:
+    """Fused attention where nothing is trained, against the products that training takes; a row without inputs too."""
+    layer = made(causal_mask=causal_mask)
+    u = drawn(4, 7, layer.width)
+    for lengths in (None, torch.tensor([7, 4, 1, 0])):
+        wanted, _ = layer(u, lengths=lengths)
+        with torch.no_grad():
+            found, _ = layer(u, lengths=lengths)
+        same(found, wanted.detach())
 
 
 # -- places ------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ Reader = Classifier | Scaled
 #: Strings on which it is seen whether states grow.
 PROBED = 16
 #: About the most numbers in memory at a time.
-MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 26}
+MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 28}
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import counting, fixed
@@ -15,8 +16,6 @@ from sdssm.settings import between, check
 
 #: Pair i of a head of size S turns by position * BASE^(-2i / S).
 BASE = 10_000.0
-#: How long a string is thought to be where memory is estimated: attention weights grow with it.
-USUAL = 512
 #: 2^31 - 1. x^5 permutes the residues of this prime, since 5 does not divide PRIME - 1; products fit 64 bits.
 PRIME = 2_147_483_647
 
@@ -97,8 +96,8 @@ class Attention(Mixer):
 
     @property
     def numbers(self) -> int:
-        """Queries, keys, values, turned and gathered, and for each head two rows of weights."""
-        return 8 * self.width + 2 * self.settings.heads * USUAL
+        """Queries, keys, values, turned and gathered. Who only reads has no weights in memory."""
+        return 8 * self.width
 
     def chance(self, length: int) -> tuple[int]:
         """A number for each position: the sequence stands where the smallest are."""
@@ -130,15 +129,12 @@ class Attention(Mixer):
         # Both are made shorter as they turn, which costs nothing.
         q, k = rotated(turned, places[..., None, None], size**-0.25).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
         v = v.squeeze(2).transpose(1, 2)
-        # Plain products: torch's fused attention runs replicas one by one on a CPU, and its gradients on a GPU need
-        # not repeat.
-        scores = q @ k.mT
         hidden = self._hidden(length, lengths)
         if hidden is not None:
             # Finite, so that a row without any input is a mean of something and not NaN; and added, since then the
             # gradient has nothing to do: where nobody looks it is 0 already.
-            scores = scores + hidden.to(scores.dtype) * torch.finfo(scores.dtype).min
-        heard = torch.softmax(scores, dim=-1) @ v
+            hidden = hidden.to(q.dtype) * torch.finfo(q.dtype).min
+        heard = attended(q, k, v, hidden)
         return linear(heard.transpose(1, 2).flatten(2), self.projection), None
 
     def places(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
@@ -167,6 +163,18 @@ class Attention(Mixer):
         if past is None or later is None:
             return later if past is None else past
         return past | later
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
+    """softmax(q k^T + hidden) v: (..., L, S) each, hidden broadcasts to (..., L, L).
+
+    Where nothing is trained torch's fused attention does it, which has no L x L weights in memory. It runs replicas one
+    by one on a CPU, and its gradients on a GPU need not repeat, so training takes plain products.
+    """
+    if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=hidden, scale=1.0)
+    scores = q @ k.mT
+    return torch.softmax(scores if hidden is None else scores + hidden, dim=-1) @ v
 
 
 @fixed
