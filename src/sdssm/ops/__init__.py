@@ -13,6 +13,7 @@ from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
 from sdssm.ops.elman import elman_scan, elman_step
+from sdssm.ops.filter import causal_filter
 from sdssm.ops.lstm import lstm_scan, lstm_step
 from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
@@ -25,6 +26,7 @@ __all__ = [
     "OpsError",
     "block_diagonal_scan",
     "block_diagonal_step",
+    "causal_filter",
     "column_norm",
     "column_one_hot_scan",
     "column_one_hot_step",
