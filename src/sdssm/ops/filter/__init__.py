@@ -57,13 +57,13 @@ def causal_filter(
         check_tail(op, "before", before, (taps - 1, channels), ("T-1", "C"), "filters", filters)
     if vectors < 0 or size < 1 or vectors * size > channels:
         raise OpsError(f"{op}: there are {vectors} vectors of size {size}; the {channels} channels of x must hold them")
-    # Parameters have no row dimension: one of size 1 stands in for it while leads are compared.
+    # Parameters have no row dimension: one of size 1 stands in for it while leads, where they have any, are compared.
     lead = broadcast_leads(
         op,
         [
             ("x", x, 2),
-            ("filters", filters.unsqueeze(-3), 2),
-            ("bias", None if bias is None else bias.unsqueeze(-2), 1),
+            ("filters", filters.unsqueeze(-3) if filters.dim() > 2 else None, 2),
+            ("bias", bias.unsqueeze(-2) if bias is not None and bias.dim() > 1 else None, 1),
             ("before", before, 2),
         ],
     )
@@ -71,7 +71,10 @@ def causal_filter(
     backend.check_backend(op, x, 1)
     after = last_inputs(x, before, taps - 1)
     with backend.no_autocast(x):
-        if plainly(chosen, x) or (chosen == "triton" and vectors and size > backend.TRITON_LARGEST_STATE):
+        # One place alone is less work on a CPU than calling a function with a gradient of its own.
+        by_itself = chosen == "cpu" and length == 1
+        too_large = chosen == "triton" and vectors > 0 and size > backend.TRITON_LARGEST_STATE
+        if plainly(chosen, x) or by_itself or too_large:
             return _plain(x, filters, bias, before, vectors, size, lead), after
         leads = [lead_of(filters, 2), *([] if bias is None else [lead_of(bias, 1)])]
         outer, replicas, rows = replicas_and_rows(leads, lead)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-#: What is added to a squared length before its root.
+#: What is added to a squared length before its root, as in the public code of DeltaNet.
 LENGTH_EPSILON = 1e-6
 
 
@@ -14,8 +14,10 @@ def joined(x: Tensor, before: Tensor | None, many: int) -> Tensor:
     """The inputs with the `many` before them, zeros where None: (..., L, C) -> (..., many + L, C)."""
     if before is None:
         return functional.pad(x, (0, 0, many, 0))
-    rows = torch.broadcast_shapes(x.shape[:-2], before.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
-    return torch.cat([before.expand(*rows, *before.shape[-2:]), x.expand(*rows, *x.shape[-2:])], -2)
+    if before.shape[:-2] != x.shape[:-2]:
+        rows = torch.broadcast_shapes(x.shape[:-2], before.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
+        before, x = before.expand(*rows, *before.shape[-2:]), x.expand(*rows, *x.shape[-2:])
+    return torch.cat([before, x], -2)
 
 
 def convolved(inputs: Tensor, filters: Tensor, bias: Tensor | None) -> Tensor:
