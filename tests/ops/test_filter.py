@@ -187,6 +187,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "ENTRIES", 16)
     monkeypatch.setattr(triton, "UNROLLED", 2)
     monkeypatch.setattr(triton, "PARTS", 2)
+    monkeypatch.setattr(triton, "STACK", 3)
 
 
 FILTER = Operation(

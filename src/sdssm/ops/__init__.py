@@ -1,7 +1,7 @@
 """Linear recurrences with gradients: dense, block-diagonal and diagonal scans, on CPU and GPU.
 
 Every scan returns (states, final). Beside them what a classifier needs before and after one: the matrices of every
-symbol, and readout with loss. See `docs/ops.md` for how to choose among them.
+symbol, a causal filter, and readout with loss. See `docs/ops.md` for how to choose among them.
 """
 
 from sdssm.ops.backend import use_backend

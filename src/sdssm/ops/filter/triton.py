@@ -25,8 +25,9 @@ from sdssm.ops.filter.reference import LENGTH_EPSILON
 CHANNELS, ENTRIES = 64, 2048
 #: Filters of up to this many taps are unrolled; longer ones are a loop, or a kernel would take minutes to compile.
 UNROLLED = 8
-#: Parts and channels that a program adds up at a time; fixed, as the order of a sum follows from them.
-PARTS, BLOCK = 32, 64
+#: Parts and channels that a program adds up at a time; fixed, as the order of a sum follows from them. Of more parts
+#: than STACK, stacks of so many are added first: few programs would go through them for longer than all else takes.
+PARTS, BLOCK, STACK = 32, 64, 256
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["rows", "L"]
 
@@ -234,19 +235,31 @@ def backward(
     """Gradients of x, filters, bias and before."""
     R, B, L, C = x.shape
     T = filters.shape[1]
-    found = [None if one is None else torch.empty_like(one) for one in (x, filters, bias, before)]
-    dx, dfilters, dbias, dbefore = found
+    dx, dfilters = torch.empty_like(x), torch.empty_like(filters)
+    dbias, dbefore = (None if one is None else torch.empty_like(one) for one in (bias, before))
     if not x.numel():
-        return tuple(None if one is None else one.zero_() for one in found)
+        return dx, dfilters.zero_(), None if dbias is None else dbias.zero_(), dbefore
     sizes, own = constants(C, T, x.dtype, vectors, size)
     tiles = grid(B * L, R, C, sizes, own["D"], own["DP"])
     dz = torch.empty_like(x)
     row = (T if bias is None else T + 1) * C
-    parts = x.new_empty(tiles[0], R, row)
+    stacks = triton.cdiv(tiles[0], STACK)
+    parts = x.new_empty(tiles[0] if stacks == 1 else stacks * STACK, R, row)
+    parts[tiles[0] :].zero_()
     slopes_kernel[tiles](grad, x, filters, bias, before, dz, parts, B * L, L, **sizes, **own)
     length = L if before is None else L + T - 1
     inputs_kernel[grid(B * length, R, C, sizes, 1, 1)](dz, filters, dx, dbefore, B, L, **sizes)
-    partial_sums_kernel[(triton.cdiv(R * row, BLOCK),)](
-        parts, dfilters, dbias, tiles[0], R * row, row, T * C, PARTS=PARTS, BLOCK=BLOCK, num_warps=4
-    )
+    if stacks > 1:  # part n belongs to stack n mod stacks
+        shorter = parts.new_empty(stacks, R, row)
+        add_up(parts.view(STACK, stacks * R, row), shorter, None, row)
+        parts = shorter
+    add_up(parts, dfilters, dbias, T * C)
     return dx, dfilters, dbias, dbefore
+
+
+def add_up(parts: Tensor, out: Tensor, rest: Tensor | None, head: int) -> None:
+    """The sums of parts (count, n, row) over count: the first `head` of each row to out, the others to rest."""
+    count, n, row = parts.shape
+    partial_sums_kernel[(triton.cdiv(n * row, BLOCK),)](
+        parts, out, rest, count, n * row, row, head, PARTS=PARTS, BLOCK=BLOCK, num_warps=4
+    )
