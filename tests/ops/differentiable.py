@@ -38,7 +38,7 @@ class Operation(Generic[CaseT]):
     The function's first output is all others in one (`together`), so that one loss sees everything.
     """
 
-    name: str  # as sdssm.ops.backend knows it; the public function adds _scan
+    name: str  # as sdssm.ops.backend knows it
     build: Callable[[CaseT, str, torch.dtype], tuple[Function, Leaves]]
     cases: Sequence[CaseT]  # before the reference
     alone: Sequence[tuple[CaseT, int]]  # the same, with a loss through that output only
@@ -55,6 +55,11 @@ class Operation(Generic[CaseT]):
     numba: bool = False  # the CPU has two ways, with numba and without
     fixed: Sequence[str] = ()  # leaves whose gradient is by design not that of the function (straight-through)
     sixteen: bool = True  # takes bfloat16
+    other_name: str | None = None  # of the public function; none: the name and _scan
+
+    @property
+    def public(self) -> str:
+        return self.other_name or f"{self.name}_scan"
 
 
 def together(*parts: Tensor) -> tuple[Tensor, ...]:

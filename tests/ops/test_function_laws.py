@@ -29,10 +29,11 @@ from tests.ops.test_column_mixture import COLUMN_MIXTURE
 from tests.ops.test_column_one_hot import COLUMN_ONE_HOT
 from tests.ops.test_delta import DELTA
 from tests.ops.test_elman import ELMAN
+from tests.ops.test_filter import FILTER
 from tests.ops.test_lstm import LSTM
 from tests.ops.test_selective import SELECTIVE
 
-OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT, COLUMN_MIXTURE]
+OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT, COLUMN_MIXTURE, FILTER]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 
 
@@ -221,7 +222,7 @@ def test_a_second_gradient_is_refused_and_the_reference_has_it(operation: Operat
         grads = torch.autograd.grad(function(leaves)[0].square().sum(), given, create_graph=True)
         torch.autograd.grad(torch.stack([grad.abs().square().sum() for grad in grads]).sum(), given)
 
-    with pytest.raises(ops.OpsError, match=f"{operation.name}_scan: .*reference"):
+    with pytest.raises(ops.OpsError, match=f"{operation.public}: .*reference"):
         twice()
     with ops.use_backend("reference"):
         twice()
@@ -253,5 +254,5 @@ def test_the_same_bits_every_time(operation: Operation[Any], way: str, device: s
 @pytest.mark.parametrize("name", ["cpu", "reference"])
 @over("message call", lambda operation: operation.bad)
 def test_bad_input_is_named(operation: Operation[Any], message: str, call: Callable[[], Any], name: str) -> None:
-    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"{operation.name}_scan: .*{message}"):
+    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"{operation.public}: .*{message}"):
         call()

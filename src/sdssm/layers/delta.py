@@ -13,10 +13,11 @@ from torch.nn import functional
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.delta import LARGEST_HEAD, delta_scan, delta_step
+from sdssm.ops.filter import causal_filter
 from sdssm.settings import between, check
 
-#: What is added to a squared length before its root, of q and k and of a head's mean square, as in the public code.
-LENGTH_EPSILON, NORM_EPSILON = 1e-6, 1e-5
+#: What is added to a head's mean square before its root, as in the public code.
+NORM_EPSILON = 1e-5
 #: Where the forget gate starts: A uniform up to the first, steps log-uniform between the others.
 FORGET_RATE, STEP_LEAST, STEP_MOST = 16.0, 1e-3, 0.1
 
@@ -137,18 +138,12 @@ class Delta(Mixer):
     def vectors(self, x: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """x (B, L, C) and the inputs before it -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs."""
         B, L, C = x.shape
-        if self.filters is not None:
-            taps = len(self.filters)
-            before = x.new_zeros(B, taps - 1, C) if window is None else window
-            x = torch.cat([before, x], 1)
-            window = x[:, L:]
-            # A sum of shifted products: mapped over models, torch's own convolution would become one of many groups.
-            x = sum((self.filters[i] * x[:, i : i + L] for i in range(1, taps)), self.filters[0] * x[:, :L])
-        x = functional.silu(x)
         H, D, n = self.settings.heads, self.settings.head_size, self.steps
+        filters = x.new_ones(1, C) if self.filters is None else self.filters
+        x, last = causal_filter(x, filters, before=window, vectors=H * (1 + n), size=D)
         q, k, v = torch.split(x, [self.inner, self.inner * n, self.inner * n], -1)
         q, k, v = q.reshape(B, L, H, D), k.reshape(B, L, n, H, D), v.reshape(B, L, n, H, D)
-        return of_length_one(q), of_length_one(k), v, window
+        return q, k, v, None if self.filters is None else last
 
     def read(self, o: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
         """What the heads say (..., H, D) -> outputs (..., F)."""
@@ -224,10 +219,6 @@ class GatedDeltaProduct(Delta):
         super().__init__(
             width, settings, settings.householders, forget=settings.forget_gate, gated=True, generator=generator
         )
-
-
-def of_length_one(x: Tensor) -> Tensor:
-    return x * (x.square().sum(-1, keepdim=True) + LENGTH_EPSILON).rsqrt()
 
 
 def forget_gate(width: int, heads: int, generator: torch.Generator) -> tuple[nn.Linear, nn.Parameter]:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.channels import channels, short_convolution
 from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.ops.filter import causal_filter
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.settings import between, check
 
@@ -119,34 +119,27 @@ class Mamba(Mixer):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         x, z = parts
-        L = x.shape[1]
-        memory = self.settings.conv - 1
         before, h = (None, None) if state is None else state
-        inputs = x if before is None else torch.cat([before.mT, x], 1)  # (B, up to conv - 1 + L, E)
-        convolved = channels(short_convolution(channels(inputs), self.convolution, self.convolution_bias))
-        # As the scan and the projections read it, channels last.
-        x, delta, B, C = self._selected(convolved[:, inputs.shape[1] - L :].contiguous())
+        earlier = None if before is None else before.mT
+        x, last = causal_filter(x, self.convolution.mT, self.convolution_bias, earlier)
+        delta, B, C = self._selected(x)
         y, h = selective_scan(x, delta, -self.A_log.exp(), B, C, h, lengths=lengths)
-        out = self._output(y, x, z)
-        if not carry:
-            return out, None
-        lacking = max(0, memory - inputs.shape[1])
-        last = functional.pad(inputs[:, max(0, inputs.shape[1] - memory) :], (0, 0, lacking, 0))
-        return out, (last.mT, h)
+        return self._output(y, x, z), (last.mT, h) if carry else None
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         x, z = self.parts(u)
         before, h = (x.new_zeros(*x.shape, self.settings.conv - 1), None) if state is None else state
         window = torch.cat([before, x[..., None]], -1)  # (B, E, conv)
-        x, delta, B, C = self._selected((window * self.convolution).sum(-1) + self.convolution_bias)
+        x = functional.silu((window * self.convolution).sum(-1) + self.convolution_bias)
+        delta, B, C = self._selected(x)
         y, h = selective_step(x, delta, -self.A_log.exp(), B, C, h)
         return self._output(y, x, z), (window[..., 1:], h)
 
-    def _selected(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the recurrence takes: x and delta (..., E), B and C (..., N)."""
-        x, N = functional.silu(convolved), self.settings.state
+    def _selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the recurrence takes beside x: delta (..., E), B and C (..., N)."""
+        N = self.settings.state
         r, B, C = self.x_projection(x).split([self.rank, N, N], -1)
-        return x, functional.softplus(self.dt_projection(r) + self.dt_bias), B, C
+        return functional.softplus(self.dt_projection(r) + self.dt_bias), B, C
 
     def _output(self, y: Tensor, x: Tensor, z: Tensor) -> Tensor:
         out: Tensor = self.output_projection((y + self.D * x) * functional.silu(z))

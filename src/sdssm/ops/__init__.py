@@ -1,7 +1,7 @@
 """Linear recurrences with gradients: dense, block-diagonal and diagonal scans, on CPU and GPU.
 
 Every scan returns (states, final). Beside them what a classifier needs before and after one: the matrices of every
-symbol, and readout with loss. See `docs/ops.md` for how to choose among them.
+symbol, a causal filter, and readout with loss. See `docs/ops.md` for how to choose among them.
 """
 
 from sdssm.ops.backend import use_backend
@@ -14,6 +14,7 @@ from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
 from sdssm.ops.elman import elman_scan, elman_step
+from sdssm.ops.filter import causal_filter
 from sdssm.ops.lstm import lstm_scan, lstm_step
 from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
@@ -26,6 +27,7 @@ __all__ = [
     "OpsError",
     "block_diagonal_scan",
     "block_diagonal_step",
+    "causal_filter",
     "column_mixture_scan",
     "column_norm",
     "column_one_hot_scan",
