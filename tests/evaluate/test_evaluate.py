@@ -170,13 +170,14 @@ def test_memory_does_not_change_what_is_read(
     settings = resolve(name, "default", "cycle", {**changed, "query": query}).model
     model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0))
     wanted = one(model, task="cycle", max_length=9, strings=16)
-    assert wanted.read == ("prefixes" if name == "lstm" or (name == "hyena" and not query) else "fresh")
+    assert wanted.read == ("fresh" if name == "transformer" else "prefixes")
     monkeypatch.setitem(lengths.MOST_NUMBERS, "cpu", 1)
     assert one(model, task="cycle", max_length=9, strings=16).accuracy == wanted.accuracy
 
 
-def test_prefixes_of_whole_strings_are_strings() -> None:
-    settings = resolve("hyena", "default", "cycle", {"query": False}).model
+@pytest.mark.parametrize("query", [False, True])
+def test_prefixes_of_whole_strings_are_strings(query: bool) -> None:
+    settings = resolve("hyena", "default", "cycle", {"query": query, "layers": 2}).model
     model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0)).double()
     strings = TestStrings(task("cycle"), 16, 1, torch.device("cpu"))
     (tokens, labels), *_ = strings.blocks(9)

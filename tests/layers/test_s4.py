@@ -264,6 +264,20 @@ def test_piece_by_piece(form: str, cuts: tuple[int, ...]) -> None:
     same_state(state, final)
 
 
+@pytest.mark.parametrize("length", [1, 6, 19, 70])  # short convolutions are products, long ones transforms
+@pytest.mark.parametrize("form", FORMS)
+def test_asked_after_every_input(form: str, length: int) -> None:
+    """As if the string ended there with the other input, each prefix by itself; from a state too."""
+    layer = made(form)
+    length = min(length, (layer.longest or length + 1) - 1)
+    u, other = drawn(2, length, WIDTH), drawn(2, length, WIDTH, seed=2)
+    _, state = layer(drawn(2, 5, WIDTH, seed=3)) if layer.recurrent else (None, None)
+    for start in (None, state):
+        found = layer.ask(layer.parts(u), layer.parts(other), start)
+        ends = [layer(torch.cat([u[:, : t + 1], other[:, t : t + 1]], 1), start)[0][:, -1] for t in range(length)]
+        same(found, torch.stack(ends, 1))
+
+
 @pytest.mark.parametrize("form", RECURRENT)
 def test_long_pieces_in_single_precision(form: str) -> None:
     layer, u = made(form).float(), drawn(2, 500, WIDTH).float()

@@ -135,6 +135,8 @@ def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     tensor([ 1., 12., 23.])
     """
     length, taps = u.shape[1], weight.shape[-1]
+    if not taps:
+        return bias[:, None, None].expand_as(u)
     if length <= SHORT:
         longer = torch.cat([u, one(u).expand_as(u[:, :1])], 1)
         return combined(torch.cat([bias[:, None], weight], 1), window(u, length, taps), longer)

@@ -41,6 +41,16 @@ class Convolution(nn.Module):
         """u (D, L, B) -> (D, L, B)."""
         return convolved(u, self.kernel(u.shape[1]), self.skip)
 
+    def ask(self, u: Tensor, asked: Tensor) -> Tensor:
+        """After each of the inputs u (D, L, B) the output for `asked` (D, L, B) in the place of the next one.
+
+        Of the next place all that came before is the same convolution without its first tap.
+        """
+        kernel = self.kernel(u.shape[1] + 1)
+        now, later = kernel[:, 0] + self.skip, kernel[:, 1:]
+        y = now[:, None, None] * asked
+        return y if not later.shape[1] else y + convolved(u, later, torch.zeros_like(self.skip))
+
 
 class System(Convolution):
     """A convolution whose kernel is that of a linear system: it has a state, None for zero, and can step."""
@@ -63,6 +73,11 @@ class System(Convolution):
         if state is not None:
             y = y + self.respond(state, u.shape[1])
         return y, self.absorb(u, state) if carry else None
+
+    def ask_from(self, u: Tensor, asked: Tensor, state: Tensor | None) -> Tensor:
+        """`ask`, where the inputs came after a state."""
+        y = self.ask(u, asked)
+        return y if state is None else y + self.respond(state, u.shape[1] + 1)[:, 1:]
 
     def step(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step: u (B, D) -> y (B, D) and the state after it."""
@@ -203,6 +218,7 @@ class Filter(ChannelsFirst):
     """A mixer that is one system for each channel, GELU, and a gated linear map across channels: S4 and S4D."""
 
     projects = True
+    asks = True
     system: System
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
@@ -230,7 +246,14 @@ class Filter(ChannelsFirst):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         y, state = self.system.run(channels(parts[0]), state, carry=carry)
-        return channels(nn.functional.glu(mapped(self.output, nn.functional.gelu(y)), 0)), state
+        return self._read(y), state
+
+    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+        return self._read(self.system.ask_from(channels(parts[0]), channels(asked[0]), state))
+
+    def _read(self, y: Tensor) -> Tensor:
+        """What the systems say (D, L, B) -> outputs (B, L, D)."""
+        return channels(nn.functional.glu(mapped(self.output, nn.functional.gelu(y)), 0))
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         y, state = self.system.step(u, state)

@@ -87,6 +87,7 @@ class H3(ChannelsFirst):
     name = "h3"
     Settings = H3Settings
     projects = True
+    asks = True
     emulates = (
         "its two recurrences do not depend on its inputs and its products are local, so at precision logarithmic in "
         "the length it stays in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths "
@@ -128,6 +129,14 @@ class H3(ChannelsFirst):
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
         return channels(mapped(self.output, y * q)), (inputs, modes) if carry else None
+
+    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+        _, k, v = channels(parts[0]).chunk(3)
+        q, own_k, own_v = channels(asked[0]).chunk(3)
+        inputs, modes = state or (None, None)
+        own = self.shift.ask_from(k, own_k, inputs) * own_v
+        past = self.shift.run(k, inputs, carry=False)[0] * v
+        return channels(mapped(self.output, self.diagonal.ask_from(past, own, modes) * q))
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         q, k, v = self.parts(u)[0].chunk(3, -1)

@@ -96,6 +96,7 @@ class Hyena(ChannelsFirst):
     Settings = HyenaSettings
     recurrent = False
     projects = True
+    asks = True
     emulates = (
         "a fixed number of convolutions and products, which threshold circuits of constant depth compute (TC0); past "
         "its longest input it is not defined"
@@ -121,7 +122,7 @@ class Hyena(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 14 * self.width  # the projection before and after its convolution, two spectra and what comes back
+        return 28 * self.width  # the projection before and after its convolution, two spectra and what is back, twice
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         return (self.input(u),)
@@ -140,3 +141,12 @@ class Hyena(ChannelsFirst):
         self.check_length(parts[0].shape[1])
         x1, x2, v = short_convolution(channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
         return channels(mapped(self.output, x1 * self.filter.filtered(x2 * v))), None
+
+    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+        self.check_length(parts[0].shape[1] + 1)
+        inputs, weight = channels(parts[0]), self.conv_weight
+        _, x2, v = short_convolution(inputs, weight, self.conv_bias).chunk(3)
+        # What came before the next place is the same convolution without its last tap.
+        own = short_convolution(inputs, weight[:, :-1], self.conv_bias) + weight[:, -1, None, None] * channels(asked[0])
+        x1, own_x2, own_v = own.chunk(3)
+        return channels(mapped(self.output, x1 * self.filter.ask(x2 * v, own_x2 * own_v)))

@@ -52,6 +52,7 @@ class Mixer(nn.Module):
     causal: ClassVar[bool] = True  # an output depends on no later input
     recurrent: ClassVar[bool] = True  # it can go on from a state, and step
     projects: ClassVar[bool] = False  # it ends in a linear map back to the width of its inputs
+    asks: ClassVar[bool] = False  # it can be asked after all inputs at once what it would say of another one next
     emulates: ClassVar[str] = ""  # what is proved of it, in one sentence
 
     def __init__(self, width: int, settings: Any) -> None:
@@ -109,6 +110,13 @@ class Mixer(nn.Module):
         `lengths` (B,) say where rows end; what comes past an end is of no account, and there is no state with them.
         `noise` is chance for a mixer that needs it, of the shape that `chance` names, on [0, 1).
         """
+
+    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+        """For a mixer that `asks`: after each input, the output for another one in the place of the next.
+
+        Parts (B, L, *) of the inputs, and of those others -> (B, L, F). So all prefixes are asked in one pass.
+        """
+        raise ModelError(f"{self.name} is asked after one symbol at a time")
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         """A single step: u (B, D) -> output (B, F) and the state after it."""

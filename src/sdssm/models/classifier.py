@@ -111,6 +111,9 @@ class Classifier(Stack):
             symbols = self._symbols()
             states, final = self.mixers[0].mix_symbols(symbols, tokens, state_of(state, 0))
             return self.logits(self._ask(symbols, states)), (final,)
+        if self.asks:
+            features, after = self._run_asked(tokens, state)
+            return self.logits(features), after
         # What comes after a prefix and the query must not be kept: one symbol at a time, in constant memory.
         table, told = self._table(), []
         for u in pick(table, tokens).unbind(1):

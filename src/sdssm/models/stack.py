@@ -70,7 +70,12 @@ class Stack(PaperNames):
         """Whether one pass over a string tells of every prefix what it would tell of that string alone."""
         # Where places are drawn by the length of a string, a prefix stands elsewhere than it would alone.
         drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
-        return self.recurrent or (self.causal and self.query is None and not drawn)
+        return self.recurrent or (self.causal and not drawn and (self.query is None or self.asks))
+
+    @property
+    def asks(self) -> bool:
+        """Whether the query can be asked after all symbols at once."""
+        return all(mixer.asks for mixer in self.mixers)
 
     @property
     def longest(self) -> int | None:
@@ -146,6 +151,28 @@ class Stack(PaperNames):
             h = block.after(h, mixed, drops)
             after.append(x)
         return h, tuple(after) if carry and self.recurrent else None
+
+    def _run_asked(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Features of the query after each symbol of (B, L), (B, L, F), and the states after the last symbol.
+
+        The query is no part of what follows it: beside the layers' inputs h there are those for the query, q.
+        """
+        assert self.query is not None
+        table, symbols, after = self._table(), self._symbols(), []
+        h, q = pick(table, tokens), table[self.query].expand(*tokens.shape, -1)
+        for i, block in enumerate(self.blocks):
+            mixer, x = block.mixer, state_of(state, i)
+            if i == 0:
+                parts = tuple(pick(part, tokens) for part in symbols)
+                own = tuple(part[self.query].expand(*tokens.shape, *part.shape[1:]) for part in symbols)
+            else:
+                parts, own = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
+            q = block.after(q, mixer.ask(parts, own, x))
+            if not block.last or self.recurrent:
+                mixed, x = mixer.mix(parts, x, carry=self.recurrent)
+                h = block.after(h, mixed)
+            after.append(x)
+        return q, tuple(after) if self.recurrent else None
 
     def _step(self, u: Tensor, state: State) -> tuple[Tensor, tuple[Any, ...]]:
         """All layers, one step: inputs (B, D) -> features (B, F) and states."""
