@@ -26,88 +26,108 @@ from sdssm.ops.column_mixture.cpu import rows_of
 from sdssm.ops.column_one_hot.triton import adjoints_of, pairs, states_of
 from sdssm.ops.transitions import previous
 
-#: Entries of a program's tile (places x N) in float32, and the most places of one.
-TILE, MOST_PLACES = 4096, 64
+#: Entries of a program's tile (places x N) in float32, and the most places and matrices of the dictionary in one.
+TILE, MOST_PLACES, MOST_MATRICES = 4096, 64, 32
+#: The least size of a tile that tensor cores take.
+LEAST = 16
 
 
 @triton.jit
-def column_of(columns, weights, t, here, j, i, K, N: tl.constexpr, PLACES: tl.constexpr, NP: tl.constexpr,
-              ACC: tl.constexpr):  # fmt: skip
-    """Column j of the mixtures at some places: (PLACES, NP), beyond N smaller than all others."""
-    mixed = tl.zeros((PLACES, NP), ACC)
-    for k in range(K):
-        w = tl.load(weights + t * K + k, mask=here, other=0.0)
-        m = tl.load(columns + (k * N + j) * N + i, mask=i < N, other=0.0)
-        mixed += w[:, None] * m[None, :]
-    return tl.where((i < N)[None, :], mixed, float("-inf"))
+def weights_of(weights, t, here, first, K: tl.constexpr, KB: tl.constexpr):
+    """Those of KB matrices from the first on, at some places: (PLACES, KB)."""
+    k = first + tl.arange(0, KB)
+    return tl.load(weights + t[:, None] * K + k[None, :], mask=here[:, None] & (k < K)[None, :], other=0.0)
+
+
+@triton.jit
+def column_of(columns, j, first, K: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr):
+    """Column j of KB matrices from the first on: (KB, NP)."""
+    k = first + tl.arange(0, KB)
+    i = tl.arange(0, NP)
+    return tl.load(columns + (k[:, None] * N + j) * N + i[None, :], mask=(k < K)[:, None] & (i < N)[None, :], other=0.0)
+
+
+@triton.jit
+def mixed_column(
+    columns, weights, w, t, here, j, K: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Column j of the mixtures at some places, (PLACES, NP), beyond N smaller than all others; w: the first weights."""
+    mixed = tl.dot(w, column_of(columns, j, 0, K, N, NP, KB), input_precision=PRECISION, out_dtype=ACC)
+    for first in range(KB, K, KB):
+        more = weights_of(weights, t, here, first, K, KB)
+        mixed += tl.dot(more, column_of(columns, j, first, K, N, NP, KB), input_precision=PRECISION, out_dtype=ACC)
+    return tl.where((tl.arange(0, NP) < N)[None, :], mixed, float("-inf"))
 
 
 @triton.jit(do_not_specialize=["M"])
 def places_kernel(
     columns, weights, to, M, K: tl.constexpr, N: tl.constexpr, PLACES: tl.constexpr, NP: tl.constexpr,
-    KP: tl.constexpr, ACC: tl.constexpr,
+    KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """The row of each column's largest entry, for PLACES of the M places of a replica."""
     replica = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
     here = t < M
     t += replica * M
-    i = tl.arange(0, NP)
     columns += replica * K * N * N
+    w = weights_of(weights, t, here, 0, K, KB)
     for j in range(N):
-        mixed = column_of(columns, weights, t, here, j, i, K, N, PLACES, NP, ACC)
+        mixed = mixed_column(columns, weights, w, t, here, j, K, N, NP, KB, PRECISION, ACC)
         tl.store(to + t * N + j, tl.argmax(mixed, axis=1).to(tl.int32), mask=here)
 
 
 @triton.jit(do_not_specialize=["M"])
 def gradients_kernel(
     columns, weights, adjoints, z, dcolumns, dweights, M, K: tl.constexpr, N: tl.constexpr, PLACES: tl.constexpr,
-    NP: tl.constexpr, KP: tl.constexpr, ACC: tl.constexpr,
+    NP: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """For PLACES of the M places of a replica: dweights, and dcolumns (programs, R, K, N, N) to be summed over the
-    programs."""
+    """For PLACES of the M places of a replica and KB matrices: dweights, and dcolumns (programs, R, K, N, N) to be
+    summed over the programs."""
     replica = tl.program_id(1).to(tl.int64)
+    own = tl.program_id(2) * KB
     t = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
     here = t < M
     t += replica * M
     i = tl.arange(0, NP)
+    k = own + tl.arange(0, KB)
     inside = here[:, None] & (i < N)[None, :]
     at = 2 * (t[:, None] * N + i[None, :])
     ar = tl.load(adjoints + at, mask=inside, other=0.0)
     ai = tl.load(adjoints + at + 1, mask=inside, other=0.0)
     columns += replica * K * N * N
     dcolumns += (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + replica) * K * N * N
-    every = tl.arange(0, KP)
-    dw = tl.zeros((PLACES, KP), ACC)
+    w = weights_of(weights, t, here, 0, K, KB)
+    w_own = weights_of(weights, t, here, own, K, KB)
+    dw = tl.zeros((PLACES, KB), ACC)
     for j in range(N):
-        mixed = column_of(columns, weights, t, here, j, i, K, N, PLACES, NP, ACC)
+        mixed = mixed_column(columns, weights, w, t, here, j, K, N, NP, KB, PRECISION, ACC)
         s = tl.exp(mixed - tl.max(mixed, axis=1)[:, None])
         s = s / tl.sum(s, axis=1)[:, None]
         zr = tl.load(z + 2 * (t * N + j), mask=here, other=0.0)
         zi = tl.load(z + 2 * (t * N + j) + 1, mask=here, other=0.0)
         G = ar * zr[:, None] + ai * zi[:, None]
         dM = s * (G - tl.sum(s * G, axis=1)[:, None])
-        for k in range(K):
-            w = tl.load(weights + t * K + k, mask=here, other=0.0)
-            m = tl.load(columns + (k * N + j) * N + i, mask=i < N, other=0.0)
-            dw += tl.where((every == k)[None, :], tl.sum(dM * m[None, :], axis=1)[:, None], 0.0)
-            tl.store(dcolumns + (k * N + j) * N + i, tl.sum(dM * w[:, None], axis=0), mask=i < N)
-    tl.store(dweights + t[:, None] * K + every[None, :], dw, mask=here[:, None] & (every < K)[None, :])
+        m = column_of(columns, j, own, K, N, NP, KB)
+        dw += tl.dot(dM, tl.trans(m), input_precision=PRECISION, out_dtype=ACC)
+        part = tl.dot(tl.trans(w_own), dM, input_precision=PRECISION, out_dtype=ACC)
+        tl.store(dcolumns + (k[:, None] * N + j) * N + i[None, :], part, mask=(k < K)[:, None] & (i < N)[None, :])
+    tl.store(dweights + t[:, None] * K + k[None, :], dw, mask=here[:, None] & (k < K)[None, :])
 
 
 def constants(K: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Sizes of the tiles; float64 takes half of everything."""
-    padded = max(2, power_of_two(N))
-    tile = TILE if dtype == torch.float32 else TILE // 2
-    places = max(2, min(MOST_PLACES, tile // padded))
+    """Sizes of the tiles; float64 takes half of everything. Float32 is multiplied three times with its parts."""
+    padded = max(LEAST, power_of_two(N))
+    wide = dtype == torch.float64
     return {
         "K": K,
         "N": N,
-        "PLACES": places,
+        "PLACES": max(LEAST, min(MOST_PLACES, (TILE // 2 if wide else TILE) // padded)),
         "NP": padded,
-        "KP": max(2, power_of_two(K)),
-        "ACC": tl.float64 if dtype == torch.float64 else tl.float32,
-        "num_warps": min(4, max(1, places * padded // 512)),
+        "KB": max(LEAST, min(MOST_MATRICES, power_of_two(K))),
+        "PRECISION": "ieee" if wide else "tf32x3",
+        "ACC": tl.float64 if wide else tl.float32,
+        "num_warps": 4,
     }
 
 
@@ -145,7 +165,7 @@ def backward(
     programs = triton.cdiv(B * L, sizes["PLACES"])
     dcolumns = dictionary.new_empty(programs, R, dictionary[0].numel())
     dweights = torch.empty_like(weights)
-    gradients_kernel[(programs, R)](
+    gradients_kernel[(programs, R, triton.cdiv(dictionary.shape[1], sizes["KB"]))](
         dictionary.mT.contiguous(), weights, pairs(adjoints), pairs(D * before), dcolumns, dweights, B * L, **sizes
     )
     summed = partial_sums(dcolumns, dictionary.dtype)[0].view(dictionary.shape).mT
