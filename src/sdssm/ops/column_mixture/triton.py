@@ -26,8 +26,8 @@ from sdssm.ops.column_mixture.cpu import rows_of
 from sdssm.ops.column_one_hot.triton import adjoints_of, pairs, states_of
 from sdssm.ops.transitions import previous
 
-#: Entries of a program's tile (places x N) in float32, and the most places and matrices of the dictionary in one.
-TILE, MOST_PLACES, MOST_MATRICES = 4096, 64, 32
+#: Entries of a program's tiles in float32, places x N and matrices x N, and the most places and matrices in one.
+TILE, MATRICES, MOST_PLACES, MOST_MATRICES = 4096, 2048, 64, 32
 #: The least size of a tile that tensor cores take.
 LEAST = 16
 
@@ -119,15 +119,16 @@ def constants(K: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Sizes of the tiles; float64 takes half of everything. Float32 is multiplied three times with its parts."""
     padded = max(LEAST, power_of_two(N))
     wide = dtype == torch.float64
+    room = padded * (2 if wide else 1)
     return {
         "K": K,
         "N": N,
-        "PLACES": max(LEAST, min(MOST_PLACES, (TILE // 2 if wide else TILE) // padded)),
+        "PLACES": max(LEAST, min(MOST_PLACES, TILE // room)),
         "NP": padded,
-        "KB": max(LEAST, min(MOST_MATRICES, power_of_two(K))),
+        "KB": max(LEAST, min(MOST_MATRICES, MATRICES // room, power_of_two(K))),
         "PRECISION": "ieee" if wide else "tf32x3",
         "ACC": tl.float64 if wide else tl.float32,
-        "num_warps": 4,
+        "num_warps": 4 if padded <= 64 else 8,
     }
 
 
