@@ -71,10 +71,12 @@ def name(request: pytest.FixtureRequest) -> str:
 OTHER: dict[str, dict[str, Any]] = {"transformer": {"causal_mask": True}, "pd-ssm": {"initial_state": "learned"}}
 
 
-@pytest.fixture(params=["plain", "query", "other"])
+@pytest.fixture(params=["plain", "query", "other", "deep query"])
 def model(request: pytest.FixtureRequest, name: str) -> Classifier:
     if request.param == "other":
         return built(name, query=False, **OTHER.get(name, {"block": "pre-norm", "layers": 2}))
+    if request.param == "deep query":
+        return built(name, query=True, **OTHER.get(name, {"block": "post-norm"}), layers=2)
     return built(name, query=request.param == "query")
 
 

@@ -116,12 +116,13 @@ def test_parameters_and_how_they_begin() -> None:
     assert layer.transition_parameters() == 0 and layer.numbers == 8 * 256
 
 
+@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
 @pytest.mark.parametrize("causal_mask", [False, True])
-def test_who_only_reads_hears_the_same(causal_mask: bool) -> None:
+def test_who_only_reads_hears_the_same(causal_mask: bool, device: str) -> None:
     """Fused attention where nothing is trained, against the products that training takes; a row without inputs too."""
-    layer = made(causal_mask=causal_mask)
-    u = drawn(4, 7, layer.width)
-    for lengths in (None, torch.tensor([7, 4, 1, 0])):
+    layer = made(causal_mask=causal_mask).to(device)
+    u = drawn(4, 7, layer.width).to(device)
+    for lengths in (None, torch.tensor([7, 4, 1, 0], device=device)):
         wanted, _ = layer(u, lengths=lengths)
         with torch.no_grad():
             found, _ = layer(u, lengths=lengths)

@@ -86,6 +86,28 @@ def test_as_the_scan_over_all_matrices(case: Scan, device: str) -> None:
     torch.testing.assert_close(outputs_and_gradients(function, leaves), outputs_and_gradients(in_two_steps, leaves))
 
 
+def test_a_replica_is_as_it_would_be_alone(device: str) -> None:
+    """To the last bit on a GPU; a CPU's products of matrices, and its complex ones, depend on how many there are."""
+    function, leaves = build(Scan((4, 3), 9, 5, 3), device)
+    beside = outputs_and_gradients(lambda of: function(of)[1:], leaves)
+    weights = torch.arange(4 * 3 * 9 * 5 * 2, dtype=torch.float64, device=device).mul(1.7).add(0.3).cos()
+    for r in range(4):
+        seen = weights.view(4, 3, 9, 5, 2)[r : r + 1]
+        own = {name: leaf[r : r + 1].clone().requires_grad_() for name, leaf in leaves.items()}
+        grads = torch.autograd.grad((function(own)[1] * seen).sum(), list(own.values()))
+        for name, grad in zip(own, grads, strict=True):
+            exact = 0.0 if device != "cpu" else 1e-12
+            torch.testing.assert_close(grad[0], beside[f"grad {name}"][r], rtol=exact, atol=exact)
+
+
+def check_not_a_number() -> None:
+    """Where a model has diverged no entry is the largest; the one that is taken is one of the N."""
+    dictionary, weights = torch.full((1, 2, 5, 5), torch.nan), torch.ones(1, 1, 3, 2)
+    D = torch.ones(1, 1, 3, 5, dtype=torch.complex64)
+    _, _, to = backend.implementation("column_mixture", "triton").forward(dictionary, weights, D, None, None, None)
+    assert to.min() >= 0 and to.max() < 5
+
+
 def test_nothing_to_do(device: str) -> None:
     function, leaves = build(Scan((0, 3)), device)
     found = outputs_and_gradients(function, leaves)
@@ -93,14 +115,15 @@ def test_nothing_to_do(device: str) -> None:
     assert all(not grad.any() for grad in found.values())
 
 
+@pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(("N", "K", "dtype"), [(64, 8, torch.float32), (200, 40, torch.float32), (5, 9, torch.float64)])
-def test_kernels_compile(N: int, K: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ahead of time for sm_90, without a GPU."""
+def test_kernels_compile(N: int, K: int, dtype: torch.dtype, capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ahead of time, without a GPU."""
     pytest.importorskip("triton")
     from tests.ops import test_triton_compile as ahead
 
     seen: list[str] = []
-    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(90, seen))
+    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, seen))
     monkeypatch.setitem(ahead.POINTERS, torch.int32, "*i32")
     module = backend.implementation("column_mixture", "triton")
     R, B, L = 2, 3, 9
@@ -139,8 +162,8 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     module = backend.implementation("column_mixture", "triton")
-    for name in ("LEAST", "MOST_PLACES", "MOST_MATRICES"):
-        monkeypatch.setattr(module, name, 2)
+    for name in ("LEAST", "MOST_PLACES", "MOST_MATRICES", "FEWEST_PROGRAMS", "MOST_PARTS"):
+        monkeypatch.setattr(module, name, 2)  # so few programs that each has several tiles
 
 
 COLUMN_MIXTURE = Operation(
@@ -155,6 +178,7 @@ COLUMN_MIXTURE = Operation(
     full=[Scan((2, 2), 6, 5, 3, lengths=True)],
     many=Scan((2, 20), 30, 7, 3),
     bad=BAD,
+    own=[check_not_a_number],
     tunings=[Tuning("several programs", few_places, [(CASES[1], 0), (CASES[2], 0)])],
     numba=True,
     fixed=["dictionary", "weights"],  # of each column the largest entry: its gradient is straight-through

@@ -89,6 +89,8 @@ def test_pieces_are_one_whole(cut: int, device: str) -> None:
     second, end = causal_filter(x[:, cut:], filters, before=after, vectors=1, size=3)
     torch.testing.assert_close(torch.cat([first, second], 1), whole)
     assert torch.equal(last, end)
+    _, spread = causal_filter(x[:, :cut], filters.expand(2, *filters.shape))  # its leading dimensions are those of y
+    assert torch.equal(spread, after.expand(2, *after.shape))
 
 
 def check_alone(device: str, dtype: torch.dtype) -> None:
@@ -171,6 +173,8 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
     (r"filters has dtype torch.float64", lambda: causal_filter(X, D(3, 6).double())),
     (r"bias has shape \(5,\).*C=6", lambda: causal_filter(X, D(3, 6), D(5))),
     (r"before has shape \(2, 3, 6\).*T-1=2", lambda: causal_filter(X, D(3, 6), before=D(2, 3, 6))),
+    (r"before has shape \(2, 1, 6\); one tap sees nothing", lambda: causal_filter(X, D(1, 6), before=D(2, 1, 6))),
+    (r"filters is a NoneType", lambda: causal_filter(X, None)),  # type: ignore[arg-type]
     (r"3 vectors of size 3; the 6 channels", lambda: causal_filter(X, D(3, 6), vectors=3, size=3)),
     (r"-1 vectors", lambda: causal_filter(X, D(3, 6), vectors=-1)),
     (r"2 vectors of size 0", lambda: causal_filter(X, D(3, 6), vectors=2, size=0)),

@@ -218,7 +218,7 @@ def _looked(model: Classifier, tokens: Tensor, state: State, at: list[int]) -> t
     states = states[:, at]
     features = states
     if model.query is not None:
-        features = model._ask(symbols, states)
+        features = model._query_step(symbols, states)
     elif symbols.skip is not None:
         features = states + symbols.skip[tokens[:, at]]
     return model.logits(features), torch.nn.functional.normalize(states, dim=-1), (final,)

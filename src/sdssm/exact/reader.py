@@ -86,7 +86,7 @@ class Reader:
         if not model.bare or model.initial_state is None:
             return 0
         start = model.initial_state
-        return int(model.logits(start if model.query is None else model._ask(model._symbols(), start)).argmax())
+        return int(model.logits(start if model.query is None else model._query_step(model._symbols(), start)).argmax())
 
     def labels(self, tokens: Ints) -> Ints:
         """The label of every prefix of strings (B, L), -1 where that is no valid string."""

@@ -11,7 +11,7 @@ from sdssm.train.engine import new_model
 #: Bytes that a process holds on a GPU before it does anything: the driver's context, kernels, libraries' own room.
 CONTEXT = 2**30
 #: Times that the numbers of one symbol are held in a step: forward, for the gradient, and the gradient itself.
-#: Measured on an H200: 6.8 MiB for one sd-ssm, 20.5 MiB for one lstm, of 128 strings of 40 symbols.
+#: Measured on an H200: 6.8 MiB for one sd-ssm, 20.8 MiB for one lstm, of 128 strings of 40 symbols.
 HELD = 8
 #: Times that the parameters are held: themselves, two moments, gradients as leaves and joined, and one to spare.
 COPIES = 6
@@ -35,7 +35,8 @@ def bytes_needed(runs: Sequence[RunConfig]) -> int:
     length = max(run.train_length for run in runs) + 1  # a query may follow
     symbols = len(runs) * first.train.batch * length
     parameters = len(runs) * sum(leaf.numel() for leaf in model.parameters())
-    return CONTEXT + 4 * (HELD * symbols * model.numbers + COPIES * parameters)
+    pairs = symbols * length * sum(mixer.pairs for mixer in model.mixers)
+    return CONTEXT + 4 * (HELD * symbols * model.numbers + pairs + COPIES * parameters)
 
 
 def share_of(needed: int, memory: int) -> float:

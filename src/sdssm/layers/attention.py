@@ -14,6 +14,8 @@ from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.products import linear
 from sdssm.settings import between, check
 
+#: How long a string is thought to be where memory is estimated for heads whose weights are kept.
+USUAL = 512
 #: Pair i of a head of size S turns by position * BASE^(-2i / S).
 BASE = 10_000.0
 #: 2^31 - 1. x^5 permutes the residues of this prime, since 5 does not divide PRIME - 1; products fit 64 bits.
@@ -96,8 +98,14 @@ class Attention(Mixer):
 
     @property
     def numbers(self) -> int:
-        """Queries, keys, values, turned and gathered. Who only reads has no weights in memory."""
-        return 8 * self.width
+        """Queries, keys, values, turned and gathered. Who only reads has weights in memory where heads are narrow:
+        fused attention takes vectors that lie a multiple of 16 bytes apart."""
+        fused = self.width // self.settings.heads % 4 == 0
+        return 8 * self.width + (0 if fused else 2 * self.settings.heads * USUAL)
+
+    @property
+    def pairs(self) -> int:
+        return 2 * self.settings.heads  # scores and weights
 
     def chance(self, length: int) -> tuple[int]:
         """A number for each position: the sequence stands where the smallest are."""

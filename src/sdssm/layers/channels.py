@@ -135,7 +135,7 @@ def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     tensor([ 1., 12., 23.])
     """
     length, taps = u.shape[1], weight.shape[-1]
-    if not taps:
+    if not taps:  # what came before the present, for a convolution of one tap
         return bias[:, None, None].expand_as(u)
     if length <= SHORT:
         longer = torch.cat([u, one(u).expand_as(u[:, :1])], 1)

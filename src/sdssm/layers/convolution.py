@@ -48,8 +48,7 @@ class Convolution(nn.Module):
         """
         kernel = self.kernel(u.shape[1] + 1)
         now, later = kernel[:, 0] + self.skip, kernel[:, 1:]
-        y = now[:, None, None] * asked
-        return y if not later.shape[1] else y + convolved(u, later, torch.zeros_like(self.skip))
+        return now[:, None, None] * asked + convolved(u, later, torch.zeros_like(self.skip))
 
 
 class System(Convolution):
@@ -231,7 +230,7 @@ class Filter(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 8 * self.width  # two spectra of twice the length, and what comes back from them
+        return 12 * self.width  # two spectra of twice the length, what comes back from them, and a query's beside it
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         return (u,)

@@ -107,7 +107,7 @@ class H3(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 12 * self.width  # q, k, v, and two spectra of twice the length with what comes back from them
+        return 16 * self.width  # q, k, v, two spectra of twice the length, what comes back, and a query's beside it
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         # In one product: what follows is paid once for all three.

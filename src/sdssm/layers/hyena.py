@@ -122,7 +122,7 @@ class Hyena(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 28 * self.width  # the projection before and after its convolution, two spectra and what is back, twice
+        return 20 * self.width  # projections before and after their convolution, two spectra, and a query's beside it
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         return (self.input(u),)

@@ -81,6 +81,11 @@ class Mixer(nn.Module):
         return self.numbers
 
     @property
+    def pairs(self) -> int:
+        """The same for each pair of inputs of a string, where it is trained."""
+        return 0
+
+    @property
     def kernel_size(self) -> int:
         """Rows of the matrices that a GPU's kernels have to hold, if it has such."""
         return 1
@@ -116,7 +121,7 @@ class Mixer(nn.Module):
 
         Parts (B, L, *) of the inputs, and of those others -> (B, L, F). So all prefixes are asked in one pass.
         """
-        raise ModelError(f"{self.name} is asked after one symbol at a time")
+        raise ModelError(f"{self.name} cannot be asked after many inputs at once")
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         """A single step: u (B, D) -> output (B, F) and the state after it."""

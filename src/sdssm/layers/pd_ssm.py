@@ -102,8 +102,8 @@ class PdSsm(Mixer):
 
     @property
     def own_numbers(self) -> int:
-        """M and its softmax beside them."""
-        return 2 * self.settings.state**2 + self.numbers
+        """M and its softmax beside them, which on a GPU are never in memory."""
+        return self.numbers + (0 if self.dictionary.is_cuda else 2 * self.settings.state**2)
 
     @property
     def kernel_size(self) -> int:

@@ -110,7 +110,7 @@ class Classifier(Stack):
         if self.bare:
             symbols = self._symbols()
             states, final = self.mixers[0].mix_symbols(symbols, tokens, state_of(state, 0))
-            return self.logits(self._ask(symbols, states)), (final,)
+            return self.logits(self._query_step(symbols, states)), (final,)
         if self.asks:
             features, after = self._run_asked(tokens, state)
             return self.logits(features), after

@@ -100,12 +100,12 @@ class Stack(PaperNames):
             mixer, symbols = self.mixers[0], self._symbols()
             if self.query is not None or symbols.skip is None:
                 _, final = mixer.mix_symbols(symbols._replace(skip=None), tokens, state_of(state, 0), lengths=lengths)
-                return final if self.query is None else self._ask(symbols, final)
+                return final if self.query is None else self._query_step(symbols, final)
         if self.query is not None:
-            tokens, lengths = self._asked(tokens, lengths)
+            tokens, lengths = self._with_query(tokens, lengths)
         return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0][:, 0]
 
-    def _asked(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _with_query(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Strings (B, L) with the query after the last symbol of each, (B, L + 1)."""
         assert self.query is not None
         longer = torch.cat([tokens, torch.full_like(tokens[:, :1], self.query)], 1)
@@ -183,7 +183,7 @@ class Stack(PaperNames):
             after.append(x)
         return h, tuple(after)
 
-    def _ask(self, symbols: Any, states: Tensor) -> Tensor:
+    def _query_step(self, symbols: Any, states: Tensor) -> Tensor:
         """Features of an SD-SSM after one more step with the query, from each of the states (..., N)."""
         mixer = self.mixers[0]
         assert isinstance(mixer, SelectiveDense) and self.query is not None

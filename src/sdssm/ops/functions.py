@@ -1,4 +1,4 @@
-"""Differentiable functions that are no scans: one pair of `torch.autograd.Function` for each.
+"""Differentiable functions beside the five linear scans: one pair of `torch.autograd.Function` for each.
 
 An implementation (`sdssm.ops.<kind>.<backend>`) has `forward` and `backward` for canonical tensors, whose first
 dimension is R, the replicas. From that `Differentiable` makes what torch wants: the gradient, the rule for `vmap` (a

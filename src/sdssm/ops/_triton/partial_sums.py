@@ -37,7 +37,7 @@ def partial_sums(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> 
     rest = None if head is None else parts.new_empty((groups, row - head), dtype=dtype)
     together = min(32, 1 << (count - 1).bit_length())
     block = 2048 // together
-    if groups * row < 64 * block:  # few sums: more programs
+    if row < 64 * block:  # few sums: more programs. The order of a sum may not depend on the replicas among the groups
         block = 64
     partial_sums_kernel[(triton.cdiv(groups * row, block),)](
         parts,

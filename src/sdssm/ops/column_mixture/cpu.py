@@ -18,28 +18,29 @@ def rows_of(*given: Tensor | None) -> list[Any]:
 def forward(
     dictionary: Tensor, weights: Tensor, D: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """States (R, B, L, N), final (R, B, N); the row of each column's 1, (R, B, L, N), and the softmax (R, B, L, N, N).
+    """States (R, B, L, N), final (R, B, N); the row of each column's 1, (R, B, L, N), and the softmax (R, B, L, N, N),
+    columns along memory: across it a softmax is slow.
 
     dictionary (R, K, N, N), weights (R, B, L, K), D and b (R, B, L, N), x0 (R, B, N), lengths (R, B).
     """
     R, B, L, N = D.shape
     mixed = torch.bmm(weights.flatten(1, 2), dictionary.mT.flatten(2))
-    P = torch.softmax(mixed.view(R, B, L, N, N), dim=-1).mT  # columns along memory: across it a softmax is slow
-    states, final, to = cpu.forward(P.flatten(0, 1), D.flatten(0, 1), None, *rows_of(b, x0, lengths))
-    return states.view(D.shape), final.view(R, B, N), to.view(D.shape), P
+    s = torch.softmax(mixed.view(R, B, L, N, N), dim=-1)
+    states, final, to = cpu.forward(s.mT.flatten(0, 1), D.flatten(0, 1), None, *rows_of(b, x0, lengths))
+    return states.view(D.shape), final.view(R, B, N), to.view(D.shape), s
 
 
 def backward(
     grad_states: Tensor | None, grad_final: Tensor | None, dictionary: Tensor, weights: Tensor, D: Tensor,
-    b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, states: Tensor, final: Tensor, to: Tensor, P: Tensor,
+    b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, states: Tensor, final: Tensor, to: Tensor, s: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of dictionary, weights, D, b and x0."""
     (R, B, L, N), K = D.shape, weights.shape[-1]
     rows = rows_of(grad_states, grad_final, b, x0, lengths, states, final)
-    given = *rows[:2], P.flatten(0, 1), D.flatten(0, 1), None, *rows[2:], to.flatten(0, 1)
+    given = *rows[:2], s.mT.flatten(0, 1), D.flatten(0, 1), None, *rows[2:], to.flatten(0, 1)
     dP, dD, _, db, dx0 = cpu.backward(*given)
     assert dP is not None and dD is not None
-    s, grad = P.mT, dP.view(P.shape).mT
+    grad = dP.view(s.shape).mT
     dM = (s * (grad - (s * grad).sum(-1, keepdim=True))).reshape(R, B * L, N * N)
     ddictionary = torch.bmm(weights.flatten(1, 2).mT, dM).view(R, K, N, N).mT
     dweights = torch.bmm(dM, dictionary.mT.flatten(2).mT).view(weights.shape)

@@ -30,6 +30,9 @@ from sdssm.ops.transitions import previous
 TILE, MATRICES, MOST_PLACES, MOST_MATRICES = 4096, 2048, 64, 32
 #: The least size of a tile that tensor cores take.
 LEAST = 16
+#: Each program has a part of the dictionary's gradient in memory: the most numbers of all those of a replica, where
+#: there are programs enough for a GPU. It may not depend on the replicas: the order of a sum follows from it.
+MOST_PARTS, FEWEST_PROGRAMS = 1 << 24, 32
 
 
 @triton.jit
@@ -74,45 +77,53 @@ def places_kernel(
     w = weights_of(weights, t, here, 0, K, KB)
     for j in range(N):
         mixed = mixed_column(columns, weights, w, t, here, j, K, N, NP, KB, PRECISION, ACC)
-        tl.store(to + t * N + j, tl.argmax(mixed, axis=1).to(tl.int32), mask=here)
+        # Where a model has diverged nothing is the largest: it must not point beyond N all the same.
+        best = tl.minimum(tl.argmax(mixed, axis=1), N - 1)
+        tl.store(to + t * N + j, best.to(tl.int32), mask=here)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M", "share"])
 def gradients_kernel(
-    columns, weights, adjoints, z, dcolumns, dweights, M, K: tl.constexpr, N: tl.constexpr, PLACES: tl.constexpr,
-    NP: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    columns, weights, adjoints, z, dcolumns, dweights, M, share, K: tl.constexpr, N: tl.constexpr,
+    PLACES: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """For PLACES of the M places of a replica and KB matrices: dweights, and dcolumns (programs, R, K, N, N) to be
-    summed over the programs."""
+    """For `share` tiles of PLACES of the M places of a replica, and KB matrices: dweights, and dcolumns, (programs, R,
+    K, N, N), to be summed over the programs."""
     replica = tl.program_id(1).to(tl.int64)
     own = tl.program_id(2) * KB
-    t = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
-    here = t < M
-    t += replica * M
     i = tl.arange(0, NP)
     k = own + tl.arange(0, KB)
-    inside = here[:, None] & (i < N)[None, :]
-    at = 2 * (t[:, None] * N + i[None, :])
-    ar = tl.load(adjoints + at, mask=inside, other=0.0)
-    ai = tl.load(adjoints + at + 1, mask=inside, other=0.0)
+    there = (k < K)[:, None] & (i < N)[None, :]
     columns += replica * K * N * N
     dcolumns += (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + replica) * K * N * N
-    w = weights_of(weights, t, here, 0, K, KB)
-    w_own = weights_of(weights, t, here, own, K, KB)
-    dw = tl.zeros((PLACES, KB), ACC)
-    for j in range(N):
-        mixed = mixed_column(columns, weights, w, t, here, j, K, N, NP, KB, PRECISION, ACC)
-        s = tl.exp(mixed - tl.max(mixed, axis=1)[:, None])
-        s = s / tl.sum(s, axis=1)[:, None]
-        zr = tl.load(z + 2 * (t * N + j), mask=here, other=0.0)
-        zi = tl.load(z + 2 * (t * N + j) + 1, mask=here, other=0.0)
-        G = ar * zr[:, None] + ai * zi[:, None]
-        dM = s * (G - tl.sum(s * G, axis=1)[:, None])
-        m = column_of(columns, j, own, K, N, NP, KB)
-        dw += tl.dot(dM, tl.trans(m), input_precision=PRECISION, out_dtype=ACC)
-        part = tl.dot(tl.trans(w_own), dM, input_precision=PRECISION, out_dtype=ACC)
-        tl.store(dcolumns + (k[:, None] * N + j) * N + i[None, :], part, mask=(k < K)[:, None] & (i < N)[None, :])
-    tl.store(dweights + t[:, None] * K + k[None, :], dw, mask=here[:, None] & (k < K)[None, :])
+    first = tl.program_id(0) * share
+    for tile in range(first, tl.minimum(first + share, tl.cdiv(M, PLACES))):
+        t = tl.arange(0, PLACES).to(tl.int64) + tile * PLACES
+        here = t < M
+        t += replica * M
+        inside = here[:, None] & (i < N)[None, :]
+        at = 2 * (t[:, None] * N + i[None, :])
+        ar = tl.load(adjoints + at, mask=inside, other=0.0)
+        ai = tl.load(adjoints + at + 1, mask=inside, other=0.0)
+        w = weights_of(weights, t, here, 0, K, KB)
+        w_own = weights_of(weights, t, here, own, K, KB)
+        dw = tl.zeros((PLACES, KB), ACC)
+        for j in range(N):
+            mixed = mixed_column(columns, weights, w, t, here, j, K, N, NP, KB, PRECISION, ACC)
+            s = tl.exp(mixed - tl.max(mixed, axis=1)[:, None])
+            s = s / tl.sum(s, axis=1)[:, None]
+            zr = tl.load(z + 2 * (t * N + j), mask=here, other=0.0)
+            zi = tl.load(z + 2 * (t * N + j) + 1, mask=here, other=0.0)
+            G = ar * zr[:, None] + ai * zi[:, None]
+            dM = s * (G - tl.sum(s * G, axis=1)[:, None])
+            m = column_of(columns, j, own, K, N, NP, KB)
+            dw += tl.dot(dM, tl.trans(m), input_precision=PRECISION, out_dtype=ACC)
+            part = tl.dot(tl.trans(w_own), dM, input_precision=PRECISION, out_dtype=ACC)
+            to = dcolumns + (k[:, None] * N + j) * N + i[None, :]
+            if tile > first:  # nobody else writes there
+                part += tl.load(to, mask=there, other=0.0)
+            tl.store(to, part, mask=there)
+        tl.store(dweights + t[:, None] * K + k[None, :], dw, mask=here[:, None] & (k < K)[None, :])
 
 
 def constants(K: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -163,11 +174,21 @@ def backward(
     before = previous(states.flatten(0, 1), None if x0 is None else x0.flatten(0, 1)).view(D.shape)
     dD = (adjoints.gather(-1, to.long()) * before.conj()).resolve_conj()
     sizes = constants(dictionary.shape[1], N, dictionary.dtype)
-    programs = triton.cdiv(B * L, sizes["PLACES"])
-    dcolumns = dictionary.new_empty(programs, R, dictionary[0].numel())
+    tiles, each = triton.cdiv(B * L, sizes["PLACES"]), dictionary[0].numel()
+    share = triton.cdiv(tiles, max(FEWEST_PROGRAMS, MOST_PARTS // each))
+    programs = triton.cdiv(tiles, share)
+    dcolumns = dictionary.new_empty(programs, R, each)
     dweights = torch.empty_like(weights)
     gradients_kernel[(programs, R, triton.cdiv(dictionary.shape[1], sizes["KB"]))](
-        dictionary.mT.contiguous(), weights, pairs(adjoints), pairs(D * before), dcolumns, dweights, B * L, **sizes
+        dictionary.mT.contiguous(),
+        weights,
+        pairs(adjoints),
+        pairs(D * before),
+        dcolumns,
+        dweights,
+        B * L,
+        share,
+        **sizes,
     )
     summed = partial_sums(dcolumns, dictionary.dtype)[0].view(dictionary.shape).mT
     return summed, dweights, dD, None if b is None else adjoints, None if x0 is None else dx0.view(final.shape)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_tail
+from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_tail, shape_of
 from sdssm.ops.filter import reference
 from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
@@ -41,17 +41,19 @@ def causal_filter(
     """
     op = "causal_filter"
     check_rank(op, "x", x, ("B", "L", "C"))
+    check_rank(op, "filters", filters, ("T", "C"))
     first, second, bias, before = one_dtype((x, filters, bias, before))
     assert first is not None and second is not None
     x, filters = first, second
     check_kinds(op, [("x", x), ("filters", filters), ("bias", bias), ("before", before)])
     length, channels = x.shape[-2:]
-    check_rank(op, "filters", filters, ("T", "C"))
     check_tail(op, "filters", filters, (channels,), ("C",), "x", x)
     taps = filters.shape[-2]
     if bias is not None:
         check_tail(op, "bias", bias, (channels,), ("C",), "x", x)
-    if taps == 1:  # of one tap nothing reaches back
+    if taps == 1 and before is not None:
+        if before.shape[-2:] != (0, channels):
+            raise OpsError(f"{op}: before has shape {shape_of(before)}; one tap sees nothing before: leave it out")
         before = None
     if before is not None:
         check_tail(op, "before", before, (taps - 1, channels), ("T-1", "C"), "filters", filters)
@@ -69,7 +71,7 @@ def causal_filter(
     )
     chosen = backend.choose(x)
     backend.check_backend(op, x, 1)
-    after = last_inputs(x, before, taps - 1)
+    after = last_inputs(x, before, taps - 1).expand(*lead, taps - 1, channels)
     with backend.no_autocast(x):
         # One place alone is less work on a CPU than calling a function with a gradient of its own.
         by_itself = chosen == "cpu" and length == 1

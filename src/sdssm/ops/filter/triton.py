@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The causal filter on NVIDIA GPUs: one kernel forward; backward one for the gradient at the filter and one for x.
+"""The causal filter on NVIDIA GPUs: one kernel forward; backward one for the slopes at SiLU, one for x, and sums.
 
 A program takes a tile of rows (places of all strings, one after the other) and channels, whole vectors of them. It
-reads the tile once for every tap: all but the first of these reads come from the cache. Nothing but the inputs is kept
+reads the tile once for every tap: all but the first of these reads come from the cache. Nothing but the inputs is read
 for the gradient. What the filters and the bias receive is a sum over all rows: each tile writes its part, and the parts
 are added in an order that does not depend on the replicas beside.
 """
