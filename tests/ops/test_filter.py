@@ -190,7 +190,6 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "CHANNELS", 4)
     monkeypatch.setattr(triton, "ENTRIES", 16)
     monkeypatch.setattr(triton, "UNROLLED", 2)
-    monkeypatch.setattr(triton, "PARTS", 2)
     monkeypatch.setattr(triton, "STACK", 3)
 
 

@@ -37,6 +37,23 @@ def test_faces_the_reference(case: Case, mode: str) -> None:
 
 
 @inside
+@pytest.mark.parametrize("head", [None, 5])
+@pytest.mark.parametrize("count", [1, 3, 40, 100])  # one round of a program, and several
+def test_partial_sums(count: int, head: int | None) -> None:
+    """Sums of parts, each to the last bit as if its group were alone."""
+    from sdssm.ops._triton.partial_sums import partial_sums
+
+    parts = torch.randn(count, 3, 70, generator=torch.Generator().manual_seed(0))
+    out, rest = partial_sums(parts, torch.float32, head)
+    whole = out if rest is None else torch.cat([out, rest], 1)
+    torch.testing.assert_close(whole, parts.sum(0))
+    for group in range(3):
+        alone, beside = partial_sums(parts[:, group : group + 1].contiguous(), torch.float32, head)
+        assert torch.equal(alone[0], out[group])
+        assert beside is None if rest is None else beside is not None and torch.equal(beside[0], rest[group])
+
+
+@inside
 @pytest.mark.parametrize("through", ["states", "final"])
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
 def test_one_output_alone(mode: str, through: str) -> None:

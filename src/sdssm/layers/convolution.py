@@ -73,9 +73,9 @@ class System(Convolution):
             y = y + self.respond(state, u.shape[1])
         return y, self.absorb(u, state) if carry else None
 
-    def ask_from(self, u: Tensor, asked: Tensor, state: Tensor | None) -> Tensor:
-        """`ask`, where the inputs came after a state."""
-        y = self.ask(u, asked)
+    def ask(self, u: Tensor, asked: Tensor, state: Tensor | None = None) -> Tensor:
+        """The same, where the inputs came after a state."""
+        y = super().ask(u, asked)
         return y if state is None else y + self.respond(state, u.shape[1] + 1)[:, 1:]
 
     def step(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -248,7 +248,7 @@ class Filter(ChannelsFirst):
         return self._read(y), state
 
     def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        return self._read(self.system.ask_from(channels(parts[0]), channels(asked[0]), state))
+        return self._read(self.system.ask(channels(parts[0]), channels(asked[0]), state))
 
     def _read(self, y: Tensor) -> Tensor:
         """What the systems say (D, L, B) -> outputs (B, L, D)."""

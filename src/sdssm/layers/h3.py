@@ -134,9 +134,9 @@ class H3(ChannelsFirst):
         _, k, v = channels(parts[0]).chunk(3)
         q, own_k, own_v = channels(asked[0]).chunk(3)
         inputs, modes = state or (None, None)
-        own = self.shift.ask_from(k, own_k, inputs) * own_v
+        own = self.shift.ask(k, own_k, inputs) * own_v
         past = self.shift.run(k, inputs, carry=False)[0] * v
-        return channels(mapped(self.output, self.diagonal.ask_from(past, own, modes) * q))
+        return channels(mapped(self.output, self.diagonal.ask(past, own, modes) * q))
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         q, k, v = self.parts(u)[0].chunk(3, -1)

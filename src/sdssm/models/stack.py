@@ -168,9 +168,9 @@ class Stack(PaperNames):
             else:
                 parts, own = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
             q = block.after(q, mixer.ask(parts, own, x))
-            if not block.last or self.recurrent:
+            if not block.last or self.recurrent:  # for its outputs, or for its state alone
                 mixed, x = mixer.mix(parts, x, carry=self.recurrent)
-                h = block.after(h, mixed)
+                h = h if block.last else block.after(h, mixed)
             after.append(x)
         return q, tuple(after) if self.recurrent else None
 

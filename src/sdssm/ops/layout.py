@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,3 +66,12 @@ def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tup
         return (1,), 1, math.prod(lead)
     outer = tuple(lead[:-1])
     return outer, math.prod(outer), lead[-1]
+
+
+def rows_as_replicas(*given: Tensor | None) -> list[Any]:
+    """(R, B, *) -> (R B, 1, *): for a kernel whose parameters belong to replicas, where each row has its own.
+
+    >>> [None if one is None else tuple(one.shape) for one in rows_as_replicas(torch.zeros(2, 3, 5), None)]
+    [(6, 1, 5), None]
+    """
+    return [None if one is None else one.flatten(0, 1)[:, None] for one in given]

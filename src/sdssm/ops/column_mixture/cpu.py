@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from sdssm.ops.column_one_hot import cpu
-
-
-def rows_of(*given: Tensor | None) -> list[Any]:
-    """(R, B, *) -> (R B, 1, *): each row has transitions of its own, and is one replica of the scan over them."""
-    return [None if one is None else one.flatten(0, 1)[:, None] for one in given]
+from sdssm.ops.layout import rows_as_replicas
 
 
 def forward(
@@ -26,7 +20,7 @@ def forward(
     R, B, L, N = D.shape
     mixed = torch.bmm(weights.flatten(1, 2), dictionary.mT.flatten(2))
     s = torch.softmax(mixed.view(R, B, L, N, N), dim=-1)
-    states, final, to = cpu.forward(s.mT.flatten(0, 1), D.flatten(0, 1), None, *rows_of(b, x0, lengths))
+    states, final, to = cpu.forward(s.mT.flatten(0, 1), D.flatten(0, 1), None, *rows_as_replicas(b, x0, lengths))
     return states.view(D.shape), final.view(R, B, N), to.view(D.shape), s
 
 
@@ -36,7 +30,7 @@ def backward(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of dictionary, weights, D, b and x0."""
     (R, B, L, N), K = D.shape, weights.shape[-1]
-    rows = rows_of(grad_states, grad_final, b, x0, lengths, states, final)
+    rows = rows_as_replicas(grad_states, grad_final, b, x0, lengths, states, final)
     given = *rows[:2], s.mT.flatten(0, 1), D.flatten(0, 1), None, *rows[2:], to.flatten(0, 1)
     dP, dD, _, db, dx0 = cpu.backward(*given)
     assert dP is not None and dD is not None

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
 from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.column_mixture.cpu import rows_of
+from sdssm.ops.column_one_hot.gradients import of_diagonal
 from sdssm.ops.column_one_hot.triton import adjoints_of, pairs, states_of
+from sdssm.ops.layout import rows_as_replicas
 from sdssm.ops.transitions import previous
 
 #: Entries of a program's tiles in float32, places x N and matrices x N, and the most places and matrices in one.
@@ -156,7 +157,7 @@ def forward(
         sizes = constants(dictionary.shape[1], N, dictionary.dtype)
         grid = triton.cdiv(B * L, sizes["PLACES"]), R
         places_kernel[grid](dictionary.mT.contiguous(), weights, to, B * L, **sizes)
-    states, final = states_of(to.flatten(0, 1), D.flatten(0, 1), None, *rows_of(b, x0, lengths))
+    states, final = states_of(to.flatten(0, 1), D.flatten(0, 1), None, *rows_as_replicas(b, x0, lengths))
     return states.view(D.shape), final.view(R, B, N), to
 
 
@@ -168,11 +169,11 @@ def backward(
     R, B, L, N = D.shape
     if not D.numel():
         return *(torch.zeros_like(one) for one in (dictionary, weights, D, D)), torch.zeros_like(final)
-    g_states, g_final, steps, after, last = rows_of(grad_states, grad_final, lengths, states, final)
+    g_states, g_final, steps, after, last = rows_as_replicas(grad_states, grad_final, lengths, states, final)
     adjoints, dx0 = adjoints_of(g_states, g_final, to.flatten(0, 1), D.flatten(0, 1), None, steps, after, last)
     adjoints = adjoints.view(D.shape)
     before = previous(states.flatten(0, 1), None if x0 is None else x0.flatten(0, 1)).view(D.shape)
-    dD = (adjoints.gather(-1, to.long()) * before.conj()).resolve_conj()
+    dD = of_diagonal(adjoints, before, to)
     sizes = constants(dictionary.shape[1], N, dictionary.dtype)
     tiles, each = triton.cdiv(B * L, sizes["PLACES"]), dictionary[0].numel()
     share = triton.cdiv(tiles, max(FEWEST_PROGRAMS, MOST_PARTS // each))

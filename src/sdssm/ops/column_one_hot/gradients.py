@@ -17,7 +17,12 @@ def of_places(adjoints: Tensor, before: Tensor, D: Tensor, to: Tensor) -> tuple[
     """Every place its own transition: adjoints, the states before, D and `to` (R, L, N) -> dP (R, L, N, N), dD."""
     z = torch.view_as_real((D * before).resolve_conj())
     dP = torch.view_as_real(adjoints) @ z.mT  # (R, L, N, 2) x (R, L, 2, N): the real part
-    return dP, (adjoints.gather(-1, to.long()) * before.conj()).resolve_conj()
+    return dP, of_diagonal(adjoints, before, to)
+
+
+def of_diagonal(adjoints: Tensor, before: Tensor, to: Tensor) -> Tensor:
+    """dD alone, of places: (..., N) each."""
+    return (adjoints.gather(-1, to.long()) * before.conj()).resolve_conj()
 
 
 def of_sums(sums: Tensor, D: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:

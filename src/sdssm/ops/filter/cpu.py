@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sdssm.ops.filter.reference import LENGTH_EPSILON, convolved, joined
+from sdssm.ops.filter.reference import convolved, inverse_lengths, joined
 
 
 def forward(
@@ -46,7 +46,3 @@ def backward(
 def runs_of(y: Tensor, vectors: int, size: int) -> Tensor:
     """The channels of the vectors, a view: (..., C) -> (..., vectors, size)."""
     return y[..., : vectors * size].view(*y.shape[:-1], vectors, size)
-
-
-def inverse_lengths(runs: Tensor) -> Tensor:
-    return (runs.square().sum(-1, keepdim=True) + LENGTH_EPSILON).rsqrt()

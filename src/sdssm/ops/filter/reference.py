@@ -38,5 +38,9 @@ def filtered(x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | N
     if not vectors:
         return y
     runs = y[..., : vectors * size].reshape(*y.shape[:-1], vectors, size)
-    runs = runs * (runs.square().sum(-1, keepdim=True) + LENGTH_EPSILON).rsqrt()
-    return torch.cat([runs.flatten(-2), y[..., vectors * size :]], -1)
+    return torch.cat([(runs * inverse_lengths(runs)).flatten(-2), y[..., vectors * size :]], -1)
+
+
+def inverse_lengths(runs: Tensor) -> Tensor:
+    """Of vectors (..., size): (..., 1)."""
+    return (runs.square().sum(-1, keepdim=True) + LENGTH_EPSILON).rsqrt()

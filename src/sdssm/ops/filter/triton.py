@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.partial_sums import partial_sums_kernel
+from sdssm.ops._triton.partial_sums import partial_sums
 from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.filter.reference import LENGTH_EPSILON
 
@@ -25,9 +25,9 @@ from sdssm.ops.filter.reference import LENGTH_EPSILON
 CHANNELS, ENTRIES = 64, 2048
 #: Filters of up to this many taps are unrolled; longer ones are a loop, or a kernel would take minutes to compile.
 UNROLLED = 8
-#: Parts and channels that a program adds up at a time; fixed, as the order of a sum follows from them. Of more parts
-#: than STACK, stacks of so many are added first: few programs would go through them for longer than all else takes.
-PARTS, BLOCK, STACK = 32, 64, 256
+#: Of more parts than so many, stacks of as many are added first: few programs would go through them for longer than all
+#: else takes.
+STACK = 256
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["rows", "L"]
 
@@ -235,10 +235,9 @@ def backward(
     """Gradients of x, filters, bias and before."""
     R, B, L, C = x.shape
     T = filters.shape[1]
-    dx, dfilters = torch.empty_like(x), torch.empty_like(filters)
-    dbias, dbefore = (None if one is None else torch.empty_like(one) for one in (bias, before))
+    dx, dbefore = torch.empty_like(x), None if before is None else torch.empty_like(before)
     if not x.numel():
-        return dx, dfilters.zero_(), None if dbias is None else dbias.zero_(), dbefore
+        return dx, torch.zeros_like(filters), None if bias is None else torch.zeros_like(bias), dbefore
     sizes, own = constants(C, T, x.dtype, vectors, size)
     tiles = grid(B * L, R, C, sizes, own["D"], own["DP"])
     dz = torch.empty_like(x)
@@ -250,16 +249,6 @@ def backward(
     length = L if before is None else L + T - 1
     inputs_kernel[grid(B * length, R, C, sizes, 1, 1)](dz, filters, dx, dbefore, B, L, **sizes)
     if stacks > 1:  # part n belongs to stack n mod stacks
-        shorter = parts.new_empty(stacks, R, row)
-        add_up(parts.view(STACK, stacks * R, row), shorter, None, row)
-        parts = shorter
-    add_up(parts, dfilters, dbias, T * C)
-    return dx, dfilters, dbias, dbefore
-
-
-def add_up(parts: Tensor, out: Tensor, rest: Tensor | None, head: int) -> None:
-    """The sums of parts (count, n, row) over count: the first `head` of each row to out, the others to rest."""
-    count, n, row = parts.shape
-    partial_sums_kernel[(triton.cdiv(n * row, BLOCK),)](
-        parts, out, rest, count, n * row, row, head, PARTS=PARTS, BLOCK=BLOCK, num_warps=4
-    )
+        parts = partial_sums(parts.view(STACK, stacks * R, row), x.dtype)[0].view(stacks, R, row)
+    dfilters, dbias = partial_sums(parts, x.dtype, None if bias is None else T * C)
+    return dx, dfilters.view(filters.shape), dbias, dbefore
