@@ -20,7 +20,7 @@ from sdssm.exact.horizon import Horizon, horizon
 from sdssm.exact.words import Words
 from sdssm.runs import load
 from sdssm.runs.schema import configure, resolve
-from sdssm.train.engine import new_model
+from sdssm.training.engine import new_model
 
 TASK = sdssm.task("a5")
 STRINGS, CHECKED = 64, 4_096

@@ -27,13 +27,13 @@ from torch.overrides import TorchFunctionMode
 
 import sdssm
 from sdssm import ops
-from sdssm.devices import device_named
+from sdssm.devices import resolve_device
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import pick
 from sdssm.models import MODELS, Classifier, State, default_preset
 from sdssm.runs.schema import RunConfig, configure, resolve
 from sdssm.tasks.stream import uniform
-from sdssm.train.engine import BLOCK, PURPOSES, Engine, new_model
+from sdssm.training.engine import BLOCK, PURPOSES, Engine, new_model
 
 TASK = sdssm.task("parity")
 LENGTH, BATCH, REPLICAS = 40, 128, 16
@@ -281,7 +281,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few steps")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args(given)
-    device = device_named(arguments.device)
+    device = resolve_device(arguments.device)
     gpu = device.type == "cuda"
     where = torch.cuda.get_device_name(device) if gpu else f"CPU, {torch.get_num_threads()} threads"
     rows = measure_all(arguments.models, device, QUICK if arguments.quick else FULL)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import sdssm
 from benchmarks.tasks import baseline as sampled
 from sdssm.runs.schema import RunConfig, configure, resolve
-from sdssm.train.engine import Engine, new_model
+from sdssm.training.engine import Engine, new_model
 
 TASK = sdssm.task("a5")
 NUMBER = {tuple(map(int, name)): q for q, name in enumerate(TASK.machine.state_names)}

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import sdssm
 from sdssm.report import curves, save_plot, terminal_plot
-from sdssm.train import progress_for
+from sdssm.training import progress_for
 
 FOLDER = Path("demo")
 STEPS = 4_000

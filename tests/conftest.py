@@ -26,7 +26,7 @@ LONG = [
     "experiments/test_ray.py",
     "cli/test_train.py",
     "test_package.py",
-    "train/test_training.py",
+    "training/test_training.py",
     "cli/test_tasks.py",
     "runs/test_folder.py",
     "experiments/test_workers.py",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks import models
 from sdssm.models import MODELS
-from sdssm.train.engine import new_model
+from sdssm.training.engine import new_model
 
 CPU = torch.device("cpu")
 

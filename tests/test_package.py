@@ -15,9 +15,9 @@ import pytest
 import sdssm
 from sdssm.cli.train import literal
 from sdssm.errors import MissingExtraError, SdssmError
-from sdssm.extras import EXTRAS, require
+from sdssm.extras import EXTRAS, import_extra
 from sdssm.runs.schema import Settings, setting_names
-from sdssm.settings import plain
+from sdssm.settings import settings_to_dict
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sdssm"
@@ -34,8 +34,8 @@ ORDER = [
     "layers",
     "models",
     "runs",
-    "evaluate",
-    "train",
+    "evaluation",
+    "training",
     "exact",
     "experiments",
     "report",
@@ -126,7 +126,7 @@ def test_every_extra_exists() -> None:
     assert set(EXTRAS.values()) == set(extras) - {"dev"}
     assert project["dependencies"] == ["torch>=2.6", "numpy>=1.26", "safetensors>=0.4"]
     with pytest.raises(MissingExtraError, match=re.escape("a test needs ray.nothing; install sdssm[ray]")):
-        require("ray.nothing", "a test")
+        import_extra("ray.nothing", "a test")
     assert issubclass(MissingExtraError, SdssmError)
 
 
@@ -156,7 +156,7 @@ def test_every_setting_stands_on_its_page() -> None:
     defaults = {
         name: value
         for part in (settings.model.mixer, settings.model, settings.train)
-        for name, value in plain(part).items()
+        for name, value in settings_to_dict(part).items()
         if name in setting_names(settings)
     }
     assert {name: literal(default) for name, default in rows if name in defaults} == defaults

@@ -13,7 +13,7 @@ from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import ModelSettings
 from sdssm.runs.schema import Settings, TrainSettings, resolve, setting_names
-from sdssm.settings import at_least, build, converted, names, one_of, plain
+from sdssm.settings import build_settings, check_at_least, check_one_of, convert_value, setting_types, settings_to_dict
 
 
 class Other(NamedTuple):
@@ -82,7 +82,7 @@ class Inner:
     share: float | None = None
 
     def __post_init__(self) -> None:
-        at_least("depth", self.depth, 1)
+        check_at_least("depth", self.depth, 1)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ UNFIT: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("value", "wanted", "result"), FITTING, ids=str)
 def test_values_that_fit(value: Any, wanted: Any, result: Any) -> None:
-    found = converted("x", value, wanted)
+    found = convert_value("x", value, wanted)
     assert (found, type(found)) == (result, type(result))
     if isinstance(found, tuple):
         assert [type(part) for part in found] == [type(part) for part in result]
@@ -175,40 +175,40 @@ def test_values_that_fit(value: Any, wanted: Any, result: Any) -> None:
 @pytest.mark.parametrize("value", [2**53 + 1, 10**17 + 1, 2**62 + 1])
 def test_a_seed_is_kept_to_the_last_digit(value: int) -> None:
     """Seeds go to 2^63, and a run that is resumed reads its seed from config.json."""
-    assert converted("seed", value, int) == value
+    assert convert_value("seed", value, int) == value
 
 
 @pytest.mark.parametrize(("value", "wanted", "message"), UNFIT, ids=lambda value: str(value)[:40])
 def test_values_that_do_not(value: Any, wanted: Any, message: str) -> None:
     with pytest.raises(SettingsError) as error:
-        converted("x", value, wanted)
+        convert_value("x", value, wanted)
     assert message in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 160
 
 
 def test_rules_of_one_value() -> None:
-    at_least("x", 1, 1)
-    one_of("x", "plain", ("plain", "none"))
+    check_at_least("x", 1, 1)
+    check_one_of("x", "plain", ("plain", "none"))
     for value in (0, float("nan")):
         with pytest.raises(SettingsError, match=f"x is {value}; it must be at least 1"):
-            at_least("x", value, 1)
+            check_at_least("x", value, 1)
     with pytest.raises(SettingsError, match="x is 'plane'; did you mean 'plain'?"):
-        one_of("x", "plane", ("plain", "none"))
+        check_one_of("x", "plane", ("plain", "none"))
 
 
 # -- a class of settings -----------------------------------------------------------------------------------------------
 
 
 def test_names_are_the_fields_in_order() -> None:
-    found = names(Pump)
+    found = setting_types(Pump)
     assert list(found) == ["strokes", "speed", "on", "kind", "pair", "limit", "old", "mixed", "state", "inner"]
     assert (found["strokes"], found["pair"], found["inner"]) == (int, tuple[float, float], Inner)
     assert found["limit"] == int | None and found["old"] == float | None
 
 
 def test_build_keeps_defaults_and_converts_the_rest() -> None:
-    assert build(Pump, {}) == Pump()
+    assert build_settings(Pump, {}) == Pump()
     values = {"strokes": 2e0, "speed": 2, "pair": [1, 0], "limit": None, "kind": "none", "inner": {"share": 1}}
-    built = build(Pump, values)
+    built = build_settings(Pump, values)
     assert built == Pump(strokes=2, speed=2.0, pair=(1.0, 0.0), kind="none", inner=Inner(share=1.0))
     assert isinstance(built.strokes, int) and isinstance(built.speed, float) and isinstance(built.inner.share, float)
     assert values["pair"] == [1, 0]  # what was given stays as it was
@@ -231,7 +231,7 @@ def test_build_keeps_defaults_and_converts_the_rest() -> None:
 )
 def test_build_refuses(values: dict[Any, Any], message: str) -> None:
     with pytest.raises(SettingsError) as error:
-        build(Pump, values)
+        build_settings(Pump, values)
     assert str(error.value).startswith(message)
 
 
@@ -239,8 +239,8 @@ def test_build_refuses(values: dict[Any, Any], message: str) -> None:
     "settings", [Pump(), Pump(pair=(1.0, 2.0), limit=4, state=None, inner=Inner(2, 0.1)), Settings(), ModelSettings()]
 )
 def test_plain_is_the_reverse_of_build_through_json(settings: Any) -> None:
-    text = json.dumps(plain(settings))
-    assert build(type(settings), json.loads(text)) == settings
+    text = json.dumps(settings_to_dict(settings))
+    assert build_settings(type(settings), json.loads(text)) == settings
 
 
 # -- every setting there is --------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_every_setting_has_another_value_here() -> None:
 
 
 def test_no_two_parts_share_a_name() -> None:
-    parts = [names(kind) for kind in (type(ModelSettings().mixer), ModelSettings, TrainSettings)]
+    parts = [setting_types(kind) for kind in (type(ModelSettings().mixer), ModelSettings, TrainSettings)]
     assert len(set().union(*parts)) == sum(map(len, parts))
     assert set().union(*parts) == {"name", "mixer", *setting_names(Settings())}
 
@@ -273,8 +273,8 @@ def test_every_setting_can_be_reached(name: str) -> None:
     for other, (where, _) in known.items():
         wanted = {name: value, **beside}.get(other, getattr(place(defaults, where), other))
         assert getattr(place(found, where), other) == wanted, other
-    assert (found.model.name, build(ModelSettings, plain(found.model))) == ("sd-ssm", found.model)
-    assert build(TrainSettings, plain(found.train)) == found.train
+    assert (found.model.name, build_settings(ModelSettings, settings_to_dict(found.model))) == ("sd-ssm", found.model)
+    assert build_settings(TrainSettings, settings_to_dict(found.train)) == found.train
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
@@ -288,7 +288,8 @@ def test_changes_stand_over_a_preset() -> None:
     found = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
     paper = resolve("sd-ssm", "paper", "a5")
     assert found.model == replace(
-        paper.model, mixer=build(SelectiveDenseSettings, {**plain(paper.model.mixer), "column_norm": 1.5})
+        paper.model,
+        mixer=build_settings(SelectiveDenseSettings, {**settings_to_dict(paper.model.mixer), "column_norm": 1.5}),
     )
     assert found.train == replace(paper.train, lr=1.0)
     assert resolve("sd-ssm", "paper", "A5") == paper

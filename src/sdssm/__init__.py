@@ -15,14 +15,15 @@ _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from sdssm import ops  # after the line above
 from sdssm.automata import Machine
-from sdssm.automata import named as machine
+from sdssm.automata import get_machine as machine
 from sdssm.errors import SdssmError
-from sdssm.evaluate import Evaluation, evaluate
+from sdssm.evaluation import Evaluation, evaluate
 from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # inside the package its name is clear
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
-from sdssm.tasks import Batch, Task, task
-from sdssm.train import Runs, resume, train
+from sdssm.tasks import Batch, Task
+from sdssm.tasks import get_task as task
+from sdssm.training import Runs, resume, train
 
 __version__ = "0.1.0"
 __all__ = [

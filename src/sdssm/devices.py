@@ -6,13 +6,13 @@ import re
 
 import torch
 
-from sdssm.errors import DeviceError, shown
+from sdssm.errors import DeviceError, format_value
 
 
-def device_named(name: str | torch.device) -> torch.device:
+def resolve_device(name: str | torch.device) -> torch.device:
     """ "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:1".
 
-    >>> device_named("cpu")
+    >>> resolve_device("cpu")
     device(type='cpu')
     """
     if isinstance(name, torch.device):
@@ -20,7 +20,7 @@ def device_named(name: str | torch.device) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
-        raise DeviceError(f"there is no device {shown(name)}; choose auto, cpu, cuda or cuda:1")
+        raise DeviceError(f"there is no device {format_value(name)}; choose auto, cpu, cuda or cuda:1")
     if name.startswith("cuda"):
         there = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if there == 0:
@@ -36,5 +36,5 @@ def device_name(device: str | torch.device) -> str:
     >>> device_name("cpu")
     'CPU'
     """
-    where = device_named(device)
+    where = resolve_device(device)
     return torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"

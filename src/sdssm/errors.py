@@ -62,10 +62,10 @@ class MissingExtraError(SdssmError, ImportError):
     """An optional package that is not installed."""
 
 
-def shown(value: object, most: int = 60) -> str:
+def format_value(value: object, most: int = 60) -> str:
     """A value inside an error message: on one line, and not longer than a reader wants it.
 
-    >>> shown("x" * 100, most=12)
+    >>> format_value("x" * 100, most=12)
     "'xxxxxxx...'"
     """
     try:
@@ -75,12 +75,12 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"
 
 
-def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """A hint that ends an error message: the known names most like `name`, or when none is all of them.
 
     Where they are too many to name, `otherwise` says where they stand.
 
-    >>> nearest("parety", ["parity", "cycle"])
+    >>> did_you_mean("parety", ["parity", "cycle"])
     "did you mean 'parity'?"
     """
     known = list(known)

@@ -22,7 +22,7 @@ EXTRAS = {
 }
 
 
-def require(module: str, purpose: str) -> ModuleType:
+def import_extra(module: str, purpose: str) -> ModuleType:
     """Import `module` (dotted names allowed), or say which extra to install for `purpose`."""
     try:
         return import_module(module)

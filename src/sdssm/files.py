@@ -7,21 +7,23 @@ from contextlib import suppress
 from errno import EDQUOT, EIO, EISDIR, ENOSPC
 from pathlib import Path
 
-from sdssm.errors import shown
+from sdssm.errors import format_value
 
 #: The ending of files that are being written. One that stays behind is of a writer that was killed, and never read.
-PART = ".part"
+PARTIAL_SUFFIX = ".part"
 #: The error numbers of a full disk.
-FULL = (ENOSPC, EDQUOT)
+DISK_FULL_ERRNOS = (ENOSPC, EDQUOT)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Put `data` at `path`, or raise the OSError and leave what stands there.
 
     The bytes go to a file beside it that takes its name only when all of them are on the disk, so that a process
     killed or a power cut at any moment leaves the old file or the new one.
     """
-    part = Path(f"{path}.{os.getpid()}{PART}")  # two processes that write the same file do not mix their bytes
+    part = Path(
+        f"{path}.{os.getpid()}{PARTIAL_SUFFIX}"
+    )  # two processes that write the same file do not mix their bytes
     try:
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
@@ -49,16 +51,16 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def reason(error: OSError | ValueError) -> str:
+def describe_file_error(error: OSError | ValueError) -> str:
     """Why a file could not be read or written, in a few words."""
     if isinstance(error, UnicodeError):
         return "not UTF-8 text"
     if not isinstance(error, OSError):
         return "a path holds no null bytes"
-    return "the disk is full" if error.errno in FULL else error.strerror or str(error)
+    return "the disk is full" if error.errno in DISK_FULL_ERRNOS else error.strerror or str(error)
 
 
-def shown_path(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path in an error message: as it is typed, or quoted where it would break the line."""
     text = str(path)
-    return text if text.isprintable() else shown(text)
+    return text if text.isprintable() else format_value(text)

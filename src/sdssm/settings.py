@@ -13,7 +13,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from sdssm.errors import SettingsError, nearest, shown
+from sdssm.errors import SettingsError, did_you_mean, format_value
 
 S = TypeVar("S")
 
@@ -24,43 +24,47 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def names(kind: type[Any]) -> dict[str, Any]:
+def setting_types(kind: type[Any]) -> dict[str, Any]:
     """The settings of a class by name, each with its annotation.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Pump:
     ...     strokes: int = 3
-    >>> names(Pump)
+    >>> setting_types(Pump)
     {'strokes': <class 'int'>}
     """
     return dict(_hints(kind))  # type: ignore[arg-type]  # classes are hashable
 
 
-def build(kind: type[S], values: Mapping[str, Any]) -> S:
+def build_settings(kind: type[S], values: Mapping[str, Any]) -> S:
     """Settings of this class from plain values, as JSON or a command line gives them; names left out keep defaults."""
-    known = names(kind)
+    known = setting_types(kind)
     for name in values:
         if name not in known:
-            raise SettingsError(f"there is no setting {name!r}; {nearest(str(name), known)}")
-    return kind(**{name: converted(name, value, known[name]) for name, value in values.items()})
+            raise SettingsError(f"there is no setting {name!r}; {did_you_mean(str(name), known)}")
+    return kind(**{name: convert_value(name, value, known[name]) for name, value in values.items()})
 
 
-def check(settings: Any) -> None:
+def check_settings(settings: Any) -> None:
     """Every value as its annotation wants it, however the settings were made. Called first in `__post_init__`."""
-    for name, wanted in names(type(settings)).items():
-        object.__setattr__(settings, name, converted(name, getattr(settings, name), wanted))
+    for name, wanted in setting_types(type(settings)).items():
+        object.__setattr__(settings, name, convert_value(name, getattr(settings, name), wanted))
 
 
-def plain(settings: Any) -> dict[str, Any]:
-    """The reverse of `build`: what JSON can hold."""
+def settings_to_dict(settings: Any) -> dict[str, Any]:
+    """The reverse of `build_settings`: what JSON can hold."""
     return {
-        field.name: plain(value) if dataclasses.is_dataclass(value) else list(value) if type(value) is tuple else value
+        field.name: settings_to_dict(value)
+        if dataclasses.is_dataclass(value)
+        else list(value)
+        if type(value) is tuple
+        else value
         for field in dataclasses.fields(settings)
         for value in [getattr(settings, field.name)]
     }
 
 
-def converted(name: str, value: Any, wanted: Any) -> Any:
+def convert_value(name: str, value: Any, wanted: Any) -> Any:
     """The value as its annotation wants it, or an error that says what it may be."""
     options = typing.get_args(wanted) if typing.get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
     for option in options:
@@ -68,7 +72,7 @@ def converted(name: str, value: Any, wanted: Any) -> Any:
         if found is not _NOTHING:
             return found
     expected = " or ".join(_words(option) for option in options)
-    raise SettingsError(f"{name} is {shown(value)}; it must be {expected}")
+    raise SettingsError(f"{name} is {format_value(value)}; it must be {expected}")
 
 
 _NOTHING = object()
@@ -88,7 +92,7 @@ def _as(value: Any, wanted: Any) -> Any:
         if isinstance(value, wanted):  # type: ignore[arg-type]  # a class, not an instance
             return value
         if isinstance(value, Mapping):  # a class without settings stands for its kin: whoever owns it knows which
-            return build(wanted, value) if names(wanted) else value  # type: ignore[arg-type]  # the same
+            return build_settings(wanted, value) if setting_types(wanted) else value  # type: ignore[arg-type]  # the same
         return _NOTHING
     if typing.get_origin(wanted) is typing.Literal:
         return value if any(type(value) is type(one) and value == one for one in typing.get_args(wanted)) else _NOTHING
@@ -113,19 +117,19 @@ def _as(value: Any, wanted: Any) -> Any:
     return value if type(value) is wanted else _NOTHING
 
 
-def at_least(name: str, value: float, least: float) -> None:
+def check_at_least(name: str, value: float, least: float) -> None:
     """Refuse a number that is too small (or not a number)."""
     if not value >= least:
         raise SettingsError(f"{name} is {value}; it must be at least {least}")
 
 
-def between(name: str, value: int, least: int, most: int) -> None:
+def check_between(name: str, value: int, least: int, most: int) -> None:
     """Refuse a number outside of a range."""
     if not least <= value <= most:
         raise SettingsError(f"{name} is {value}; it must be from {least} to {most:,}")
 
 
-def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+def check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse a word that stands for nothing."""
     if value not in known:
-        raise SettingsError(f"{name} is {value!r}; {nearest(value, known)}")
+        raise SettingsError(f"{name} is {value!r}; {did_you_mean(value, known)}")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy.combinatorics import Permutation, PermutationGroup
 
-from sdssm.automata import Machine, named
+from sdssm.automata import Machine, get_machine
 from sdssm.automata import algebra as algebra_module
 from sdssm.automata import permutations as permutations_module
 from sdssm.automata.algebra import Algebra, index_and_period
@@ -48,7 +48,7 @@ ANCHORS = {
 
 @pytest.mark.parametrize("name", ANCHORS)
 def test_anchors(name: str) -> None:
-    machine = named(name)
+    machine = get_machine(name)
     found = (
         machine.is_commutative,
         machine.is_group,
@@ -124,28 +124,28 @@ def test_a_group_inside_a_monoid_is_found() -> None:
 
 def test_past_the_cap_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra_module, "CAP", 20)
-    machine = named("arithmetic")
+    machine = get_machine("arithmetic")
     assert machine.algebra.monoid_size is None
     assert machine.algebra.group_orders is None
     assert machine.algebra.unknown == "unknown (monoid > 20)"
-    large = named("random:100x2:0")
+    large = get_machine("random:100x2:0")
     assert large.is_solvable is None
     assert large.is_aperiodic is False  # a symbol alone shows it
-    assert named("regex:(a|b)*a(a|b){6}").is_aperiodic is None
+    assert get_machine("regex:(a|b)*a(a|b){6}").is_aperiodic is None
 
 
 def test_solvable_is_known_far_past_the_size_of_the_monoid() -> None:
-    algebra = named("random:20x2:0").algebra
+    algebra = get_machine("random:20x2:0").algebra
     assert algebra.monoid_size is None
     assert algebra.is_solvable is not None
     assert algebra.is_aperiodic is False
 
 
 def test_non_commuting_names_a_witness() -> None:
-    table = named("d4").table
+    table = get_machine("d4").table
     state, a, b = Algebra(table).non_commuting() or (0, 0, 0)
     assert table[table[state, a], b] != table[table[state, b], a]
-    assert Algebra(named("c2xc4").table).non_commuting() is None
+    assert Algebra(get_machine("c2xc4").table).non_commuting() is None
 
 
 @settings(max_examples=80)
@@ -169,10 +169,10 @@ def test_large_permutation_machines_are_not_listed() -> None:
     s8 = Machine(table=np.array(symmetric(8)).T)
     assert s8.algebra.monoid_size == 40_320
     assert s8.is_solvable is False
-    s7 = named("s7")
+    s7 = get_machine("s7")
     assert s7.n_states == 5_040
     assert (s7.algebra.monoid_size, s7.is_solvable) == (5_040, False)
-    d = named("d5000")
+    d = get_machine("d5000")
     assert (d.algebra.monoid_size, d.is_solvable, d.is_commutative) == (10_000, True, False)
 
 
@@ -198,7 +198,7 @@ def shuffles(n: int) -> np.ndarray:
 
 
 def table(name: str) -> Callable[[], np.ndarray]:
-    return lambda: named(name).minimise().table
+    return lambda: get_machine(name).minimise().table
 
 
 CHAIN = np.arange(10_000)
@@ -304,7 +304,7 @@ def test_solvable_has_one_purse_and_stops_at_the_first_false(monkeypatch: pytest
     assert Algebra(np.stack(columns, axis=1)).is_solvable is False
     assert len(purses) == 1
     purses.clear()
-    assert named("arithmetic").algebra.is_solvable is True
+    assert get_machine("arithmetic").algebra.is_solvable is True
     assert len({id(purse) for purse, _ in purses}) == 1
 
 
@@ -354,4 +354,4 @@ def test_a_chain_completes_what_chance_left_out() -> None:
     ],
 )
 def test_theory(name: str, start: str) -> None:
-    assert named(name).theory.startswith(start)
+    assert get_machine(name).theory.startswith(start)

@@ -13,7 +13,7 @@ from sdssm.automata import (
     from_dot,
     from_json,
     from_networkx,
-    named,
+    get_machine,
     read_machine,
     to_aalpy,
     to_automata_lib,
@@ -39,11 +39,11 @@ def test_dot_round_trip_is_the_identity(machine: Machine) -> None:
 
 @pytest.mark.parametrize("name", [*PAPER, *BEYOND])
 def test_the_library_survives_files(name: str, tmp_path: Path) -> None:
-    machine = named(name)
+    machine = get_machine(name)
     for ending in ("json", "dot"):
         path = tmp_path / f"machine.{ending}"
         write_machine(machine, path)
-        assert read_machine(path) == named(str(path)) == machine
+        assert read_machine(path) == get_machine(str(path)) == machine
 
 
 @given(st.text(alphabet='{}[]":,0123456789 tablesoutpr.-enul', max_size=60))
@@ -89,7 +89,7 @@ def test_bad_json(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(FormatError) as caught:
-        named(str(path))
+        get_machine(str(path))
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
 
@@ -160,7 +160,7 @@ def test_dot_of_other_programs(graph: str) -> None:
 
 
 def test_dot_as_aalpy_writes_it(tmp_path: Path) -> None:
-    machine = named("regex:(ab)*")
+    machine = get_machine("regex:(ab)*")
     to_aalpy(machine).save(str(tmp_path / "aalpy"))
     read = read_machine(tmp_path / "aalpy.dot")
     assert read.isomorphism(machine, outputs=False) is not None
@@ -183,9 +183,9 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="machines are read from .json and .dot"):
         read_machine(tmp_path / "machine.yaml")
     with pytest.raises(FormatError, match="cannot read"):
-        named("parity\0.json")
+        get_machine("parity\0.json")
     with pytest.raises(OutputError, match="cannot write .*; choose a path that can be written"):
-        write_machine(named("parity"), tmp_path / "missing" / "machine.json")
+        write_machine(get_machine("parity"), tmp_path / "missing" / "machine.json")
 
 
 @given(st.data())
@@ -218,14 +218,14 @@ def test_bridges_beyond_round_trips() -> None:
         final_states={"p"},
         allow_partial=True,
     )
-    assert from_automata_lib(partial).distinguish(named("regex:(ab)*")) is None
+    assert from_automata_lib(partial).distinguish(get_machine("regex:(ab)*")) is None
     with pytest.raises(AutomatonError, match="has 60 outputs; say which of them accept"):
-        to_automata_lib(named("a5"))
-    assert to_automata_lib(named("cycle"), accepting={0}).accepts_input(["left", "right"])
+        to_automata_lib(get_machine("a5"))
+    assert to_automata_lib(get_machine("cycle"), accepting={0}).accepts_input(["left", "right"])
     state = DfaState("only", is_accepting=True)
     state.transitions = {"a": state}
     assert from_aalpy(Dfa(state, [state])).outputs.tolist() == [1]
-    graph = to_networkx(named("parity"))
+    graph = to_networkx(get_machine("parity"))
     graph.add_edge(0, 1, label="1")
     with pytest.raises(AutomatonError, match="two edges for symbol '1'"):
         from_networkx(graph)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdssm.automata import Machine, named, regex_machine, write_machine
+from sdssm.automata import Machine, get_machine, regex_machine, write_machine
 from sdssm.automata.languages import _draw_by_counting, random_machine
 from sdssm.automata.refinement import reachable
 from sdssm.errors import AutomatonError, SdssmError, UnknownNameError
@@ -18,7 +18,7 @@ DATA = Path(__file__).parents[1] / "data"
 @pytest.mark.parametrize("name", ["parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5"])
 def test_tables_of_the_fact_sheet(name: str) -> None:
     rows = list(csv.DictReader((DATA / f"automaton_{name}.csv").open()))
-    machine = named(name)
+    machine = get_machine(name)
     assert machine.table.tolist() == [[int(row[key]) for key in row if key.startswith("next_on_")] for row in rows]
     assert machine.outputs.tolist() == [int(row["output_label"]) for row in rows]
     assert [int(row["is_initial"]) for row in rows] == [int(q == machine.start) for q in range(machine.n_states)]
@@ -30,11 +30,11 @@ def test_label_examples_of_the_fact_sheet() -> None:
     for row in rows:
         tokens = [int(token) for token in row["tokens"].split()]
         assert len(tokens) == int(row["length"])
-        assert named(row["task"]).output(tokens) == int(row["label"]), row
+        assert get_machine(row["task"]).output(tokens) == int(row["label"]), row
 
 
 def test_arithmetic_is_python_arithmetic() -> None:
-    machine, rng = named("arithmetic"), np.random.default_rng(0)
+    machine, rng = get_machine("arithmetic"), np.random.default_rng(0)
     for _ in range(200):
         text = "".join(rng.choice([*"01234"]) + rng.choice([*"+-*"]) for _ in range(rng.integers(0, 20))) + "3"
         assert machine.output(text) == eval(text) % 5
@@ -44,7 +44,7 @@ def test_arithmetic_is_python_arithmetic() -> None:
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 30])
 def test_rings_by_their_definition(n: int) -> None:
     for name, turn in ((f"c2xc{n}", 1), (f"d{n}", -1)):
-        machine = named(name)
+        machine = get_machine(name)
         for t, x in product((0, 1), range(n)):
             assert machine.step(n * t + x, "toggle") == n * (1 - t) + x
             assert machine.step(n * t + x, "move") == n * t + (x + (turn if t else 1)) % n
@@ -72,33 +72,33 @@ def test_rings_by_their_definition(n: int) -> None:
     ],
 )
 def test_sizes(name: str, states: int, symbols: int) -> None:
-    machine = named(name)
+    machine = get_machine(name)
     assert (machine.n_states, machine.n_symbols, machine.n_outputs) == (states, symbols, states)
     assert reachable(machine.table, machine.start).all()
     assert machine.minimise() is machine
-    assert named(name) == machine
+    assert get_machine(name) == machine
     if not name.startswith("random"):
         assert machine.is_group
         assert machine.algebra.monoid_size == states
 
 
 def test_standard_generators() -> None:
-    assert named("z7").step(3, "stay") == 3
-    assert named("z7").step(6, "+1") == 0
-    s4 = named("s4")
+    assert get_machine("z7").step(3, "stay") == 3
+    assert get_machine("z7").step(6, "+1") == 0
+    s4 = get_machine("s4")
     assert s4.state_names[s4.step(0, "swap")] == "1023"
     assert s4.state_names[s4.step(0, "cycle")] == "1230"
-    assert [named("a6").state_names[q] for q in named("a6").table[0]] == ["120345", "023451"]
-    assert [named("a7").state_names[q] for q in named("a7").table[0]] == ["1203456", "1234560"]
+    assert [get_machine("a6").state_names[q] for q in get_machine("a6").table[0]] == ["120345", "023451"]
+    assert [get_machine("a7").state_names[q] for q in get_machine("a7").table[0]] == ["1203456", "1234560"]
 
 
 def test_random_generators_are_distinct_and_never_the_identity() -> None:
     for seed in range(20):
-        machine = named(f"s4:5:{seed}")
+        machine = get_machine(f"s4:5:{seed}")
         images = machine.table[machine.start].tolist()
         assert len(set(images)) == 5
         assert machine.start not in images
-    assert named("s5:4:0") != named("s5:4:1")
+    assert get_machine("s5:4:0") != get_machine("s5:4:1")
 
 
 def accepted_by(number: int, word: str) -> bool:
@@ -118,7 +118,7 @@ def accepted_by(number: int, word: str) -> bool:
 
 @pytest.mark.parametrize("number", range(1, 8))
 def test_tomita(number: int) -> None:
-    machine = named(f"tomita{number}")
+    machine = get_machine(f"tomita{number}")
     assert machine.minimise() is machine
     for length in range(11):
         for word in map("".join, product("01", repeat=length)):
@@ -127,7 +127,7 @@ def test_tomita(number: int) -> None:
 
 @pytest.mark.parametrize(("number", "pattern"), [(1, "1*"), (2, "(10)*"), (4, "(0{0,2}1)*0{0,2}"), (7, "0*1*0*1*")])
 def test_tomita_by_expression(number: int, pattern: str) -> None:
-    assert named(f"tomita{number}").distinguish(regex_machine(pattern, "01")) is None
+    assert get_machine(f"tomita{number}").distinguish(regex_machine(pattern, "01")) is None
 
 
 def test_random_tables_by_counting_have_the_distribution_of_redrawing() -> None:
@@ -189,19 +189,19 @@ def test_random_machines_reach_every_state_however_few_symbols() -> None:
 )
 def test_bad_names(name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
-        named(name)
+        get_machine(name)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_names_are_forgiving() -> None:
-    assert named("A5") == named("a5")
-    assert named("Even-Pairs") == named("even_pairs")
-    assert isinstance(named("z3*regex:ab*"), Machine)
-    assert named("regex:x.json").n_symbols == 5  # x . j s o n, the dot standing for any of them
+    assert get_machine("A5") == get_machine("a5")
+    assert get_machine("Even-Pairs") == get_machine("even_pairs")
+    assert isinstance(get_machine("z3*regex:ab*"), Machine)
+    assert get_machine("regex:x.json").n_symbols == 5  # x . j s o n, the dot standing for any of them
 
 
 def test_files_are_factors_too(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    write_machine(named("parity"), path)
-    assert named(f"z3*{path}").n_states == 6
+    write_machine(get_machine("parity"), path)
+    assert get_machine(f"z3*{path}").n_states == 6

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdssm.automata import Machine, named, to_automata_lib
+from sdssm.automata import Machine, get_machine, to_automata_lib
 from sdssm.errors import AutomatonError
 from tests.strategies import machines, words
 
@@ -88,7 +88,7 @@ def test_running() -> None:
     assert PARITY.output("1") == 1
     assert PARITY.step(1, 1) == PARITY.step(1, "1") == 0
     assert PARITY.decode([1, 0]) == "10"
-    a5 = named("a5")
+    a5 = get_machine("a5")
     assert a5.decode(a5.encode("cycle swap cycle")) == "cycle swap cycle"
     for symbol in (2, -1, "2", "x", 1.0, True, None):
         with pytest.raises(AutomatonError, match="is not a symbol of this machine; symbols are 0, 1"):
@@ -163,7 +163,7 @@ def test_distinguish_ignores_the_empty_string() -> None:
     with pytest.raises(AutomatonError, match="2 and 1 symbols; both need the same alphabet"):
         PARITY.distinguish(one)
     with pytest.raises(AutomatonError, match="both need the same alphabet"):
-        named("d4").distinguish(named("z8"))
+        get_machine("d4").distinguish(get_machine("z8"))
 
 
 @given(st.data())
@@ -181,12 +181,12 @@ def test_isomorphism_undoes_a_renaming(data: st.DataObject) -> None:
 
 
 def test_isomorphism_of_the_two_directions_of_a5() -> None:
-    left = named("a5")
+    left = get_machine("a5")
     right = Machine(table=np.stack([np.argsort(left.table[:, 0]), left.table[:, 1]], axis=1))
     assert left.isomorphism(right) is None
     assert left.isomorphism(right, outputs=False) is not None
-    assert named("d4").isomorphism(named("c2xc4"), outputs=False) is None
-    assert PARITY.isomorphism(named("d4")) is None
+    assert get_machine("d4").isomorphism(get_machine("c2xc4"), outputs=False) is None
+    assert PARITY.isomorphism(get_machine("d4")) is None
     with pytest.raises(AutomatonError, match="call reachable"):
         Machine(table=[[0], [0]]).isomorphism(PARITY)
 
@@ -208,8 +208,8 @@ def test_products_run_both(data: st.DataObject) -> None:
 
 
 def test_names_in_products() -> None:
-    assert (named("z3") * named("d5")).symbols == ("stay", "+1", "toggle", "move")
-    assert (named("z2") * named("z3")).symbols == ("stay.1", "+1.1", "stay.2", "+1.2")
+    assert (get_machine("z3") * get_machine("d5")).symbols == ("stay", "+1", "toggle", "move")
+    assert (get_machine("z2") * get_machine("z3")).symbols == ("stay.1", "+1.1", "stay.2", "+1.2")
     commas = Machine(table=[[0], [1]], states=["a", "a,b"]), Machine(table=[[0], [1]], states=["c", "b,c"])
     assert (commas[0] * commas[1]).states is None
     with pytest.raises(AutomatonError, match="give the string as a list of symbols"):

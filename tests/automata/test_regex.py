@@ -9,7 +9,7 @@ from automata.fa.nfa import NFA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdssm.automata import from_automata_lib, named, regex_machine
+from sdssm.automata import from_automata_lib, get_machine, regex_machine
 from sdssm.errors import FormatError
 
 
@@ -46,9 +46,9 @@ def test_agrees_with_automata_lib(pattern: str) -> None:
 
 
 def test_alphabets_and_escapes() -> None:
-    assert named("regex:(ab)*c").symbols == ("a", "b", "c")
-    assert named("regex[01]:1*").symbols == ("0", "1")
-    assert named("regex[01]:1*").output("110") == 0
+    assert get_machine("regex:(ab)*c").symbols == ("a", "b", "c")
+    assert get_machine("regex[01]:1*").symbols == ("0", "1")
+    assert get_machine("regex[01]:1*").output("110") == 0
     assert regex_machine(r"\*\.\\").symbols == ("*", ".", "\\")
     assert regex_machine(r"\*\.\\").output("*.\\") == 1
     assert regex_machine("[a-d]").symbols == ("a", "b", "c", "d")
@@ -87,7 +87,7 @@ def test_alphabets_and_escapes() -> None:
 def test_bad_expressions_are_refused_at_once(pattern: str, message: str) -> None:
     begin = time.process_time()
     with pytest.raises(FormatError) as caught:
-        named(f"regex:{pattern}")
+        get_machine(f"regex:{pattern}")
     assert message in str(caught.value)
     assert time.process_time() - begin < 5
 

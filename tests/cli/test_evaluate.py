@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sdssm.automata import named
+from sdssm.automata import get_machine
 from tests.cli.test_tasks import run
-from tests.evaluate.machines import exact, tiring_parity
-from tests.evaluate.test_evaluate import run_of
+from tests.evaluation.machines import exact, tiring_parity
+from tests.evaluation.test_evaluate import run_of
 
 Capture = pytest.CaptureFixture[str]
 
@@ -65,9 +65,9 @@ def test_chosen_lengths_and_a_picture(runs: Path, capsys: Capture, tmp_path: Pat
 
 def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
     for seed in range(2):
-        run_of(tmp_path / f"seed-{seed}", named("parity"), seed)
-    run_of(tmp_path / "a", named("parity"), train_length=20)
-    run_of(tmp_path / "b", named("parity"), lr=0.5)
+        run_of(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
+    run_of(tmp_path / "a", get_machine("parity"), train_length=20)
+    run_of(tmp_path / "b", get_machine("parity"), lr=0.5)
     for more in (["--max-length", "3"], ["--lengths", "2,4"]):
         code, out, err = run(capsys, "evaluate", str(tmp_path), *more)
         assert (code, err) == (0, "")
@@ -81,7 +81,7 @@ def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
         listed = "--lengths" in more
         seeds = [row.split()[-5 if listed else -4] for row in rows[4:]]
         assert seeds == (["1", "1", "1", "1", "2", "2"] if listed else ["1", "1", "2"])
-    run_of(tmp_path / "again", named("parity"), 1)
+    run_of(tmp_path / "again", get_machine("parity"), 1)
     _, out, _ = run(capsys, "evaluate", str(tmp_path), "--max-length", "3")
     assert str(tmp_path / "again") in out  # the same training and seed: only the folders differ
 
@@ -110,7 +110,7 @@ def test_a_result_that_cannot_be_written(runs: Path, capsys: Capture) -> None:
 
 
 def test_a_saved_model(tmp_path: Path, capsys: Capture) -> None:
-    exact(named("parity")).save(tmp_path / "model")
+    exact(get_machine("parity")).save(tmp_path / "model")
     code, out, err = run(capsys, "evaluate", str(tmp_path / "model"))
     assert (code, out) == (2, "")
     assert "sdssm.load(" in err and "task=" in err
@@ -118,7 +118,7 @@ def test_a_saved_model(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_fresh_strings_and_notes(tmp_path: Path, capsys: Capture) -> None:
-    run_of(tmp_path / "seed-0", named("parity"), ended=None)
+    run_of(tmp_path / "seed-0", get_machine("parity"), ended=None)
     arguments = ("evaluate", str(tmp_path), "--fresh", "--max-length", "9", "--seed", "3")
     code, out, _ = run(capsys, *arguments)
     assert code == 0
@@ -156,7 +156,7 @@ def test_bad_input(
 
 
 def test_a_task_that_changed(tmp_path: Path, capsys: Capture) -> None:
-    path = run_of(tmp_path / "seed-0", named("parity")).path / "config.json"
+    path = run_of(tmp_path / "seed-0", get_machine("parity")).path / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "digest": "0" * 16}))
     code, _, err = run(capsys, "evaluate", str(tmp_path))

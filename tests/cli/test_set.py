@@ -10,7 +10,7 @@ import pytest
 
 from sdssm.runs import RunFolder
 from sdssm.runs.schema import Settings, setting_names
-from sdssm.settings import plain
+from sdssm.settings import settings_to_dict
 from tests.cli.test_tasks import run
 from tests.test_settings import OTHERS
 
@@ -38,7 +38,7 @@ def config() -> dict[str, Any]:
 
 
 def defaults() -> dict[str, Any]:
-    found = json.loads(json.dumps(plain(Settings())))
+    found = json.loads(json.dumps(settings_to_dict(Settings())))
     return {"mixer": found["model"].pop("mixer"), **found}
 
 
@@ -53,7 +53,7 @@ def test_every_setting_by_its_name(name: str, capsys: pytest.CaptureFixture[str]
         wanted[setting_names(Settings())[key][0]][key] = list(given) if isinstance(given, tuple) else given
     assert config() == wanted  # this one, the ones beside it, and no other
     opened = RunFolder.open("r/seed-0")
-    assert json.loads(json.dumps(plain(opened.config.train))) == wanted["train"]
+    assert json.loads(json.dumps(settings_to_dict(opened.config.train))) == wanted["train"]
     assert opened.status == "finished"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sdssm.train.progress import Silent
+from sdssm.training.progress import Silent
 from tests.cli.test_tasks import run
 
 SMALL = ("--set", "state=4", "dictionary=2", "batch=8", "steps=40", "train_length=4", "--max-length", "8")
@@ -80,7 +80,7 @@ def test_stopping_says_how_to_go_on(
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(import_module("sdssm.train.progress"), "progress_for", lambda *_, **__: Stopper())
+    monkeypatch.setattr(import_module("sdssm.training.progress"), "progress_for", lambda *_, **__: Stopper())
     (folder / "of mine").mkdir()
     (folder / "of mine" / "mine.toml").write_text(MINE)
     where = (

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sdssm.cli import main
-from sdssm.files import write_whole
+from sdssm.files import write_atomic
 from sdssm.runs import RunFolder, find_runs
 from tests.cli.test_tasks import run
 from tests.test_package import without
@@ -156,14 +156,14 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     def full_at_40(path: Path, data: bytes) -> None:
         if "000000040" in path.name:
             raise OSError(28, "No space left on device")
-        write_whole(path, data)
+        write_atomic(path, data)
 
     monkeypatch.setattr("sdssm.runs.folder.write_whole", full_at_40)
     code, out, err = run(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
     assert (code, out) == (2, "")
     assert "step-000000040.safetensors: the disk is full; what was saved before is whole" in err
     assert err.count("\n") == 1
-    monkeypatch.setattr("sdssm.runs.folder.write_whole", write_whole)
+    monkeypatch.setattr("sdssm.runs.folder.write_whole", write_atomic)
     assert RunFolder.open("runs/parity/seed-0").load_checkpoint().step == 20
     assert run(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
 

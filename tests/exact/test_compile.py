@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sdssm import load, ops
-from sdssm.automata import Machine, named
+from sdssm.automata import Machine, get_machine
 from sdssm.cli import compile as command
 from sdssm.errors import SdssmError
 from sdssm.exact.characters import Cayley, Split, characters, circle
@@ -23,7 +23,7 @@ from sdssm.exact.drift import check, drift
 from sdssm.exact.errors import ExactError
 from sdssm.layers.complex_diagonal import ComplexDiagonal
 from sdssm.models import Classifier
-from sdssm.tasks import PAPER, task
+from sdssm.tasks import PAPER, get_task
 
 
 def chance(seed: int = 0) -> torch.Generator:
@@ -41,11 +41,11 @@ def assert_emulates(model: Classifier, machine: Machine, length: int, strings: i
 
 @pytest.mark.parametrize(("name", "strings"), [("a5", 1), ("even_pairs", 2)])
 def test_labels_are_the_machines_at_every_prefix_to_a_million(name: str, strings: int) -> None:
-    assert assert_emulates(compiled(name), named(name), 1_000_000, strings) == 0
+    assert assert_emulates(compiled(name), get_machine(name), 1_000_000, strings) == 0
 
 
 def test_and_in_parallel_mode() -> None:
-    model, of = compiled("d4"), task("d4")
+    model, of = compiled("d4"), get_task("d4")
     A, state = model.symbol_matrices(), model.initial_state
     assert A is not None
     tokens = torch.randint(2, (1, 1_000_000), generator=chance())
@@ -60,7 +60,7 @@ def test_and_in_parallel_mode() -> None:
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
 @pytest.mark.parametrize("name", [*PAPER, "s4", "tomita5", "random:10x3:0"])
 def test_both_modes_of_the_scan(name: str, mode: str) -> None:
-    model, machine = compiled(name), named(name)
+    model, machine = compiled(name), get_machine(name)
     A = model.symbol_matrices()
     assert A is not None
     tokens = torch.randint(machine.n_symbols, (2, 2_000), generator=chance())
@@ -76,7 +76,7 @@ def test_both_modes_of_the_scan(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0, 16.0, None])
 def test_the_weights_are_the_papers_mapping(p: float | None) -> None:
-    machine = named("arithmetic")
+    machine = get_machine("arithmetic")
     model = compiled(machine, column_norm=p)
     settings = model.settings.mixer
     assert (settings.state, settings.dictionary, settings.column_norm) == (machine.n_states, machine.n_symbols, p)
@@ -89,7 +89,7 @@ def test_the_weights_are_the_papers_mapping(p: float | None) -> None:
 
 
 def test_what_it_takes(tmp_path: Path) -> None:
-    of = task("arithmetic")
+    of = get_task("arithmetic")
     batch = of.sample(8, 39, generator=chance())
     for given in (of, of.machine, "arithmetic"):
         model = compiled(given, n_classes=7)
@@ -105,7 +105,7 @@ def test_what_it_takes(tmp_path: Path) -> None:
 
 
 def test_the_check_finds_what_is_wrong() -> None:
-    machine = named("d4")
+    machine = get_machine("d4")
     model = compiled(machine)
     with torch.no_grad():
         model.dictionary[1, :, [2, 5]] = model.dictionary[1, :, [5, 2]]  # one arrow too many, twice
@@ -120,14 +120,14 @@ def test_the_check_finds_what_is_wrong() -> None:
     tokens = torch.randint(2, (4, 50), generator=chance())
     wrong = (
         model(tokens).argmax(-1)
-        != torch.tensor(named("c2xc4").outputs)[
-            torch.tensor(np.stack([named("c2xc4").trace(row) for row in tokens.tolist()]))
+        != torch.tensor(get_machine("c2xc4").outputs)[
+            torch.tensor(np.stack([get_machine("c2xc4").trace(row) for row in tokens.tolist()]))
         ]
     )
-    other = check(model, named("c2xc4"), 50, generator=chance())
+    other = check(model, get_machine("c2xc4"), 50, generator=chance())
     assert (other.wrong, other.first_wrong) == (int(wrong.sum()), int(wrong.any(0).int().argmax()) + 1)
     with pytest.raises(ExactError, match="the model reads 2 symbols and the machine 8"):
-        check(model, named("arithmetic"), 10, generator=chance())
+        check(model, get_machine("arithmetic"), 10, generator=chance())
 
 
 # -- other encodings ---------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_the_check_finds_what_is_wrong() -> None:
 @pytest.mark.parametrize("encoding", ["orthogonal", "independent"])
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])
 def test_other_encodings_without_normalisation(name: str, encoding: str) -> None:
-    machine = named(name)
+    machine = get_machine(name)
     model = compiled(name, encoding=encoding, column_norm=None, generator=chance())
     few = assert_emulates(model, machine, 100)
     many = assert_emulates(model, machine, 10_000)
@@ -148,7 +148,7 @@ def test_other_encodings_without_normalisation(name: str, encoding: str) -> None
 
 def test_orthogonal_with_p_2_where_symbols_permute() -> None:
     model = compiled("a5", encoding="orthogonal", column_norm=2, generator=chance())
-    assert assert_emulates(model, named("a5"), 10_000) < 1e-3
+    assert assert_emulates(model, get_machine("a5"), 10_000) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_normalisation_would_change_the_map() -> None:
     model = compiled("even_pairs", encoding="independent", column_norm=None, generator=chance())
     other = compiled("even_pairs", column_norm=1.2)
     other.load_state_dict({**other.state_dict(), **model.state_dict()})
-    assert check(other, named("even_pairs"), 200, generator=chance()).wrong > 0
+    assert check(other, get_machine("even_pairs"), 200, generator=chance()).wrong > 0
 
 
 # -- complex diagonal --------------------------------------------------------------------------------------------------
@@ -198,14 +198,14 @@ def abelian(a: int, b: int, seed: int) -> Machine:
 
 @pytest.mark.parametrize(("name", "state"), [("parity", 1), ("cycle", 2), ("z7", 3), ("c2xc4", 5), ("c2xc30", 31)])
 def test_commutative_groups_in_one_layer(name: str, state: int) -> None:
-    model, machine = compiled(name, model="complex-diagonal"), named(name)
+    model, machine = compiled(name, model="complex-diagonal"), get_machine(name)
     assert model.settings.mixer.state == state and not model.settings.mixer.input_matrix
     moved = assert_emulates(model, machine, 100_000, strings=1)
     error = phase_error(model, machine)
     assert moved < 5e-3 and error < 1e-7
     assert (moved == 0) == (error == 0) == (name in ("parity", "c2xc4"))  # quarter turns are exact
     steady = torch.full((1, 100_000), machine.n_symbols - 1)  # errors of one phase alone, which all add up
-    assert torch.equal(model(steady).argmax(-1), task(name).labels(steady))
+    assert torch.equal(model(steady).argmax(-1), get_task(name).labels(steady))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -236,7 +236,7 @@ def test_only_the_characters_that_labels_need() -> None:
 
 @pytest.mark.parametrize("name", ["d4", "d30", "a5", "s4", "z3*d5", "random:10x2:1", "tomita5*d3"])
 def test_where_the_order_matters_two_strings_show_it(name: str) -> None:
-    machine = named(name)
+    machine = get_machine(name)
     one, other = order_matters(machine)
     assert sorted(one) == sorted(other)
     assert machine.output(one) != machine.output(other)
@@ -253,14 +253,14 @@ def test_the_pair_may_need_a_string_before_and_one_after() -> None:
     assert sorted(one) == sorted(other) and shuffled.output(one) != shuffled.output(other)
     assert one[0] == other[0] and one[-1] == other[-1] and len(one) > 3
     with pytest.raises(ExactError, match="the machine is commutative"):
-        order_matters(named("c2xc4"))
+        order_matters(get_machine("c2xc4"))
 
 
 # -- two layers --------------------------------------------------------------------------------------------------------
 
 
 def test_d30_in_two_layers() -> None:
-    model, machine = compiled("d30", model="complex-diagonal", layers=2), named("d30")
+    model, machine = compiled("d30", model="complex-diagonal", layers=2), get_machine("d30")
     assert (model.settings.layers, model.settings.mixer.input_matrix, model.settings.mixer.state) == (2, False, 31)
     few, many = assert_emulates(model, machine, 1_000), assert_emulates(model, machine, 20_000)
     assert few < many < 1e-3
@@ -273,7 +273,7 @@ def test_d30_in_two_layers() -> None:
 
 def test_layer_norm_may_round_otherwise() -> None:
     """Sizes a few roundings off change no phase of the first layer, and those of the second by a rounding."""
-    model, machine = compiled("d30", model="complex-diagonal", layers=2), named("d30")
+    model, machine = compiled("d30", model="complex-diagonal", layers=2), get_machine("d30")
     with torch.no_grad():
         for block, factor in zip(model.blocks, (1 - 3e-7, 1 + 4e-7), strict=True):
             assert block.norm is not None
@@ -287,7 +287,7 @@ def test_layer_norm_may_round_otherwise() -> None:
 
 @pytest.mark.parametrize("name", ["d3", "d4", "d30:5:0", "a4", "z3*d5", "d4*d3"])
 def test_other_groups_in_two_layers(name: str) -> None:
-    machine = named(name)
+    machine = get_machine(name)
     assert assert_emulates(compiled(machine, model="complex-diagonal", layers=2), machine, 5_000) < 1e-3
 
 
@@ -300,7 +300,7 @@ def test_a_group_with_more_elements_than_the_machine_has_states() -> None:
 
 @pytest.mark.parametrize("name", ["d30", "a4", "z3*d5", "d4*d3"])
 def test_pairs_move_as_a_commutative_group_would(name: str) -> None:
-    split = Split.of(Cayley.of(named(name)))
+    split = Split.of(Cayley.of(get_machine(name)))
     table, size = split.cayley.table, split.cayley.size
     for symbol in range(table.shape[1]):
         moved = split.phases[:, table[:, symbol]] - split.phases
@@ -322,12 +322,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     assert "60 states, 2 symbols, 60 classes" in out and "all 2,000 right" in out and "10,866" in out
     tokens = torch.randint(2, (2, 50), generator=chance())
-    assert torch.equal(load(tmp_path / "a5")(tokens).argmax(-1), task("a5").labels(tokens))
+    assert torch.equal(load(tmp_path / "a5")(tokens).argmax(-1), get_task("a5").labels(tokens))
     run("d30", "--out", str(tmp_path / "d30"), "--model", "complex-diagonal", "--layers", "2", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["wrong"], facts["layers"], facts["length"]) == (0, 2, 10_000)
     assert 0 < facts["drift"] < 1e-3 and 0 < facts["phase_error"] < 1e-7
-    assert torch.equal(load(tmp_path / "d30")(tokens).argmax(-1), task("d30").labels(tokens))
+    assert torch.equal(load(tmp_path / "d30")(tokens).argmax(-1), get_task("d30").labels(tokens))
     run("cycle", "--out", str(tmp_path / "c"), "--encoding", "independent", "--column-norm", "none")
     assert "of a state's size after 10,000 steps" in capsys.readouterr().out
     with pytest.raises(ExactError, match="Proposition 1"):

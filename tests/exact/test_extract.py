@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sdssm.automata import Machine, from_json, named
+from sdssm.automata import Machine, from_json, get_machine
 from sdssm.cli import extract as command
 from sdssm.errors import SdssmError
 from sdssm.exact.clusters import explore
@@ -21,9 +21,9 @@ from sdssm.exact.refine import experiment, machine_of
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.layers.recurrent import Rnn, RnnSettings
 from sdssm.models import Classifier, ModelSettings
-from sdssm.tasks import Task, task
-from tests.evaluate.machines import exact, tiring_parity
-from tests.evaluate.test_evaluate import run_of
+from sdssm.tasks import Task, get_task
+from tests.evaluation.machines import exact, tiring_parity
+from tests.evaluation.test_evaluate import run_of
 
 
 def noisy(model: Classifier, noise: float) -> Classifier:
@@ -48,7 +48,7 @@ BY_STATES = [(name, "states") for name in ("parity", "even_pairs", "arithmetic",
 
 @pytest.mark.parametrize(("name", "method"), [*BY_STATES, ("even_pairs", "lstar"), ("a5", "lstar")])
 def test_an_exact_model_gives_its_machine(name: str, method: str) -> None:
-    of = task(name)
+    of = get_task(name)
     found = extract(exact(of.machine), of.valid, method=method, lengths=[1, 10, 40], strings=64)
     assert same_on(found.machine, of.machine, of.valid) is None
     assert found.machine.n_states == of.machine.minimise().n_states
@@ -79,18 +79,18 @@ def test_what_random_strings_never_meet() -> None:
     machine = tiring_parity(25)
     found = extract(exact(machine), lengths=[20], strings=64)
     assert same_on(found.machine, machine) is None
-    assert same_on(found.machine, named("parity")) == (1,) * 25
+    assert same_on(found.machine, get_machine("parity")) == (1,) * 25
 
 
 def test_a_query_is_no_symbol() -> None:
-    found = extract(exact(named("cycle"), query=True), lengths=[10], strings=64)
+    found = extract(exact(get_machine("cycle"), query=True), lengths=[10], strings=64)
     assert found.machine.n_symbols == 3
-    assert same_on(found.machine, named("cycle")) is None
+    assert same_on(found.machine, get_machine("cycle")) is None
 
 
 def test_a_wrong_model_gives_a_wrong_machine() -> None:
     """One transition of 120 is another: the machine is the model's, not the task's."""
-    a5 = named("a5")
+    a5 = get_machine("a5")
     table = a5.table.copy()
     table[37, 1] = table[38, 1]
     found = extract(exact(Machine(table=table, start=a5.start, outputs=a5.outputs)), lengths=[40], strings=64)
@@ -101,7 +101,7 @@ def test_a_wrong_model_gives_a_wrong_machine() -> None:
 
 def test_minsky_rnn() -> None:
     """Entry (q, a) is 1 where symbol a was read in state q."""
-    machine, states, symbols = named("cycle"), 5, 3
+    machine, states, symbols = get_machine("cycle"), 5, 3
     pairs = [(q, a) for q in range(states) for a in range(symbols)]
     settings = ModelSettings(
         name="rnn",
@@ -125,7 +125,7 @@ def test_minsky_rnn() -> None:
 
 
 def test_many_states_and_symbols_with_noise() -> None:
-    of = task("s5:32:0")
+    of = get_task("s5:32:0")
     began = time.perf_counter()
     found = extract(noisy(exact(of.machine), 0.003), lengths=[40], strings=64)
     assert time.perf_counter() - began < 60
@@ -138,8 +138,8 @@ def test_many_states_and_symbols_with_noise() -> None:
 
 def test_a_model_that_drifts() -> None:
     """The machine is the right one, and the evidence says that the model is not."""
-    found = extract(noisy(exact(named("a5")), 0.02), lengths=[5, 100], strings=256, max_states=200)
-    assert same_on(found.machine, named("a5")) is None
+    found = extract(noisy(exact(get_machine("a5")), 0.02), lengths=[5, 100], strings=256, max_states=200)
+    assert same_on(found.machine, get_machine("a5")) is None
     short, long = found.fidelity
     assert short.share == 1 and long.share < 0.5 and long.throughout <= long.agree
     assert not found.faithful and found.note is not None
@@ -161,7 +161,7 @@ def test_untrained_models_give_some_machine(name: str) -> None:
 
 
 def test_numbers_that_are_not_finite_agree_with_nothing() -> None:
-    model = exact(named("parity"))
+    model = exact(get_machine("parity"))
     with torch.no_grad():
         model.readout.weight.fill_(torch.nan)
     found = extract(model, lengths=[5], strings=64)
@@ -169,7 +169,9 @@ def test_numbers_that_are_not_finite_agree_with_nothing() -> None:
 
 
 def test_it_depends_on_the_seed_alone() -> None:
-    one, other = (extract(noisy(exact(named("d4")), 0.1), lengths=[40], strings=64, max_states=100) for _ in range(2))
+    one, other = (
+        extract(noisy(exact(get_machine("d4")), 0.1), lengths=[40], strings=64, max_states=100) for _ in range(2)
+    )
     assert not one.faithful and one.to_json() == other.to_json()
 
 
@@ -177,7 +179,7 @@ def test_it_depends_on_the_seed_alone() -> None:
 
 
 def test_a_run_knows_its_task(tmp_path: Path) -> None:
-    of = task("arithmetic")
+    of = get_task("arithmetic")
     run = run_of(tmp_path / "seed-0", of.machine, of=of)
     for what in (run, str(run.path), tmp_path):
         found = extract(what, lengths=[10], strings=64)
@@ -192,9 +194,9 @@ def test_a_run_knows_its_task(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_has_no_task(tmp_path: Path) -> None:
-    exact(named("d4")).save(tmp_path)
+    exact(get_machine("d4")).save(tmp_path)
     found = extract(tmp_path, lengths=[10], strings=64)
-    assert same_on(found.machine, named("d4")) is None and found.to_json()["equals_task"] is None
+    assert same_on(found.machine, get_machine("d4")) is None and found.to_json()["equals_task"] is None
     with pytest.raises(ExactError, match="of no run"):
         _ = found.difference
 
@@ -253,7 +255,7 @@ def test_an_experiment_tells_apart_what_the_graph_takes_for_one() -> None:
 
 def test_refused() -> None:
     chance = torch.Generator().manual_seed(0)
-    parity = exact(named("parity"))
+    parity = exact(get_machine("parity"))
     two = Classifier(ModelSettings(layers=2), 2, 2, generator=chance)
     whole = Classifier(ModelSettings(name="transformer", embedding=16), 2, 2, generator=chance)
     given = ModelSettings(mixer=SelectiveDenseSettings(initial_state="given"))
@@ -262,7 +264,7 @@ def test_refused() -> None:
         ("no state that it carries on", whole, None),
         ("starts in one state", Classifier(given, 2, 2, generator=chance), None),
         ("no token model", torch.nn.Linear(2, 2), None),
-        ("both need the same alphabet", parity, named("cycle")),
+        ("both need the same alphabet", parity, get_machine("cycle")),
         ("no string is valid", parity, Machine(table=[[0, 0]], outputs=[0])),
     ]
     for message, model, valid in refused:
@@ -270,7 +272,7 @@ def test_refused() -> None:
             extract(model, valid)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
     with pytest.raises(ExactError, match="more than 3 states"):
-        extract(exact(named("a5")), max_states=3)
+        extract(exact(get_machine("a5")), max_states=3)
     with pytest.raises(ExactError, match="longest is 0"):
         extract(parity, longest=0)
     with pytest.raises(ExactError, match="name at least one"):
@@ -282,12 +284,12 @@ def test_refused() -> None:
 def test_lstar_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aalpy.base", None)
     with pytest.raises(SdssmError, match=r"sdssm\[aalpy\]"):
-        extract(exact(named("parity")), method="lstar")
+        extract(exact(get_machine("parity")), method="lstar")
 
 
 def test_several_runs_are_not_one(tmp_path: Path) -> None:
     for seed in range(2):
-        run_of(tmp_path / f"seed-{seed}", named("parity"), seed)
+        run_of(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
     with pytest.raises(ExactError, match="holds 2 runs"):
         extract(tmp_path)
 
@@ -295,7 +297,7 @@ def test_several_runs_are_not_one(tmp_path: Path) -> None:
 def test_strings_of_one_length_alone() -> None:
     """Valid are strings of exactly three symbols: what is said before and after does not count."""
     three = Machine(table=[[1, 1], [2, 2], [3, 3], [4, 4], [4, 4]], outputs=[0, 0, 0, 1, 0])
-    found = extract(exact(named("parity")), three, lengths=[2, 40], strings=64)
+    found = extract(exact(get_machine("parity")), three, lengths=[2, 40], strings=64)
     assert [one.length for one in found.fidelity] == [3]
-    assert same_on(found.machine, named("parity"), three) is None
+    assert same_on(found.machine, get_machine("parity"), three) is None
     assert Task(name="three", machine=found.machine, valid=three).has(3)

@@ -16,7 +16,7 @@ from benchmarks import horizon as benchmark
 from sdssm.automata import Machine
 from sdssm.cli import certify as certify_command
 from sdssm.cli import horizon as horizon_command
-from sdssm.evaluate.strings import TestStrings
+from sdssm.evaluation.strings import TestStrings
 from sdssm.exact.compile import compile as compiled
 from sdssm.exact.errors import ExactError
 from sdssm.exact.horizon import PLACES, doubling, horizon, spread

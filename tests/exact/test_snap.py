@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from sdssm.automata import Machine, named
+from sdssm.automata import Machine, get_machine
 from sdssm.cli import main
 from sdssm.cli import snap as command
 from sdssm.errors import OutputError
-from sdssm.evaluate import evaluate
+from sdssm.evaluation import evaluate
 from sdssm.exact.extract import same_on
 from sdssm.exact.snap import snap
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
-from tests.evaluate.machines import exact, tiring_parity
-from tests.evaluate.test_evaluate import run_of
+from tests.evaluation.machines import exact, tiring_parity
+from tests.evaluation.test_evaluate import run_of
 from tests.exact.test_extract import noisy
 
 
@@ -27,7 +27,7 @@ def accuracy(model: Classifier, name: str, length: int) -> float:
 
 @pytest.mark.parametrize("query", [False, True])
 def test_a_model_that_drifts_is_exact_at_every_length(query: bool) -> None:
-    model = noisy(exact(named("a5"), query=query), 0.02)
+    model = noisy(exact(get_machine("a5"), query=query), 0.02)
     assert accuracy(model, "a5", 5) == 100 and accuracy(model, "a5", 200) < 50
     snapped = snap(model, max_states=200)
     assert accuracy(snapped.model, "a5", 10_000) == 100
@@ -54,14 +54,14 @@ def test_it_tells_the_same_classes() -> None:
 def test_a_wrong_model_is_snapped_to_a_wrong_machine() -> None:
     """Exactness is of the machine that was learned, whatever that is."""
     snapped = snap(exact(tiring_parity(5)))
-    assert same_on(snapped.extraction.machine, named("parity")) == (1,) * 5
+    assert same_on(snapped.extraction.machine, get_machine("parity")) == (1,) * 5
     assert accuracy(snapped.model, "parity", 100) < 90
     as_task = Machine(table=tiring_parity(5).table, outputs=tiring_parity(5).outputs)
     assert evaluate(snapped.model, task=as_task, lengths=1000, strings=64).runs[0].accuracy == (100.0,)
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of(tmp_path / "run", named("d4"), of="d4")
+    run = run_of(tmp_path / "run", get_machine("d4"), of="d4")
     parser = argparse.ArgumentParser()
     command.add_to(parser.add_subparsers())
     options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])

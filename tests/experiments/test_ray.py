@@ -27,8 +27,8 @@ from sdssm.experiments.watch import standing
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import release
 from sdssm.runs.folder import EVENTS
-from sdssm.train.progress import Silent
-from sdssm.train.trainer import TrainingStopped
+from sdssm.training.progress import Silent
+from sdssm.training.trainer import TrainingStopped
 
 TINY = """
 name = "tiny"

@@ -20,8 +20,8 @@ from sdssm.experiments.ray_tasks import Outcome
 from sdssm.experiments.runner import groups_of, unevaluated
 from sdssm.experiments.spec_file import parse_spec
 from sdssm.runs import RunFolder
-from sdssm.train.progress import Silent
-from sdssm.train.trainer import TrainingStopped
+from sdssm.training.progress import Silent
+from sdssm.training.trainer import TrainingStopped
 
 SPEC = """
 name = "mine"

@@ -27,8 +27,8 @@ from sdssm.experiments.spec import Spec
 from sdssm.report import curves
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
-from sdssm.train.progress import Silent
-from sdssm.train.trainer import TrainingStopped
+from sdssm.training.progress import Silent
+from sdssm.training.trainer import TrainingStopped
 
 TINY = """
 name = "tiny"
@@ -313,7 +313,7 @@ def test_stopping_says_how_to_go_on(
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    module = import_module("sdssm.train.progress")  # the name sdssm.train is a function
+    module = import_module("sdssm.training.progress")  # the name sdssm.train is a function
     monkeypatch.setattr(module, "progress_for", lambda *_, **__: Stopper())
     assert spec.folder is not None
     where = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")

@@ -32,9 +32,9 @@ from sdssm.experiments.trials import STUDY
 from sdssm.report.ranking import ranking_of, write_ranking
 from sdssm.report.tables import to_text
 from sdssm.runs import RunFolder
-from sdssm.train.group import last_step
-from sdssm.train.progress import Silent
-from sdssm.train.trainer import train_all
+from sdssm.training.group import last_step
+from sdssm.training.progress import Silent
+from sdssm.training.trainer import train_all
 
 SMALL = {"state": 4, "dictionary": 2, "batch": 8, "steps": 40, "train_length": 4, "checkpoint_every": 10}
 #: Of these the first and the last learn nothing.

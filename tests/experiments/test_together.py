@@ -28,7 +28,7 @@ from sdssm.experiments import (
 from sdssm.experiments.estimate import estimate
 from sdssm.experiments.runner import groups_of
 from sdssm.experiments.spec_file import parse_spec
-from sdssm.train.planning import Planned
+from sdssm.training.planning import Planned
 from tests.experiments.test_runner import Killed, Killer, numbers, weights
 
 HEAD = 'name = "{}"\nseeds = 2\ntasks = ["parity"]\n[evaluate]\nmax_length = {}\nstrings = 16\n'

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sdssm.errors import RunError
-from sdssm.evaluate import evaluate
+from sdssm.evaluation import evaluate
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
 from sdssm.experiments.runner import missing
 from sdssm.experiments.spec_file import parse_spec

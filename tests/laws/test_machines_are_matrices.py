@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sdssm.tasks import BEYOND, PAPER, task
+from sdssm.tasks import BEYOND, PAPER, get_task
 from tests.ops.machines import assert_scan_gives_labels
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -16,7 +16,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [*PAPER, *BEYOND])
 def test_scanning_gives_the_states_at_length_10_000(name: str, device: str, mode: str, rescale: bool) -> None:
-    machine = task(name).machine
+    machine = get_task(name).machine
     states = range(machine.n_states)  # the state itself, which says more than its output
     assert_scan_gives_labels(
         machine.table, machine.start, states, length=10_000, mode=mode, rescale=rescale, device=device

@@ -14,8 +14,8 @@ from sdssm.errors import SettingsError
 from sdssm.models import MODELS, Classifier, default_preset
 from sdssm.models.settings import BLOCKS
 from sdssm.runs.schema import configure, resolve, setting_names
-from sdssm.tasks import task
-from sdssm.train.engine import Engine
+from sdssm.tasks import get_task
+from sdssm.training.engine import Engine
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: Sizes for tests, where a model has such a setting.
@@ -181,14 +181,14 @@ def test_gradients_are_finite_at_length_500(name: str) -> None:
 
 
 def _runs(name: str, seeds: list[int], **changed: Any) -> list[Any]:
-    return [configure(task("cycle"), seed, small(name, **changed), default_preset(name)) for seed in seeds]
+    return [configure(get_task("cycle"), seed, small(name, **changed), default_preset(name)) for seed in seeds]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_replica_trains_as_it_would_alone(name: str, device: str) -> None:
     fast = {"lr": 1e-2, "warmup": 0.0}
-    together = Engine(task("cycle"), _runs(name, [0, 1, 2], **fast), torch.device(device))
-    alone = Engine(task("cycle"), _runs(name, [1], **fast), torch.device(device))
+    together = Engine(get_task("cycle"), _runs(name, [0, 1, 2], **fast), torch.device(device))
+    alone = Engine(get_task("cycle"), _runs(name, [1], **fast), torch.device(device))
     before = {key: value.clone() for key, value in alone.model(0).state_dict().items()}
     for engine in (together, alone):
         engine.advance(6)
@@ -204,7 +204,7 @@ def test_a_replica_trains_as_it_would_alone(name: str, device: str) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cpu_and_gpu_agree(name: str) -> None:
-    engines = [Engine(task("cycle"), _runs(name, [0, 1]), torch.device(device)) for device in ("cpu", "cuda")]
+    engines = [Engine(get_task("cycle"), _runs(name, [0, 1]), torch.device(device)) for device in ("cpu", "cuda")]
     for engine in engines:
         engine.advance(12)
     here, there = (engine.window() for engine in engines)
@@ -222,10 +222,10 @@ def test_a_wrong_setting_is_told(name: str) -> None:
 
 
 def test_two_layers_train(name: str) -> None:
-    runs = [configure(task("cycle"), 0, small(name, layers=2), default_preset(name))]
+    runs = [configure(get_task("cycle"), 0, small(name, layers=2), default_preset(name))]
     if small(name).model.block == "last-bare":
-        runs = [configure(task("cycle"), 0, small(name, layers=2, embedding=8), default_preset(name))]
-    engine = Engine(task("cycle"), runs, torch.device("cpu"))
+        runs = [configure(get_task("cycle"), 0, small(name, layers=2, embedding=8), default_preset(name))]
+    engine = Engine(get_task("cycle"), runs, torch.device("cpu"))
     before = engine.replicas.flat.clone()
     engine.advance(2)
     assert bool(engine.window().loss.isfinite().all())

@@ -9,11 +9,11 @@ from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import MIXERS
 from sdssm.models import MODELS, PRESETS, Classifier, default_preset, preset
 from sdssm.runs.schema import resolve
-from sdssm.tasks import task
+from sdssm.tasks import get_task
 
 
 def built(model: str, preset_name: str, name: str, **changed: object) -> Classifier:
-    of = task(name)
+    of = get_task(name)
     settings = resolve(model, preset_name, name, changed).model
     return Classifier(settings, of.n_symbols, of.n_classes, generator=torch.Generator().manual_seed(0))
 

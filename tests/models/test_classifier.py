@@ -13,7 +13,7 @@ import sdssm
 from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
 from sdssm.models import PRESETS, Classifier, ModelSettings, preset
 from sdssm.runs.schema import resolve
-from sdssm.tasks import PAPER, task
+from sdssm.tasks import PAPER, get_task
 
 #: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), as the fact sheet counts them.
 COUNTS = {
@@ -66,7 +66,7 @@ def strings(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameter_counts_of_the_paper(name: str) -> None:
-    of = task(name)
+    of = get_task(name)
     settings = resolve("sd-ssm", "paper", name)
     model = Classifier(settings.model, of.n_symbols, of.n_classes, generator=torch.Generator())
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
@@ -384,7 +384,7 @@ def test_names_that_stand_for_nothing() -> None:
 def test_every_preset_makes_a_model(name: str) -> None:
     for model, tasks in PRESETS[name].items():
         for of in tasks:
-            chosen = task(of or "parity")
+            chosen = get_task(of or "parity")
             settings = resolve(model, name, of or "parity")
             made = Classifier(settings.model, chosen.n_symbols, chosen.n_classes, generator=torch.Generator())
             assert made.n_classes == chosen.n_classes

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sdssm.automata import named
-from sdssm.evaluate import evaluate
+from sdssm.automata import get_machine
+from sdssm.evaluation import evaluate
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.models.scaled import Scaled
 from sdssm.runs.schema import resolve
-from tests.evaluate.machines import exact
+from tests.evaluation.machines import exact
 
 
 def built(name: str, **changed: object) -> Classifier:
@@ -37,7 +37,7 @@ def test_where_states_are_finite_it_says_the_same(changed: dict[str, object]) ->
 
 def doubling() -> Classifier:
     """Parity as the paper maps it, but for matrices twice as large."""
-    source = exact(named("parity"))
+    source = exact(get_machine("parity"))
     mixer = SelectiveDenseSettings(state=2, dictionary=2, column_norm=None, rescale=False)
     settings = ModelSettings(mixer=mixer, norm="plain", readout="linear")
     model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))

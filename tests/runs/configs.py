@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sdssm.runs.schema import RunConfig, Settings, configure
-from sdssm.tasks import task
+from sdssm.tasks import get_task
 
 
 def some_config(seed: int = 0, name: str = "parity") -> RunConfig:
-    return configure(task(name), seed, Settings().changed({"steps": 100}), "scale-free")
+    return configure(get_task(name), seed, Settings().changed({"steps": 100}), "scale-free")

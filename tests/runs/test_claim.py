@@ -11,8 +11,8 @@ import pytest
 
 from sdssm.errors import RunError
 from sdssm.runs import RunFolder, claim
-from sdssm.train.trainer import train_all
-from tests.train.groups import planned
+from sdssm.training.trainer import train_all
+from tests.training.groups import planned
 
 resource = pytest.importorskip("resource")
 
@@ -50,6 +50,6 @@ def test_ended_runs_need_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for number, (folder, _, config) in enumerate(planned(tmp_path)):
         RunFolder.create(folder, config).finish("diverged" if number % 2 else "finished")
     asked: list[int] = []
-    monkeypatch.setattr(import_module("sdssm.train.trainer"), "make_room", asked.append)
+    monkeypatch.setattr(import_module("sdssm.training.trainer"), "make_room", asked.append)
     train_all(tmp_path, planned(tmp_path), device="cpu", resume=True)
     assert asked == [0]

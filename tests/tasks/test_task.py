@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sdssm
-from sdssm.automata import Machine, named
+from sdssm.automata import Machine, get_machine
 from sdssm.errors import TaskError
 from sdssm.tasks import BEYOND, PAPER, Task
 from sdssm.tasks import labels as labels_module
@@ -59,12 +59,12 @@ def test_arithmetic_strings() -> None:
 
 def test_lengths_without_strings() -> None:
     never = Machine(table=[[0, 0]], outputs=[0])
-    task = Task(name="never", machine=named("parity"), valid=never)
+    task = Task(name="never", machine=get_machine("parity"), valid=never)
     with pytest.raises(TaskError, match="no string is valid"):
         task.sample(1, 3, generator=generator())
     with pytest.raises(TaskError, match="no string is valid"):
         task.floor(3)
-    only_long = Task(name="long", machine=named("parity"), valid=named("regex[01]:.{5,}"))
+    only_long = Task(name="long", machine=get_machine("parity"), valid=get_machine("regex[01]:.{5,}"))
     with pytest.raises(TaskError, match="no valid string of length 3 or less; the nearest with one: 5"):
         only_long.floor(3)
     with pytest.raises(TaskError, match="the shortest has length 1"):
@@ -72,7 +72,7 @@ def test_lengths_without_strings() -> None:
     with pytest.raises(TaskError, match="a batch has at least 1"):
         sdssm.task("parity").sample(0, 1, generator=generator())
     with pytest.raises(TaskError, match="both need the same alphabet"):
-        Task(name="odd", machine=named("parity"), valid=Machine(table=[[0]]))
+        Task(name="odd", machine=get_machine("parity"), valid=Machine(table=[[0]]))
 
 
 def uniform(counts: Counter[Any], possible: int) -> bool:
@@ -86,7 +86,7 @@ def uniform(counts: Counter[Any], possible: int) -> bool:
 @settings(max_examples=25)
 @given(machines(symbols=2, most_states=4, outputs=2), st.integers(1, 5))
 def test_strings_are_uniform_among_the_valid_ones(valid: Machine, length: int) -> None:
-    task = Task(name="some", machine=named("parity"), valid=valid)
+    task = Task(name="some", machine=get_machine("parity"), valid=valid)
     possible = [word for word in product((0, 1), repeat=length) if valid.output(word)]
     assert task.has(length) == bool(possible)
     if possible:
@@ -154,7 +154,7 @@ def test_labels_at_every_length(name: str, length: int, few: int, monkeypatch: p
 
 def test_words_are_as_long_as_the_table_allows() -> None:
     def length(name: str) -> int:
-        machine = named(name)
+        machine = get_machine(name)
         table = torch.tensor(machine.table)
         return Labeller.build(table, machine.start, torch.tensor(machine.outputs)).word_length
 

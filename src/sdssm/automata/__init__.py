@@ -19,7 +19,7 @@ from sdssm.automata.bridges import (
 from sdssm.automata.dot import from_dot, to_dot
 from sdssm.automata.drawing import draw
 from sdssm.automata.formats import from_json, read_machine, to_json, write_machine
-from sdssm.automata.library import named
+from sdssm.automata.library import get_machine
 from sdssm.automata.machine import Machine
 from sdssm.automata.regex import regex_machine
 
@@ -32,7 +32,7 @@ __all__ = [
     "from_dot",
     "from_json",
     "from_networkx",
-    "named",
+    "get_machine",
     "read_machine",
     "regex_machine",
     "to_aalpy",

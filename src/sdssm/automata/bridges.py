@@ -11,12 +11,12 @@ from typing import Any
 
 from sdssm.automata.machine import Machine
 from sdssm.errors import AutomatonError
-from sdssm.extras import require
+from sdssm.extras import import_extra
 
 
 def to_networkx(machine: Machine) -> Any:
     """A `networkx.MultiDiGraph`: nodes 0..Q-1 with `name` and `output`, an edge a symbol with `symbol` and `label`."""
-    nx = require("networkx", "the bridge to networkx")
+    nx = import_extra("networkx", "the bridge to networkx")
     graph = nx.MultiDiGraph(start=machine.start)
     for q, name in enumerate(machine.state_names):
         graph.add_node(q, output=int(machine.outputs[q]), name=name)
@@ -47,7 +47,7 @@ def from_networkx(graph: Any) -> Machine:
 
 def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = None) -> Any:
     """An `automata.fa.dfa.DFA` that accepts where the output is in `accepting` (default: where it is not 0)."""
-    dfa = require("automata.fa.dfa", "the bridge to automata-lib")
+    dfa = import_extra("automata.fa.dfa", "the bridge to automata-lib")
     if accepting is None:
         if machine.n_outputs > 2:
             raise AutomatonError(
@@ -90,7 +90,7 @@ def from_automata_lib(dfa: Any) -> Machine:
 
 def to_aalpy(machine: Machine) -> Any:
     """An AALpy `MooreMachine` with the names of the states and symbols."""
-    automata = require("aalpy.automata", "the bridge to AALpy")
+    automata = import_extra("aalpy.automata", "the bridge to AALpy")
     states = [automata.MooreState(name, output=int(machine.outputs[q])) for q, name in enumerate(machine.state_names)]
     for q, row in enumerate(machine.table.tolist()):
         states[q].transitions = {machine.symbol_names[a]: states[there] for a, there in enumerate(row)}

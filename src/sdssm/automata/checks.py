@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sdssm.automata.refinement import Ints
-from sdssm.errors import AutomatonError, shown
+from sdssm.errors import AutomatonError, format_value
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -58,9 +58,9 @@ def checked_state(state: int, n_states: int, what: str) -> int:
     try:
         number = index(state)
     except TypeError:
-        raise AutomatonError(f"{what} must be the number of a state, not {shown(state)}") from None
+        raise AutomatonError(f"{what} must be the number of a state, not {format_value(state)}") from None
     if isinstance(state, bool) or not 0 <= number < n_states:
-        raise AutomatonError(f"{what} is {shown(state)}; states are 0..{n_states - 1}")
+        raise AutomatonError(f"{what} is {format_value(state)}; states are 0..{n_states - 1}")
     return number
 
 
@@ -87,32 +87,36 @@ def checked_names(what: str, names: Sequence[str] | None, count: int) -> tuple[s
     if names is None:
         return None
     if isinstance(names, str):
-        raise AutomatonError(f"{what} names must be a list of texts, not the single text {shown(names)}")
+        raise AutomatonError(f"{what} names must be a list of texts, not the single text {format_value(names)}")
     names = tuple(_items(names, f"{what} names must be a list of texts"))
     if len(names) != count:
         raise AutomatonError(f"there are {count} {what}s but {len(names)} {what} names; name all of them or none")
     first: dict[str, int] = {}
     for number, name in enumerate(names):
         if not isinstance(name, str) or not name:
-            raise AutomatonError(f"the name of {what} {number} is {shown(name)}; names are non-empty texts")
+            raise AutomatonError(f"the name of {what} {number} is {format_value(name)}; names are non-empty texts")
         if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise AutomatonError(f"the name of {what} {number} is {shown(name)}; half a surrogate pair is no letter")
+            raise AutomatonError(
+                f"the name of {what} {number} is {format_value(name)}; half a surrogate pair is no letter"
+            )
         if name in first:
-            raise AutomatonError(f"{what} name {shown(name)} stands for both {first[name]} and {number}; rename one")
+            raise AutomatonError(
+                f"{what} name {format_value(name)} stands for both {first[name]} and {number}; rename one"
+            )
         first[name] = number
     return names
 
 
 def _items(values: Any, rule: str) -> Iterable[Any]:
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
-        raise AutomatonError(f"{rule}, not {shown(values)}")
+        raise AutomatonError(f"{rule}, not {format_value(values)}")
     return values  # type: ignore[no-any-return]  # anything iterable will do
 
 
 def _check_whole(values: list[Any], what: str) -> None:
     for value in values:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-            raise AutomatonError(f"{what} must be whole numbers, not {shown(value)}")
+            raise AutomatonError(f"{what} must be whole numbers, not {format_value(value)}")
 
 
 def _int64(values: list[Any] | Ints, what: str) -> Ints:

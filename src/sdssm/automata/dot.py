@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sdssm.automata.machine import Machine
-from sdssm.errors import FormatError, shown
+from sdssm.errors import FormatError, format_value
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/)
@@ -90,7 +90,7 @@ class _Edge:
         if "symbol" in self.attributes:  # written by to_dot: the label is one symbol, commas and all
             return [self.attributes.get("name", self.attributes["symbol"])]
         if "label" not in self.attributes:
-            ends = f"{shown(self.source)} -> {shown(self.target)}"
+            ends = f"{format_value(self.source)} -> {format_value(self.target)}"
             raise FormatError(f"line {self.line}: the edge {ends} has no label; give its symbol")
         return [part.strip() for part in self.attributes["label"].split(",")]
 
@@ -137,7 +137,8 @@ def _table(edges: list[_Edge], number: dict[str, int], symbols: list[str]) -> li
             row, a = rows[number[edge.source]], column[label]
             if row[a] is not None:
                 raise FormatError(
-                    f"line {edge.line}: state {shown(edge.source)} has two edges for symbol {shown(label)}; keep one"
+                    f"line {edge.line}: state {format_value(edge.source)} has two edges for "
+                    f"symbol {format_value(label)}; keep one"
                 )
             row[a] = number[edge.target]
     full = []
@@ -145,7 +146,8 @@ def _table(edges: list[_Edge], number: dict[str, int], symbols: list[str]) -> li
         for symbol, there in zip(symbols, row, strict=True):
             if there is None:
                 raise FormatError(
-                    f"state {shown(node)} has no edge for symbol {shown(symbol)}; a machine has one for each symbol"
+                    f"state {format_value(node)} has no edge for symbol {format_value(symbol)}; "
+                    "a machine has one for each symbol"
                 )
         full.append([there for there in row if there is not None])
     return full
@@ -157,7 +159,8 @@ def _outputs(graph: _Graph, nodes: list[str]) -> list[int] | None:
         for node, value in zip(nodes, given, strict=True):
             if value is None or not _is_number(value):
                 raise FormatError(
-                    f"the output of state {shown(node)} is {shown(value)}; give every state a whole number from 0"
+                    f"the output of state {format_value(node)} is {format_value(value)}; "
+                    "give every state a whole number from 0"
                 )
         return [int(value) for value in given if value is not None]
     accepting = [int(graph.nodes[node].get("shape") == "doublecircle") for node in nodes]
@@ -289,7 +292,7 @@ class _Reader:
         if at < 0:
             return FormatError(f"{what}; the text is empty")
         text, _, line = self.tokens[at]
-        return FormatError(f"line {line}: {what}, near {shown(text)}")
+        return FormatError(f"line {line}: {what}, near {format_value(text)}")
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from sdssm.automata.dot import from_dot, to_dot
 from sdssm.automata.machine import Machine
-from sdssm.errors import AutomatonError, FormatError, OutputError, nearest, shown
-from sdssm.files import reason, shown_path, write_whole
+from sdssm.errors import AutomatonError, FormatError, OutputError, did_you_mean, format_value
+from sdssm.files import describe_file_error, format_path, write_atomic
 
 KEYS = ("table", "start", "outputs", "states", "symbols")
 
@@ -46,7 +46,7 @@ def from_json(text: str) -> Machine:
         raise FormatError('a machine is a JSON object with a "table": [[next state for each symbol] for each state]')
     for key in data:
         if key not in KEYS:
-            raise FormatError(f"a machine has no {shown(key)}; {nearest(key, KEYS)}")
+            raise FormatError(f"a machine has no {format_value(key)}; {did_you_mean(key, KEYS)}")
     return Machine(
         table=data["table"],
         start=data.get("start", 0),
@@ -74,11 +74,11 @@ def read_machine(path: Path) -> Machine:
         with path.open(encoding="utf-8", newline="") as file:  # a carriage return in a name stays one
             text = file.read()
     except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a null byte in the path
-        raise FormatError(f"cannot read {shown_path(path)}: {reason(error)}") from None
+        raise FormatError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
     try:
         return reader(text)
     except (AutomatonError, FormatError) as error:
-        raise FormatError(f"{shown_path(path)}: {error}") from None
+        raise FormatError(f"{format_path(path)}: {error}") from None
 
 
 def write_machine(machine: Machine, path: Path) -> None:
@@ -90,15 +90,15 @@ def write_machine(machine: Machine, path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file, or nothing and say why: what stands at `path` is replaced only by a complete text."""
     try:
-        write_whole(path, text.encode("utf-8"))
+        write_atomic(path, text.encode("utf-8"))
     except (OSError, ValueError) as error:
         raise OutputError(
-            f"cannot write {shown_path(path)}: {reason(error)}; choose a path that can be written"
+            f"cannot write {format_path(path)}: {describe_file_error(error)}; choose a path that can be written"
         ) from None
 
 
 def _format_of(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
     if path.suffix not in FORMATS:
         ending = path.suffix or "nothing"
-        raise FormatError(f"{shown_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")
+        raise FormatError(f"{format_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")
     return FORMATS[path.suffix]

@@ -11,7 +11,7 @@ from sdssm.automata import groups, languages
 from sdssm.automata.formats import FORMATS, read_machine
 from sdssm.automata.machine import Machine
 from sdssm.automata.regex import regex_machine
-from sdssm.errors import AutomatonError, UnknownNameError, nearest, shown
+from sdssm.errors import AutomatonError, UnknownNameError, did_you_mean, format_value
 
 #: Names without a parameter.
 FIXED: dict[str, Callable[[], Machine]] = {
@@ -46,22 +46,22 @@ PATTERNS = {
 }
 
 
-def named(name: str) -> Machine:
+def get_machine(name: str) -> Machine:
     """The machine of this name.
 
-    >>> named("a5"), named("z3*d5")
+    >>> get_machine("a5"), get_machine("z3*d5")
     (Machine(60 states, 2 symbols, 60 outputs), Machine(30 states, 4 symbols, 30 outputs))
-    >>> named("parety")
+    >>> get_machine("parety")
     Traceback (most recent call last):
     sdssm.errors.UnknownNameError: no machine is called 'parety'; did you mean 'parity'?
     """
     factors = _factors(name)
     if len(factors) > 1 and "" in factors:
-        raise UnknownNameError(f"{shown(name)} has an empty factor; write a name on either side of each *")
+        raise UnknownNameError(f"{format_value(name)} has an empty factor; write a name on either side of each *")
     machine = _factor(factors[0])
     for factor in factors[1:]:
         other = _factor(factor)
-        groups.refuse_past_limit(shown(name), machine.n_states * other.n_states)
+        groups.refuse_past_limit(format_value(name), machine.n_states * other.n_states)
         machine = machine * other
     return machine
 
@@ -92,7 +92,7 @@ def _factor(name: str) -> Machine:
             if size < least:
                 raise AutomatonError(f"{plain} is too small; {prefix}{{n}} begins at n = {least}")
             return standard(size) if found[3] is None else group(size).random_machine(int(found[3]), int(found[4]))
-    raise UnknownNameError(f"no machine is called {shown(name)}; {_hint(plain)}")
+    raise UnknownNameError(f"no machine is called {format_value(name)}; {_hint(plain)}")
 
 
 def _hint(name: str) -> str:
@@ -102,7 +102,7 @@ def _hint(name: str) -> str:
     known = [*FIXED, "random:10x2:0", "regex:(ab)*"]
     if found := re.fullmatch(r"[a-z_]+?([0-9]{1,3})", name):
         known += [prefix + found[1] for prefix in FAMILIES]
-    hint = nearest(name, known)
+    hint = did_you_mean(name, known)
     return "'sdssm tasks' lists the names" if hint.startswith("known") else hint
 
 

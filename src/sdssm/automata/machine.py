@@ -14,7 +14,7 @@ from sdssm.automata import compare, theory
 from sdssm.automata.algebra import Algebra
 from sdssm.automata.checks import checked_names, checked_outputs, checked_state, checked_table, listed
 from sdssm.automata.refinement import Ints, coarsest_congruence, reachable
-from sdssm.errors import AutomatonError, shown
+from sdssm.errors import AutomatonError, format_value
 
 #: A string: symbol numbers, symbol names, or a text (of one-letter names, or of names with spaces between them).
 Word = str | Sequence[int | str] | Ints
@@ -113,7 +113,7 @@ class Machine:
         if isinstance(word, str):
             word = self._split(word)
         if not hasattr(word, "__iter__"):
-            raise AutomatonError(f"a string is a text or a list of symbols, not {shown(word)}")
+            raise AutomatonError(f"a string is a text or a list of symbols, not {format_value(word)}")
         return [self._symbol(symbol) for symbol in (word.tolist() if isinstance(word, np.ndarray) else word)]
 
     def _split(self, text: str) -> list[str]:
@@ -164,7 +164,7 @@ class Machine:
         number = self._numbers.get(symbol) if isinstance(symbol, str) else int(symbol) if whole else None
         if number is None or not 0 <= number < self.n_symbols:
             raise AutomatonError(
-                f"{shown(symbol)} is not a symbol of this machine; symbols are {listed(self.symbol_names)}"
+                f"{format_value(symbol)} is not a symbol of this machine; symbols are {listed(self.symbol_names)}"
             )
         return number
 

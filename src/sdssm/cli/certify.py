@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.evaluate import whole
 from sdssm.cli.output import print_facts, print_json
-from sdssm.files import shown_path
+from sdssm.files import format_path
 
 if TYPE_CHECKING:
     from sdssm.automata import Machine
@@ -43,11 +43,11 @@ def _certify(options: argparse.Namespace) -> None:
     from sdssm.exact.certify import certify
     from sdssm.exact.errors import ExactError
     from sdssm.exact.subject import subject
-    from sdssm.tasks import task as named_task
+    from sdssm.tasks import get_task as named_task
 
     model, run = subject(options.run_folder)
     if run is None and options.task is None:
-        raise ExactError(f"{shown_path(options.run_folder)} holds a model without its task; name it, as in --task a5")
+        raise ExactError(f"{format_path(options.run_folder)} holds a model without its task; name it, as in --task a5")
     if run is not None and options.task is not None:
         raise ExactError("a run knows its own task; leave --task out")
     task = named_task(options.task) if run is None else run.config.known_task()

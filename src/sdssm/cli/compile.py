@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.output import print_facts, print_json
-from sdssm.errors import shown
+from sdssm.errors import format_value
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -37,13 +37,13 @@ def add_to(commands: Commands) -> None:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 12 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from 1")
     return int(text)
 
 
 def _seed(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from 0")
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from 0")
     return int(text)
 
 
@@ -51,7 +51,7 @@ def _norm(text: str) -> float | None:
     try:
         return None if text.lower() == "none" else float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is neither a number nor none") from None
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is neither a number nor none") from None
 
 
 def _compile(options: argparse.Namespace) -> None:
@@ -60,9 +60,9 @@ def _compile(options: argparse.Namespace) -> None:
     from sdssm.exact.compile import compile as compiled
     from sdssm.exact.compile_diagonal import phase_error
     from sdssm.exact.drift import check
-    from sdssm.tasks import task
+    from sdssm.tasks import get_task
 
-    one = task(options.name)
+    one = get_task(options.name)
     generator = torch.Generator().manual_seed(options.seed)
     model = compiled(
         one,

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.output import print_json, print_table, printable
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
-    from sdssm.evaluate import Evaluation, RunEvaluation
+    from sdssm.evaluation import Evaluation, RunEvaluation
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -50,7 +50,7 @@ def add_to(commands: Commands) -> None:
 def whole(text: str) -> int:
     """A whole number; 5_000 and 5000 alike."""
     if not re.fullmatch(r"\d[\d_]{0,20}", text, re.ASCII) or text.endswith("_") or "__" in text:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number")
     return int(text)
 
 
@@ -64,7 +64,7 @@ def several(text: str) -> list[int]:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from sdssm.evaluate import evaluate
+    from sdssm.evaluation import evaluate
     from sdssm.report import check_plot, curves, save_plot, terminal_plot
 
     if options.plot is not None:
@@ -134,7 +134,7 @@ def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
 
 def _summary(found: Evaluation) -> None:
     """The best, mean and worst seed of each training; of lengths named one by one, for each of them."""
-    from sdssm.evaluate.records import groups
+    from sdssm.evaluation.records import groups
 
     listed = any(run.lengths is not None for run in found)
     together, aggregate = groups(found.runs), found.aggregate

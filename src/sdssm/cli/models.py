@@ -55,10 +55,10 @@ def _facts(name: str, task_name: str) -> dict[str, Any]:
     from sdssm.layers import MIXERS
     from sdssm.models import PRESETS, Classifier, default_preset
     from sdssm.runs.schema import resolve
-    from sdssm.settings import plain
-    from sdssm.tasks import task
+    from sdssm.settings import settings_to_dict
+    from sdssm.tasks import get_task
 
-    of, mixer = task(task_name), MIXERS[name]
+    of, mixer = get_task(task_name), MIXERS[name]
     settings = resolve(name, default_preset(name), of.name).model
     model = Classifier(settings, of.n_symbols, of.n_classes, generator=torch.Generator().manual_seed(0))
     return {
@@ -70,8 +70,8 @@ def _facts(name: str, task_name: str) -> dict[str, Any]:
         "longest": model.longest,
         "emulates": mixer.emulates,
         "what": (mixer.__doc__ or "").splitlines()[0],
-        "settings": {key: value for key, value in plain(settings).items() if key not in ("name", "mixer")},
-        "mixer_settings": plain(settings.mixer),
+        "settings": {key: value for key, value in settings_to_dict(settings).items() if key not in ("name", "mixer")},
+        "mixer_settings": settings_to_dict(settings.mixer),
         "presets": [preset for preset, models in PRESETS.items() if name in models],
     }
 

@@ -14,7 +14,7 @@ from sdssm.cli.engines import add_engine
 from sdssm.cli.evaluate import whole
 from sdssm.cli.output import print_table
 from sdssm.cli.train import seeds
-from sdssm.errors import shown
+from sdssm.errors import format_value
 
 if TYPE_CHECKING:
     from sdssm.experiments import Narrowing, Plan
@@ -73,7 +73,7 @@ def _above_zero(text: str, most: float, wrong: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= most:
-        raise argparse.ArgumentTypeError(f"{shown(text)} {wrong}")
+        raise argparse.ArgumentTypeError(f"{format_value(text)} {wrong}")
     return value
 
 
@@ -134,15 +134,15 @@ def show_plans(plans: Sequence[Plan], device: str) -> None:
 
 
 def _show_groups(groups: Sequence[GroupEstimate], device: str) -> None:
-    from sdssm.devices import device_named
-    from sdssm.train.queue import AT_ONCE
+    from sdssm.devices import resolve_device
+    from sdssm.training.queue import AT_ONCE
 
     rows = [[one.name, str(len(one.runs)), f"{one.steps:,}", _duration(one.seconds)] for one in groups]
     print_table(["side by side", "runs", "steps left", "about"], rows, right=("runs", "steps left", "about"))
     known = [one.seconds for one in groups if one.seconds is not None]
     least = "at least " if len(known) < len(groups) else "about "
     print(f"\nTraining one group after the other: {least}{_duration(sum(known))}; nothing was begun.")
-    if device_named(device).type == "cuda" and len(groups) > 1:
+    if resolve_device(device).type == "cuda" and len(groups) > 1:
         print(f"On a GPU up to {AT_ONCE['cuda']} groups train at once, some steps of each in turn, and may take less.")
 
 

@@ -25,7 +25,7 @@ from sdssm.cli.plans import (
 from sdssm.cli.tables import finish
 from sdssm.devices import device_name
 from sdssm.errors import SettingsError
-from sdssm.files import shown_path
+from sdssm.files import format_path
 from sdssm.runs import ENDED
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _specs(options: argparse.Namespace) -> list[Spec]:
     for text in options.specs:
         spec = spec_named(text)
         if spec.name in found:
-            folder = shown_path(options.results / spec.name)
+            folder = format_path(options.results / spec.name)
             raise SettingsError(
                 f"two of the experiments are called {spec.name}, and {folder} is for one; leave one out"
             )
@@ -140,7 +140,7 @@ def _plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
             print(f"sdssm: {spec.name} is skipped: {asked} leave nothing of it", file=sys.stderr)
     left = [plan for plan in plans if part.leaves(plan.spec)]
     if options.no_train and not any(run.status in ENDED for plan in left for run in plan.wanted()):
-        where = shown_path(options.out)
+        where = format_path(options.out)
         raise SettingsError(f"nothing of it is finished in {where}, and --no-train trains nothing; leave it out")
     return left
 
@@ -165,7 +165,7 @@ def _accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace
     """Train all together; then one after the other, since two may ask for other evaluations of the same run."""
     from sdssm.experiments import together, write_results
     from sdssm.experiments.runner import unfinished
-    from sdssm.train.progress import progress_for
+    from sdssm.training.progress import progress_for
 
     with engine:
         if not options.no_train:

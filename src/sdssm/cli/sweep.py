@@ -24,7 +24,7 @@ from sdssm.cli.plans import (
 )
 from sdssm.cli.tables import finish, table_width
 from sdssm.cli.train import given_settings, literal
-from sdssm.errors import SettingsError, shown
+from sdssm.errors import SettingsError, format_value
 from sdssm.models import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number") from None
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a number") from None
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -98,7 +98,7 @@ def _parted(option: str, items: Sequence[str], form: str) -> dict[str, str]:
         name, equals, text = item.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name or not text.strip():
-            raise SettingsError(f"{option} {shown(item)} has no value; write {form}")
+            raise SettingsError(f"{option} {format_value(item)} has no value; write {form}")
         if name in found:
             raise SettingsError(f"{option} has {name} twice; keep one of them")
         found[name] = text.strip()
@@ -132,7 +132,7 @@ def _spec(options: argparse.Namespace, search: Search) -> Spec:
     from sdssm.experiments import spec_named, spec_names
     from sdssm.experiments.spec import CHOICES
     from sdssm.experiments.sweep_spec import checked_name, sweep_spec
-    from sdssm.settings import one_of
+    from sdssm.settings import check_one_of
 
     first = options.what[0]
     if first not in spec_names() and not first.endswith(".toml"):
@@ -159,7 +159,7 @@ def _spec(options: argparse.Namespace, search: Search) -> Spec:
         raise SettingsError(f"{first} is an experiment, and {options.what[1]} is given too; --tasks narrows it")
     _refuse(options, OF_A_TASK, "is for the sweep of a task, and an experiment has its own; leave it out")
     spec = spec_named(first)
-    one_of("select", options.select or spec.choose, CHOICES)
+    check_one_of("select", options.select or spec.choose, CHOICES)
     name = spec.name if search.kind == "grid" else f"{spec.name}-{search.kind}"
     called = name if options.name is None else checked_name(options.name)
     return replace(spec, name=called, choose=options.select or spec.choose)
@@ -178,7 +178,7 @@ def _sweep(options: argparse.Namespace) -> None:
     from sdssm.experiments import check_results, write_results
     from sdssm.experiments.catalogue import published_numbers
     from sdssm.experiments.sweep import Sweep, run_sweep
-    from sdssm.train.progress import progress_for
+    from sdssm.training.progress import progress_for
 
     engine = engine_of(options)  # all that can be wrong is said before anything is begun
     search = _search(options)

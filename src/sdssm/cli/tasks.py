@@ -13,8 +13,8 @@ from sdssm.automata import draw
 from sdssm.automata.formats import write_text
 from sdssm.automata.library import PATTERNS
 from sdssm.cli.output import print_facts, print_json, print_table, printable
-from sdssm.errors import shown
-from sdssm.tasks import BEYOND, PAPER, Task, task
+from sdssm.errors import format_value
+from sdssm.tasks import BEYOND, PAPER, Task, get_task
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -41,14 +41,14 @@ def _between(least: int, most: int) -> Callable[[str], int]:
 
     def whole_number(text: str) -> int:
         if not text.lstrip("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from {least} to {most}")
         return int(text)
 
     return whole_number
 
 
 def _list(options: argparse.Namespace) -> None:
-    tasks = [task(name) for name in (*PAPER, *BEYOND)]
+    tasks = [get_task(name) for name in (*PAPER, *BEYOND)]
     if options.json:
         print_json([_facts(one) for one in tasks])
         return
@@ -64,7 +64,7 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    one = task(options.name)
+    one = get_task(options.name)
     samples = _samples(one, one.floor(options.length), options.seed)
     facts = _facts(one)
     if options.svg is not None:

@@ -13,9 +13,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.output import print_table, printable
-from sdssm.errors import SdssmError, SettingsError, shown
-from sdssm.extras import require
-from sdssm.files import shown_path
+from sdssm.errors import SdssmError, SettingsError, format_value
+from sdssm.extras import import_extra
+from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -66,12 +66,14 @@ def seeds(text: str) -> int | list[int]:
     (3, [0, 1, 5], [7])
     """
     if not re.fullmatch(r"\d{1,18}(,\d{1,18})*,?", text, re.ASCII) or text == "0":
-        raise argparse.ArgumentTypeError(f"{shown(text)} is neither a number of seeds, as 3, nor a list, as 0,1,5")
+        raise argparse.ArgumentTypeError(
+            f"{format_value(text)} is neither a number of seeds, as 3, nor a list, as 0,1,5"
+        )
     if "," not in text:
         return int(text)
     found = [int(part) for part in text.split(",") if part]
     if len(set(found)) != len(found):
-        raise argparse.ArgumentTypeError(f"{shown(text)} holds a seed twice; keep one of them")
+        raise argparse.ArgumentTypeError(f"{format_value(text)} holds a seed twice; keep one of them")
     return found
 
 
@@ -99,7 +101,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
         name, equals, value = item.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
-            raise SettingsError(f"--set {shown(item)} has no value; write NAME=VALUE, as in --set state=32")
+            raise SettingsError(f"--set {format_value(item)} has no value; write NAME=VALUE, as in --set state=32")
         if name in found:
             raise SettingsError(f"{name} is set twice; keep one of them")
         found[name] = literal(value.strip())
@@ -111,13 +113,13 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def _train(options: argparse.Namespace) -> None:
     if options.tensorboard:
-        require("tensorboard", "--tensorboard")  # before anything is made
+        import_extra("tensorboard", "--tensorboard")  # before anything is made
     settings = given_settings(options)
     out = _where(options)
     if not options.tasks:
         _resume(options, out, settings)
         return
-    from sdssm.train import progress_for, train
+    from sdssm.training import progress_for, train
 
     with _saying_where(out):
         runs = train(
@@ -141,7 +143,7 @@ def _where(options: argparse.Namespace) -> Path:
     if isinstance(options.resume, Path):
         if options.out is not None and options.out != options.resume:
             raise SettingsError(
-                f"--resume says {shown_path(options.resume)} and --out {shown_path(options.out)}; keep one of them"
+                f"--resume says {format_path(options.resume)} and --out {format_path(options.out)}; keep one of them"
             )
         return options.resume
     if options.out is not None:
@@ -159,13 +161,13 @@ def _resume(options: argparse.Namespace, out: Path, settings: dict[str, Any]) ->
     if given:
         raise SettingsError(f"--resume goes on as it began, but {given[0]} was given; name the tasks to train anew")
     from sdssm.runs import find_runs
-    from sdssm.train import resume
-    from sdssm.train.progress import progress_for
+    from sdssm.training import resume
+    from sdssm.training.progress import progress_for
 
     found = find_runs(out)
     unfinished = [run.path for run in found if run.status in ("running", "stopped")]
     if not unfinished:
-        print(f"Nothing to do: none of the {len(found)} runs in {shown_path(out)} is unfinished.")
+        print(f"Nothing to do: none of the {len(found)} runs in {format_path(out)} is unfinished.")
         return
     with _saying_where(out):
         runs = resume(

@@ -27,7 +27,7 @@ from sdssm.exact.search import first_wrong
 from sdssm.exact.steps import Steps
 from sdssm.exact.system import System, system_of
 from sdssm.models import Classifier
-from sdssm.settings import at_least
+from sdssm.settings import check_at_least
 
 #: A float horizon that is still to be found.
 UNKNOWN = -1
@@ -101,9 +101,9 @@ def certify(
     >>> certify(compile("parity"), named("parity")).horizon is None
     True
     """
-    at_least("strings", strings, 1)
-    at_least("longest", longest, 1)
-    at_least("search", search, 0)
+    check_at_least("strings", strings, 1)
+    check_at_least("longest", longest, 1)
+    check_at_least("search", search, 0)
     system = system_of(model, machine, valid)
     found = _of_orbit(system)
     if found is None or found.float_horizon == UNKNOWN:

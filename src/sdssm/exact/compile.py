@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.exact.characters import Cayley, Split
 from sdssm.exact.compile_dense import ENCODINGS, dense
 from sdssm.exact.compile_diagonal import one_layer, two_layers
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
-from sdssm.settings import one_of
-from sdssm.tasks import Task, task
+from sdssm.settings import check_one_of
+from sdssm.tasks import Task, get_task
 
 MODELS = ("sd-ssm", "complex-diagonal")
 __all__ = ["ENCODINGS", "MODELS", "compile", "machine_of"]
@@ -48,13 +48,13 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
     sdssm.exact.errors.ExactError: not commutative: ...
     """
     machine = machine_of(machine)
-    one_of("model", model, MODELS)
-    one_of("encoding", encoding, ENCODINGS)
+    check_one_of("model", model, MODELS)
+    check_one_of("encoding", encoding, ENCODINGS)
     classes = machine.n_outputs if n_classes is None else n_classes
     if classes < machine.n_outputs:
         raise ExactError(f"n_classes is {classes}, but the machine has {machine.n_outputs} outputs; give at least that")
     if layers not in (1, 2):
-        raise ExactError(f"layers is {shown(layers)}; it must be 1, or 2 for complex-diagonal")
+        raise ExactError(f"layers is {format_value(layers)}; it must be 1, or 2 for complex-diagonal")
     if model == "sd-ssm":
         if layers != 1:
             raise ExactError(f"layers is {layers}, but one layer of sd-ssm emulates every machine; leave it out")
@@ -69,8 +69,8 @@ def machine_of(given: Machine | Task | str) -> Machine:
     if isinstance(given, Machine):
         return given
     if not isinstance(given, Task | str):
-        raise ExactError(f"the machine is {shown(given)}; give a Machine, a Task or a name, such as 'a5'")
-    return (task(given) if isinstance(given, str) else given).machine
+        raise ExactError(f"the machine is {format_value(given)}; give a Machine, a Task or a name, such as 'a5'")
+    return (get_task(given) if isinstance(given, str) else given).machine
 
 
 def _diagonal(machine: Machine, layers: int, classes: int) -> Classifier:
@@ -85,7 +85,7 @@ def _diagonal(machine: Machine, layers: int, classes: int) -> Classifier:
         return two_layers(machine, classes)
     if not machine.is_commutative:
         one, other = order_matters(machine)
-        strings = [shown(machine.decode(word)) for word in (one, other)]
+        strings = [format_value(machine.decode(word)) for word in (one, other)]
         raise ExactError(
             f"not commutative: one diagonal layer with B = 0 ends in one state whatever the order of its inputs "
             f"(Proposition 1), but {strings[0]} has label {machine.output(one)} and {strings[1]} label "

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.layers.selective_dense import SelectiveDense, SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
-from sdssm.settings import one_of
+from sdssm.settings import check_one_of
 
 ENCODINGS = ("one-hot", "orthogonal", "independent")
 #: What the selection says of a symbol's own matrix, and 0 of all others: exp(-1000) is 0 in float64 too.
@@ -24,7 +24,7 @@ def dense(
     machine: Machine, encoding: str, column_norm: float | None, generator: torch.Generator | None, n_classes: int
 ) -> Classifier:
     """Columns of E encode the states: x0 = E e_start, A_v = E P_v E^-1 with the 0/1 matrices P_v, logits O E^-1 x."""
-    one_of("encoding", encoding, ENCODINGS)
+    check_one_of("encoding", encoding, ENCODINGS)
     if machine.n_states > MOST_STATES:
         raise ExactError(
             f"the machine has {machine.n_states:,} states, and a state has at most {MOST_STATES:,} entries; "
@@ -84,7 +84,9 @@ def _codes(states: int, encoding: str, generator: torch.Generator | None) -> tup
     if encoding == "one-hot":
         return torch.eye(states).double(), torch.eye(states).double()
     if not isinstance(generator, torch.Generator):
-        raise ExactError(f"{encoding} encodings are random and the generator is {shown(generator)}; pass generator=")
+        raise ExactError(
+            f"{encoding} encodings are random and the generator is {format_value(generator)}; pass generator="
+        )
     drawn = torch.randn(states, states, generator=generator, dtype=torch.float64, device=generator.device).cpu()
     if encoding == "orthogonal":
         q, r = torch.linalg.qr(drawn)

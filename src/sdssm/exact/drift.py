@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.exact.characters import Cayley
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
 from sdssm.models.stack import State
-from sdssm.settings import at_least
+from sdssm.settings import check_at_least
 from sdssm.tasks.labels import Labeller
 
 #: Numbers of a piece of strings in memory, and the most places of one.
@@ -44,11 +44,11 @@ def check(model: Classifier, machine: Machine, length: int, *, strings: int = 4,
     >>> check(compile("a5"), named("a5"), 1_000, generator=torch.Generator().manual_seed(0))
     Check(strings=4, length=1000, wrong=0, first_wrong=None, drift=0.0)
     """
-    at_least("length", length, 1)
-    at_least("strings", strings, 1)
+    check_at_least("length", length, 1)
+    check_at_least("strings", strings, 1)
     _check_fit(model, machine)
     if not isinstance(generator, torch.Generator):
-        raise ExactError(f"the generator is {shown(generator)}; strings are drawn from a torch.Generator")
+        raise ExactError(f"the generator is {format_value(generator)}; strings are drawn from a torch.Generator")
     if model.settings.name == "complex-diagonal" and machine.is_group:
         group = Cayley.of(machine)
         table, start, outputs = torch.tensor(group.table), 0, torch.tensor(group.labels)
@@ -82,7 +82,9 @@ def drift(model: Classifier, machine: Machine, length: int, *, strings: int = 4,
 
 def _check_fit(model: Classifier, machine: Machine) -> None:
     if not isinstance(model, Classifier):
-        raise ExactError(f"the model is {shown(model)}; give a Classifier, as sdssm.compile or sdssm.load return one")
+        raise ExactError(
+            f"the model is {format_value(model)}; give a Classifier, as sdssm.compile or sdssm.load return one"
+        )
     if model.n_symbols != machine.n_symbols:
         raise ExactError(
             f"the model reads {model.n_symbols} symbols and the machine {machine.n_symbols}; both need the same"

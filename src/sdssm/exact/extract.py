@@ -10,13 +10,13 @@ from operator import index
 from typing import Any
 
 from sdssm.automata import Machine, to_json
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.exact.reader import Reader, Word
 from sdssm.exact.subject import What, subject
 from sdssm.exact.trial import Fidelity, Trial, same_on, search
 from sdssm.models import Classifier
-from sdssm.settings import one_of
+from sdssm.settings import check_one_of
 from sdssm.tasks import Task
 
 __all__ = ["LENGTHS", "METHODS", "Extraction", "Fidelity", "What", "extract", "same_on"]
@@ -102,7 +102,7 @@ def extract(
     >>> found.machine, found.faithful, found.fidelity[1]
     (Machine(8 states, 2 symbols, 8 outputs), True, Fidelity(length=100, strings=512, agree=512, throughout=512))
     """
-    one_of("method", method, METHODS)
+    check_one_of("method", method, METHODS)
     for name, number in (
         ("strings", strings),
         ("max_states", max_states),
@@ -150,5 +150,5 @@ def _loaded(what: What) -> tuple[Classifier, Task | None, int]:
 def _checked(lengths: Iterable[int]) -> list[int]:
     found = sorted({index(length) for length in lengths})
     if not found or found[0] < 1:
-        raise ExactError(f"lengths is {shown(found)}; name at least one, and none below 1")
+        raise ExactError(f"lengths is {format_value(found)}; name at least one, and none below 1")
     return found

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.automata import Machine
-from sdssm.evaluate.asked import MOST_LENGTH, MOST_STRINGS
-from sdssm.evaluate.lengths import read_fresh
-from sdssm.evaluate.strings import BLOCK, TestStrings
+from sdssm.evaluation.asked import MOST_LENGTH, MOST_STRINGS
+from sdssm.evaluation.lengths import read_fresh
+from sdssm.evaluation.strings import BLOCK, TestStrings
 from sdssm.exact.errors import ExactError
 from sdssm.exact.subject import What, subject
 from sdssm.exact.words import Words
 from sdssm.models import Classifier
 from sdssm.models.stack import State
-from sdssm.settings import between
+from sdssm.settings import check_between
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
+from sdssm.tasks import get_task as named_task
 
 #: The share of labels, in percent, that must be right.
 ENOUGH = 99.9
@@ -49,7 +49,7 @@ class Reading:
     labels: int  #: how many were compared
     accuracy: float  #: percent of them that were right
     within: float | None  #: root mean square distance of states from the mean of their class, at length 1
-    between: float | None  #: the least distance between two such means
+    check_between: float | None  #: the least distance between two such means
     spread: float | None  #: within over between
 
 
@@ -97,7 +97,7 @@ def horizon(
 ) -> Horizon:
     """Read the same strings at lengths 1, 2, 4, .. and `max_length`, the state carried on from one to the next.
 
-    `what` is a run, the path of one, or a model with its `task`. Around each length the last 16 prefixes are read.
+    `what` is a run, the path of one, or a model with its `get_task`. Around each length the last 16 prefixes are read.
     Between lengths a single SD-SSM without an input matrix takes several symbols at a time (`words=False`: one).
 
     >>> from sdssm.exact.compile import compile
@@ -105,8 +105,8 @@ def horizon(
     >>> found.longest, found.lengths[-3:], found.reached
     (1000, (256, 512, 1000), True)
     """
-    between("max_length", max_length, 1, MOST_LENGTH)
-    between("strings", strings, 1, MOST_STRINGS)
+    check_between("max_length", max_length, 1, MOST_LENGTH)
+    check_between("strings", strings, 1, MOST_STRINGS)
     model, of = _subject(what, task)
     if (model.n_symbols, model.n_classes) != (of.n_symbols, of.n_classes):
         raise ExactError(

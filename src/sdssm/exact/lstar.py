@@ -11,7 +11,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
 from sdssm.exact.reader import NOT_ASKED, Word
 from sdssm.exact.refine import COARSER, DIFFER, too_many
-from sdssm.extras import require
+from sdssm.extras import import_extra
 
 if TYPE_CHECKING:
     from sdssm.exact.trial import Trial
@@ -28,8 +28,8 @@ class _TooManyError(Exception):
 
 def learn(trial: Trial, max_states: int) -> tuple[int, str | None]:
     """Try the machines that L* comes to: how many rounds, and what to know of the result."""
-    base: Any = require("aalpy.base", "extraction by L*")
-    algorithms: Any = require("aalpy.learning_algs", "extraction by L*")
+    base: Any = import_extra("aalpy.base", "extraction by L*")
+    algorithms: Any = import_extra("aalpy.learning_algs", "extraction by L*")
     reader, told = trial.reader, dict[Word, int]()
     rounds = stale = 0
     least, note = math.inf, None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.layers.mixer import State, each
 from sdssm.models import Classifier
@@ -141,7 +141,7 @@ class Reader:
 def checked(model: Classifier) -> Classifier:
     """The model, or one line on why no machine can be read from it."""
     if not isinstance(model, Classifier):
-        raise ExactError(f"{shown(model)} is no token model; give a Classifier, a run, or the folder of one")
+        raise ExactError(f"{format_value(model)} is no token model; give a Classifier, a run, or the folder of one")
     if model.settings.layers != 1:
         raise ExactError(f"the model has {model.settings.layers} layers; a machine is read from a model of one layer")
     if not model.recurrent:

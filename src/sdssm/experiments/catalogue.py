@@ -10,11 +10,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import nearest
+from sdssm.errors import did_you_mean
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.spec import Spec
 from sdssm.experiments.spec_file import parse_spec, read_spec
-from sdssm.files import reason, shown_path
+from sdssm.files import describe_file_error, format_path
 
 #: Where TOML and CSV files lie, in the package itself.
 SPECS, PUBLISHED = "specs", "published"
@@ -53,7 +53,7 @@ def spec_named(name: str | Path) -> Spec:
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return read_spec(path)
-    raise SpecError(f"there is no experiment {str(name)!r}; {nearest(str(name), spec_names())}")
+    raise SpecError(f"there is no experiment {str(name)!r}; {did_you_mean(str(name), spec_names())}")
 
 
 def published_numbers(spec: Spec) -> dict[tuple[str, str], Published]:
@@ -88,10 +88,10 @@ def _published_text(spec: Spec) -> str:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise SpecError(f"cannot read {shown_path(path)}: {reason(error)}") from None
+            raise SpecError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
     there = {item.name for item in _folder(PUBLISHED).iterdir()}
     if name != spec.published or name not in there:
-        raise SpecError(f"there is no published file {spec.published!r}; {nearest(name, sorted(there))}")
+        raise SpecError(f"there is no published file {spec.published!r}; {did_you_mean(name, sorted(there))}")
     return _folder(PUBLISHED).joinpath(name).read_text(encoding="utf-8")
 
 

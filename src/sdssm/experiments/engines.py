@@ -8,11 +8,11 @@ from typing import Protocol, Self
 
 import torch
 
-from sdssm.devices import device_name, device_named
-from sdssm.errors import SettingsError, nearest
+from sdssm.devices import device_name, resolve_device
+from sdssm.errors import SettingsError, did_you_mean
 from sdssm.experiments.plan import Plan, Trainings
 from sdssm.experiments.runner import evaluate_plan, run_plan
-from sdssm.train.progress import Progress
+from sdssm.training.progress import Progress
 
 #: Told how many of how many runs are evaluated.
 Found = Callable[[int, int], None]
@@ -42,7 +42,7 @@ class LocalEngine:
     """This machine: `run_plan` and `evaluate_plan` with a device and a number of processes that evaluate."""
 
     def __init__(self, device: str | torch.device = "auto", *, workers: int = 1) -> None:
-        self.device, self.workers = str(device_named(device)), workers
+        self.device, self.workers = str(resolve_device(device)), workers
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +77,7 @@ def engine_named(
     'CPU'
     """
     if name not in ENGINES:
-        raise SettingsError(f"there is no engine {name!r}; {nearest(name, ENGINES)}")
+        raise SettingsError(f"there is no engine {name!r}; {did_you_mean(name, ENGINES)}")
     if name == "local":
         if address is not None:
             raise SettingsError(f"the address {address!r} is that of a Ray cluster; add --engine ray, or leave it out")

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from sdssm.devices import device_name, device_named
+from sdssm.devices import device_name, resolve_device
 from sdssm.experiments.plan import PlannedRun, Trainings
 from sdssm.experiments.results import read_json
 from sdssm.experiments.runner import groups_of, reached
-from sdssm.files import write_whole
+from sdssm.files import write_atomic
 from sdssm.runs import ENDED
-from sdssm.train.engine import Engine, shape
+from sdssm.training.engine import Engine, shape
 
 #: Seconds that may be spent on measuring: no group is begun later.
 LIMIT = 30.0
@@ -97,7 +97,7 @@ def _key(device: str, form: Any, replicas: int) -> str:
 
 def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> float:
     """The mean over as many steps as fit, after those that prepare."""
-    where = device_named(device)
+    where = resolve_device(device)
     engine = Engine([run.task for run in runs], [run.config for run in runs], where)
     few = 10 if where.type == "cuda" else 1  # a GPU trains ten steps at a time
     most = min(run.config.train.steps for run in runs)
@@ -117,4 +117,4 @@ def _remember(path: Path, known: dict[str, Any]) -> None:
     """Where it cannot be kept it is measured again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+        write_atomic(path, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdssm.errors import nearest
+from sdssm.errors import did_you_mean
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.spec import Row, Spec
-from sdssm.tasks import task as named_task
-from sdssm.train.planning import checked_seeds
+from sdssm.tasks import get_task as named_task
+from sdssm.training.planning import checked_seeds
 
 #: What leaves out cells.
 FILTERS = ("models", "rows", "tasks")
@@ -50,7 +50,7 @@ class Narrowing:
             known = list(dict.fromkeys(there))
             for name in asked or ():
                 if name not in known:
-                    raise SpecError(f"{none} {what} {name!r}; {nearest(name, known)}")
+                    raise SpecError(f"{none} {what} {name!r}; {did_you_mean(name, known)}")
         if not any(self.leaves(spec) for spec in specs):
             names, asked = ", ".join(spec.name for spec in specs), " and ".join(self.given)
             raise SpecError(f"nothing is left of {names}: no cell has the {asked} asked for; ask for others")

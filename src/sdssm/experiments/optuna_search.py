@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.space import Range, Space
 from sdssm.experiments.trials import STUDY, Cell, Trial, cell_name, read_study
-from sdssm.extras import require
-from sdssm.files import shown_path
+from sdssm.extras import import_extra
+from sdssm.files import format_path
 
 #: Optuna counts the steps of a trial in whole numbers: ours are thousandths of the training.
 PARTS = 1_000
@@ -46,7 +46,7 @@ def open_study(folder: Path, cell: Cell | None = None) -> Any:
     told, trials = read_study(folder / STUDY)
     if (cell := cell or next(iter(trials), None)) not in trials or cell is None:
         known = ", ".join(map(cell_name, trials))
-        raise SpecError(f"{shown_path(folder)} has no search for {shown(cell)}; it has {known or 'none yet'}")
+        raise SpecError(f"{format_path(folder)} has no search for {format_value(cell)}; it has {known or 'none yet'}")
     space = told["space"][cell_name(cell)]
     ranges = {name: Range(**of) for name, of in space["ranges"].items()}
     with _quiet():
@@ -55,7 +55,7 @@ def open_study(folder: Path, cell: Cell | None = None) -> Any:
 
 def study_of(space: Space, history: Sequence[Trial], seed: int = 0) -> Any:
     """The search so far as an `optuna.Study` in memory."""
-    optuna = require("optuna", "--search optuna")
+    optuna = import_extra("optuna", "--search optuna")
     # A sampler of its own for each number of trials: it holds no memory that would be lost with the process.
     sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(history)) % (1 << 32), constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -80,7 +80,7 @@ def study_of(space: Space, history: Sequence[Trial], seed: int = 0) -> Any:
 
 
 def _distributions(space: Space) -> dict[str, Any]:
-    kinds = require("optuna.distributions", "--search optuna")
+    kinds = import_extra("optuna.distributions", "--search optuna")
     found: dict[str, Any] = {
         name: kinds.CategoricalDistribution([_told(value) for value in values])
         for name, values in space.choices.items()
@@ -110,7 +110,7 @@ def _variant(space: Space, params: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without Optuna's log and its words on what is new in it; a user's own studies keep theirs."""
-    logging = require("optuna.logging", "--search optuna")
+    logging = import_extra("optuna.logging", "--search optuna")
     before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:

@@ -13,16 +13,16 @@ from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.narrowing import ALL, Narrowing
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.spec import Row, Spec
-from sdssm.files import shown_path
+from sdssm.files import format_path
 from sdssm.models import ModelSettings
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder, folder_name
 from sdssm.runs.events import finite
 from sdssm.runs.schema import RunConfig, Settings, begun_now, configure, resolve
-from sdssm.settings import plain
+from sdssm.settings import settings_to_dict
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
-from sdssm.train.planning import Planned, check_config
+from sdssm.tasks import get_task as named_task
+from sdssm.training.planning import Planned, check_config
 
 #: Settings that say how often something is written: they make no other training.
 UNTOLD = ("checkpoint_every", "log_every")
@@ -179,7 +179,7 @@ def _there(folder: Path, config: RunConfig) -> RunConfig:
         return config
     found = RunFolder.open(folder).config
     if not same_training(config, found):
-        raise RunError(f"{shown_path(folder)} holds another training; remove it, or choose another --out")
+        raise RunError(f"{format_path(folder)} holds another training; remove it, or choose another --out")
     return found
 
 
@@ -199,7 +199,10 @@ def fingerprint(config: RunConfig, but: Sequence[str] = ()) -> str:
     >>> fingerprint(configure(task("a5"), 0, one, "paper")) == fingerprint(configure(task("a5"), 1, other, "readme"))
     True
     """
-    ours, base = plain(config.settings), plain(Settings(model=ModelSettings(name=config.model.name)))
+    ours, base = (
+        settings_to_dict(config.settings),
+        settings_to_dict(Settings(model=ModelSettings(name=config.model.name))),
+    )
     values = {
         part: {
             name: value for name, value in ours[part].items() if value != base[part].get(name) and name not in skipped

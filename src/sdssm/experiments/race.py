@@ -12,8 +12,8 @@ from sdssm.experiments.scores import mean
 from sdssm.experiments.search import Search, weak
 from sdssm.experiments.trials import Cell, Trial, Trials
 from sdssm.runs import RunFolder
-from sdssm.train.group import last_step
-from sdssm.train.progress import Progress
+from sdssm.training.group import last_step
+from sdssm.training.progress import Progress
 
 #: A candidate's accuracy at a rung is that of the last tenth of the way there.
 LAST = 0.1

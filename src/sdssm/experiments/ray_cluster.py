@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import SdssmError, shown
-from sdssm.extras import require
+from sdssm.errors import SdssmError, format_value
+from sdssm.extras import import_extra
 
 #: Seconds for a connection to the address, for joining the cluster there, and for a child that does both at most.
 CONNECT, JOIN, MOST = 4, 6, 30
@@ -37,7 +37,7 @@ class ClusterError(SdssmError):
 def ray_module() -> Any:
     """Ray, which otherwise prints what its nodes report among our own output; what is worth a line we say ourselves."""
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # every line; read when Ray is imported
-    return require("ray", "--engine ray")
+    return import_extra("ray", "--engine ray")
 
 
 def join(address: str | None) -> bool:
@@ -59,7 +59,9 @@ def join(address: str | None) -> bool:
     try:
         ray.init(**options)
     except Exception as error:  # of many kinds, none of them ours
-        raise ClusterError(f"cannot join the Ray cluster at {shown(address or 'local')}: {first_line(error)}") from None
+        raise ClusterError(
+            f"cannot join the Ray cluster at {format_value(address or 'local')}: {first_line(error)}"
+        ) from None
     return True
 
 
@@ -73,7 +75,7 @@ def check_address(address: str) -> None:
     if address != "auto":
         found = re.fullmatch(r"\[?([^\s/]+?)\]?:(\d{1,5})", address)
         if found is None or not 0 < int(found[2]) < 2**16:
-            raise ClusterError(f"the address {shown(address)} is not HOST:PORT, as 10.0.0.1:6379, or auto")
+            raise ClusterError(f"the address {format_value(address)} is not HOST:PORT, as 10.0.0.1:6379, or auto")
         try:
             socket.create_connection((found[1], int(found[2])), timeout=CONNECT).close()
         except (OSError, UnicodeError) as error:
@@ -91,8 +93,8 @@ def check_address(address: str) -> None:
         failed, told = done.returncode != 0, first_line(done.stdout)
         if "AuthToken" in done.stderr or "AuthToken" in done.stdout:  # Ray says so while it goes on trying
             raise ClusterError(
-                f"the Ray cluster at {shown(address)} asks for a token, and this process shows none; give it that "
-                "of the cluster as Ray's own page on token authentication says"
+                f"the Ray cluster at {format_value(address)} asks for a token, and this process shows none; "
+                "give it that of the cluster as Ray's own page on token authentication says"
             )
     except subprocess.TimeoutExpired:
         failed, told = True, ""
@@ -104,7 +106,8 @@ def _unreachable(address: str, reason: str) -> ClusterError:
     if address == "auto" and "mismatch" not in reason:
         return ClusterError("no Ray cluster runs on this machine, so auto finds none; leave --address out to start one")
     return ClusterError(
-        f"cannot reach a Ray cluster at {shown(address)}: {reason}; give the address that ray start --head printed"
+        f"cannot reach a Ray cluster at {format_value(address)}: {reason}; "
+        "give the address that ray start --head printed"
     )
 
 

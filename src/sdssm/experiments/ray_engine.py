@@ -22,12 +22,12 @@ from sdssm.experiments.runner import File, evaluate_here, groups_of, unevaluated
 from sdssm.experiments.shares import bytes_needed, share_of
 from sdssm.experiments.spec import Asked
 from sdssm.experiments.watch import Watch, least_step
-from sdssm.extras import require
+from sdssm.extras import import_extra
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import ENDED, RunFolder
-from sdssm.train.planning import check_folders
-from sdssm.train.progress import Progress, Silent
-from sdssm.train.trainer import Runs, TrainingStopped
+from sdssm.training.planning import check_folders
+from sdssm.training.progress import Progress, Silent
+from sdssm.training.trainer import Runs, TrainingStopped
 
 #: Evaluations that one task does at most; and tasks for each place on the cluster, so that none ends much later.
 BATCH, SPREAD = 16, 4
@@ -85,7 +85,7 @@ class RayEngine:
         return ", ".join(dict.fromkeys(name for name, _ in self._gpus)) or "GPU"
 
     def _find_gpus(self) -> list[tuple[str, int]]:
-        strategies = require("ray.util.scheduling_strategies", "--engine ray")
+        strategies = import_extra("ray.util.scheduling_strategies", "--engine ray")
         ask = self._ray.remote(num_cpus=0)(gpus_here)
         nodes = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("GPU")]
         asked = [

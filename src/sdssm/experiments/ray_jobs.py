@@ -9,7 +9,7 @@ from typing import Any
 from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.ray_cluster import ClusterError, first_line
 from sdssm.experiments.ray_tasks import Outcome
-from sdssm.train.signals import stop_on_signal
+from sdssm.training.signals import stop_on_signal
 
 #: Seconds between two looks at the run folders.
 POLL = 1.0

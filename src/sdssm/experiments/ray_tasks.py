@@ -14,18 +14,18 @@ from platform import node
 
 import torch
 
-from sdssm.devices import device_named
+from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
 from sdssm.experiments.runner import evaluate_file
 from sdssm.experiments.spec import Asked
-from sdssm.files import shown_path
+from sdssm.files import format_path
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held, make_room, release
-from sdssm.train.planning import Planned
-from sdssm.train.progress import Silent
-from sdssm.train.queue import NoRoomError
-from sdssm.train.trainer import TrainingStopped, train_all
+from sdssm.training.planning import Planned
+from sdssm.training.progress import Silent
+from sdssm.training.queue import NoRoomError
+from sdssm.training.trainer import TrainingStopped, train_all
 
 #: The file by which a worker knows that it sees the folder of the one that sent it.
 MARK = ".cluster"
@@ -60,7 +60,7 @@ def make_mark(out: Path) -> str:
             (out / MARK).write_text(secrets.token_hex(16))
         return (out / MARK).read_text()
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot write {shown_path(out / MARK)}: {error}; choose another --out") from None
+        raise RunError(f"cannot write {format_path(out / MARK)}: {error}; choose another --out") from None
 
 
 def train_group(out: Path, mark: str, planned: Sequence[Planned], until: float, share: Share, again: bool) -> Outcome:
@@ -68,7 +68,7 @@ def train_group(out: Path, mark: str, planned: Sequence[Planned], until: float, 
     had them before.
     """
     _check_shared(out, mark)
-    device_named(share.device)  # before a folder is made
+    resolve_device(share.device)  # before a folder is made
     told = _Told()
     folders = [folder for folder, _, _ in planned]
     make_room(len(folders))
@@ -143,7 +143,7 @@ def _check_shared(out: Path, mark: str) -> None:
             pass
         if time.monotonic() > until:
             raise RunError(
-                f"node {node()} does not see {shown_path(out)}; --out must be a folder that all nodes share, by the "
+                f"node {node()} does not see {format_path(out)}; --out must be a folder that all nodes share, by the "
                 "same path"
             )
         time.sleep(0.5)

@@ -12,7 +12,7 @@ from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, key_of, mer
 from sdssm.experiments.plan import Plan
 from sdssm.experiments.ranking import divided, ranked, stopped_before
 from sdssm.experiments.spec import Spec
-from sdssm.files import reason, shown_path, write_whole
+from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.runs.events import finite
 from sdssm.runs.schema import versions
 
@@ -24,16 +24,16 @@ def check_results(spec: Spec, folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise OutputError(f"{shown_path(folder)} is a file; results go into a folder, choose another --results")
+        raise OutputError(f"{format_path(folder)} is a file; results go into a folder, choose another --results")
     made = read_json(folder / SPEC)
     if made is None:
         if any(folder.iterdir()):
-            raise OutputError(f"{shown_path(folder)} holds files of no experiment; choose another --results")
+            raise OutputError(f"{format_path(folder)} holds files of no experiment; choose another --results")
         return
     for name, value in _identity(spec).items():
         if made.get(name) != value:
             raise OutputError(
-                f"{shown_path(folder)} was made by another experiment ({name} {made.get(name)!r}, not {value!r}); "
+                f"{format_path(folder)} was made by another experiment ({name} {made.get(name)!r}, not {value!r}); "
                 "choose another --results or remove it"
             )
 
@@ -111,9 +111,11 @@ def begin(spec: Spec, folder: Path, *, command: str, device: str) -> None:
 def _write(folder: Path, name: str, text: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / name, f"{text}\n".encode())
+        write_atomic(folder / name, f"{text}\n".encode())
     except (OSError, ValueError) as error:
-        raise OutputError(f"cannot write {shown_path(folder)}: {reason(error)}; choose another --results") from None
+        raise OutputError(
+            f"cannot write {format_path(folder)}: {describe_file_error(error)}; choose another --results"
+        ) from None
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

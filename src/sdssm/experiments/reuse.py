@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.plan import Plan, PlannedRun, fingerprint, same_training
 from sdssm.experiments.results import read_json
-from sdssm.files import shown_path
+from sdssm.files import format_path
 from sdssm.models.classifier import CONFIG, WEIGHTS
 from sdssm.runs import ENDED, RunFolder
 from sdssm.runs.find import natural
@@ -31,7 +31,7 @@ def reuse(plan: Plan, places: Sequence[Path]) -> Plan:
     """
     for place in places:
         if not place.is_dir():
-            raise RunError(f"there is no folder {shown_path(place)} to take runs from; give one, or none to take none")
+            raise RunError(f"there is no folder {format_path(place)} to take runs from; give one, or none to take none")
     missing = [run for run in plan.runs if run.status not in ENDED]
     kinds = {(run.config.digest, run.config.model.name, run.config.seed, run.config.train.steps) for run in missing}
     candidates: dict[tuple[str, int], list[RunFolder]] = {}

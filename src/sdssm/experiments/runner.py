@@ -11,18 +11,18 @@ from typing import Any
 import torch
 
 from sdssm.errors import ModelError, RunError
-from sdssm.evaluate import evaluate
-from sdssm.evaluate.evaluation import FILE, LISTED_FILE
-from sdssm.evaluate.records import FRESH, PREFIXES
+from sdssm.evaluation import evaluate
+from sdssm.evaluation.evaluation import FILE, LISTED_FILE
+from sdssm.evaluation.records import FRESH, PREFIXES
 from sdssm.experiments.plan import Plan, PlannedRun, Trainings
 from sdssm.experiments.spec import Asked
 from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
 from sdssm.runs import ENDED, RunFolder
 from sdssm.tasks import Task
-from sdssm.train.group import last_step
-from sdssm.train.planning import side_by_side
-from sdssm.train.progress import Progress
-from sdssm.train.trainer import train_all
+from sdssm.training.group import last_step
+from sdssm.training.planning import side_by_side
+from sdssm.training.progress import Progress
+from sdssm.training.trainer import train_all
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sdssm.errors import SdssmError, shown
+from sdssm.errors import SdssmError, format_value
 
 #: Scores with a name of their own, each with the field of an evaluation that holds its band.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
@@ -34,7 +34,7 @@ class Score:
     def __post_init__(self) -> None:
         if self.name not in BANDS and self.range is None and self.named is None:
             raise SpecError(
-                f"a score is {shown(self.name)}; scores are all, within, beyond, 50..500, to 5000 or at 5000"
+                f"a score is {format_value(self.name)}; scores are all, within, beyond, 50..500, to 5000 or at 5000"
             )
         if self.range is not None and not 1 <= self.range[0] <= self.range[1]:
             raise SpecError(f"a score is {self.name}; the first length is at least 1 and not above the last")

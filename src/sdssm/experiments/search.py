@@ -11,8 +11,8 @@ from sdssm.errors import SettingsError
 from sdssm.experiments.optuna_search import proposed
 from sdssm.experiments.space import Space, part
 from sdssm.experiments.trials import Trial
-from sdssm.extras import require
-from sdssm.settings import at_least, between, one_of
+from sdssm.extras import import_extra
+from sdssm.settings import check_at_least, check_between, check_one_of
 
 SEARCHES = ("grid", "random", "optuna")
 #: What Optuna is asked for at once where nobody says, and the share that goes on at each rung.
@@ -37,7 +37,7 @@ class Search:
     rungs: tuple[float, ...] | None = None  #: shares of the steps; none: a quarter and a half
 
     def __post_init__(self) -> None:
-        one_of("search", self.kind, SEARCHES)
+        check_one_of("search", self.kind, SEARCHES)
         if (self.trials is None) != (self.kind == "grid"):
             raise SettingsError(
                 f"trials is {self.trials}; a grid is tried as a whole, leave it out or choose --search random or optuna"
@@ -46,8 +46,8 @@ class Search:
             )
         for name in ("trials", "parallel"):
             if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1)
-        between("the seed of a search", self.seed, 0, (1 << 32) - 1)
+                check_at_least(name, getattr(self, name), 1)
+        check_between("the seed of a search", self.seed, 0, (1 << 32) - 1)
         if self.keep is not None and not 0 < self.keep <= 1:
             raise SettingsError(f"keep is {self.keep}; it is the share that goes on, above 0 and at most 1")
         if not all(0 < one < 1 for one in self.compared_at) or list(self.compared_at) != sorted(set(self.compared_at)):
@@ -57,7 +57,7 @@ class Search:
                 f"rungs are {self.rungs}, and all go on there; give --keep too, as 0.5, or leave them out"
             )
         if self.kind == "optuna":
-            require("optuna", "--search optuna")
+            import_extra("optuna", "--search optuna")
 
     @property
     def at_once(self) -> int | None:

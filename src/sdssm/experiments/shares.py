@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sdssm.runs.schema import RunConfig
-from sdssm.train.engine import new_model
+from sdssm.training.engine import new_model
 
 #: Bytes that a process holds on a GPU before it does anything: the driver's context, kernels, libraries' own room.
 CONTEXT = 2**30

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-from sdssm.errors import shown
+from sdssm.errors import format_value
 from sdssm.experiments.scores import SpecError
 
 #: Digits of a number that is drawn: enough for a search, and few enough to be typed again.
@@ -59,7 +59,7 @@ class Range:
             found = None
         if found is None:
             raise SpecError(
-                f"the range of {name} is {shown(text)}; give two ends, as 1e-5..1e-2, maybe with :log or :linear"
+                f"the range of {name} is {format_value(text)}; give two ends, as 1e-5..1e-2, maybe with :log or :linear"
             )
         log = found[3] == "log" if found[3] else low > 0 and high / low >= RATIO
         try:

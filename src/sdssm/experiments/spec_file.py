@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import SdssmError, nearest, shown
+from sdssm.errors import SdssmError, did_you_mean, format_value
 from sdssm.experiments.scores import Score, SpecError
 from sdssm.experiments.spec import CHOICES, FIGURES, KINDS, Asked, Claim, Row, Spec, Timing
-from sdssm.files import reason, shown_path
+from sdssm.files import describe_file_error, format_path
 from sdssm.models import MODELS, PRESETS, default_preset
 from sdssm.runs import folder_name
-from sdssm.settings import build
-from sdssm.tasks import task as named_task
-from sdssm.train.planning import checked_seeds
+from sdssm.settings import build_settings
+from sdssm.tasks import get_task as named_task
+from sdssm.training.planning import checked_seeds
 
 _TOP = (
     "name",
@@ -44,7 +44,9 @@ def read_spec(path: Path) -> Spec:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise SpecError(f"cannot read {shown_path(path)}: {reason(error)}; give the path of a TOML file") from None
+        raise SpecError(
+            f"cannot read {format_path(path)}: {describe_file_error(error)}; give the path of a TOML file"
+        ) from None
     return parse_spec(text, source=path.name, folder=path.parent)
 
 
@@ -68,7 +70,7 @@ def _spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Spec:
     _known("the spec", data, _TOP)
     name = _typed("name", data.get("name"), str)
     if folder_name(name) != name:
-        raise SpecError(f"name is {shown(name)}; it names a folder: use letters, digits, - and _")
+        raise SpecError(f"name is {format_value(name)}; it names a folder: use letters, digits, - and _")
     kind = _one_of("kind", data.get("kind", "accuracy"), KINDS)
     table = _part("table", data.get("table", {}), _TABLE)
     part = {"accuracy": "rows", "claims": "claims"}.get(kind)
@@ -112,7 +114,9 @@ def _row(one: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
     grid = _typed("grid", one.get("grid", {}), dict)
     for name, values in grid.items():
         if not isinstance(values, list) or not values:
-            raise SpecError(f"grid {name} of row {label!r} is {shown(values)}; give a list of values, as [1e-4, 1e-3]")
+            raise SpecError(
+                f"grid {name} of row {label!r} is {format_value(values)}; give a list of values, as [1e-4, 1e-3]"
+            )
     settings = _typed("settings", one.get("settings", {}), dict)
     twice = [name for name in settings if name in grid]
     if twice:
@@ -140,7 +144,7 @@ def _asked(data: dict[str, Any]) -> Asked:
     scores = _strings("scores", data.get("scores", ["all", "beyond"]))
     values = {name: value for name, value in data.items() if name in ("max_length", "fresh", "strings")}
     lengths = _wholes("lengths", data.get("lengths", []))
-    plain = build(_Plain, values)
+    plain = build_settings(_Plain, values)
     far = [score for score in map(Score, scores) if score.named is not None]
     for score in far:
         if score.named not in lengths:
@@ -197,10 +201,10 @@ def _check_cells(rows: Sequence[Row]) -> None:
 
 def _known(what: str, data: Any, known: Sequence[str]) -> None:
     if not isinstance(data, Mapping):
-        raise SpecError(f"{what} is {shown(data)}; it must be a table of TOML")
+        raise SpecError(f"{what} is {format_value(data)}; it must be a table of TOML")
     for key in data:
         if key not in known:
-            raise SpecError(f"{what} has no key {key!r}; {nearest(key, known)}")
+            raise SpecError(f"{what} has no key {key!r}; {did_you_mean(key, known)}")
 
 
 def _part(name: str, data: Any, known: Sequence[str]) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def _part(name: str, data: Any, known: Sequence[str]) -> dict[str, Any]:
 def _tables(name: str, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = data.get(name, [])
     if not isinstance(found, list):
-        raise SpecError(f"{name} is {shown(found)}; write [[{name}]] above each")
+        raise SpecError(f"{name} is {format_value(found)}; write [[{name}]] above each")
     return found
 
 
@@ -219,36 +223,38 @@ def _typed(name: str, value: Any, wanted: Any) -> Any:
     if not isinstance(value, wanted) or isinstance(value, bool):
         words = {str: "a text in quotes", dict: "a table, as {lr = 1e-4}"}.get(wanted, "a number")
         raise SpecError(
-            f"{name} is missing; give {words}" if value is None else f"{name} is {shown(value)}; give {words}"
+            f"{name} is missing; give {words}" if value is None else f"{name} is {format_value(value)}; give {words}"
         )
     if wanted is str and not value.isprintable():
-        raise SpecError(f"{name} is {shown(value)}; it stands in tables: use letters that can be printed, on one line")
+        raise SpecError(
+            f"{name} is {format_value(value)}; it stands in tables: use letters that can be printed, on one line"
+        )
     return value
 
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise SpecError(f'{name} are {shown(value)}; give a list of texts, as ["a5"]')
+        raise SpecError(f'{name} are {format_value(value)}; give a list of texts, as ["a5"]')
     if len(set(value)) != len(value):
-        raise SpecError(f"{name} hold one of them twice: {shown(value)}; keep one")
+        raise SpecError(f"{name} hold one of them twice: {format_value(value)}; keep one")
     return tuple(value)
 
 
 def _wholes(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(one) is int and one >= 1 for one in value):
-        raise SpecError(f"{name} are {shown(value)}; give a list of whole numbers from 1 on, as [500, 5000]")
+        raise SpecError(f"{name} are {format_value(value)}; give a list of whole numbers from 1 on, as [500, 5000]")
     return tuple(sorted(set(value)))
 
 
 def _one_of(name: str, value: Any, known: Sequence[str]) -> str:
     if value not in known:
-        raise SpecError(f"{name} is {shown(value)}; {nearest(str(value), known)}")
+        raise SpecError(f"{name} is {format_value(value)}; {did_you_mean(str(value), known)}")
     return str(value)
 
 
 def _named(name: str, value: Any, known: Sequence[str] | Mapping[str, Any]) -> str:
     if not isinstance(value, str):
-        raise SpecError(f"{name} of a row is {shown(value)}; give a name in quotes")
+        raise SpecError(f"{name} of a row is {format_value(value)}; give a name in quotes")
     if value not in known:
-        raise SpecError(f"there is no {name} {value!r}; {nearest(value, list(known))}")
+        raise SpecError(f"there is no {name} {value!r}; {did_you_mean(value, list(known))}")
     return value

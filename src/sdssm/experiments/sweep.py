@@ -22,8 +22,8 @@ from sdssm.experiments.search import Search
 from sdssm.experiments.space import part
 from sdssm.experiments.spec import Row, Spec
 from sdssm.experiments.trials import STUDY, Cell, Trial, Trials, cell_name
-from sdssm.train.group import last_step
-from sdssm.train.progress import Progress
+from sdssm.training.group import last_step
+from sdssm.training.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

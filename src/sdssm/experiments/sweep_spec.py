@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
-from sdssm.errors import SettingsError, shown
+from sdssm.errors import SettingsError, format_value
 from sdssm.experiments.scores import SpecError
 from sdssm.experiments.search import Search
 from sdssm.experiments.space import Range
@@ -16,9 +16,9 @@ from sdssm.experiments.spec import CHOICES, Asked, Row, Spec
 from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.runs import folder_name
 from sdssm.runs.schema import resolve, setting_names
-from sdssm.settings import at_least, one_of
-from sdssm.tasks import task as named_task
-from sdssm.train.planning import checked_seeds
+from sdssm.settings import check_at_least, check_one_of
+from sdssm.tasks import get_task as named_task
+from sdssm.training.planning import checked_seeds
 
 #: Digits of the fingerprint in the name of a results folder.
 DIGITS = 6
@@ -50,9 +50,9 @@ def sweep_spec(
     ('sweep-a5-mamba-', [4], 'within')
     """
     search = search or Search()
-    one_of("select", select, CHOICES)
+    check_one_of("select", select, CHOICES)
     if max_length is not None:
-        at_least("max_length", max_length, 1)
+        check_at_least("max_length", max_length, 1)
     named = default_preset(model) if preset is None else preset
     row = Row(
         model=model,
@@ -89,7 +89,7 @@ def _digest(row: Row, search: Search, select: str, max_length: int | None, budge
 def checked_name(name: str) -> str:
     """What a results folder can be called."""
     if not name or folder_name(name) != name:
-        raise SettingsError(f"the name is {shown(name)}; it names a folder: use letters, digits, - and _")
+        raise SettingsError(f"the name is {format_value(name)}; it names a folder: use letters, digits, - and _")
     return name
 
 
@@ -97,7 +97,11 @@ def _values(setting: str, values: Sequence[Any]) -> list[Any]:
     found = list(values)
     twice = [one for k, one in enumerate(found) if one in found[:k]]
     if twice or not found:
-        what = f"holds {shown(twice[0])} twice; keep one of them" if twice else "is empty; give values, as 1e-4,1e-3"
+        what = (
+            f"holds {format_value(twice[0])} twice; keep one of them"
+            if twice
+            else "is empty; give values, as 1e-4,1e-3"
+        )
         raise SpecError(f"the list of {setting} {what}")
     return found
 

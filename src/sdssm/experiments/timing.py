@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.devices import device_named
+from sdssm.devices import resolve_device
 from sdssm.errors import SdssmError
 from sdssm.experiments.catalogue import published_numbers
 from sdssm.experiments.results import head
@@ -30,7 +30,7 @@ class TimingError(SdssmError):
 
 def timed(spec: Spec, device: str | torch.device = "auto") -> dict[str, Any]:
     """Milliseconds of both modes at every length, and their ratio, beside what was published."""
-    where = device_named(device)
+    where = resolve_device(device)
     published = published_numbers(spec)
     cells = []
     for length in spec.timing.lengths:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import OutputError, shown
-from sdssm.files import reason, shown_path, write_whole
-from sdssm.settings import converted, one_of
+from sdssm.errors import OutputError, format_value
+from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.settings import check_one_of, convert_value
 
 #: Beside the results.
 STUDY = "study.json"
@@ -51,7 +51,8 @@ class Trials:
         for name, value in self.told.items():
             if told.get(name) != value:
                 raise OutputError(
-                    f"{shown_path(path)} is of another search ({name} {shown(told.get(name))}, not {shown(value)}); "
+                    f"{format_path(path)} is of another search "
+                    f"({name} {format_value(told.get(name))}, not {format_value(value)}); "
                     "choose another --name"
                 )
 
@@ -64,9 +65,9 @@ class Trials:
         ]
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, (json.dumps({"search": self.told, "cells": cells}, indent=1) + "\n").encode())
+            write_atomic(self._path, (json.dumps({"search": self.told, "cells": cells}, indent=1) + "\n").encode())
         except (OSError, ValueError) as error:
-            raise OutputError(f"cannot write {shown_path(self._path)}: {reason(error)}") from None
+            raise OutputError(f"cannot write {format_path(self._path)}: {describe_file_error(error)}") from None
 
 
 def read_study(path: Path) -> tuple[dict[str, Any], dict[Cell, list[Trial]]]:
@@ -76,9 +77,9 @@ def read_study(path: Path) -> tuple[dict[str, Any], dict[Cell, list[Trial]]]:
         cells = {(str(one["row"]), str(one["column"])): one["trials"] for one in found["cells"]}
         return dict(found["search"]), {cell: [_trial(one) for one in trials] for cell, trials in cells.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is damaged"
+        why = describe_file_error(error) if isinstance(error, OSError) else "it is damaged"
         raise OutputError(
-            f"cannot go on with the search in {shown_path(path)}: {why}; remove it to search anew, "
+            f"cannot go on with the search in {format_path(path)}: {why}; remove it to search anew, "
             "what was trained is kept"
         ) from None
 
@@ -88,7 +89,7 @@ def cell_name(cell: Cell) -> str:
 
 
 def _trial(data: Mapping[str, Any]) -> Trial:
-    state, value = converted("state", data["state"], str), converted("value", data["value"], float | None)
-    one_of("state", state, STATES)
+    state, value = convert_value("state", data["state"], str), convert_value("value", data["value"], float | None)
+    check_one_of("state", state, STATES)
     rungs = {str(share): float(accuracy) for share, accuracy in data["rungs"].items()}
     return Trial(variant=dict(data["variant"]), state=state, value=value, rungs=rungs)

@@ -13,8 +13,8 @@ from typing import Any
 
 from sdssm.experiments.plan import PlannedRun
 from sdssm.runs.folder import EVENTS, STATUS
-from sdssm.train.group import last_step
-from sdssm.train.progress import Progress
+from sdssm.training.group import last_step
+from sdssm.training.progress import Progress
 
 #: Bytes at the end of a log that hold its last events.
 TAIL = 2_000

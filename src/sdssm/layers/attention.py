@@ -12,7 +12,7 @@ from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import counting, fixed
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.products import linear
-from sdssm.settings import between, check
+from sdssm.settings import check_between, check_settings
 
 #: How long a string is thought to be where memory is estimated for heads whose weights are kept.
 USUAL = 512
@@ -31,9 +31,9 @@ class AttentionSettings(MixerSettings):
     causal_mask: bool = False  #: look at earlier inputs only; published: at all
 
     def __post_init__(self) -> None:
-        check(self)
-        between("heads", self.heads, 1, 4_096)
-        between("positions", self.positions, 1, 1 << 20)
+        check_settings(self)
+        check_between("heads", self.heads, 1, 4_096)
+        check_between("positions", self.positions, 1, 1 << 20)
 
 
 class Attention(Mixer):

@@ -13,7 +13,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings
 from sdssm.ops.products import linear
-from sdssm.settings import between, check, one_of
+from sdssm.settings import check_between, check_one_of, check_settings
 
 GENERATORS = ("joint", "separate")
 
@@ -28,9 +28,9 @@ class ComplexDiagonalSettings(MixerSettings):
     generator: str = "joint"  #: of the transitions: joint (one MLP, the code) or separate (two, the paper's text)
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, 4_096)
-        one_of("generator", self.generator, GENERATORS)
+        check_settings(self)
+        check_between("state", self.state, 1, 4_096)
+        check_one_of("generator", self.generator, GENERATORS)
         if not 0 < self.radius <= 1:
             raise SettingsError(f"radius is {self.radius}; it must be above 0 and at most 1")
 

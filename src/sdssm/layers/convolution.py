@@ -18,7 +18,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.channels import ChannelsFirst, channels, convolved, counting, fixed, mapped
 from sdssm.layers.mixer import MixerSettings, State
-from sdssm.settings import between, check
+from sdssm.settings import check_between, check_settings
 
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -93,8 +93,8 @@ class ModeSettings(MixerSettings):
     dt_max: float = 0.1  #: and the largest
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 2, LARGEST_STATE)
+        check_settings(self)
+        check_between("state", self.state, 2, LARGEST_STATE)
         if self.state % 2:
             raise SettingsError(f"state is {self.state}; modes come in conjugate pairs, so it must be even")
         if not 0 < self.dt_min <= self.dt_max:

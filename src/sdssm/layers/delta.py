@@ -14,7 +14,7 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.delta import LARGEST_HEAD, delta_scan, delta_step
 from sdssm.ops.filter import causal_filter
-from sdssm.settings import between, check
+from sdssm.settings import check_between, check_settings
 
 #: What is added to a head's mean square before its root, as in the public code.
 NORM_EPSILON = 1e-5
@@ -32,11 +32,11 @@ class DeltaNetSettings(MixerSettings):
     negative_eigenvalues: bool = True  #: beta up to 2 instead of 1
 
     def __post_init__(self) -> None:
-        check(self)
-        between("heads", self.heads, 1, 1_024)
-        between("head_size", self.head_size, 1, LARGEST_HEAD)
+        check_settings(self)
+        check_between("heads", self.heads, 1, 1_024)
+        check_between("head_size", self.head_size, 1, LARGEST_HEAD)
         if self.conv is not None:
-            between("conv", self.conv, 2, 64)
+            check_between("conv", self.conv, 2, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class GatedDeltaProductSettings(DeltaNetSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        between("householders", self.householders, 1, 64)
+        check_between("householders", self.householders, 1, 64)
 
 
 class Delta(Mixer):

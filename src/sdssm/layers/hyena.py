@@ -13,7 +13,7 @@ from sdssm.layers import initial
 from sdssm.layers.channels import ChannelsFirst, channels, mapped, short_convolution
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerSettings, State
-from sdssm.settings import between, check
+from sdssm.settings import check_between, check_settings
 
 #: How fast the window of a channel decays over the longest input: to 1 % after 1.5 and after 0.3 of it.
 SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3
@@ -32,11 +32,11 @@ class HyenaSettings(MixerSettings):
     conv: int = 3  #: taps of the short convolution
 
     def __post_init__(self) -> None:
-        check(self)
-        between("longest", self.longest, 2, 1 << 20)
-        between("filter_width", self.filter_width, 1, 4_096)
-        between("bands", self.bands, 1, 256)
-        between("conv", self.conv, 1, 64)
+        check_settings(self)
+        check_between("longest", self.longest, 2, 1 << 20)
+        check_between("filter_width", self.filter_width, 1, 4_096)
+        check_between("bands", self.bands, 1, 256)
+        check_between("conv", self.conv, 1, 64)
         if not self.frequency > 0:
             raise SettingsError(f"frequency is {self.frequency}; it must be above 0")
 

@@ -18,7 +18,7 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.selective import selective_scan, selective_step
-from sdssm.settings import between, check
+from sdssm.settings import check_between, check_settings
 
 #: The kernels hold the states of a channel in registers, as those of the authors do.
 LARGEST_STATE = 256
@@ -36,12 +36,12 @@ class MambaSettings(MixerSettings):
     rank: int | None = None  #: of the map to step sizes; none: a 16th of the width, rounded up
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, LARGEST_STATE)
-        between("expand", self.expand, 1, 64)
-        between("conv", self.conv, 2, 64)
+        check_settings(self)
+        check_between("state", self.state, 1, LARGEST_STATE)
+        check_between("expand", self.expand, 1, 64)
+        check_between("conv", self.conv, 2, 64)
         if self.rank is not None:
-            between("rank", self.rank, 1, 4_096)
+            check_between("rank", self.rank, 1, 4_096)
 
 
 class Mamba(Mixer):

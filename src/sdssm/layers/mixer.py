@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.ops.products import product
-from sdssm.settings import at_least
+from sdssm.settings import check_at_least
 
 #: What a recurrent mixer remembers: tensors (B, ...), alone or in tuples; None before the first input.
 State = Any
@@ -57,7 +57,7 @@ class Mixer(nn.Module):
 
     def __init__(self, width: int, settings: Any) -> None:
         super().__init__()
-        at_least("width", width, 1)
+        check_at_least("width", width, 1)
         self.width, self.settings = width, settings
 
     @property

@@ -14,7 +14,7 @@ from sdssm.layers.mixer import Mixer, MixerSettings, pick
 from sdssm.ops.column_mixture import column_mixture_scan, mixed_columns
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.products import linear
-from sdssm.settings import between, check, one_of
+from sdssm.settings import check_between, check_one_of, check_settings
 
 INITIAL_STATES = ("one-hot", "zero", "learned")
 
@@ -30,11 +30,11 @@ class PdSsmSettings(MixerSettings):
     initial_state: str = "one-hot"  #: (1, 0, .., 0), zero, or learned
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, 4_096)
-        between("dictionary", self.dictionary, 1, 4_096)
-        between("expansion", self.expansion, 1, 64)
-        one_of("initial_state", self.initial_state, INITIAL_STATES)
+        check_settings(self)
+        check_between("state", self.state, 1, 4_096)
+        check_between("dictionary", self.dictionary, 1, 4_096)
+        check_between("expansion", self.expansion, 1, 64)
+        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
         if self.initial_state == "zero" and not self.input_matrix:
             raise SettingsError(
                 "initial_state is 'zero' without an input matrix, so every state would be zero; "

@@ -16,7 +16,7 @@ from sdssm.ops.backend import TRITON_LARGEST_STATE
 from sdssm.ops.elman import elman_scan, elman_step, torch_reads, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
 from sdssm.ops.products import linear
-from sdssm.settings import between, check, one_of
+from sdssm.settings import check_between, check_one_of, check_settings
 
 INITIAL_STATES = ("zero", "learned", "given")
 
@@ -29,9 +29,9 @@ class RnnSettings(MixerSettings):
     initial_state: str = "zero"  #: zero, learned, or given with each call
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, TRITON_LARGEST_STATE)  # a GPU's kernels take no more
-        one_of("initial_state", self.initial_state, INITIAL_STATES)
+        check_settings(self)
+        check_between("state", self.state, 1, TRITON_LARGEST_STATE)  # a GPU's kernels take no more
+        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
 
 
 @dataclass(frozen=True, kw_only=True)

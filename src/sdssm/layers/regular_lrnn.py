@@ -11,7 +11,7 @@ from sdssm import ops
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings
-from sdssm.settings import between, check, one_of
+from sdssm.settings import check_between, check_one_of, check_settings
 
 NORMALISATIONS = ("largest", "columns")
 #: Powers of small entries beyond this vanish in float32.
@@ -28,10 +28,10 @@ class RegularLrnnSettings(MixerSettings):
     normalisation: str = "largest"  #: centre columns, divide a block by the largest (code), or each column (text)
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, 4_096)
-        between("block_size", self.block_size, 1, self.state)
-        one_of("normalisation", self.normalisation, NORMALISATIONS)
+        check_settings(self)
+        check_between("state", self.state, 1, 4_096)
+        check_between("block_size", self.block_size, 1, self.state)
+        check_one_of("normalisation", self.normalisation, NORMALISATIONS)
         if self.state % self.block_size:
             raise SettingsError(
                 f"block_size is {self.block_size}, but state is {self.state}; the blocks must divide the state"

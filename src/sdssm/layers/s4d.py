@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdssm.layers.convolution import Diagonal, Filter, ModeSettings, zero_order_hold
-from sdssm.settings import one_of
+from sdssm.settings import check_one_of
 
 
 def lin(state: int) -> Tensor:
@@ -46,7 +46,7 @@ class S4dSettings(ModeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("init", self.init, tuple(INITS))
+        check_one_of("init", self.init, tuple(INITS))
 
 
 class S4d(Filter):

@@ -14,7 +14,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, pick
 from sdssm.ops.reference import rescaled
-from sdssm.settings import between, check, one_of
+from sdssm.settings import check_between, check_one_of, check_settings
 
 INITIAL_STATES = ("zero", "learned", "given")
 #: Powers of small entries beyond this vanish in float32, and with them whole columns.
@@ -50,10 +50,10 @@ class SelectiveDenseSettings(MixerSettings):
         return {"temperature": (self.temperature, self.temperature_end)}
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, 4_096)
-        between("dictionary", self.dictionary, 1, 4_096)
-        one_of("initial_state", self.initial_state, INITIAL_STATES)
+        check_settings(self)
+        check_between("state", self.state, 1, 4_096)
+        check_between("dictionary", self.dictionary, 1, 4_096)
+        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
         if self.column_norm is not None and not 1 <= self.column_norm <= LARGEST_NORM:
             raise SettingsError(f"column_norm is {self.column_norm}; it must be from 1 to {LARGEST_NORM}, or none")
         for name in ("temperature", "temperature_end"):

@@ -12,7 +12,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings
 from sdssm.ops.products import product
-from sdssm.settings import between, check, one_of
+from sdssm.settings import check_between, check_one_of, check_settings
 
 INITIAL_STATES = ("input", "learned")
 
@@ -29,10 +29,10 @@ class SliceSettings(MixerSettings):
     initial_state: str = "input"  #: a linear map of the first input, which does nothing else; or learned
 
     def __post_init__(self) -> None:
-        check(self)
-        between("state", self.state, 1, 4_096)
-        between("block_size", self.block_size, 1, 4_096)
-        one_of("initial_state", self.initial_state, INITIAL_STATES)
+        check_settings(self)
+        check_between("state", self.state, 1, 4_096)
+        check_between("block_size", self.block_size, 1, 4_096)
+        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
         if self.state % self.block_size:
             raise SettingsError(
                 f"state is {self.state} and block_size {self.block_size}; state must be a multiple of block_size"

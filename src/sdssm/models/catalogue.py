@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sdssm.errors import SettingsError, UnknownNameError, nearest
+from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
 from sdssm.layers import MIXERS
 from sdssm.models.presets import PRESETS
 
@@ -29,9 +29,9 @@ def preset(name: str, model: str, task: str) -> Mapping[str, Any]:
     1.3
     """
     if model not in MODELS:
-        raise UnknownNameError(f"there is no model {model!r}; {nearest(model, MODELS)}")
+        raise UnknownNameError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
     if name not in PRESETS:
-        raise UnknownNameError(f"there is no preset {name!r}; {nearest(name, PRESETS)}")
+        raise UnknownNameError(f"there is no preset {name!r}; {did_you_mean(name, PRESETS)}")
     of_model = PRESETS[name].get(model, {})
     found = of_model.get(task.lower().replace("-", "_"), of_model.get(""))
     if found is None:

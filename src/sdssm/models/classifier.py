@@ -12,14 +12,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from sdssm.errors import ModelError, OutputError
-from sdssm.files import reason, shown_path, write_whole
+from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.layers import initial
 from sdssm.layers.mixer import each, pick
 from sdssm.models.readout import Readout, layer_norm
 from sdssm.models.settings import ModelSettings
 from sdssm.models.stack import Stack, State, state_of
 from sdssm.ops.checks import check_range
-from sdssm.settings import at_least, plain
+from sdssm.settings import check_at_least, settings_to_dict
 
 #: The files of a saved model.
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -39,7 +39,7 @@ class Classifier(Stack):
     """
 
     def __init__(self, settings: ModelSettings, n_symbols: int, n_classes: int, *, generator: torch.Generator) -> None:
-        at_least("n_classes", n_classes, 1)
+        check_at_least("n_classes", n_classes, 1)
         super().__init__(settings, n_symbols, generator=generator)
         self.n_classes = n_classes
         self.norm = layer_norm(settings.norm, self.outputs)
@@ -202,15 +202,17 @@ class Classifier(Stack):
             taken = False
         if taken:
             raise OutputError(
-                f"{shown_path(folder)} holds a run, which saving a model would spoil; choose another folder"
+                f"{format_path(folder)} holds a run, which saving a model would spoil; choose another folder"
             )
-        config = {"model": plain(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
+        config = {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / CONFIG, json.dumps(config, indent=1).encode())
-            write_whole(folder / WEIGHTS, self.packed())
+            write_atomic(folder / CONFIG, json.dumps(config, indent=1).encode())
+            write_atomic(folder / WEIGHTS, self.packed())
         except (OSError, ValueError) as error:
-            raise OutputError(f"cannot write a model into {shown_path(folder)}: {reason(error)}") from None
+            raise OutputError(
+                f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}"
+            ) from None
 
     def packed(self) -> bytes:
         """The weights as the bytes of a safetensors file; nothing is pickled."""

@@ -10,17 +10,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from sdssm.devices import device_named
+from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
-from sdssm.files import reason, shown_path
+from sdssm.files import describe_file_error, format_path
 from sdssm.models.classifier import CONFIG, WEIGHTS, Classifier
 from sdssm.models.settings import ModelSettings
-from sdssm.settings import build
+from sdssm.settings import build_settings
 
 
 def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
     """The model that was saved in a folder, on any device."""
-    folder, where = Path(folder), device_named(device)
+    folder, where = Path(folder), resolve_device(device)
     config = read_config(folder)
     path = folder / WEIGHTS
     if not path.exists():
@@ -35,7 +35,7 @@ def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Cla
 def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], source: str) -> Classifier:
     """The model that a config describes, holding these weights."""
     try:
-        settings = build(ModelSettings, config["model"])
+        settings = build_settings(ModelSettings, config["model"])
         model = Classifier(settings, config["n_symbols"], config["n_classes"], generator=torch.Generator())
         model = model.to(weights["readout.weight"].dtype)
         model.load_state_dict(weights)
@@ -59,12 +59,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        where = shown_path(folder)
+        where = format_path(folder)
         raise ModelError(f"{where} holds no {CONFIG}; give a folder that a model or a run was saved in") from None
     except OSError as error:
-        raise ModelError(f"{shown_path(path)} cannot be read: {reason(error)}") from None
+        raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
     except ValueError:
-        raise ModelError(f"{shown_path(path)} cannot be read: it is not JSON") from None
+        raise ModelError(f"{format_path(path)} cannot be read: it is not JSON") from None
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise ModelError(f"{path} does not describe a model")
     return config

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sdssm.errors import SettingsError, UnknownNameError, nearest
+from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
 from sdssm.layers import MIXERS, MixerSettings
-from sdssm.settings import between, build, check, one_of
+from sdssm.settings import build_settings, check_between, check_one_of, check_settings
 
 READOUTS = ("linear", "mlp", "cosine")
 NORMS = ("affine", "plain", "none")
@@ -51,17 +51,17 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         self._take_mixer()  # first: which settings are right depends on the name
-        check(self)
-        between("layers", self.layers, 1, 64)
+        check_settings(self)
+        check_between("layers", self.layers, 1, 64)
         for name in ("hidden", "width", "state_embedding", "feed_forward"):
             if getattr(self, name) is not None:
-                between(name, getattr(self, name), 1, 65_536)
+                check_between(name, getattr(self, name), 1, 65_536)
         if self.embedding is not None:
-            between("embedding", self.embedding, 0, 65_536)
-        one_of("readout", self.readout, READOUTS)
-        one_of("norm", self.norm, NORMS)
-        one_of("embedding_init", self.embedding_init, EMBEDDINGS)
-        one_of("activation", self.activation, ACTIVATIONS)
+            check_between("embedding", self.embedding, 0, 65_536)
+        check_one_of("readout", self.readout, READOUTS)
+        check_one_of("norm", self.norm, NORMS)
+        check_one_of("embedding_init", self.embedding_init, EMBEDDINGS)
+        check_one_of("activation", self.activation, ACTIVATIONS)
         self._check_dropout()
         for name in ("scale", "scale_end", "embedding_scale"):
             value = getattr(self, name)
@@ -73,7 +73,7 @@ class ModelSettings:
                 "one-hot ones; leave width out, or set embedding=none"
             )
         if self.block is not None:
-            one_of("block", self.block, BLOCKS)
+            check_one_of("block", self.block, BLOCKS)
         if self.feed_forward is not None and self.blocks not in ("pre-norm", "post-norm"):
             raise SettingsError(
                 f"feed_forward needs a residual block, but block is {self.blocks!r}; set block=pre-norm"
@@ -84,10 +84,10 @@ class ModelSettings:
     def _take_mixer(self) -> None:
         """The mixer's settings as those of its class, whether given as such, as plain values or not at all."""
         if self.name not in MIXERS:
-            raise UnknownNameError(f"there is no model {self.name!r}; {nearest(str(self.name), MIXERS)}")
+            raise UnknownNameError(f"there is no model {self.name!r}; {did_you_mean(str(self.name), MIXERS)}")
         kind, given = MIXERS[self.name].Settings, self.mixer
         if given is None or isinstance(given, Mapping):
-            object.__setattr__(self, "mixer", build(kind, given or {}))
+            object.__setattr__(self, "mixer", build_settings(kind, given or {}))
         elif type(given) is not kind:
             raise SettingsError(
                 f"mixer is {type(given).__name__}, but {self.name} has {kind.__name__}; give those, or leave mixer out"

@@ -14,7 +14,7 @@ from sdssm.layers.mixer import pick
 from sdssm.models.block import Block
 from sdssm.models.names import PaperNames
 from sdssm.models.settings import ModelSettings
-from sdssm.settings import at_least
+from sdssm.settings import check_at_least
 
 #: The states of all layers, each a tensor (..., N) or tuples of such; None before the first symbol.
 State = tuple[Any, ...] | None
@@ -25,7 +25,7 @@ class Stack(PaperNames):
 
     def __init__(self, settings: ModelSettings, n_symbols: int, *, generator: torch.Generator) -> None:
         super().__init__()
-        at_least("n_symbols", n_symbols, 1)
+        check_at_least("n_symbols", n_symbols, 1)
         self.settings, self.n_symbols = settings, n_symbols
         inputs = n_symbols + settings.query
         embedded = settings.embedding is not None

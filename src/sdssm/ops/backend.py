@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.errors import nearest
-from sdssm.extras import require
+from sdssm.errors import did_you_mean
+from sdssm.extras import import_extra
 from sdssm.ops import costs
 from sdssm.ops.checks import OpsError
 
@@ -30,7 +30,7 @@ NARROW = (torch.bfloat16, torch.float16)  # the CPU computes these in float32; o
 
 def _known(name: str, source: str) -> str:
     if name not in BACKENDS:
-        raise OpsError(f"{source} is {name!r}; {nearest(name, BACKENDS)}")
+        raise OpsError(f"{source} is {name!r}; {did_you_mean(name, BACKENDS)}")
     return name
 
 
@@ -66,14 +66,14 @@ def choose(tensor: Tensor) -> str:
 
 def check_mode(op: str, mode: str) -> None:
     if mode not in MODES:
-        raise OpsError(f"{op}: mode is {mode!r}; {nearest(str(mode), MODES)}")
+        raise OpsError(f"{op}: mode is {mode!r}; {did_you_mean(str(mode), MODES)}")
 
 
 @functools.cache
 def implementation(kind: str, backend: str) -> ModuleType:
     """The module with `forward` and `backward` for canonical tensors; Triton is imported only when it is chosen."""
     if backend == "triton":
-        require("triton", "the Triton backend")
+        import_extra("triton", "the Triton backend")
     return importlib.import_module(f"sdssm.ops.{kind}.{backend}")
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sdssm.errors import OutputError
-from sdssm.extras import require
-from sdssm.files import reason, shown_path, write_whole
+from sdssm.extras import import_extra
+from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.report.curves import Curve, curves, logarithmic
 
 FORMATS = (".png", ".svg")
@@ -29,10 +29,10 @@ def check_plot(path: Path) -> None:
     """Whether a plot can be drawn and written as this file, before the work that leads to it begins."""
     if path.suffix.lower() not in FORMATS:
         ending = path.suffix or "nothing"
-        raise OutputError(f"{shown_path(path)} ends in {ending!r}; plots are written as {' or '.join(FORMATS)}")
+        raise OutputError(f"{format_path(path)} ends in {ending!r}; plots are written as {' or '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise OutputError(
-            f"cannot write {shown_path(path)}: there is no folder {shown_path(path.parent)}; make it first"
+            f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; make it first"
         )
     _figure_class()
 
@@ -45,10 +45,10 @@ def save_plot(evaluation: Mapping[str, Any], path: Path, *, each: bool = False) 
     check_plot(path)
     data = _drawn(curves(evaluation, each=each), path.suffix.lower()[1:])
     try:
-        write_whole(path, data)
+        write_atomic(path, data)
     except (OSError, ValueError) as error:
         raise OutputError(
-            f"cannot write {shown_path(path)}: {reason(error)}; choose a path that can be written"
+            f"cannot write {format_path(path)}: {describe_file_error(error)}; choose a path that can be written"
         ) from None
 
 
@@ -93,4 +93,4 @@ def _drawn(found: list[Curve], kind: str) -> bytes:
 
 def _figure_class() -> Any:
     """A figure of its own draws without a display and leaves a user's own figures alone."""
-    return require("matplotlib.figure", "a plot").Figure
+    return import_extra("matplotlib.figure", "a plot").Figure

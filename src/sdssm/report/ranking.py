@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import OutputError
-from sdssm.files import reason, shown_path, write_whole
+from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.report.tables import NOTHING, Grid, Table, percent, to_csv, to_markdown
 
 #: Files of a ranking, with all candidates.
@@ -34,9 +34,9 @@ def write_ranking(results: Mapping[str, Any], folder: Path) -> None:
     for name, form in zip(FILES, (to_csv, to_markdown), strict=True) if table is not None else ():
         assert table is not None
         try:
-            write_whole(folder / name, form(table).encode())
+            write_atomic(folder / name, form(table).encode())
         except (OSError, ValueError) as error:
-            raise OutputError(f"cannot write {shown_path(folder / name)}: {reason(error)}") from None
+            raise OutputError(f"cannot write {format_path(folder / name)}: {describe_file_error(error)}") from None
 
 
 def _grid(row: str, column: str, some: Sequence[Mapping[str, Any]], most: int | None) -> Grid:

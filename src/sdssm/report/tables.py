@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import OutputError
-from sdssm.files import reason, shown_path, write_whole
+from sdssm.files import describe_file_error, format_path, write_atomic
 
 #: What stands where there is nothing. A cell of ours is never filled with a published number.
 NOTHING = "-"
@@ -60,15 +60,15 @@ def write_tables(folder: Path) -> Table:
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else "not JSON"
-        raise OutputError(f"cannot read {shown_path(path)}: {why}; sdssm reproduce writes it") from None
+        why = describe_file_error(error) if isinstance(error, OSError) else "not JSON"
+        raise OutputError(f"cannot read {format_path(path)}: {why}; sdssm reproduce writes it") from None
     table = table_of(results)
     forms: tuple[Callable[[Table], str], ...] = (to_csv, to_markdown, to_latex)
     for name, form in zip(FILES, forms, strict=True):
         try:
-            write_whole(folder / name, form(table).encode())
+            write_atomic(folder / name, form(table).encode())
         except (OSError, ValueError) as error:
-            raise OutputError(f"cannot write {shown_path(folder / name)}: {reason(error)}") from None
+            raise OutputError(f"cannot write {format_path(folder / name)}: {describe_file_error(error)}") from None
     return table
 
 

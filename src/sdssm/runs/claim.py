@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sdssm.errors import RunError
-from sdssm.files import shown_path
+from sdssm.files import format_path
 
 try:
     import fcntl
@@ -82,7 +82,7 @@ def check_owner(path: Path) -> None:
     """Refuse to go on in a folder that another process has taken since, on another machine maybe."""
     mark = _held.get(_key(path), (-1, None))[1]
     if mark is not None and _mark(path) != mark:
-        raise RunError(f"another process has taken over the training in {shown_path(path)}; this one ends")
+        raise RunError(f"another process has taken over the training in {format_path(path)}; this one ends")
 
 
 def _mark(path: Path) -> str | None:
@@ -100,7 +100,7 @@ def _handle(path: Path) -> int:
     except BlockingIOError:
         os.close(handle)
         raise RunError(
-            f"another process trains in {shown_path(path)}; stop it first or choose another folder"
+            f"another process trains in {format_path(path)}; stop it first or choose another folder"
         ) from None
     except OSError:  # a file system without locks
         pass

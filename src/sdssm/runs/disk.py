@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import RunError, SdssmError
-from sdssm.files import FULL, reason, shown_path
+from sdssm.files import DISK_FULL_ERRNOS, describe_file_error, format_path
 from sdssm.runs.events import finite
 
 
@@ -19,12 +19,16 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = "; what was saved before is whole: free some space, then --resume" if error.errno in FULL else ""
-        raise RunError(f"cannot write {shown_path(path)}: {reason(error)}{full}") from error
+        full = (
+            "; what was saved before is whole: free some space, then --resume"
+            if error.errno in DISK_FULL_ERRNOS
+            else ""
+        )
+        raise RunError(f"cannot write {format_path(path)}: {describe_file_error(error)}{full}") from error
     except ValueError as error:
         if isinstance(error, SdssmError):
             raise
-        raise RunError(f"cannot write {shown_path(path)}: {reason(error)}") from None
+        raise RunError(f"cannot write {format_path(path)}: {describe_file_error(error)}") from None
 
 
 def to_text(value: Any) -> bytes:
@@ -37,6 +41,6 @@ def read_text(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise RunError(f"cannot read {shown_path(path)}: {reason(error)}") from None
+        raise RunError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
     except (ValueError, RecursionError):
-        raise RunError(f"{shown_path(path)} is damaged: it is not JSON") from None
+        raise RunError(f"{format_path(path)} is damaged: it is not JSON") from None

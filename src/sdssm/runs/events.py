@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sdssm.errors import RunWarning
-from sdssm.files import shown_path, write_whole
+from sdssm.files import format_path, write_atomic
 
 
 def to_line(event: Mapping[str, Any]) -> bytes:
@@ -69,10 +69,10 @@ def read(path: Path) -> list[dict[str, Any]]:
         if isinstance(event, dict):
             events.append(event)
         else:
-            warnings.warn(f"line {number} of {shown_path(path)} is no event; left out", RunWarning, stacklevel=3)
+            warnings.warn(f"line {number} of {format_path(path)} is no event; left out", RunWarning, stacklevel=3)
     return events
 
 
 def write(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
     """Replace the file by these events."""
-    write_whole(path, b"".join(map(to_line, events)))
+    write_atomic(path, b"".join(map(to_line, events)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
-from sdssm.files import shown_path
+from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.classifier import CONFIG
 from sdssm.runs.folder import RunFolder
@@ -33,7 +33,7 @@ def find_runs(path: Path | str) -> list[RunFolder]:
     for one in errors:
         warnings.warn(f"{one}; left out", RunWarning, stacklevel=2)
     if not runs:
-        raise RunError(f"there is no run folder in {shown_path(path)} or below; sdssm train TASK --out DIR makes one")
+        raise RunError(f"there is no run folder in {format_path(path)} or below; sdssm train TASK --out DIR makes one")
     return sorted(runs, key=lambda run: natural(str(run.path)))
 
 
@@ -72,7 +72,7 @@ def _whole(run: RunFolder) -> set[int]:
         except RunError as error:
             warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=3)
     if steps and not found:
-        raise RunError(f"every checkpoint of {shown_path(run.path)} is damaged; start anew with --overwrite")
+        raise RunError(f"every checkpoint of {format_path(run.path)} is damaged; start anew with --overwrite")
     return found
 
 

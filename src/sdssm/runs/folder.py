@@ -22,7 +22,7 @@ from typing import Any, Literal, Self
 from torch import Tensor
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
-from sdssm.files import PART, reason, shown_path, write_whole
+from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, write_atomic
 from sdssm.models.classifier import CONFIG
 from sdssm.models.classifier import WEIGHTS as MODEL
 from sdssm.runs import events
@@ -30,7 +30,7 @@ from sdssm.runs.checkpoint import Checkpoint, decode, encode
 from sdssm.runs.claim import OWNER, check_owner, claim, is_held, release
 from sdssm.runs.disk import read_text, to_text, writing
 from sdssm.runs.schema import RunConfig
-from sdssm.settings import build
+from sdssm.settings import build_settings
 
 #: The newest layout of run folders that this version reads; written into config.json.
 FORMAT = 1
@@ -94,10 +94,10 @@ class RunFolder:
         with writing(path):
             there = [item.name for item in path.iterdir() if not _is_left(item)] if path.exists() else []
         if there and CONFIG not in there:
-            raise RunError(f"{shown_path(path)} holds files but no run; choose an empty or a new folder")
+            raise RunError(f"{format_path(path)} holds files but no run; choose an empty or a new folder")
         if there and not overwrite:
             raise RunError(
-                f"{shown_path(path)} holds a run already; go on with --resume or start anew with --overwrite"
+                f"{format_path(path)} holds a run already; go on with --resume or start anew with --overwrite"
             )
         if there:
             _read_config(path)  # somebody else's config.json is not ours to replace
@@ -115,7 +115,7 @@ class RunFolder:
         """This process alone trains here, from the first write until `finish`."""
         with writing(self.path):
             if claim(self.path):
-                for item in [*self.path.iterdir(), *self._checkpoints.glob(f"*{PART}")]:
+                for item in [*self.path.iterdir(), *self._checkpoints.glob(f"*{PARTIAL_SUFFIX}")]:
                     if _is_leftover(item):
                         item.unlink(missing_ok=True)
 
@@ -136,9 +136,9 @@ class RunFolder:
             return Status(steps=self.config.train.steps)
         try:
             data = self.read_json(STATUS)
-            return build(Status, data if isinstance(data, dict) else {})
+            return build_settings(Status, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
-            text = f"{shown_path(self.path / STATUS)} is damaged; going by the checkpoints"
+            text = f"{format_path(self.path / STATUS)} is damaged; going by the checkpoints"
             warnings.warn(text, RunWarning, stacklevel=2)
             return Status(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
 
@@ -205,18 +205,18 @@ class RunFolder:
         """The newest checkpoint that is whole, or that of a step, verified; a damaged one is passed over, and said."""
         steps = self.checkpoints()
         if not steps:
-            raise RunError(f"{shown_path(self.path)} has no checkpoint yet; start anew with --overwrite")
+            raise RunError(f"{format_path(self.path)} has no checkpoint yet; start anew with --overwrite")
         if step is not None:
             if step not in steps:
                 known = " and ".join(str(k) for k in steps)
-                raise RunError(f"{shown_path(self.path)} has no checkpoint of step {step}; there are {known}")
+                raise RunError(f"{format_path(self.path)} has no checkpoint of step {step}; there are {known}")
             return self._load(step)
         for newest in steps:
             try:
                 return self._load(newest)
             except RunError as error:
                 warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=2)
-        raise RunError(f"every checkpoint of {shown_path(self.path)} is damaged; start anew with --overwrite")
+        raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start anew with --overwrite")
 
     def _load(self, step: int) -> Checkpoint:
         path = self._file_of(step)
@@ -225,9 +225,9 @@ class RunFolder:
             if found.step != step:
                 raise RunError(f"it is of step {found.step}")
         except OSError as error:
-            raise RunError(f"the checkpoint {shown_path(path)} cannot be read: {reason(error)}") from None
+            raise RunError(f"the checkpoint {format_path(path)} cannot be read: {describe_file_error(error)}") from None
         except RunError as error:
-            raise RunError(f"the checkpoint {shown_path(path)} is damaged: {error}") from None
+            raise RunError(f"the checkpoint {format_path(path)} is damaged: {error}") from None
         return found
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class RunFolder:
         if not any(fnmatch(name, pattern) for pattern in RESULTS):
             raise RunError(f"{name!r} is no file for results; they are called {' or '.join(RESULTS)}")
         with writing(self.path / name):
-            write_whole(self.path / name, to_text(value))
+            write_atomic(self.path / name, to_text(value))
 
     def read_json(self, name: str) -> Any | None:
         """What a JSON file of this folder holds, or None where there is no such file."""
@@ -277,7 +277,7 @@ class RunFolder:
         """What the training writes: not beside another one that took the folder."""
         check_owner(self.path)
         with writing(self.path / name):
-            write_whole(self.path / name, data)
+            write_atomic(self.path / name, data)
 
 
 def _step(event: Mapping[str, Any]) -> int:
@@ -293,15 +293,15 @@ def _is_left(path: Path) -> bool:
 
 def _is_leftover(path: Path) -> bool:
     """Whether a writer of this folder that was killed left it. Those of results stay: an evaluation may be at work."""
-    return any(fnmatch(path.name, f"{name}.*{PART}") for name in OWN)
+    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN)
 
 
 def _read_config(path: Path) -> RunConfig:
-    where = shown_path(path)
+    where = format_path(path)
     try:
         found = path.is_dir(), (path / CONFIG).exists()
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {where}: {reason(error)}") from None
+        raise RunError(f"cannot read {where}: {describe_file_error(error)}") from None
     if found == (True, False):
         raise RunError(f"{where} is not a run folder: it has no {CONFIG}")
     if found[0] is False:
@@ -318,7 +318,7 @@ def _read_config(path: Path) -> RunConfig:
     try:
         return RunConfig.from_json(data)
     except SdssmError as error:
-        raise RunError(f"{shown_path(path / CONFIG)}: {error}") from None
+        raise RunError(f"{format_path(path / CONFIG)}: {error}") from None
 
 
 def _writer(data: dict[str, Any]) -> str:

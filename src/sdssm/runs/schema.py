@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
-from sdssm.errors import RunError, SdssmError, SettingsError, nearest
+from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
 from sdssm.models import DEFAULT_PRESET, ModelSettings, preset
-from sdssm.settings import at_least, between, build, check, converted, names, one_of, plain
+from sdssm.settings import (
+    build_settings,
+    check_at_least,
+    check_between,
+    check_one_of,
+    check_settings,
+    convert_value,
+    setting_types,
+    settings_to_dict,
+)
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
+from sdssm.tasks import get_task as named_task
 
 #: Fields of a run's config that are read apart.
 UNTYPED = ("settings", "machines", "versions")
@@ -51,15 +60,15 @@ class TrainSettings:
     log_every: int | None = None  #: steps; none: two hundred times in a run
 
     def __post_init__(self) -> None:
-        check(self)
-        between("batch", self.batch, 1, 1 << 20)
+        check_settings(self)
+        check_between("batch", self.batch, 1, 1 << 20)
         for name in ("steps", "validate_every"):
-            at_least(name, getattr(self, name), 1)
+            check_at_least(name, getattr(self, name), 1)
         for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "attraction_gate", "projection_decay"):
-            at_least(name, getattr(self, name), 0)
+            check_at_least(name, getattr(self, name), 0)
         if self.train_length is not None:
-            between("train_length", self.train_length, 1, 100_000)
-        between("shortest", self.shortest, 1, 100_000)
+            check_between("train_length", self.train_length, 1, 100_000)
+        check_between("shortest", self.shortest, 1, 100_000)
         if self.train_length is not None and self.shortest > self.train_length:
             raise SettingsError(
                 f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings are "
@@ -67,9 +76,9 @@ class TrainSettings:
             )
         for name in ("validate_length", "checkpoint_every", "log_every"):
             if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1)
-        one_of("schedule", self.schedule, SCHEDULES)
-        one_of("curriculum", self.curriculum, CURRICULA)
+                check_at_least(name, getattr(self, name), 1)
+        check_one_of("schedule", self.schedule, SCHEDULES)
+        check_one_of("curriculum", self.curriculum, CURRICULA)
         if not self.warmup <= 1:
             raise SettingsError(f"warmup is {self.warmup}; it is a share of the steps, from 0 to 1")
         if self.clip is not None and not self.clip > 0:
@@ -86,7 +95,7 @@ class Settings:
     train: TrainSettings = field(default_factory=TrainSettings)
 
     def __post_init__(self) -> None:
-        check(self)
+        check_settings(self)
 
     def changed(self, values: Mapping[str, Any]) -> Self:
         """With other values for some names, wherever they stand.
@@ -99,10 +108,10 @@ class Settings:
         for name, value in values.items():
             if name not in known:
                 listed = f"sdssm models {self.model.name} lists them all"
-                raise SettingsError(f"there is no setting {name!r}; {nearest(str(name), known, listed)}")
+                raise SettingsError(f"there is no setting {name!r}; {did_you_mean(str(name), known, listed)}")
             part, wanted = known[name]
             # A command line cannot tell the word from the value: for norm it is the word.
-            parts[part][name] = converted(name, "none" if value is None and wanted is str else value, wanted)
+            parts[part][name] = convert_value(name, "none" if value is None and wanted is str else value, wanted)
         # All names of one part at once: rules between two of them hold at the end, not on the way.
         mixer = replace(self.model.mixer, **parts["mixer"])
         return replace(
@@ -115,7 +124,7 @@ def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
     return {
         name: (part, wanted)
         for part, owner in (("mixer", settings.model.mixer), ("model", settings.model), ("train", settings.train))
-        for name, wanted in names(type(owner)).items()
+        for name, wanted in setting_types(type(owner)).items()
         if name not in ("name", "mixer")
     }
 
@@ -155,15 +164,17 @@ class RunConfig:
     def to_json(self) -> dict[str, Any]:
         """What config.json holds."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
-        return {**values, "versions": dict(self.versions), **plain(self.settings)}
+        return {**values, "versions": dict(self.versions), **settings_to_dict(self.settings)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The reverse of `to_json`."""
         try:
-            settings = Settings(model=build(ModelSettings, data["model"]), train=build(TrainSettings, data["train"]))
-            hints = {name: hint for name, hint in names(cls).items() if name in data and name not in UNTYPED}
-            others = {name: converted(name, data[name], hint) for name, hint in hints.items()}
+            settings = Settings(
+                model=build_settings(ModelSettings, data["model"]), train=build_settings(TrainSettings, data["train"])
+            )
+            hints = {name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNTYPED}
+            others = {name: convert_value(name, data[name], hint) for name, hint in hints.items()}
             machines = data.get("machines")
             return cls(
                 settings=settings,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from sdssm.devices import device_named
+from sdssm.devices import resolve_device
 from sdssm.models import Classifier, load_model
 from sdssm.models.classifier import WEIGHTS
 from sdssm.models.saved import read_config, with_weights
@@ -28,7 +28,7 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifie
     >>> torch.equal(model.dictionary, same.dictionary)
     True
     """
-    path, where = Path(folder), device_named(device)
+    path, where = Path(folder), resolve_device(device)
     config = read_config(path)
     run = RunFolder.open(path) if "format" in config else None  # which refuses what a newer version wrote
     if run is None or (path / WEIGHTS).exists():

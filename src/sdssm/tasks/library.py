@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sdssm.automata import Machine, named
+from sdssm.automata import Machine, get_machine
 from sdssm.automata.languages import arithmetic_strings
 from sdssm.tasks.task import Task
 
@@ -14,15 +14,15 @@ LENGTHS = {name: {"train_length": 90, "test_length": 600} for name in ("c2xc30",
 BEYOND = ("z7", "s5", "a4", "s5:32:0", "z3*d5", *(f"tomita{k}" for k in range(1, 8)), "random:10x2:0", "regex:(ab|c)*")
 
 
-def task(name: str | Machine) -> Task:
+def get_task(name: str | Machine) -> Task:
     """The task of this name, or of a machine of your own.
 
-    >>> task("a5"), task("arithmetic").valid is not None
+    >>> get_task("a5"), get_task("arithmetic").valid is not None
     (Task('a5', Machine(60 states, 2 symbols, 60 outputs)), True)
     """
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
-    machine, name = named(name), name.strip()
+    machine, name = get_machine(name), name.strip()
     name = name.lower() if name.lower() in PAPER else name  # one name for one task
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None
     return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))

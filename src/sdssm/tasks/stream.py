@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
-from sdssm.errors import TaskError, nearest, shown
-from sdssm.extras import require
+from sdssm.errors import TaskError, did_you_mean, format_value
+from sdssm.extras import import_extra
 from sdssm.tasks.philox import LENGTHS, words
 from sdssm.tasks.stream_tables import Tables
 from sdssm.tasks.task import Task
@@ -88,7 +88,9 @@ class StringStream:
         most = np.asarray(most)
         replicas = len(self._host_seeds)
         if most.shape not in ((replicas,), (count, replicas)) or not np.issubdtype(most.dtype, np.integer):
-            raise TaskError(f"the greatest lengths are {shown(most)}; give a whole number for each of {replicas} seeds")
+            raise TaskError(
+                f"the greatest lengths are {format_value(most)}; give a whole number for each of {replicas} seeds"
+            )
         if most.min() < 1 or most.max() > self.max_length:
             raise TaskError(
                 f"a greatest length of {most.min() if most.min() < 1 else most.max()} was asked for; "
@@ -104,9 +106,13 @@ class StringStream:
         replicas = len(self._host_seeds)
         found = np.ones(replicas, dtype=np.int64) if least is None else np.asarray(least)
         if found.shape != (replicas,) or not np.issubdtype(found.dtype, np.integer):
-            raise TaskError(f"the least lengths are {shown(found)}; give a whole number for each of {replicas} seeds")
+            raise TaskError(
+                f"the least lengths are {format_value(found)}; give a whole number for each of {replicas} seeds"
+            )
         if found.min() < 1 or (found > most).any():
-            raise TaskError(f"the least lengths are {shown(found)}; each is at least 1 and not above the greatest")
+            raise TaskError(
+                f"the least lengths are {format_value(found)}; each is at least 1 and not above the greatest"
+            )
         if found.max() > self.floors[-1]:
             raise TaskError(
                 f"{self.task.name} has no valid string of length {found.max()}..{self.max_length}; "
@@ -171,7 +177,7 @@ def _within(number: int, what: str, least: int, most: int) -> int:
     try:
         whole = index(number)
     except TypeError:
-        raise TaskError(f"{what} is {shown(number)}; it must be a whole number") from None
+        raise TaskError(f"{what} is {format_value(number)}; it must be a whole number") from None
     if not least <= whole <= most:
         raise TaskError(f"{what} is {whole}; it must be in {least}..{most}")
     return whole
@@ -221,7 +227,9 @@ def _fastest(device: torch.device) -> str:
 def _module(implementation: str) -> ModuleType:
     """The module with `draw` and `uniform`; packages that are not needed are not imported."""
     if implementation not in IMPLEMENTATIONS:
-        raise TaskError(f"the implementation is {implementation!r}; {nearest(str(implementation), IMPLEMENTATIONS)}")
+        raise TaskError(
+            f"the implementation is {implementation!r}; {did_you_mean(str(implementation), IMPLEMENTATIONS)}"
+        )
     if implementation != "torch":
-        require(implementation, f"the {implementation} implementation of string streams")
+        import_extra(implementation, f"the {implementation} implementation of string streams")
     return importlib.import_module(f"sdssm.tasks.stream_{implementation}")

@@ -16,7 +16,7 @@ from torch import Tensor
 from sdssm.automata import Machine
 from sdssm.automata.compare import pair_table
 from sdssm.automata.refinement import reachable
-from sdssm.errors import TaskError, shown
+from sdssm.errors import TaskError, format_value
 from sdssm.tasks.labels import Labeller
 from sdssm.tasks.strings import StringSampler
 
@@ -171,7 +171,7 @@ class Task:
         torch.Size([128, 40])
         """
         if not isinstance(generator, torch.Generator):
-            raise TaskError(f"the generator is {shown(generator)}; strings are drawn from a torch.Generator")
+            raise TaskError(f"the generator is {format_value(generator)}; strings are drawn from a torch.Generator")
         length = _checked_length(length)
         if _whole(batch, "the batch") < 1:
             raise TaskError(f"a batch of {batch} strings was asked for; a batch has at least 1")
@@ -215,7 +215,7 @@ class Task:
     def labels(self, tokens: Tensor) -> Tensor:
         """The label of every prefix: int64 (..., L) -> int64 (..., L), -1 where a prefix has none."""
         if not isinstance(tokens, Tensor):
-            raise TaskError(f"tokens are {shown(tokens)}; give a tensor, as in torch.tensor([[0, 1]])")
+            raise TaskError(f"tokens are {format_value(tokens)}; give a tensor, as in torch.tensor([[0, 1]])")
         if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
             raise TaskError(f"tokens are {tokens.dtype}; symbols are whole numbers, use int64")
         if tokens.ndim == 0 or tokens.shape[-1] == 0:
@@ -259,7 +259,7 @@ def _whole(number: int, what: str) -> int:
     try:
         return index(number)
     except TypeError:
-        raise TaskError(f"{what} is {shown(number)}; it must be a whole number") from None
+        raise TaskError(f"{what} is {format_value(number)}; it must be a whole number") from None
 
 
 def _checked_length(length: int) -> int:

@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdssm.automata import Machine, named
+from sdssm.automata import Machine, get_machine
 from sdssm.errors import RunWarning, SdssmError
-from sdssm.evaluate import Evaluation, RunEvaluation, evaluate, lengths, records, spectral_radii
-from sdssm.evaluate.statistics import band_of_each
-from sdssm.evaluate.strings import TestStrings
+from sdssm.evaluation import Evaluation, RunEvaluation, evaluate, lengths, records, spectral_radii
+from sdssm.evaluation.statistics import band_of_each
+from sdssm.evaluation.strings import TestStrings
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.report import apart, curves
 from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve
-from sdssm.tasks import Task, task
-from sdssm.train import train
-from tests.evaluate.machines import exact, tiring_parity
+from sdssm.tasks import Task, get_task
+from sdssm.training import train
+from tests.evaluation.machines import exact, tiring_parity
 
 
 def one(*arguments: Any, **options: Any) -> RunEvaluation:
@@ -35,7 +35,7 @@ def one(*arguments: Any, **options: Any) -> RunEvaluation:
 @pytest.mark.parametrize("name", ["a5", "d30", "arithmetic", "even_pairs", "cycle"])
 @pytest.mark.parametrize("fresh", [False, True])
 def test_an_exact_model_is_always_right(name: str, fresh: bool) -> None:
-    found = one(exact(named(name)), task=name, max_length=60, strings=64, fresh=fresh)
+    found = one(exact(get_machine(name)), task=name, max_length=60, strings=64, fresh=fresh)
     assert found.accuracy == (100.0,) * 60
     assert found.mean == 100.0
     assert found.first_below_99 is None
@@ -47,7 +47,7 @@ def test_an_exact_model_is_always_right(name: str, fresh: bool) -> None:
 
 
 def test_with_a_query() -> None:
-    assert one(exact(named("cycle"), query=True), task="cycle", max_length=30, strings=64).mean == 100.0
+    assert one(exact(get_machine("cycle"), query=True), task="cycle", max_length=30, strings=64).mean == 100.0
 
 
 def test_both_ways_agree_on_a_model_that_is_not_right() -> None:
@@ -115,7 +115,7 @@ def test_memory_is_bounded_and_the_pieces_do_not_show(monkeypatch: pytest.Monkey
 
 
 def test_lengths_without_strings_are_scored_below() -> None:
-    arithmetic = exact(replace_output(named("arithmetic")))
+    arithmetic = exact(replace_output(get_machine("arithmetic")))
     found = one(arithmetic, task="arithmetic", max_length=41, strings=128)
     assert found.accuracy[1::2] == found.accuracy[0:-1:2]  # an even length at the odd one below it
     assert found.mean == pytest.approx(np.mean(found.accuracy))
@@ -124,14 +124,14 @@ def test_lengths_without_strings_are_scored_below() -> None:
     assert fresh.accuracy[1::2] != fresh.accuracy[0:-1:2]  # with strings of its own
     # Lengths 3, 6, 9, ...: the first two have none below and are left out.
     third = Machine(table=[[1, 1], [2, 2], [3, 3], [1, 1]], outputs=[0, 0, 0, 1])
-    of = Task(name="third", machine=named("parity"), valid=third)
+    of = Task(name="third", machine=get_machine("parity"), valid=third)
     for way in (False, True):
-        found = one(exact(named("parity")), task=of, max_length=8, strings=16, fresh=way)
+        found = one(exact(get_machine("parity")), task=of, max_length=8, strings=16, fresh=way)
         assert np.isnan(found.accuracy[:2]).all()
         assert found.accuracy[2:] == (100.0,) * 6
         assert found.mean == 100.0
         assert found.to_json()["accuracy"][:3] == [None, None, 100.0]
-        nothing = one(exact(named("parity")), task=of, max_length=2, strings=16, fresh=way)
+        nothing = one(exact(get_machine("parity")), task=of, max_length=2, strings=16, fresh=way)
         assert np.isnan(nothing.mean)
         assert json.loads(json.dumps(nothing.to_json(), allow_nan=False))["mean"] is None
         assert Evaluation((nothing,)).aggregate[0].max is None
@@ -146,14 +146,16 @@ def replace_output(machine: Machine) -> Machine:
 
 def test_it_says_when_it_takes_fresh_strings() -> None:
     ends = Machine(table=[[0, 1], [0, 1]], outputs=[0, 1])
-    found = one(exact(named("parity")), task=Task(name="ends", machine=named("parity"), valid=ends), max_length=9)
+    found = one(
+        exact(get_machine("parity")), task=Task(name="ends", machine=get_machine("parity"), valid=ends), max_length=9
+    )
     assert found.read == "fresh"
     assert "prefixes of uniformly drawn valid strings are not uniformly drawn" in str(found.note)
     assert found.mean == 100.0
 
 
 def test_a_model_that_looks_ahead_reads_fresh_strings(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = exact(named("parity"))
+    model = exact(get_machine("parity"))
     monkeypatch.setattr(SelectiveDense, "causal", False)
     found = one(model, task="parity", max_length=9, strings=16)
     assert (found.read, found.mean) == ("fresh", 100.0)
@@ -179,7 +181,7 @@ def test_memory_does_not_change_what_is_read(
 def test_prefixes_of_whole_strings_are_strings(query: bool) -> None:
     settings = resolve("hyena", "default", "cycle", {"query": query, "layers": 2}).model
     model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0)).double()
-    strings = TestStrings(task("cycle"), 16, 1, torch.device("cpu"))
+    strings = TestStrings(get_task("cycle"), 16, 1, torch.device("cpu"))
     (tokens, labels), *_ = strings.blocks(9)
     right = [(model.last(tokens[:, :end]).argmax(-1) == labels[:, end - 1]).sum() for end in range(1, 10)]
     reading = lengths.read_prefixes(model, strings, np.arange(1, 10), np.ones((1, 9), bool))
@@ -197,7 +199,7 @@ def test_a_folder_is_read_but_for_what_cannot_be(tmp_path: Path) -> None:
 
 
 def test_a_model_that_overflows_is_wrong() -> None:
-    model = exact(named("parity"))
+    model = exact(get_machine("parity"))
     assert model.readout.bias is not None
     with torch.no_grad():
         model.readout.bias[0] = torch.nan
@@ -207,7 +209,7 @@ def test_a_model_that_overflows_is_wrong() -> None:
 def test_a_state_given_with_each_string() -> None:
     settings = resolve("sd-ssm", "length-efficiency-4", "a5", {"state": 60, "state_embedding": 60, "norm": "none"})
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
-    plain = exact(named("a5"))
+    plain = exact(get_machine("a5"))
     assert model.start is not None
     values = {
         "vectors": torch.eye(60),
@@ -224,7 +226,7 @@ def test_a_state_given_with_each_string() -> None:
 
 
 def test_gradients_and_modes_are_left_as_they_were() -> None:
-    model = exact(named("parity")).train()
+    model = exact(get_machine("parity")).train()
     evaluate(model, task="parity", max_length=5, strings=8)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -232,7 +234,7 @@ def test_gradients_and_modes_are_left_as_they_were() -> None:
 
 
 def test_spectral_radii() -> None:
-    assert one(exact(named("d4")), task="d4", max_length=5).spectral_radius == pytest.approx((1.0, 1.0))
+    assert one(exact(get_machine("d4")), task="d4", max_length=5).spectral_radius == pytest.approx((1.0, 1.0))
     assert np.isnan(spectral_radii(torch.tensor([[[torch.inf]], [[2.0]]]))).tolist() == [True, False]
 
 
@@ -269,7 +271,7 @@ def run_of(
     **changed: Any,
 ) -> RunFolder:
     """A run folder that holds a machine's exact model."""
-    model, of = exact(machine), task(of) if isinstance(of, str) else of
+    model, of = exact(machine), get_task(of) if isinstance(of, str) else of
     settings = replace(resolve("sd-ssm", preset, of.name, changed), model=model.settings)
     run = RunFolder.create(path, configure(of, seed, settings, preset))
     run.write_model(model.packed())
@@ -294,14 +296,14 @@ def test_runs_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_is_read_but_nothing_is_written(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "seed-0", named("parity"), ended=None)
+    run = run_of(tmp_path / "seed-0", get_machine("parity"), ended=None)
     assert "not finished" in str(one(run, max_length=3).note)
     assert run.read_json("evaluation.json") is None
 
 
 def test_among_several_a_run_without_weights_is_left_out(tmp_path: Path) -> None:
-    run_of(tmp_path / "seed-0", named("parity"))
-    without = run_of(tmp_path / "seed-1", named("parity"), seed=1)
+    run_of(tmp_path / "seed-0", get_machine("parity"))
+    without = run_of(tmp_path / "seed-1", get_machine("parity"), seed=1)
     (without.path / "model.safetensors").unlink()
     with pytest.warns(RunWarning, match="left out"):
         assert [run.seed for run in evaluate(tmp_path, max_length=3)] == [0]
@@ -319,7 +321,7 @@ def test_only_seeds_of_one_training_are_averaged(tmp_path: Path) -> None:
     run_of(tmp_path / "rate/seed-0", machine, lr=0.01)
     run_of(tmp_path / "short/seed-0", machine, train_length=20)
     run_of(tmp_path / "task/seed-0", machine, of=Task(name="parity", machine=machine))
-    run_of(tmp_path / "test/seed-0", machine, of=replace(task("parity"), test_length=33))
+    run_of(tmp_path / "test/seed-0", machine, of=replace(get_task("parity"), test_length=33))
     found = evaluate(tmp_path, strings=8)
     assert {run.model for run in found} == {"sd-ssm"}
     told = {Path(str(run.folder)).parent.name: run for run in found}
@@ -337,7 +339,7 @@ def test_only_seeds_of_one_training_are_averaged(tmp_path: Path) -> None:
 
 def test_the_spelling_of_a_task_makes_no_other(tmp_path: Path) -> None:
     for seed, name in enumerate(("even_pairs", "even-pairs", " Even_Pairs")):
-        run_of(tmp_path / f"seed-{seed}", named("even_pairs"), seed, of=name)
+        run_of(tmp_path / f"seed-{seed}", get_machine("even_pairs"), seed, of=name)
     [summary] = evaluate(tmp_path, max_length=5, strings=8).aggregate
     assert (summary.task, summary.seeds) == ("even_pairs", 3)
 
@@ -360,14 +362,14 @@ def test_a_run_that_diverged_is_read_but_not_averaged(tmp_path: Path) -> None:
 
 
 def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "seed-0", named("parity"))
+    run = run_of(tmp_path / "seed-0", get_machine("parity"))
     (run.path / "evaluation.json").mkdir()
     with pytest.warns(RunWarning, match=r"evaluation.json cannot be written: Is a directory; this result is not kept"):
         assert one(run, max_length=3).mean == 100.0
 
 
 def test_a_full_disk_is_no_reason_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of(tmp_path / "seed-0", named("parity"))
+    run = run_of(tmp_path / "seed-0", get_machine("parity"))
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(ENOSPC, "No space left on device")
@@ -379,7 +381,7 @@ def test_a_full_disk_is_no_reason_to_resume(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_saved_model_is_no_run_but_can_be_evaluated(tmp_path: Path) -> None:
-    exact(named("parity")).save(tmp_path / "model")
+    exact(get_machine("parity")).save(tmp_path / "model")
     with pytest.raises(SdssmError) as caught:
         evaluate(tmp_path / "model")
     assert f"sdssm.evaluate(sdssm.load({str(tmp_path / 'model')!r}), task=" in str(caught.value)
@@ -407,7 +409,7 @@ def test_a_saved_model_is_no_run_but_can_be_evaluated(tmp_path: Path) -> None:
 )
 def test_bad_input(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SdssmError) as caught:
-        evaluate(exact(named("parity")), **options)
+        evaluate(exact(get_machine("parity")), **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -417,7 +419,7 @@ def test_what_cannot_be_evaluated(tmp_path: Path) -> None:
         with pytest.raises(SdssmError, match=r"evaluate"):
             evaluate(what)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(SdssmError, match="a run knows its own task"):
-        evaluate(run_of(tmp_path / "seed-0", named("parity")), task="parity")
+        evaluate(run_of(tmp_path / "seed-0", get_machine("parity")), task="parity")
     with pytest.raises(SdssmError, match="there is no run folder"):
         (tmp_path / "empty").mkdir()
         evaluate(tmp_path / "empty")

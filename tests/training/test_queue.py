@@ -19,12 +19,12 @@ import torch
 from sdssm.errors import RunError, SettingsError
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
-from sdssm.train import TrainingStopped, resume
-from sdssm.train.group import Group
-from sdssm.train.progress import PlainLines, Silent
-from sdssm.train.queue import AT_ONCE, SHARE, Entry, Queue
-from sdssm.train.trainer import train_all
-from tests.train.groups import STATES, planned
+from sdssm.training import TrainingStopped, resume
+from sdssm.training.group import Group
+from sdssm.training.progress import PlainLines, Silent
+from sdssm.training.queue import AT_ONCE, SHARE, Entry, Queue
+from sdssm.training.trainer import train_all
+from tests.training.groups import STATES, planned
 
 
 class Watcher(Silent):

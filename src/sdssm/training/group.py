@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from sdssm.devices import device_name
-from sdssm.evaluate import evaluate
+from sdssm.evaluation import evaluate
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
-from sdssm.train import schedules
-from sdssm.train.engine import Engine, Window
-from sdssm.train.failures import Failures
-from sdssm.train.tensorboard import TensorBoard
+from sdssm.training import schedules
+from sdssm.training.engine import Engine, Window
+from sdssm.training.failures import Failures
+from sdssm.training.tensorboard import TensorBoard
 
 #: Seconds between checkpoints where the settings do not say how many steps.
 CHECKPOINT_SECONDS = 60.0

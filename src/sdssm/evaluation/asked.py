@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sdssm.devices import device_named
-from sdssm.errors import SdssmError, shown
+from sdssm.devices import resolve_device
+from sdssm.errors import SdssmError, format_value
 
 #: Bounds of what can be asked.
 MOST_LENGTH, MOST_STRINGS, MOST_SEED = 1_000_000, 1 << 16, (1 << 63) - 1
@@ -54,7 +54,7 @@ def asked_for(
         strings=_whole("strings", strings, 1, MOST_STRINGS),
         seed=_whole("seed", seed, 0, MOST_SEED),
         fresh=fresh,
-        device=None if isinstance(device, str) and device == "auto" else device_named(device),
+        device=None if isinstance(device, str) and device == "auto" else resolve_device(device),
     )
 
 
@@ -77,5 +77,5 @@ def _whole(name: str, value: int, least: int, most: int) -> int:
     except TypeError:
         number = least - 1
     if not least <= number <= most:
-        raise EvaluationError(f"{name} is {shown(value)}; it must be a whole number from {least} to {most:,}")
+        raise EvaluationError(f"{name} is {format_value(value)}; it must be a whole number from {least} to {most:,}")
     return number

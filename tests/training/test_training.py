@@ -19,9 +19,9 @@ import torch
 import sdssm
 import sdssm.runs
 from sdssm.errors import DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
-from sdssm.train import TrainingStopped
-from sdssm.train.progress import Silent
-from tests.train.exploding import EXPLODING, explode
+from sdssm.training import TrainingStopped
+from sdssm.training.progress import Silent
+from tests.training.exploding import EXPLODING, explode
 
 SMALL: dict[str, Any] = {"state": 6, "dictionary": 2, "batch": 8, "train_length": 7, "log_every": 10}
 
@@ -207,7 +207,7 @@ def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
 
 def test_of_equal_validations_the_latest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     equal = SimpleNamespace(runs=[SimpleNamespace(mean=100.0)])
-    monkeypatch.setattr(sys.modules["sdssm.train.group"], "evaluate", lambda *_, **__: equal)
+    monkeypatch.setattr(sys.modules["sdssm.training.group"], "evaluate", lambda *_, **__: equal)
     (run,) = train(tmp_path, settings={"validate_length": 7, "validate_every": 10}, seeds=1)
     last = run.load_checkpoint(run.step).tensors
     for name, value in sdssm.load(run.path).named_parameters():

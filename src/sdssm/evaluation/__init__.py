@@ -5,9 +5,9 @@ Evaluation        what it finds: a RunEvaluation for each run, and an Aggregate 
 spectral_radii    of each symbol's matrix
 """
 
-from sdssm.evaluate.asked import EvaluationError
-from sdssm.evaluate.evaluation import evaluate
-from sdssm.evaluate.records import Aggregate, Evaluation, RunEvaluation
-from sdssm.evaluate.spectrum import spectral_radii
+from sdssm.evaluation.asked import EvaluationError
+from sdssm.evaluation.evaluation import evaluate
+from sdssm.evaluation.records import Aggregate, Evaluation, RunEvaluation
+from sdssm.evaluation.spectrum import spectral_radii
 
 __all__ = ["Aggregate", "Evaluation", "EvaluationError", "RunEvaluation", "evaluate", "spectral_radii"]

@@ -11,10 +11,10 @@ import torch
 
 from sdssm.errors import SettingsError
 from sdssm.runs.schema import RunConfig, configure, resolve
-from sdssm.tasks import task
-from sdssm.train import schedules
-from sdssm.train.engine import Engine, new_model
-from tests.train.exploding import EXPLODING, explode
+from sdssm.tasks import get_task
+from sdssm.training import schedules
+from sdssm.training.engine import Engine, new_model
+from tests.training.exploding import EXPLODING, explode
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 SMALL = {"state": 8, "dictionary": 3, "batch": 16, "steps": 100, "train_length": 9}
@@ -30,13 +30,13 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def config(name: str, preset: str, seed: int, **values: Any) -> RunConfig:
-    of = task(name)
+    of = get_task(name)
     return configure(of, seed, resolve("sd-ssm", preset, name, {**SMALL, **values}), preset)
 
 
 def losses(runs: list[RunConfig], device: str, steps: int) -> torch.Tensor:
     """(steps, R)"""
-    engine = Engine([task(run.task) for run in runs], runs, torch.device(device))
+    engine = Engine([get_task(run.task) for run in runs], runs, torch.device(device))
     found = []
     for _ in range(steps):
         engine.advance(1)
@@ -93,23 +93,23 @@ def test_tasks_may_differ_side_by_side(device: str) -> None:
 def test_shapes_do_not_mix(name: str, values: dict[str, Any]) -> None:
     runs = [config("a5", "scale-free", 0), config(name, "scale-free", 1, **values)]
     with pytest.raises(SettingsError, match="engine of its own"):
-        Engine([task(run.task) for run in runs], runs, torch.device("cpu"))
+        Engine([get_task(run.task) for run in runs], runs, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])
 def test_it_is_what_torch_does_step_by_step(name: str) -> None:
     """The published way: Adam on a module, a clipped gradient, one length a step; only the strings are the stream's."""
     run = config(name, "paper", 5, lr=1e-2, weight_decay=1e-3)
-    engine = Engine(task(name), [run], torch.device("cpu"))
+    engine = Engine(get_task(name), [run], torch.device("cpu"))
     model = new_model(run)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
-    stream = Engine(task(name), [run], torch.device("cpu")).stream
+    stream = Engine(get_task(name), [run], torch.device("cpu")).stream
     for step in range(8):
         lengths = torch.from_numpy(stream.lengths_uniform(step, 1, [9]))
         strings = stream.draw(torch.tensor(step), lengths, 9)
         cut = int(lengths)
         tokens = strings.tokens[0, 0, :, :cut]
-        assert torch.equal(task(name).labels(tokens)[:, -1], strings.labels[0, 0])
+        assert torch.equal(get_task(name).labels(tokens)[:, -1], strings.labels[0, 0])
         loss = torch.nn.functional.cross_entropy(model(tokens)[:, -1], strings.labels[0, 0])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own
@@ -124,7 +124,7 @@ def test_it_is_what_torch_does_step_by_step(name: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_same_whatever_the_steps_between_looks(device: str) -> None:
     runs = [config("a5", "scale-free", seed) for seed in (0, 1)]
-    engines = [Engine(task("a5"), runs, torch.device(device)) for _ in range(2)]
+    engines = [Engine(get_task("a5"), runs, torch.device(device)) for _ in range(2)]
     engines[0].advance(37)
     for steps in (1, 7, 20, 9):
         engines[1].advance(steps)
@@ -137,7 +137,7 @@ def test_the_same_whatever_the_steps_between_looks(device: str) -> None:
 
 def test_it_learns() -> None:
     run = config("parity", "scale-free", 0, steps=300, batch=32, lr=1e-2, state=16, train_length=5)
-    engine = Engine(task("parity"), [run], torch.device("cpu"))
+    engine = Engine(get_task("parity"), [run], torch.device("cpu"))
     engine.advance(250)
     engine.window()
     engine.advance(50)
@@ -148,7 +148,7 @@ def test_a_replica_that_diverges_stops_alone(monkeypatch: pytest.MonkeyPatch) ->
     explode(monkeypatch)
     good, bad = config("a5", "scale-free", 0), config("a5", "scale-free", 0, lr=EXPLODING)
     runs = [good, bad, good]
-    engine = Engine(task("a5"), runs, torch.device("cpu"))
+    engine = Engine(get_task("a5"), runs, torch.device("cpu"))
     engine.advance(20)
     window = engine.window()
     assert window.alive.tolist() == [True, False, True]
@@ -175,7 +175,7 @@ def test_rates_and_ramps() -> None:
 
 def test_curricula() -> None:
     runs = [config("a5", "scale-free", 0, curriculum=name, steps=4000) for name in ("uniform", "fixed", "growing")]
-    engine = Engine(task("a5"), runs, torch.device("cpu"))
+    engine = Engine(get_task("a5"), runs, torch.device("cpu"))
     lengths = schedules.lengths(runs, engine.stream, 0, 4000)
     uniform, fixed, growing = lengths.T
     counts = np.bincount(uniform, minlength=10)[1:]
@@ -187,6 +187,6 @@ def test_curricula() -> None:
     assert set(uniform) == set(range(4, 10)) and set(fixed) == {9}
     assert set(growing[:100]) == {4} and growing[900:1000].max() <= 5 and set(growing[2000:]) == set(range(4, 10))
     odd = config("arithmetic", "scale-free", 0, curriculum="fixed", train_length=8)
-    assert set(schedules.lengths([odd], Engine(task("arithmetic"), [odd], torch.device("cpu")).stream, 0, 5).flat) == {
-        7
-    }
+    assert set(
+        schedules.lengths([odd], Engine(get_task("arithmetic"), [odd], torch.device("cpu")).stream, 0, 5).flat
+    ) == {7}

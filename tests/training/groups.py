@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.runs.schema import configure, resolve
-from sdssm.tasks import task
-from sdssm.train.planning import Planned
+from sdssm.tasks import get_task
+from sdssm.training.planning import Planned
 
 #: Three shapes, and so three groups of two seeds.
 STATES = (3, 4, 5)
 
 
 def planned(out: Path, steps: int = 10, **values: Any) -> list[Planned]:
-    of, found = task("parity"), []
+    of, found = get_task("parity"), []
     for state in STATES:
         given = {"state": state, "batch": 4, "train_length": 5, "steps": steps, "log_every": 5, **values}
         settings = resolve("lstm", "default", "parity", given)

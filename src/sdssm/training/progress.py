@@ -16,7 +16,7 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from sdssm.errors import shown
+from sdssm.errors import format_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -200,7 +200,7 @@ class LiveTable:
         self._drawn = -REFRESH
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
-        self._names = [name if name.isprintable() else shown(name) for name in names]
+        self._names = [name if name.isprintable() else format_value(name) for name in names]
         self._pace, self._standing = Pace(steps, first, self._clock), None
         self._live.start()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sdssm.extras import EXTRAS
-from sdssm.train.progress import LiveTable, PlainLines, Progress, Silent, Unfailing, progress_for
-from sdssm.train.tensorboard import TensorBoard
+from sdssm.training.progress import LiveTable, PlainLines, Progress, Silent, Unfailing, progress_for
+from sdssm.training.tensorboard import TensorBoard
 from tests.test_package import ALLOWED, without
 
 
@@ -192,7 +192,7 @@ def test_tensorboard_that_is_not_installed() -> None:
     code = """
 from pathlib import Path
 from sdssm.errors import MissingExtraError
-from sdssm.train.tensorboard import TensorBoard
+from sdssm.training.tensorboard import TensorBoard
 try:
     TensorBoard([Path("run")])
 except MissingExtraError as error:

@@ -14,13 +14,13 @@ import torch
 from sdssm.errors import RunError
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
-from sdssm.train import TrainingStopped
-from sdssm.train.engine import Engine
-from sdssm.train.group import Group
-from sdssm.train.progress import Silent
-from sdssm.train.queue import Entry, NoRoomError, Queue
-from sdssm.train.trainer import train_all
-from tests.train.groups import planned
+from sdssm.training import TrainingStopped
+from sdssm.training.engine import Engine
+from sdssm.training.group import Group
+from sdssm.training.progress import Silent
+from sdssm.training.queue import Entry, NoRoomError, Queue
+from sdssm.training.trainer import train_all
+from tests.training.groups import planned
 
 
 class At(Silent):

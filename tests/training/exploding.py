@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sdssm.runs.schema import RunConfig
-from sdssm.train import schedules
+from sdssm.training import schedules
 
 #: The rate that explodes.
 EXPLODING = 0.123

@@ -49,7 +49,7 @@ def adam_step(
     tensors = parameters, gradient, first, second
     settings = lr, weight_decay, bias1, bias2
     if parameters.is_cuda and importlib.util.find_spec("triton"):
-        from sdssm.train import adam_triton
+        from sdssm.training import adam_triton
 
         return adam_triton.adam_step(*tensors, *settings, betas, eps, clip, alive, loss)
     norm = torch.stack([torch.linalg.vector_norm(row) for row in gradient])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdssm.evaluate.statistics import band_of_each, band_of_lengths, band_of_strings
+from sdssm.evaluation.statistics import band_of_each, band_of_lengths, band_of_strings
 
 STRINGS, LENGTHS = 100, 200
 

@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 import torch
 
 from sdssm.automata import Machine
-from sdssm.errors import RunError, SettingsError, shown
+from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.models.classifier import CONFIG
 from sdssm.ops.backend import TRITON_LARGEST_STATE
 from sdssm.runs import RunFolder, find_runs, folder_name
 from sdssm.runs.folder import STATUS
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
-from sdssm.train.engine import new_model, shape
+from sdssm.tasks import get_task as named_task
+from sdssm.training.engine import new_model, shape
 
 TaskLike = str | Task | Machine
 #: A folder, and the training that is to be in it.
@@ -74,7 +74,7 @@ def check_config(config: RunConfig, of: Task, device: torch.device | None = None
 
 def one_task(given: TaskLike) -> Task:
     if not isinstance(given, str | Task | Machine):
-        raise SettingsError(f"a task is {shown(given)}; give a name, a Task or a Machine")
+        raise SettingsError(f"a task is {format_value(given)}; give a name, a Task or a Machine")
     return given if isinstance(given, Task) else named_task(given)
 
 
@@ -82,7 +82,9 @@ def checked_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mappin
     """Settings by the name of a variant, which is that of a folder."""
     for name, changed in (variants or {}).items():
         if not isinstance(name, str) or folder_name(name) != name or not isinstance(changed, Mapping):
-            raise SettingsError(f"a variant is {shown(name)}: {shown(changed)}; give settings by a name for a folder")
+            raise SettingsError(
+                f"a variant is {format_value(name)}: {format_value(changed)}; give settings by a name for a folder"
+            )
     return variants or {"": {}}
 
 
@@ -93,7 +95,7 @@ def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
         found = []
     right = all(0 <= seed < 1 << 63 for seed in found) and len(set(found)) == len(found)
     if not found or not right or isinstance(seeds, bool):
-        raise SettingsError(f"seeds are {shown(seeds)}; give how many, or different whole numbers from 0 on")
+        raise SettingsError(f"seeds are {format_value(seeds)}; give how many, or different whole numbers from 0 on")
     return found
 
 

@@ -12,19 +12,19 @@ from typing import Any, overload
 
 import torch
 
-from sdssm.devices import device_named
-from sdssm.errors import RunWarning, SettingsError, shown
-from sdssm.extras import require
+from sdssm.devices import resolve_device
+from sdssm.errors import RunWarning, SettingsError, format_value
+from sdssm.extras import import_extra
 from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import ENDED, RunFolder, by_step, default_folder, find_runs, folder_name
 from sdssm.runs.claim import make_room, release
 from sdssm.runs.schema import RunConfig, begun_now, configure, resolve
 from sdssm.tasks import Task
-from sdssm.train.failures import Failures
-from sdssm.train.group import last_step
-from sdssm.train.memory import keep_freed_memory
-from sdssm.train.planning import (
+from sdssm.training.failures import Failures
+from sdssm.training.group import last_step
+from sdssm.training.memory import keep_freed_memory
+from sdssm.training.planning import (
     Planned,
     TaskLike,
     check_config,
@@ -34,9 +34,9 @@ from sdssm.train.planning import (
     one_task,
     side_by_side,
 )
-from sdssm.train.progress import Progress, Silent
-from sdssm.train.queue import Entry, Queue, checked, no_room
-from sdssm.train.signals import stop_on_signal
+from sdssm.training.progress import Progress, Silent
+from sdssm.training.queue import Entry, Queue, checked, no_room
+from sdssm.training.signals import stop_on_signal
 
 #: Seconds of work that a GPU is given at a time, before anybody looks.
 ROUND = 1.0
@@ -106,7 +106,7 @@ def train(
     ...     [run.path.name for run in runs], runs[0].status
     (['seed-0', 'seed-1'], 'finished')
     """
-    where = device_named(device)
+    where = resolve_device(device)
     tasks = [one_task(one) for one in (task if isinstance(task, Sequence) and not isinstance(task, str) else [task])]
     if not tasks:
         raise SettingsError("no task was given; name one, as in train('a5')")
@@ -117,7 +117,7 @@ def train(
         raise SettingsError("out is the current folder; name one for the runs, as in out='runs/a5'")
     numbers = checked_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
-        raise SettingsError(f"settings are {shown(settings)}; give values by name, as in {{'state': 32}}")
+        raise SettingsError(f"settings are {format_value(settings)}; give values by name, as in {{'state': 32}}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     begun = begun_now()
     named = default_preset(model) if preset is None else preset
@@ -154,10 +154,10 @@ def train_all(
     others wait until one is done. `until` stops each after that share of its steps, as if by Ctrl-C; those that are
     further stay where they are.
     """
-    where = device_named(device)
+    where = resolve_device(device)
     checked(at_once, where)
     if tensorboard:
-        require("tensorboard", "tensorboard=True")
+        import_extra("tensorboard", "tensorboard=True")
     check_folders(path, planned, resume=resume, overwrite=overwrite)
     there = {into for into, _, _ in planned if resume and (into / CONFIG).exists()}
     old = [(RunFolder.open(into), of) for into, of, _ in planned if into in there]
@@ -180,7 +180,7 @@ def resume_runs(
     tensorboard: bool = False,
 ) -> Runs:
     """Go on with the unfinished runs in a folder from their last checkpoints, as if they had never stopped."""
-    where = device_named(device)
+    where = resolve_device(device)
     found = find_runs(path)
     entries = _resumed([(folder, folder.config.known_task()) for folder in found], tensorboard)
     make_room(sum(folder.status not in ENDED for folder in found))

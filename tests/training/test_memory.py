@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from sdssm.train.memory import keep_freed_memory
+from sdssm.training.memory import keep_freed_memory
 
 COUNT = """
 import resource
 import torch
-from sdssm.train.memory import keep_freed_memory
+from sdssm.training.memory import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdssm.train.adam import adam_step
+from sdssm.training.adam import adam_step
 from tests.interpreted import inside
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -33,7 +33,7 @@ class Replicas:
         self.t += 1
         ones = torch.ones_like(self.lr)
         if triton:
-            from sdssm.train import adam_triton
+            from sdssm.training import adam_triton
 
             # The settings are columns of one table, as in training.
             table = torch.stack([self.lr, ones * (1 - BETAS[0] ** self.t), ones * (1 - BETAS[1] ** self.t)], dim=-1)

@@ -12,23 +12,23 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.devices import device_name, device_named
-from sdssm.errors import ModelError, RunError, RunWarning, shown
-from sdssm.evaluate.asked import Asked, EvaluationError, asked_for
-from sdssm.evaluate.lengths import Reader, Reading, outgrows, read_fresh, read_prefixes
-from sdssm.evaluate.records import FRESH, PREFIXES, Evaluation, RunEvaluation
-from sdssm.evaluate.spectrum import spectral_radii
-from sdssm.evaluate.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
-from sdssm.evaluate.strings import TestStrings
-from sdssm.evaluate.training import changed_settings, common_name
-from sdssm.files import reason, shown_path
+from sdssm.devices import device_name, resolve_device
+from sdssm.errors import ModelError, RunError, RunWarning, format_value
+from sdssm.evaluation.asked import Asked, EvaluationError, asked_for
+from sdssm.evaluation.lengths import Reader, Reading, outgrows, read_fresh, read_prefixes
+from sdssm.evaluation.records import FRESH, PREFIXES, Evaluation, RunEvaluation
+from sdssm.evaluation.spectrum import spectral_radii
+from sdssm.evaluation.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
+from sdssm.evaluation.strings import TestStrings
+from sdssm.evaluation.training import changed_settings, common_name
+from sdssm.files import describe_file_error, format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import holds_a_model
 from sdssm.models.scaled import Scaled
 from sdssm.runs import RunFolder, Status, find_runs, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
+from sdssm.tasks import get_task as named_task
 
 What = Classifier | RunFolder | str | Path
 #: The files in a run folder that hold the last evaluation of the run, at every length and at lengths named one by one.
@@ -49,7 +49,7 @@ def evaluate(
 ) -> Evaluation:
     """The accuracy at every length 1..max_length (the task's test length), or at the `lengths` given.
 
-    `what` is a model (with its `task`), a run, the path of one or of a folder of many, or several of these. What is
+    `what` is a model (with its `get_task`), a run, the path of one or of a folder of many, or several of these. What is
     found of a run that has ended is also written into its folder as evaluation.json. A run that diverged is read as it
     was before, and left out of the aggregate. All lengths are read in one pass
     over the `strings` strings of a `seed`, unless `fresh` asks for strings of its own for each length, as published.
@@ -74,7 +74,7 @@ def evaluate(
             except (ModelError, RunError, EvaluationError) as error:
                 if len(subjects) == 1 or task is not None:
                     raise
-                warnings.warn(f"{shown_path(subject.path)}: {error}; left out", RunWarning, stacklevel=2)
+                warnings.warn(f"{format_path(subject.path)}: {error}; left out", RunWarning, stacklevel=2)
                 continue
         results.append(result)
         if found is not None:
@@ -100,7 +100,7 @@ def _loaded(run: RunFolder, task: str | Task | Machine | None, asked: Asked) -> 
     if task is not None:
         raise EvaluationError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
     status = run.progress  # before its weights: what is trained further meanwhile is not what was read
-    return load(run.path, device=asked.device or device_named("auto")), run.config.known_task(), status
+    return load(run.path, device=asked.device or resolve_device("auto")), run.config.known_task(), status
 
 
 def _of_run(run: RunFolder, model: Classifier, task: Task, status: Status, asked: Asked) -> RunEvaluation:
@@ -136,8 +136,8 @@ def _keep(run: RunFolder, name: str, result: RunEvaluation) -> None:
             run.write_json(name, result.to_json())
     except RunError as error:
         cause = error.__cause__  # without the advice to who trains
-        why = reason(cause) if isinstance(cause, OSError) else str(error)
-        where = shown_path(run.path / name)
+        why = describe_file_error(cause) if isinstance(cause, OSError) else str(error)
+        where = format_path(run.path / name)
         warnings.warn(f"{where} cannot be written: {why}; this result is not kept", RunWarning, stacklevel=4)
 
 
@@ -249,7 +249,7 @@ def _each(what: What | Iterable[What]) -> list[Classifier | RunFolder]:
             for run in [one] if isinstance(one, RunFolder) else _runs_in(Path(one)):
                 found.setdefault(run.path.resolve(), run)
         else:
-            raise EvaluationError(f"{shown(one)} cannot be evaluated; give a model, a run, or the path of one")
+            raise EvaluationError(f"{format_value(one)} cannot be evaluated; give a model, a run, or the path of one")
     return list(found.values())
 
 
@@ -260,6 +260,6 @@ def _runs_in(path: Path) -> list[RunFolder]:
         if not holds_a_model(path):
             raise
     raise EvaluationError(
-        f"{shown_path(path)} holds a model without a run, and so without its task; give both, "
-        f"as in sdssm.evaluate(sdssm.load({shown(str(path), 200)}), task='a5')"
+        f"{format_path(path)} holds a model without a run, and so without its task; give both, "
+        f"as in sdssm.evaluate(sdssm.load({format_value(str(path), 200)}), task='a5')"
     )

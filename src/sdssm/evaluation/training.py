@@ -11,7 +11,7 @@ from sdssm.models import ModelSettings
 from sdssm.runs.events import finite
 from sdssm.runs.schema import Settings, resolve, setting_names
 from sdssm.tasks import Task
-from sdssm.tasks import task as named_task
+from sdssm.tasks import get_task as named_task
 
 #: Settings that say how often something is written, not what is learned; and one that stands apart, as it was resolved.
 NOT_COMPARED = ("checkpoint_every", "log_every", "train_length")

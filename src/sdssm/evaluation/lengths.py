@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.evaluate.strings import TestStrings
+from sdssm.evaluation.strings import TestStrings
 from sdssm.models import Classifier, State
 from sdssm.models.scaled import Scaled
 

@@ -18,10 +18,10 @@ from sdssm.runs.schema import RunConfig, TrainSettings
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
 from sdssm.tasks.stream import Strings, StringStream, uniform
-from sdssm.train import schedules
-from sdssm.train.adam import adam_step
-from sdssm.train.graphs import Graph
-from sdssm.train.replicas import Replicas
+from sdssm.training import schedules
+from sdssm.training.adam import adam_step
+from sdssm.training.graphs import Graph
+from sdssm.training.replicas import Replicas
 
 #: Steps drawn at once: on the CPU enough to hide the cost of a draw, on a GPU those of one graph.
 BLOCK = {"cpu": 32, "cuda": 10}

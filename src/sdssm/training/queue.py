@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from sdssm.errors import RunError, SettingsError, shown
+from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.runs import RunFolder
 from sdssm.tasks import Task
-from sdssm.train.failures import Failures
-from sdssm.train.group import Group, last_step
-from sdssm.train.progress import Progress
+from sdssm.training.failures import Failures
+from sdssm.training.group import Group, last_step
+from sdssm.training.progress import Progress
 
 #: Groups that train at once. On a GPU they fill it together, and no more than it has queues for add anything; a CPU is
 #: as fast with one, and several only show earlier how each of them does.
@@ -211,7 +211,7 @@ def checked(at_once: int | None, device: torch.device) -> int:
     if at_once is None:
         return AT_ONCE[device.type]
     if type(at_once) is not int or at_once < 1:
-        raise SettingsError(f"at_once is {shown(at_once)}; it is how many groups train at once, 1 or more")
+        raise SettingsError(f"at_once is {format_value(at_once)}; it is how many groups train at once, 1 or more")
     return at_once
 
 

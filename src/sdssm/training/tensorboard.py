@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import RunWarning
-from sdssm.extras import require
-from sdssm.files import shown_path
+from sdssm.extras import import_extra
+from sdssm.files import format_path
 
 
 class TensorBoard:
@@ -19,8 +19,8 @@ class TensorBoard:
     """
 
     def __init__(self, folders: Sequence[Path], *, first: int = 0) -> None:
-        require("tensorboard", "--tensorboard")
-        writer = require("torch.utils.tensorboard", "--tensorboard").SummaryWriter
+        import_extra("tensorboard", "--tensorboard")
+        writer = import_extra("torch.utils.tensorboard", "--tensorboard").SummaryWriter
         self._folders = list(folders)
         self._writers: list[Any] = [writer(str(folder), purge_step=first + 1 if first else None) for folder in folders]
 
@@ -40,7 +40,7 @@ class TensorBoard:
                         self._writers[k].add_scalar(name, value, step)
                 except Exception as error:  # a full disk: the training goes on without pictures
                     self._writers[k] = None
-                    where = shown_path(self._folders[k])
+                    where = format_path(self._folders[k])
                     warnings.warn(f"TensorBoard cannot write in {where}: {error}; left off", RunWarning, stacklevel=2)
 
     def close(self) -> None:
