@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +103,52 @@ def test_faces_the_reference(case: Readout, device: str) -> None:
 def test_float32_is_close(C: int, N: int, cosine: bool, device: str) -> None:
     case = Readout((2,), 128, C, N, cosine=cosine, bias=not cosine, affine=True, numbers="each")
     face_reference(*build(case, device, torch.float32), fast(device), str(case))
+
+
+#: Losses from 1 to 1e-10, as the gap between the label's logit and the other two that gives them.
+SMALL_LOSSES = [10.0**-exponent for exponent in range(11)]
+
+
+def check_small_loss(loss: float, device: str) -> None:
+    """Compare loss and gradient in float32 with float64, with a largest logit of 300.
+
+    Each row of x selects one column of `weight`, so the logits are exact. What is left is the rounding of the softmax:
+    a few units in the last place of 1, and not of 300, where it would be 50 times as large.
+    """
+    gap = -math.log(math.expm1(loss) / 2)
+    logits = torch.tensor([300.0, 300.0 - gap, 300.0 - gap])
+    labels = torch.tensor([0])
+
+    def run(dtype: torch.dtype, place: str) -> tuple[float, Tensor]:
+        weight = logits[:, None].to(place, dtype).requires_grad_()
+        x = torch.ones(1, 1, dtype=dtype, device=place)
+        value, _ = ops.readout_loss(x, weight, labels.to(place), norm=False)
+        value.backward()  # type: ignore[no-untyped-call]  # torch's own
+        assert weight.grad is not None
+        return value.item(), weight.grad[:, 0].cpu()
+
+    value, gradient = run(torch.float32, device)
+    with ops.use_backend("reference"):
+        exact_value, exact_gradient = run(torch.float64, "cpu")
+    assert exact_value == pytest.approx(loss, rel=1e-3)  # the gap was rounded to float32
+    ulp = torch.finfo(torch.float32).eps
+    assert abs(value - exact_value) <= 4 * ulp
+    assert (gradient - exact_gradient).abs().max() <= 4 * ulp
+    torch.testing.assert_close(gradient[1:].double(), exact_gradient[1:], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", ["reference", "fast"])
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+def test_small_losses_keep_their_precision(loss: float, name: str, device: str) -> None:
+    with ops.use_backend(fast(device) if name == "fast" else name):
+        check_small_loss(loss, device)
+
+
+@inside
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+def test_interpreted_small_losses_keep_their_precision(loss: float) -> None:
+    with ops.use_backend("triton"):
+        check_small_loss(loss, "cpu")
 
 
 @inside

@@ -111,8 +111,10 @@ def forward_kernel(
         if attraction is not None:
             rivals = tl.where(is_label | (c >= C)[None, :], float("-inf"), products)
             other = tl.maximum(other, tl.max(rivals, axis=1))
-    log_total = top + tl.log(total)
-    loss = log_total - own * s
+    # The largest logit is subtracted first, from each logit: `top + log(total)` would round loss and gradient to the
+    # precision of `top`, and near a loss of zero hardly a digit of either would be left.
+    log_total = tl.log(total)
+    loss = log_total - (own * s - top)
     at = replica * tl.num_programs(0) + tile
     if attraction is not None:
         weight_label = weight + (replica * C + label)[:, None] * N + n[None, :]
@@ -136,7 +138,7 @@ def forward_kernel(
                 )
             logits = tl.where((c < C)[None, :], products * s, float("-inf"))
             mine = (c[None, :] == label[:, None]).to(ACC)
-            dproducts = (tl.exp(logits - log_total[:, None]) - mine) * s
+            dproducts = (tl.exp((logits - top[:, None]) - log_total[:, None]) - mine) * s
             dproducts = tl.where(here[:, None], dproducts / B, 0.0)
             dh += tl.dot(dproducts, rows, input_precision=PRECISION, out_dtype=ACC)
             drows = tl.dot(tl.trans(dproducts), h, input_precision=PRECISION, out_dtype=ACC)
