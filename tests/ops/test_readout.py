@@ -105,17 +105,17 @@ def test_float32_is_close(C: int, N: int, cosine: bool, device: str) -> None:
     face_reference(*build(case, device, torch.float32), fast(device), str(case))
 
 
-#: Losses from 1 to 1e-10, as the gap between the label's logit and the other two that gives them.
+#: Losses at which every backend is compared with float64.
 SMALL_LOSSES = [10.0**-exponent for exponent in range(11)]
 
 
 def check_small_loss(loss: float, device: str) -> None:
     """Compare loss and gradient in float32 with float64, with a largest logit of 300.
 
-    Each row of x selects one column of `weight`, so the logits are exact. What is left is the rounding of the softmax:
-    a few units in the last place of 1, and not of 300, where it would be 50 times as large.
+    x is 1 and the logits have few binary digits, so that every backend computes them exactly. What is left is the
+    rounding of the softmax: a few units in the last place of 1, and not of 300, where it would be 250 times as large.
     """
-    gap = -math.log(math.expm1(loss) / 2)
+    gap = round(-math.log(math.expm1(loss) / 2) * 1024) / 1024
     logits = torch.tensor([300.0, 300.0 - gap, 300.0 - gap])
     labels = torch.tensor([0])
 
@@ -130,7 +130,7 @@ def check_small_loss(loss: float, device: str) -> None:
     value, gradient = run(torch.float32, device)
     with ops.use_backend("reference"):
         exact_value, exact_gradient = run(torch.float64, "cpu")
-    assert exact_value == pytest.approx(loss, rel=1e-3)  # the gap was rounded to float32
+    assert exact_value == pytest.approx(loss, rel=1e-3)  # the gap was rounded
     ulp = torch.finfo(torch.float32).eps
     assert abs(value - exact_value) <= 4 * ulp
     assert (gradient - exact_gradient).abs().max() <= 4 * ulp
