@@ -12,7 +12,7 @@ import pytest
 from sdssm.errors import RunError
 from sdssm.runs import RunFolder, claim
 from sdssm.training.trainer import train_all
-from tests.training.groups import planned
+from tests.training.plans import plan_groups
 
 resource = pytest.importorskip("resource")
 
@@ -28,7 +28,7 @@ def few() -> Iterator[int]:
 
 
 def test_a_low_limit_is_raised(tmp_path: Path, few: int) -> None:
-    runs = train_all(tmp_path, planned(tmp_path, 1)[:4], device="cpu")
+    runs = train_all(tmp_path, plan_groups(tmp_path, 1)[:4], device="cpu")
     assert {run.status for run in runs} == {"finished"}
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > few
 
@@ -41,15 +41,15 @@ def test_where_it_cannot_be_raised_nothing_begins(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(resource, "setrlimit", refused)
     with pytest.raises(RunError, match=r"6 runs, .* need an open file each, .* raise the limit \(ulimit -n"):
-        train_all(out, planned(out, 1), device="cpu")
+        train_all(out, plan_groups(out, 1), device="cpu")
     monkeypatch.undo()
     assert not out.exists()
 
 
 def test_ended_runs_need_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, (folder, _, config) in enumerate(planned(tmp_path)):
+    for number, (folder, _, config) in enumerate(plan_groups(tmp_path)):
         RunFolder.create(folder, config).finish("diverged" if number % 2 else "finished")
     asked: list[int] = []
     monkeypatch.setattr(import_module("sdssm.training.trainer"), "make_room", asked.append)
-    train_all(tmp_path, planned(tmp_path), device="cpu", resume=True)
+    train_all(tmp_path, plan_groups(tmp_path), device="cpu", resume=True)
     assert asked == [0]

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
-from sdssm.runs import RunFolder, by_step, find_runs
+from sdssm.runs import RunFolder, find_runs, group_by_resume_step
 from tests.runs.configs import some_config
 
 
@@ -426,25 +426,25 @@ def test_finding_runs(tmp_path: Path) -> None:
 
 def test_runs_side_by_side_go_on_from_where_all_are(tmp_path: Path) -> None:
     runs = [RunFolder.create(tmp_path / f"seed-{seed}", some_config(seed)) for seed in range(3)]
-    assert by_step(runs) == [(0, runs)]
+    assert group_by_resume_step(runs) == [(0, runs)]
     for run in runs:
         run.save_checkpoint(10, tensors(10))
     runs[0].save_checkpoint(20, tensors(20))
-    assert by_step(runs) == [(10, runs)]
+    assert group_by_resume_step(runs) == [(10, runs)]
     for run in runs:
         run.save_checkpoint(20, tensors(20))
-    assert by_step(runs) == [(20, runs)]
+    assert group_by_resume_step(runs) == [(20, runs)]
     file_of(runs[1], 20).write_bytes(b"")
     with pytest.warns(CheckpointWarning, match="the file is empty"):
-        assert by_step(runs) == [(10, runs)]
+        assert group_by_resume_step(runs) == [(10, runs)]
     runs[2].forget_after(10)
     runs[2].save_checkpoint(15, tensors(15))
     runs[2].save_checkpoint(16, tensors(16))
     with pytest.warns(CheckpointWarning):  # never together: each from its own newest
-        assert by_step(runs) == [(10, [runs[1]]), (16, [runs[2]]), (20, [runs[0]])]
+        assert group_by_resume_step(runs) == [(10, [runs[1]]), (16, [runs[2]]), (20, [runs[0]])]
     file_of(runs[1], 10).write_bytes(b"")
     with pytest.warns(CheckpointWarning), pytest.raises(RunError, match="every checkpoint of .*seed-1 is damaged"):
-        by_step(runs)
+        group_by_resume_step(runs)
 
 
 @pytest.mark.parametrize(

@@ -337,7 +337,7 @@ def test_a_config_of_another_size_than_its_checkpoint(tmp_path: Path) -> None:
         ({"settings": {"shortest": 41, "train_length": None}}, SettingsError, "trained on strings of at most 40"),
         ({"settings": {"shortest": 9, "train_length": 8}}, SettingsError, "at most as long as the longest"),
         ({"settings": {"width": 1}}, ModelError, "need 2"),
-        ({"settings": {"initial_state": "given"}}, SettingsError, "none to give"),
+        ({"settings": {"initial_state": "given"}}, SettingsError, "no initial states to give"),
         ({"settings": {"lr": float("inf")}}, SettingsError, "lr is inf; it must be a finite number"),
         ({"settings": {"lr": 10**400}}, SettingsError, "finite number"),
         ({"settings": {"column_norm": 1000.0}}, SettingsError, "from 1 to 16"),

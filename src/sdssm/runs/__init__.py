@@ -3,14 +3,14 @@
 RunFolder      one run: config, status, events, checkpoints, results
 find_runs      every run below a folder
 load           the model of a run
-by_step        where runs go on, and which of them together
+group_by_resume_step        where runs go on, and which of them together
 folder_name    a task's name as that of a folder
 default_folder where runs go when nobody says
 ENDED          the statuses of runs that will not be trained further
 """
 
 from sdssm.runs.checkpoint import Checkpoint
-from sdssm.runs.find import by_step, default_folder, find_runs, folder_name
+from sdssm.runs.find import default_folder, find_runs, folder_name, group_by_resume_step
 from sdssm.runs.folder import ENDED, RunFolder, Status
 from sdssm.runs.weights import load
 
@@ -19,9 +19,9 @@ __all__ = [
     "Checkpoint",
     "RunFolder",
     "Status",
-    "by_step",
     "default_folder",
     "find_runs",
     "folder_name",
+    "group_by_resume_step",
     "load",
 ]

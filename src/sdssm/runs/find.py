@@ -46,7 +46,7 @@ def natural(text: str) -> list[tuple[str, int]]:
     return [(words, int(number or -1)) for words, number in re.findall(r"(\D*)(\d*)", text)]
 
 
-def by_step(runs: Sequence[RunFolder]) -> list[tuple[int, list[RunFolder]]]:
+def group_by_resume_step(runs: Sequence[RunFolder]) -> list[tuple[int, list[RunFolder]]]:
     """Where runs of one shape go on: steps, each with the runs that do so from there.
 
     Runs that train side by side are saved one after the other: one that was killed on the way leaves some a checkpoint

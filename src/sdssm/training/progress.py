@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from sdssm.errors import format_value
+from sdssm.errors import RunWarning, format_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,8 +61,15 @@ class Silent:
     def stop(self) -> None: ...
 
 
+class WarningProgress(Silent):
+    """No display: messages become warnings."""
+
+    def message(self, text: str) -> None:
+        warnings.warn(text, RunWarning, stacklevel=2)
+
+
 @dataclass(frozen=True)
-class Standing:
+class Snapshot:
     """Where a training stands."""
 
     step: int
@@ -72,10 +80,10 @@ class Standing:
     def summary(self) -> tuple[str, str]:
         """Accuracy and loss: of the one replica, or the least, median and greatest of those that still train.
 
-        >>> Standing(1, [0.5, 0.7, 9.9], [90.0, 80.0, 50.0], [True, True, False]).summary()
+        >>> Snapshot(1, [0.5, 0.7, 9.9], [90.0, 80.0, 50.0], [True, True, False]).summary()
         ('80.0 / 85.0 / 90.0', '0.5000 / 0.6000 / 0.7000')
         """
-        return self._spread(self.accuracy, "{:.1f}"), self._spread(self.loss, "{:.4f}")
+        return self._spread(self.accuracy, "{:.1f}"), self._spread(self.loss, "{:z.4f}")
 
     def _spread(self, values: Sequence[float], form: str) -> str:
         living = [value for value, alive in zip(values, self.alive, strict=True) if alive and not math.isnan(value)]
@@ -146,17 +154,17 @@ class PlainLines:
         self._file = file
         self._clock = clock
         self._pace = Pace(0, 0, clock)
-        self._standing: Standing | None = None
+        self._snapshot: Snapshot | None = None
         self._written: tuple[float, int] | None = None
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
-        self._pace, self._standing, self._written = Pace(steps, first, self._clock), None, None
+        self._pace, self._snapshot, self._written = Pace(steps, first, self._clock), None, None
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         self._pace.note(step)
-        self._standing = Standing(step, loss, accuracy, alive)
+        self._snapshot = Snapshot(step, loss, accuracy, alive)
         if self._due(step):
-            self._write_standing()
+            self._write_snapshot()
 
     def _due(self, step: int) -> bool:
         if self._written is None:  # the first sign of life comes at once
@@ -165,12 +173,12 @@ class PlainLines:
         quiet = self._clock() - when
         return quiet >= SECONDS and (step - before >= PART * self._pace.steps or quiet >= SILENCE)
 
-    def _write_standing(self) -> None:
-        assert self._standing is not None
-        self._written = self._clock(), self._standing.step
-        accuracy, loss = self._standing.summary()
-        told = f"accuracy {accuracy} %, loss {loss}{self._standing.others}"
-        self.message(f"{self._pace.words(self._standing.step)}: {told}")
+    def _write_snapshot(self) -> None:
+        assert self._snapshot is not None
+        self._written = self._clock(), self._snapshot.step
+        accuracy, loss = self._snapshot.summary()
+        told = f"accuracy {accuracy} %, loss {loss}{self._snapshot.others}"
+        self.message(f"{self._pace.words(self._snapshot.step)}: {told}")
 
     def message(self, text: str) -> None:
         file = sys.stdout if self._file is None else self._file
@@ -179,9 +187,9 @@ class PlainLines:
             file.flush()
 
     def stop(self) -> None:
-        if self._standing is not None and (self._written is None or self._written[1] != self._standing.step):
-            self._write_standing()
-        self._standing = None
+        if self._snapshot is not None and (self._written is None or self._written[1] != self._snapshot.step):
+            self._write_snapshot()
+        self._snapshot = None
 
 
 class LiveTable:
@@ -196,26 +204,26 @@ class LiveTable:
         self._clock = clock
         self._pace = Pace(0, 0, clock)
         self._names: list[str] = []
-        self._standing: Standing | None = None
+        self._snapshot: Snapshot | None = None
         self._drawn = -REFRESH
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
         self._names = [name if name.isprintable() else format_value(name) for name in names]
-        self._pace, self._standing = Pace(steps, first, self._clock), None
+        self._pace, self._snapshot = Pace(steps, first, self._clock), None
         self._live.start()
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         self._pace.note(step)
-        self._standing = Standing(step, loss, accuracy, alive)
+        self._snapshot = Snapshot(step, loss, accuracy, alive)
         if self._clock() - self._drawn >= REFRESH:
             self._draw()
 
     def _draw(self) -> None:
-        if self._standing is not None:
+        if self._snapshot is not None:
             self._drawn = self._clock()
-            self._live.update(self._picture(self._standing), refresh=True)
+            self._live.update(self._picture(self._snapshot), refresh=True)
 
-    def _picture(self, at: Standing) -> RenderableType:
+    def _picture(self, at: Snapshot) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -230,7 +238,7 @@ class LiveTable:
                 continue
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
             told = f"{accuracy:.1f}" if alive else "diverged"
-            table.add_row(Text(name), Text(told, style=style), f"{loss:.4f}")
+            table.add_row(Text(name), Text(told, style=style), f"{loss:z.4f}")
         if len(self._names) > ROWS:
             table.add_row(f"all {len(self._names)}: least / median / greatest{at.others}", *at.summary(), style="bold")
         return Group(Text(self._pace.words(at.step)), table)
