@@ -59,7 +59,7 @@ class TrainingQueue:
         """Claim the run folders of all groups, so that no other process trains there while a group waits."""
         for folder in self.folders:
             if folder.status != "diverged":
-                folder.hold()
+                folder.claim()
 
     def start_groups(self) -> None:
         """Start as many waiting groups as there is room for.
