@@ -90,7 +90,7 @@ class Replicas:
     # -- single replicas ---------------------------------------------------------------------------------------------
 
     def model(self, replica: int, ramped: Mapping[str, float], flat: Tensor | None = None) -> Classifier:
-        """Return a replica as a separate model, with these values of its ramped buffers; `flat` replaces `self.flat`."""
+        """Return a replica as a separate model, with these values of its ramped buffers; `flat` overrides its rows."""
         model = copy.deepcopy(self.template.model)
         row = (self.flat if flat is None else flat)[replica]
         with torch.no_grad():
