@@ -158,12 +158,12 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
             raise OSError(28, "No space left on device")
         write_atomic(path, data)
 
-    monkeypatch.setattr("sdssm.runs.folder.write_whole", full_at_40)
+    monkeypatch.setattr("sdssm.runs.folder.write_atomic", full_at_40)
     code, out, err = run(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
     assert (code, out) == (2, "")
     assert "step-000000040.safetensors: the disk is full; all earlier checkpoints are intact" in err
     assert err.count("\n") == 1
-    monkeypatch.setattr("sdssm.runs.folder.write_whole", write_atomic)
+    monkeypatch.setattr("sdssm.runs.folder.write_atomic", write_atomic)
     assert RunFolder.open("runs/parity/seed-0").load_checkpoint().step == 20
     assert run(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
 
