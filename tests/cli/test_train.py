@@ -75,7 +75,7 @@ def test_a_run_is_not_overwritten_by_accident(capsys: pytest.CaptureFixture[str]
     code, out, err = run(capsys, *again)
     assert (code, out) == (2, "")
     assert err == (
-        "sdssm: runs/parity/seed-0 already holds a run; continue it with --resume or replace it with --overwrite\n"
+        "sdssm: runs/parity/seed-0 holds a run already; go on with --resume or start anew with --overwrite\n"
     )
     assert run(capsys, *again, "--resume")[0] == 0
     assert run(capsys, *again, "--overwrite")[0] == 0
@@ -158,12 +158,12 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
             raise OSError(28, "No space left on device")
         write_atomic(path, data)
 
-    monkeypatch.setattr("sdssm.runs.folder.write_atomic", full_at_40)
+    monkeypatch.setattr("sdssm.runs.folder.write_whole", full_at_40)
     code, out, err = run(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
     assert (code, out) == (2, "")
-    assert "step-000000040.safetensors: the disk is full; all earlier checkpoints are intact" in err
+    assert "step-000000040.safetensors: the disk is full; what was saved before is whole" in err
     assert err.count("\n") == 1
-    monkeypatch.setattr("sdssm.runs.folder.write_atomic", write_atomic)
+    monkeypatch.setattr("sdssm.runs.folder.write_whole", write_atomic)
     assert RunFolder.open("runs/parity/seed-0").load_checkpoint().step == 20
     assert run(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
 
@@ -267,7 +267,7 @@ def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFix
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     code, out, err = run(capsys, "train", "parity", "--device", "cuda")
     assert (code, out) == (2, "")
-    assert "cuda was requested, but torch sees no GPU here" in err
+    assert "cuda was asked for, but torch sees no GPU here" in err
     assert err.count("\n") == 1
     assert list(folder.iterdir()) == []
 
