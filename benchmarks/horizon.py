@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 import sdssm
-from sdssm.exact.horizon import Horizon, horizon
-from sdssm.exact.words import Words
+from sdssm.exact import Horizon, horizon
+from sdssm.exact.measurement import WordMatrices as Words
 from sdssm.runs import load
 from sdssm.runs.schema import configure, resolve
 from sdssm.training.engine import new_model

@@ -13,14 +13,14 @@ import torch
 
 import sdssm
 from sdssm.automata import Machine
-from sdssm.exact.bounds import Frame
-from sdssm.exact.certify import Certificate, certify
-from sdssm.exact.compile import compile as compiled
+from sdssm.exact.certification.ball_arithmetic import MatrixBall, spectral_norm
+from sdssm.exact.certification.certifier import Certificate, certify
+from sdssm.exact.certification.coordinates import Coordinates, choose_coordinates
+from sdssm.exact.certification.exhaustive import ExhaustiveResult
+from sdssm.exact.certification.linear_system import build_system
+from sdssm.exact.certification.transformed_system import TransformedSystem
+from sdssm.exact.compilation.compiler import compile as compiled
 from sdssm.exact.errors import ExactError
-from sdssm.exact.exhaustive import Explored
-from sdssm.exact.geometry import Geometry, geometry
-from sdssm.exact.intervals import Near, spectral
-from sdssm.exact.system import system_of
 from sdssm.models import Classifier, ModelSettings
 
 EVEN = sdssm.task("parity").machine
@@ -47,7 +47,7 @@ def rough(machine: Machine, noise: float, seed: int = 0) -> Classifier:
 
 def told(model: Classifier, machine: Machine, strings: np.ndarray) -> np.ndarray:
     """Whether each prefix of strings (B, L) is told right, in float64 on the float32 matrices: (B, L)."""
-    system = system_of(model, machine, None)
+    system = build_system(model, machine, None)
     x, q = np.tile(system.x0, (len(strings), 1)), np.full(len(strings), machine.start)
     right = []
     for symbols in strings.T:
@@ -144,10 +144,10 @@ def test_a_bound_that_is_worth_something() -> None:
 def test_errors_stay_below_their_bound() -> None:
     """The inequality itself, along random strings, for single symbols and for words, plain and rounded."""
     model = rough(D4, 3e-3)
-    system = system_of(model, D4, None)
-    chosen = geometry(system, np.random.default_rng(0))
+    system = build_system(model, D4, None)
+    chosen = choose_coordinates(system, np.random.default_rng(0))
     assert chosen is not None
-    frame = Frame.of(system, chosen)
+    frame = TransformedSystem.of(system, chosen)
     assert frame is not None
     strings = np.random.default_rng(1).integers(2, size=(100, 24))
     for rounded in (False, True):
@@ -168,7 +168,7 @@ def test_errors_stay_below_their_bound() -> None:
                 q = D4.table[q, symbols]
 
 
-def errors_of(chosen: Geometry, x: np.ndarray, q: np.ndarray) -> np.ndarray:
+def errors_of(chosen: Coordinates, x: np.ndarray, q: np.ndarray) -> np.ndarray:
     """e1 and e2 of states (B, N), by their definition: (B, 2)."""
     y, d = x.astype(np.float64) @ chosen.into.T, chosen.dimension
     along = (chosen.scales[q] * y[:, :d]).sum(1) / (chosen.scales[q] * chosen.centres[q, :d]).sum(1)
@@ -264,7 +264,7 @@ def test_refusals() -> None:
 def test_radii_hold_the_exact_product() -> None:
     generator = np.random.default_rng(0)
     a, b, c = (generator.standard_normal((3, 3)) * 10.0 ** generator.integers(-3, 4) for _ in range(3))
-    found = Near.exactly(a) @ Near.exactly(b) @ Near.exactly(c)
+    found = MatrixBall.exactly(a) @ MatrixBall.exactly(b) @ MatrixBall.exactly(c)
     exact = [[Fraction(float(v)) for v in row] for row in a]
     for factor in (b, c):
         rows = [[Fraction(float(v)) for v in row] for row in factor]
@@ -279,11 +279,11 @@ def test_spectral_norms_are_bounded_from_above_and_closely() -> None:
     for shape in ((4, 4), (7, 3), (3, 7), (1, 5), (40, 40)):
         x = generator.standard_normal((5, *shape))
         exact = np.linalg.norm(x, 2, axis=(1, 2))
-        assert (spectral(x) >= exact).all() and (spectral(x) <= exact * (1 + 1e-9)).all()
+        assert (spectral_norm(x) >= exact).all() and (spectral_norm(x) <= exact * (1 + 1e-9)).all()
 
 
 def test_explored_length_stops_before_the_first_label_that_is_not_proved() -> None:
-    assert Explored([], [True, True, False, True]).length == 1
+    assert ExhaustiveResult([], [True, True, False, True]).length == 1
     assert Certificate(5, 3, 2, False, "").fails_at == 6
 
 

@@ -15,11 +15,11 @@ from sdssm import load, ops
 from sdssm.automata import Machine, get_machine
 from sdssm.cli import compile as command
 from sdssm.errors import SdssmError
-from sdssm.exact.characters import Cayley, Split, characters, circle
-from sdssm.exact.compile import compile as compiled
-from sdssm.exact.compile import order_matters
-from sdssm.exact.compile_diagonal import phase_error
-from sdssm.exact.drift import check, drift
+from sdssm.exact.compilation.characters import GroupExtension, SymbolGroup, character_phases, roots_of_unity
+from sdssm.exact.compilation.compiler import compile as compiled
+from sdssm.exact.compilation.compiler import non_commuting_strings
+from sdssm.exact.compilation.diagonal import phase_error
+from sdssm.exact.compilation.emulation import check_emulation, largest_drift
 from sdssm.exact.errors import ExactError
 from sdssm.layers.complex_diagonal import ComplexDiagonal
 from sdssm.models import Classifier
@@ -31,7 +31,7 @@ def chance(seed: int = 0) -> torch.Generator:
 
 
 def assert_emulates(model: Classifier, machine: Machine, length: int, strings: int = 2, seed: int = 0) -> float:
-    found = check(model, machine, length, strings=strings, generator=chance(seed))
+    found = check_emulation(model, machine, length, strings=strings, generator=chance(seed))
     assert (found.wrong, found.first_wrong) == (0, None)
     return found.drift
 
@@ -109,12 +109,12 @@ def test_the_check_finds_what_is_wrong() -> None:
     model = compiled(machine)
     with torch.no_grad():
         model.dictionary[1, :, [2, 5]] = model.dictionary[1, :, [5, 2]]  # one arrow too many, twice
-    found = check(model, machine, 200, generator=chance())
+    found = check_emulation(model, machine, 200, generator=chance())
     assert found.wrong > 0 and found.first_wrong is not None and found.first_wrong <= 60
     model = compiled(machine, column_norm=None)
     with torch.no_grad():
         model.dictionary[1] *= 1 + 1e-4
-    found = check(model, machine, 200, generator=chance())
+    found = check_emulation(model, machine, 200, generator=chance())
     assert found.wrong == 0  # only the size is wrong
     assert 0.005 < found.drift < 0.02
     tokens = torch.randint(2, (4, 50), generator=chance())
@@ -124,10 +124,10 @@ def test_the_check_finds_what_is_wrong() -> None:
             torch.tensor(np.stack([get_machine("c2xc4").trace(row) for row in tokens.tolist()]))
         ]
     )
-    other = check(model, get_machine("c2xc4"), 50, generator=chance())
+    other = check_emulation(model, get_machine("c2xc4"), 50, generator=chance())
     assert (other.wrong, other.first_wrong) == (int(wrong.sum()), int(wrong.any(0).int().argmax()) + 1)
     with pytest.raises(ExactError, match="the model reads 2 symbols and the machine 8"):
-        check(model, get_machine("arithmetic"), 10, generator=chance())
+        check_emulation(model, get_machine("arithmetic"), 10, generator=chance())
 
 
 # -- other encodings ---------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_other_encodings_without_normalisation(name: str, encoding: str) -> None
     few = assert_emulates(model, machine, 100)
     many = assert_emulates(model, machine, 10_000)
     assert 0 < few < many < 0.1
-    assert drift(model, machine, 100, strings=2, generator=chance()) == few
+    assert largest_drift(model, machine, 100, strings=2, generator=chance()) == few
     again = compiled(name, encoding=encoding, column_norm=None, generator=chance())
     assert torch.equal(again.dictionary, model.dictionary)
 
@@ -181,7 +181,7 @@ def test_the_normalisation_would_change_the_map() -> None:
     model = compiled("even_pairs", encoding="independent", column_norm=None, generator=chance())
     other = compiled("even_pairs", column_norm=1.2)
     other.load_state_dict({**other.state_dict(), **model.state_dict()})
-    assert check(other, get_machine("even_pairs"), 200, generator=chance()).wrong > 0
+    assert check_emulation(other, get_machine("even_pairs"), 200, generator=chance()).wrong > 0
 
 
 # -- complex diagonal --------------------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def test_random_commutative_groups(seed: int) -> None:
     model = compiled(machine, model="complex-diagonal", n_classes=5)
     assert_emulates(model, machine, 2_000)
     assert_emulates(compiled(machine, model="complex-diagonal", layers=2), machine, 2_000)
-    phases = characters(Cayley.of(machine).table)
-    z = circle(phases, len(phases))
+    phases = character_phases(SymbolGroup.of(machine).table)
+    z = roots_of_unity(phases, len(phases))
     assert np.allclose(z @ z.conj().T, len(phases) * np.eye(len(phases)))  # all of them, and orthogonal
 
 
@@ -237,7 +237,7 @@ def test_only_the_characters_that_labels_need() -> None:
 @pytest.mark.parametrize("name", ["d4", "d30", "a5", "s4", "z3*d5", "random:10x2:1", "tomita5*d3"])
 def test_where_the_order_matters_two_strings_show_it(name: str) -> None:
     machine = get_machine(name)
-    one, other = order_matters(machine)
+    one, other = non_commuting_strings(machine)
     assert sorted(one) == sorted(other)
     assert machine.output(one) != machine.output(other)
     if machine.is_group:
@@ -249,11 +249,11 @@ def test_where_the_order_matters_two_strings_show_it(name: str) -> None:
 def test_the_pair_may_need_a_string_before_and_one_after() -> None:
     """Symbols swap 0 with 1 or 1 with 2, after a way to the ring; only place 0 has a label of its own."""
     shuffled = Machine(table=[[1, 0, 2], [0, 2, 3], [2, 1, 0], [3, 3, 1]], start=3, outputs=[1, 0, 0, 0])
-    one, other = order_matters(shuffled)
+    one, other = non_commuting_strings(shuffled)
     assert sorted(one) == sorted(other) and shuffled.output(one) != shuffled.output(other)
     assert one[0] == other[0] and one[-1] == other[-1] and len(one) > 3
     with pytest.raises(ExactError, match="the machine is commutative"):
-        order_matters(get_machine("c2xc4"))
+        non_commuting_strings(get_machine("c2xc4"))
 
 
 # -- two layers --------------------------------------------------------------------------------------------------------
@@ -294,13 +294,13 @@ def test_other_groups_in_two_layers(name: str) -> None:
 def test_a_group_with_more_elements_than_the_machine_has_states() -> None:
     """Three places under all six arrangements; places 1 and 2 share a label."""
     places = Machine(table=[[1, 1], [0, 2], [2, 0]], start=1, outputs=[1, 0, 0])
-    assert Cayley.of(places).size == 6
+    assert SymbolGroup.of(places).size == 6
     assert_emulates(compiled(places, model="complex-diagonal", layers=2), places, 5_000)
 
 
 @pytest.mark.parametrize("name", ["d30", "a4", "z3*d5", "d4*d3"])
 def test_pairs_move_as_a_commutative_group_would(name: str) -> None:
-    split = Split.of(Cayley.of(get_machine(name)))
+    split = GroupExtension.of(SymbolGroup.of(get_machine(name)))
     table, size = split.cayley.table, split.cayley.size
     for symbol in range(table.shape[1]):
         moved = split.phases[:, table[:, symbol]] - split.phases

@@ -13,11 +13,11 @@ import torch
 from sdssm.automata import Machine, from_json, get_machine
 from sdssm.cli import extract as command
 from sdssm.errors import SdssmError
-from sdssm.exact.clusters import explore
 from sdssm.exact.errors import ExactError
-from sdssm.exact.extract import extract, same_on
-from sdssm.exact.reader import Reader
-from sdssm.exact.refine import experiment, machine_of
+from sdssm.exact.extraction.extractor import extract, same_on
+from sdssm.exact.extraction.merging import build_machine, distinguishing_suffix
+from sdssm.exact.extraction.model_reader import ModelReader
+from sdssm.exact.extraction.state_graph import explore_states
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.layers.recurrent import Rnn, RnnSettings
 from sdssm.models import Classifier, ModelSettings
@@ -67,7 +67,7 @@ def test_machines_whose_labels_tell_little(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_counterexamples_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With labels as the only guess, rounds of counterexamples find the states."""
-    monkeypatch.setattr("sdssm.exact.trial.NEAR", (float("inf"),))
+    monkeypatch.setattr("sdssm.exact.extraction.candidates.JOIN_DISTANCES", (float("inf"),))
     machine = random_machine(seed)
     found = extract(exact(machine), lengths=[20], strings=64)
     assert found.rounds > 0
@@ -222,9 +222,11 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_start_state_is_like_another_only_where_it_fits() -> None:
-    comes_back = machine_of(np.array([[1, 2], [1, 2], [2, 1]]), np.array([-1, 0, 1]), np.zeros(3, dtype=int))
+    comes_back = build_machine(np.array([[1, 2], [1, 2], [2, 1]]), np.array([-1, 0, 1]), np.zeros(3, dtype=int))
     assert comes_back.n_states == 2
-    never = machine_of(np.array([[1, 2], [2, 2], [2, 1]]), np.array([-1, 0, 1]), np.zeros(3, dtype=int), start_label=1)
+    never = build_machine(
+        np.array([[1, 2], [2, 2], [2, 1]]), np.array([-1, 0, 1]), np.zeros(3, dtype=int), start_label=1
+    )
     assert never.n_states == 3 and never.outputs[never.start] == 1
 
 
@@ -232,7 +234,7 @@ def test_what_is_not_asked_is_chosen_to_fit() -> None:
     """States 1 and 2 differ in nothing that is asked, so one is enough; 3 differs from both."""
     table = np.array([[1, 2], [3, -1], [-1, 3], [3, 1]])
     labels = np.array([-1, -1, 0, 1])
-    machine = machine_of(table, labels, np.zeros(4, dtype=int))
+    machine = build_machine(table, labels, np.zeros(4, dtype=int))
     assert machine.n_states == 3
     assert machine.run([0]) == machine.run([1])
     assert [machine.output(word) for word in ([1], [0, 0], [1, 1])] == [0, 1, 1]
@@ -240,12 +242,12 @@ def test_what_is_not_asked_is_chosen_to_fit() -> None:
 
 def test_an_experiment_tells_apart_what_the_graph_takes_for_one() -> None:
     machine = tiring_parity(4)
-    reader = Reader(exact(machine), None)
-    graph = explore(reader, near=float("inf"), experiments=[], most=50)
+    reader = ModelReader(exact(machine), None)
+    graph = explore_states(reader, near=float("inf"), experiments=[], most=50)
     assert graph is not None and len(graph.labels) == 3
-    word = experiment(reader, graph, (1, 1, 1, 1))
+    word = distinguishing_suffix(reader, graph, (1, 1, 1, 1))
     assert word is not None
-    finer = explore(reader, near=float("inf"), experiments=[word], most=50)
+    finer = explore_states(reader, near=float("inf"), experiments=[word], most=50)
     assert finer is not None and len(finer.labels) > 3
     assert finer.word(2) != graph.word(0) == ()
 

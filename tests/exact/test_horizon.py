@@ -17,10 +17,10 @@ from sdssm.automata import Machine
 from sdssm.cli import certify as certify_command
 from sdssm.cli import horizon as horizon_command
 from sdssm.evaluation.strings import TestStrings
-from sdssm.exact.compile import compile as compiled
+from sdssm.exact.compilation.compiler import compile as compiled
 from sdssm.exact.errors import ExactError
-from sdssm.exact.horizon import PLACES, doubling, horizon, spread
-from sdssm.exact.words import Words
+from sdssm.exact.measurement.measured_horizon import PLACES, class_spread, doubling_lengths, horizon
+from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import Task
 
@@ -41,7 +41,7 @@ def scale_free(noise: float, seed: int = 0) -> Classifier:
 
 def test_words_are_products_of_symbols() -> None:
     model = scale_free(0.1)
-    words = Words.of(model)
+    words = WordMatrices.of(model)
     assert words is not None and words.m == 8
     tokens = torch.randint(2, (5, 64), generator=torch.Generator().manual_seed(0))
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
@@ -55,7 +55,7 @@ def test_the_same_with_words_and_without() -> None:
     model = scale_free(0.004)
     fast, plain = (horizon(model, task="d4", max_length=6_000, words=words) for words in (True, False))
     assert fast.method == "words of 8 symbols" and plain.method == "pieces"
-    assert fast.lengths == plain.lengths == tuple(doubling(6_000))
+    assert fast.lengths == plain.lengths == tuple(doubling_lengths(6_000))
     assert [one.accuracy for one in fast.readings] == [one.accuracy for one in plain.readings]
     for one, other in zip(fast.readings, plain.readings, strict=True):
         assert one.within == pytest.approx(other.within, abs=1e-4)
@@ -91,7 +91,7 @@ def test_the_spread_predicts_it() -> None:
     exact = horizon(compiled("d4"), task="d4", max_length=8_192)
     assert exact.reached and exact.predicted is None and exact.readings[-1].within == 0.0
     states = np.array([[0.0, 0.1], [0.0, -0.1], [3.0, 0.0], [3.0, 0.0]])
-    within, apart = spread(states, np.array([4, 4, 7, 7]))
+    within, apart = class_spread(states, np.array([4, 4, 7, 7]))
     assert apart == 3.0 and within == pytest.approx(0.1)  # sqrt(0.02 / 2), the mean known from two states only
 
 
@@ -128,8 +128,8 @@ def test_refusals() -> None:
 def test_the_benchmark_refuses_a_way_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     model = benchmark.subject(None)
     benchmark.check(model, 1_024)
-    right = Words.carry
-    monkeypatch.setattr(Words, "carry", lambda self, tokens, x: right(self, tokens.flip(1), x))
+    right = WordMatrices.carry
+    monkeypatch.setattr(WordMatrices, "carry", lambda self, tokens, x: right(self, tokens.flip(1), x))
     with pytest.raises(SystemExit, match="differ"):
         benchmark.check(model, 1_024)
 

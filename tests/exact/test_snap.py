@@ -12,8 +12,8 @@ from sdssm.cli import main
 from sdssm.cli import snap as command
 from sdssm.errors import OutputError
 from sdssm.evaluation import evaluate
-from sdssm.exact.extract import same_on
-from sdssm.exact.snap import snap
+from sdssm.exact.extraction.extractor import same_on
+from sdssm.exact.snapping import snap
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
 from tests.evaluation.machines import exact, tiring_parity

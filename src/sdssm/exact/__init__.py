@@ -1,25 +1,29 @@
-"""Exactness: from automata to weights, from weights to automata, and what is proved of a model at every length.
+"""Convert between automata and weights, and prove or measure how long strings a model classifies correctly.
 
-compile    a machine as a model that emulates it
-extract    the machine that a trained model implements, with the evidence for it
-certify    a length up to which every string is proved to be told right
-horizon    the longest length at which a model is still right, measured
-snap       extract, then compile back
+==========  ==================================================================  ===================
+function    result                                                              subpackage
+==========  ==================================================================  ===================
+`compile`   a model that emulates a given machine; nothing is trained           `compilation`
+`extract`   the machine that a trained model implements, with the evidence      `extraction`
+`certify`   the certified length: all valid strings up to it are proved correct `certification`
+`horizon`   the longest length at which a model is still correct, measured      `measurement`
+`snap`      an exact model in place of a trained one: `extract`, then `compile` `snapping`
+==========  ==================================================================  ===================
 """
 
-from sdssm.exact.certify import Certificate, certify
-from sdssm.exact.compile import compile  # noqa: A004  # inside the package its name is clear
+from sdssm.exact.certification import Certificate, certify
+from sdssm.exact.compilation import compile  # noqa: A004  # qualified by the package name it is unambiguous
 from sdssm.exact.errors import ExactError
-from sdssm.exact.extract import Extraction, extract
-from sdssm.exact.horizon import Horizon, horizon
-from sdssm.exact.snap import Snapped, snap
+from sdssm.exact.extraction import Extraction, extract
+from sdssm.exact.measurement import Horizon, horizon
+from sdssm.exact.snapping import SnappedModel, snap
 
 __all__ = [
     "Certificate",
     "ExactError",
     "Extraction",
     "Horizon",
-    "Snapped",
+    "SnappedModel",
     "certify",
     "compile",
     "extract",

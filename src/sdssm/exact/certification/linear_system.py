@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sdssm.automata import Machine
 from sdssm.automata.compare import pair_table
 from sdssm.automata.refinement import reachable
+from sdssm.exact.certification.ball_arithmetic import U64, Floats, MatrixBall, gamma, round_up, vector_norm
 from sdssm.exact.errors import ExactError
-from sdssm.exact.intervals import U64, Floats, Near, gamma, length, up
 from sdssm.models import Classifier
 
 Ints = NDArray[np.int64]
@@ -23,7 +23,7 @@ DEAD = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TrimMachine:
     """The reachable pairs of the machine's state and that of the valid strings which some valid string goes on from.
 
     `table` (Q, V) is DEAD where no valid string goes on; `labels` (Q,) are -1 where no string may end. The empty
@@ -35,11 +35,11 @@ class Asked:
     labels: Ints
 
     @classmethod
-    def of(cls, machine: Machine, valid: Machine | None) -> Asked:
+    def of(cls, machine: Machine, valid: Machine | None) -> TrimMachine:
         """From a machine and the machine of its valid strings.
 
-        >>> from sdssm.tasks import task
-        >>> Asked.of(task("arithmetic").machine, task("arithmetic").valid).table.shape[1]
+        >>> from sdssm.tasks import get_task
+        >>> TrimMachine.of(get_task("arithmetic").machine, get_task("arithmetic").valid).table.shape[1]
         8
         """
         table, labels, start = machine.table, machine.outputs, machine.start
@@ -72,7 +72,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class System:
+class LinearSystem:
     """x_t = A_s x_{t-1}, at any positive scale, and the class with the greatest of rows x.
 
     A (V, N, N) and x0 (N,) are the very float32 numbers that the layer computes with. The label depends on the
@@ -88,14 +88,14 @@ class System:
     coarse: Floats
     rounding: float
     rescale: bool
-    asked: Asked
+    asked: TrimMachine
     tame: bool  #: whether float32 has room for all of these numbers, and for what is made of them
 
 
-def system_of(model: Classifier, machine: Machine, valid: Machine | None) -> System:
+def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> LinearSystem:
     """The model and the machine side by side, or one line on why they cannot be."""
     _check(model, machine)
-    asked = Asked.of(machine, valid)
+    asked = TrimMachine.of(machine, valid)
     with torch.no_grad():
         symbols = model._symbols()
         start = model.initial_state
@@ -106,7 +106,7 @@ def system_of(model: Classifier, machine: Machine, valid: Machine | None) -> Sys
         rows, off = _times(rows, off, A[model.query])
         coarse = coarse @ np.abs(A[model.query])
     settings = model.settings.mixer
-    return System(
+    return LinearSystem(
         A=A[: model.n_symbols],
         x0=start.detach().cpu().double().numpy(),
         rows=rows,
@@ -185,29 +185,29 @@ def _rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
     weight = readout._rows(model.vectors).detach().cpu().double().numpy()
     off = np.zeros(len(weight))
     if readout.scale is not None:
-        sizes = length(weight)
+        sizes = vector_norm(weight)
         if not (sizes > 1e-10).all():
             raise ExactError("a row of the cosine readout is zero; there is nothing to certify")
         weight = weight / np.sqrt(np.square(weight).sum(-1, keepdims=True))
-        off = np.full(len(weight), up(gamma(2 * n + 8)))
+        off = np.full(len(weight), round_up(gamma(2 * n + 8)))
     coarse = np.abs(weight)
     if readout.projection is not None:
         through = readout.projection.detach().cpu().double().numpy().T + np.eye(n)  # one rounding on the diagonal
         coarse = coarse @ (np.abs(through) + np.eye(n))
-        off = up(off + U64 * length(weight) * np.abs(through).max())
+        off = round_up(off + U64 * vector_norm(weight) * np.abs(through).max())
         weight, off = _times(weight, off, through)
     if model.norm is not None:
         if model.norm.weight is not None:
             gain = model.norm.weight.detach().cpu().double().numpy()
             weight, coarse = weight * gain, coarse * np.abs(gain)
-            off = up(off * np.abs(gain).max() + U64 * length(weight))
+            off = round_up(off * np.abs(gain).max() + U64 * vector_norm(weight))
         centre = np.eye(n) - 1 / n
         coarse = coarse @ (np.eye(n) + 1 / n)
-        off = up(off + 4 * U64 * np.sqrt(n) * length(weight))
+        off = round_up(off + 4 * U64 * np.sqrt(n) * vector_norm(weight))
         weight, off = _times(weight, off, centre)
     return weight, off, coarse
 
 
 def _times(rows: Floats, off: Floats, matrix: Floats) -> tuple[Floats, Floats]:
-    found = Near(rows[:, None, :], off) @ Near.exactly(matrix)
+    found = MatrixBall(rows[:, None, :], off) @ MatrixBall.exactly(matrix)
     return found.mid[:, 0], found.rad

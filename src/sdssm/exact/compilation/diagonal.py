@@ -7,8 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.automata import Machine
-from sdssm.exact.characters import Cayley, Split, characters, circle, halved
-from sdssm.exact.compile_dense import outputs_of
+from sdssm.exact.compilation.characters import (
+    GroupExtension,
+    SymbolGroup,
+    character_phases,
+    roots_of_unity,
+    select_characters,
+)
+from sdssm.exact.compilation.dense import output_indicators
 from sdssm.exact.errors import ExactError
 from sdssm.layers.complex_diagonal import ComplexDiagonal, ComplexDiagonalSettings
 from sdssm.models import Classifier, ModelSettings
@@ -17,15 +23,15 @@ from sdssm.models import Classifier, ModelSettings
 MOST_STATE = 4_096
 
 
-def one_layer(machine: Machine, n_classes: int) -> Classifier:
+def compile_one_layer(machine: Machine, n_classes: int) -> Classifier:
     """State entry k is the character chi_k of what the string performs; B = 0, and symbols multiply by chi_k(v).
 
     The label's score is the indicator of the elements that have it, as a sum of characters: 1 at those, else 0.
     """
-    group = Cayley.of(machine)
-    phases = characters(group.table)
+    group = SymbolGroup.of(machine)
+    phases = character_phases(group.table)
     kept, weight, bias = _scores(phases, group.labels, n_classes)
-    turns = circle(phases[kept][:, group.table[0]], group.size)  # (K, V)
+    turns = roots_of_unity(phases[kept][:, group.table[0]], group.size)  # (K, V)
     # Symbols that do the same share a hidden unit; of these there are four for each entry of the state.
     actions, which = np.unique(turns, axis=1, return_inverse=True)
     state = max(len(kept), -(-actions.shape[1] // 4), 1)
@@ -37,18 +43,18 @@ def one_layer(machine: Machine, n_classes: int) -> Classifier:
     return model.eval()
 
 
-def two_layers(machine: Machine, n_classes: int) -> Classifier:
+def compile_two_layers(machine: Machine, n_classes: int) -> Classifier:
     """The first layer follows a commutative quotient of the group (of d{n}: whether toggled), the second the rest.
 
-    Elements are n r(q), see `Split`. Symbol v turns the second layer's entries by angles that depend on q and v alone.
+    Elements are n r(q), see `GroupExtension`. Symbol v turns the second layer's entries by angles that depend on q and v alone.
     Its inputs hold both, since the block adds the first layer's outputs, characters of q, to the embedding of v. For
     each pair (q, v) one hidden unit is above zero there, and it alone: it stands for the angles of that pair, and only
     its size, which the layer divides by, depends on how LayerNorm rounds.
     """
-    split = Split.of(Cayley.of(machine))
+    split = GroupExtension.of(SymbolGroup.of(machine))
     group, symbols, cosets = split.cayley, machine.n_symbols, len(split.quotient)
     kept, weight, bias = _scores(split.phases, group.labels, n_classes)
-    first = halved(split.of_quotient)
+    first = select_characters(split.of_quotient)
     used = len(first)
     # Beside the first layer's characters its outputs hold entries that stay 1: the real part of one is the constant
     # that thresholds need and its imaginary part the zero; symbols stand in the imaginary parts of the others.
@@ -60,7 +66,7 @@ def two_layers(machine: Machine, n_classes: int) -> Classifier:
     with torch.no_grad():
         model.embedding[:, marks] = signs.float()
 
-    turns = torch.from_numpy(circle(split.of_quotient[first][:, split.quotient[0]], cosets))  # (K, V)
+    turns = torch.from_numpy(roots_of_unity(split.of_quotient[first][:, split.quotient[0]], cosets))  # (K, V)
     detectors = torch.zeros(symbols, 2 * state, dtype=torch.float64)
     detectors[:, marks] = torch.eye(symbols, dtype=torch.float64)
     detectors[:, zero] = -1
@@ -69,7 +75,7 @@ def two_layers(machine: Machine, n_classes: int) -> Classifier:
 
     # By then the first layer has read v: what stands there is q v. (1 + sum_k chi_k(q v)* x_k) / Q is 1 at q v and 0
     # elsewhere; a half of the constant is the threshold, and another symbol takes as much as the constant off.
-    places = torch.from_numpy(circle(split.of_quotient[first], cosets))[:, split.quotient]  # (K, Q, V)
+    places = torch.from_numpy(roots_of_unity(split.of_quotient[first], cosets))[:, split.quotient]  # (K, Q, V)
     each = torch.from_numpy(_multiplicity(split.of_quotient[first]))[:, None, None] / cosets
     detectors = torch.zeros(cosets, symbols, 2 * state, dtype=torch.float64)
     detectors[..., :used] = (each * places.real).movedim(0, -1)
@@ -80,7 +86,7 @@ def two_layers(machine: Machine, n_classes: int) -> Classifier:
     entries = _padded(places.flatten(1), state)
     added = torch.cat([entries.real, entries.imag]).T.reshape(cosets, symbols, -1).float()
     inputs = model.blocks[1].inputs(added + model.embedding)  # (Q, V, D)
-    turns = torch.from_numpy(circle(split.steps[kept], group.size))  # (K, Q, V)
+    turns = torch.from_numpy(roots_of_unity(split.steps[kept], group.size))  # (K, Q, V)
     _set_layer(_layer(model, 1), detectors.flatten(0, 1), _padded(turns.flatten(1), state), inputs.flatten(0, 1))
     _set_readout(model, weight, bias)
     return model.eval()
@@ -92,7 +98,7 @@ def phase_error(model: Classifier, machine: Machine) -> float:
 
     It adds up with every symbol, at worst: labels are safe while steps times this stay well below 1.
     """
-    group = Cayley.of(machine)
+    group = SymbolGroup.of(machine)
     layer = model.mixers[-1]
     if len(model.blocks) == 1:
         inputs = model._table()
@@ -104,7 +110,7 @@ def phase_error(model: Classifier, machine: Machine) -> float:
     return float((turns - turns.round()).abs().max() * (2 * torch.pi) / group.size)
 
 
-def _words(group: Cayley) -> Tensor:
+def _words(group: SymbolGroup) -> Tensor:
     """Strings that meet every symbol after every element: (B, L)."""
     paths: dict[int, list[int]] = {0: []}
     for g in range(group.size):  # numbered as found: each is reached from an earlier one
@@ -122,10 +128,12 @@ def _scores(phases: np.ndarray, labels: np.ndarray, n_classes: int) -> tuple[np.
     With f the indicator of the elements of a label, f(x) = sum_chi (1 / M sum_g f(g) chi(g)*) chi(x). Characters that
     no label needs have no entry.
     """
-    kept = halved(phases)
+    kept = select_characters(phases)
     size = phases.shape[1]
-    outputs = outputs_of(labels, n_classes)
-    z = torch.from_numpy(circle(phases[kept], size)).T * torch.from_numpy(_multiplicity(phases[kept])) / size  # (M, K)
+    outputs = output_indicators(labels, n_classes)
+    z = (
+        torch.from_numpy(roots_of_unity(phases[kept], size)).T * torch.from_numpy(_multiplicity(phases[kept])) / size
+    )  # (M, K)
     real, imaginary = outputs @ z.real, outputs @ z.imag
     needed = ((real.abs() + imaginary.abs()).amax(0) > 1e-9).numpy()
     weight = torch.cat([real[:, needed], imaginary[:, needed]], 1)

@@ -9,9 +9,9 @@ from typing import Any
 
 from sdssm.automata import Machine
 from sdssm.automata.formats import write_text
-from sdssm.exact.certify import Certificate, certify
-from sdssm.exact.compile import compile as compiled
-from sdssm.exact.extract import Extraction, What, extract
+from sdssm.exact.certification.certifier import Certificate, certify
+from sdssm.exact.compilation.compiler import compile as compiled
+from sdssm.exact.extraction.extractor import Extraction, ModelSource, extract
 from sdssm.models import Classifier
 
 #: The file beside a snapped model that says where it comes from.
@@ -19,7 +19,7 @@ EVIDENCE = "extraction.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapped:
+class SnappedModel:
     """An exact model, the machine it emulates with the evidence for it, and the proof that it does for every length."""
 
     model: Classifier
@@ -37,14 +37,14 @@ class Snapped:
 
 
 def snap(
-    model: What, valid: Machine | None = None, *, method: str = "states", max_states: int = 1024, seed: int = 0
-) -> Snapped:
+    model: ModelSource, valid: Machine | None = None, *, method: str = "states", max_states: int = 1024, seed: int = 0
+) -> SnappedModel:
     """The exact model of the machine that a model, or that of a run, implements; see `extract` for the options.
 
     It reads the same symbols and tells the same classes, and needs no query. Whether the machine is the right one is
     what the extraction's evidence is about: a model that was trained badly is snapped to a wrong machine, exactly.
 
-    >>> from sdssm.exact.compile import compile
+    >>> from sdssm.exact import compile
     >>> snapped = snap(compile("d4"))
     >>> snapped.extraction.machine, snapped.model.n_classes, snapped.certificate.horizon is None
     (Machine(8 states, 2 symbols, 8 outputs), 8, True)
@@ -53,4 +53,4 @@ def snap(
     exact = compiled(found.machine, n_classes=found.n_classes)
     if isinstance(model, Classifier):
         exact = exact.to(model.readout.weight)
-    return Snapped(model=exact, extraction=found, certificate=certify(exact, found.machine, found.valid))
+    return SnappedModel(model=exact, extraction=found, certificate=certify(exact, found.machine, found.valid))

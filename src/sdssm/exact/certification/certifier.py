@@ -5,8 +5,8 @@ normalised once, the float32 start state and the float32 weights of the readout.
 proved: that the labels are right in exact arithmetic, and that they are right when the matrices are applied one after
 the other and everything, the readout too, is rounded to float32 after every operation, in whatever order sums are
 added up. Every bound is computed in float64 with its own rounding accounted for (`intervals`). First all short strings
-are looked at (`exhaustive`); from where they are, longer ones are bounded (`bounds`, in coordinates that `geometry`
-chooses). Models of whole numbers are searched to the end (`orbit`), which proves every length.
+are looked at (`exhaustive`); from where they are, longer ones are bounded (`bounds`, in coordinates that `choose_coordinates`
+chooses). Models of whole numbers are searched to the end (`find_orbit`), which proves every length.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.exact.bounds import Frame
-from sdssm.exact.exhaustive import Explored, Explorer, affordable
-from sdssm.exact.geometry import geometry
-from sdssm.exact.intervals import Floats
-from sdssm.exact.orbit import orbit
-from sdssm.exact.search import first_wrong
-from sdssm.exact.steps import Steps
-from sdssm.exact.system import System, system_of
+from sdssm.exact.certification.ball_arithmetic import Floats
+from sdssm.exact.certification.coordinates import choose_coordinates
+from sdssm.exact.certification.counterexamples import find_counterexample
+from sdssm.exact.certification.error_recurrence import ErrorRecurrence
+from sdssm.exact.certification.exhaustive import ExhaustiveResult, ExhaustiveSearch, affordable_length
+from sdssm.exact.certification.integer_orbit import find_orbit
+from sdssm.exact.certification.linear_system import LinearSystem, build_system
+from sdssm.exact.certification.transformed_system import TransformedSystem
 from sdssm.models import Classifier
 from sdssm.settings import check_at_least
 
@@ -96,15 +96,15 @@ def certify(
     that the model gets wrong is looked for where the horizon is finite. A model with an input matrix B, a bias or
     several layers is refused: its label depends on more than the direction of one state.
 
-    >>> from sdssm.automata import named
-    >>> from sdssm.exact.compile import compile
-    >>> certify(compile("parity"), named("parity")).horizon is None
+    >>> from sdssm.automata import get_machine
+    >>> from sdssm.exact import compile
+    >>> certify(compile("parity"), get_machine("parity")).horizon is None
     True
     """
     check_at_least("strings", strings, 1)
     check_at_least("longest", longest, 1)
     check_at_least("search", search, 0)
-    system = system_of(model, machine, valid)
+    system = build_system(model, machine, valid)
     found = _of_orbit(system)
     if found is None or found.float_horizon == UNKNOWN:
         bounds = _of_bounds(system, strings, longest, np.random.default_rng(seed))
@@ -114,13 +114,13 @@ def certify(
     if found.horizon is None or found.counterexample is not None:
         return found
     generator = torch.Generator().manual_seed(seed)
-    wrong = first_wrong(model, system.asked, search, generator) if search else None
+    wrong = find_counterexample(model, system.asked, search, generator) if search else None
     return replace(found, counterexample=wrong)
 
 
-def _of_orbit(system: System) -> Certificate | None:
+def _of_orbit(system: LinearSystem) -> Certificate | None:
     """The certificate of a model of whole numbers whose directions are finite in number."""
-    found = orbit(system, rounded=False)
+    found = find_orbit(system, rounded=False)
     if found is None:
         return None
     states = len(system.asked.table)
@@ -128,25 +128,25 @@ def _of_orbit(system: System) -> Certificate | None:
         length = len(found.wrong) - 1
         reason = f"a string of length {length + 1} is told wrong"
         return Certificate(length, UNKNOWN, length, True, reason, found.wrong, states=states)
-    rounded = orbit(system, rounded=True)
+    rounded = find_orbit(system, rounded=True)
     exactly = rounded is not None and rounded.wrong is None
     reason = f"states come back to {found.pairs:,} directions exactly, and each has the right label"
     margin = found.margin
     return Certificate(None, None if exactly else UNKNOWN, 0, True, reason, residual=0.0, margin=margin, states=states)
 
 
-def _of_bounds(system: System, strings: int, longest: int, generator: np.random.Generator) -> Certificate:
+def _of_bounds(system: LinearSystem, strings: int, longest: int, generator: np.random.Generator) -> Certificate:
     states = len(system.asked.table)
-    chosen = geometry(system, generator)
-    frame = None if chosen is None else Frame.of(system, chosen)
+    chosen = choose_coordinates(system, generator)
+    frame = None if chosen is None else TransformedSystem.of(system, chosen)
     if frame is None:
         reason = "the model's states do not lie as those of the machine should: nothing is proved"
         return Certificate(0, 0, 0, False, reason, states=states)
     word = _word(system, frame.geometry.dimension)
     one = frame.steps(1, rounded=False)
     many = one if word == 1 else frame.steps(word, rounded=False)
-    seen = affordable(frame, strings)
-    explored = Explorer(frame, seen, _extended(frame.words(word)[1], seen + 1)).run()
+    seen = affordable_length(frame, strings)
+    explored = ExhaustiveSearch(frame, seen, _extended(frame.words(word)[1], seen + 1)).run()
     horizon, reason, _ = _horizon(frame, explored[False], [one, many], longest, rounded=False)
     steps = [frame.steps(m, rounded=True) for m in sorted({1, word})]
     rounded, _, peak = _horizon(frame, explored[True], steps, longest, rounded=True)
@@ -169,7 +169,7 @@ def _of_bounds(system: System, strings: int, longest: int, generator: np.random.
     )
 
 
-def _word(system: System, d: int) -> int:
+def _word(system: LinearSystem, d: int) -> int:
     """How many symbols the longest words have whose matrices are affordable."""
     n_symbols, n_states = len(system.A), len(system.asked.table)
     for m in range(1, LONGEST_WORD):
@@ -189,7 +189,7 @@ def _extended(norms: list[float], count: int) -> list[float]:
 
 
 def _horizon(
-    frame: Frame, explored: Explored, steps: list[Steps], longest: int, *, rounded: bool
+    frame: TransformedSystem, explored: ExhaustiveResult, steps: list[ErrorRecurrence], longest: int, *, rounded: bool
 ) -> tuple[int | None, str, Floats]:
     """The greatest proved length, or None for all, why it is no greater, and the greatest errors on the way (2,).
 
@@ -219,13 +219,13 @@ def _horizon(
     return _alike(frame, np.max(history[-window:], axis=(0, 1)), steps[-1].worst(), length, longest, rounded)
 
 
-def _why(explored: Explored, length: int) -> str:
+def _why(explored: ExhaustiveResult, length: int) -> str:
     if explored.wrong is not None and len(explored.wrong) == length:
         return f"a string of length {length} is told wrong"
     return f"at length {length} the bound on the states no longer proves the label"
 
 
-def _right(frame: Frame, errors: Floats, rounded: bool) -> bool:
+def _right(frame: TransformedSystem, errors: Floats, rounded: bool) -> bool:
     alive = errors[:, 0] >= 0
     e1, e2 = np.maximum(errors, 0).T
     if not np.isfinite(errors[alive]).all():
@@ -235,7 +235,7 @@ def _right(frame: Frame, errors: Floats, rounded: bool) -> bool:
     )
 
 
-def _settled(frame: Frame, window: list[Floats], steps: list[Steps], rounded: bool) -> bool:
+def _settled(frame: TransformedSystem, window: list[Floats], steps: list[ErrorRecurrence], rounded: bool) -> bool:
     """Whether errors no greater than a little above the latest lead to such again, and so for ever."""
     errors = np.max(window, axis=0)
     for spare in (1e-9, 1e-3, 0.1):
@@ -247,7 +247,7 @@ def _settled(frame: Frame, window: list[Floats], steps: list[Steps], rounded: bo
 
 
 def _alike(
-    frame: Frame, errors: Floats, step: Steps, length: int, longest: int, rounded: bool
+    frame: TransformedSystem, errors: Floats, step: ErrorRecurrence, length: int, longest: int, rounded: bool
 ) -> tuple[int | None, str, Floats]:
     """Further, with one bound for all states, a word at a time."""
     count = len(frame.geometry.centres)
@@ -269,7 +269,7 @@ def _alike(
     return longest, f"counted no further than {longest:,}", e[0]
 
 
-def _in_range(frame: Frame, one: Steps, peak: Floats, horizon: int | None) -> int:
+def _in_range(frame: TransformedSystem, one: ErrorRecurrence, peak: Floats, horizon: int | None) -> int:
     """States that are never rescaled must stay within what float32 can hold: here within 2^30 of where they began.
 
     A step multiplies the scale of a state by its factor times lambda + phi' A e, and by what rounding does to that;

@@ -20,7 +20,7 @@ SATURATED = 1000.0
 MOST_STATES = 4_096
 
 
-def dense(
+def compile_dense(
     machine: Machine, encoding: str, column_norm: float | None, generator: torch.Generator | None, n_classes: int
 ) -> Classifier:
     """Columns of E encode the states: x0 = E e_start, A_v = E P_v E^-1 with the 0/1 matrices P_v, logits O E^-1 x."""
@@ -42,7 +42,7 @@ def dense(
     )
     settings = ModelSettings(mixer=mixer, norm="none", readout="linear", readout_bias=False)
     model = Classifier(settings, machine.n_symbols, n_classes, generator=torch.Generator())
-    layer, outputs = model.mixers[0], outputs_of(machine.outputs, n_classes)
+    layer, outputs = model.mixers[0], output_indicators(machine.outputs, n_classes)
     assert isinstance(layer, SelectiveDense) and layer.initial_state is not None
     with torch.no_grad():
         for symbol, matrix in enumerate(layer.dictionary):
@@ -54,7 +54,7 @@ def dense(
     return model.eval()
 
 
-def outputs_of(outputs: np.ndarray, n_classes: int) -> Tensor:
+def output_indicators(outputs: np.ndarray, n_classes: int) -> Tensor:
     """1 where an output is a class, (C, Q), in float64."""
     return (torch.arange(n_classes)[:, None] == torch.tensor(outputs)).double()
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.exact.system import DEAD, Asked
+from sdssm.exact.certification.linear_system import DEAD, TrimMachine
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 
@@ -14,7 +14,9 @@ from sdssm.models.stack import State
 STRINGS, LONGEST_WORD, PIECE = 256, 12, 64
 
 
-def first_wrong(model: Classifier, asked: Asked, longest: int, generator: torch.Generator) -> tuple[int, ...] | None:
+def find_counterexample(
+    model: Classifier, asked: TrimMachine, longest: int, generator: torch.Generator
+) -> tuple[int, ...] | None:
     """The shortest such prefix among some hundreds of valid strings, as the model itself reads them, or None."""
     tokens, states = _strings(asked, longest, generator)
     labels = torch.tensor(asked.labels)[states]  # (B, L)
@@ -33,7 +35,7 @@ def first_wrong(model: Classifier, asked: Asked, longest: int, generator: torch.
     return None
 
 
-def _strings(asked: Asked, longest: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _strings(asked: TrimMachine, longest: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Valid prefixes (B, L) and the machine's state after each symbol (B, L)."""
     count, n_symbols = STRINGS, asked.table.shape[1]
     wished = torch.randint(n_symbols, (count, longest), generator=generator)

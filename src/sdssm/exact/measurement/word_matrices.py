@@ -17,11 +17,11 @@ LONGEST = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class WordMatrices:
     """The matrices of all words of `m` symbols, (V^m, N, N); the first symbol of a word counts most.
 
-    >>> from sdssm.exact.compile import compile
-    >>> words = Words.of(compile("parity"))
+    >>> from sdssm.exact import compile
+    >>> words = WordMatrices.of(compile("parity"))
     >>> words.m, words.matrices.shape
     (16, torch.Size([65536, 2, 2]))
     """
@@ -32,7 +32,7 @@ class Words:
     rescale: bool
 
     @classmethod
-    def of(cls, model: Classifier, *, most_bytes: int = MOST_BYTES) -> Words | None:
+    def of(cls, model: Classifier, *, most_bytes: int = MOST_BYTES) -> WordMatrices | None:
         """Those of a model, or None where a state is not a product of matrices."""
         if not model.bare or model.input_matrix is not None or model.initial_state is None:
             return None

@@ -12,14 +12,14 @@ from typing import Any
 from sdssm.automata import Machine, to_json
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
-from sdssm.exact.reader import Reader, Word
-from sdssm.exact.subject import What, subject
-from sdssm.exact.trial import Fidelity, Trial, same_on, search
+from sdssm.exact.extraction.candidates import CandidateMachines, Fidelity, same_on, search_by_states
+from sdssm.exact.extraction.model_reader import ModelReader, Word
+from sdssm.exact.sources import ModelSource, load_source
 from sdssm.models import Classifier
 from sdssm.settings import check_one_of
 from sdssm.tasks import Task
 
-__all__ = ["LENGTHS", "METHODS", "Extraction", "Fidelity", "What", "extract", "same_on"]
+__all__ = ["LENGTHS", "METHODS", "Extraction", "Fidelity", "ModelSource", "extract", "same_on"]
 
 METHODS = ("states", "lstar")
 #: Lengths at which machine and model are compared at the end.
@@ -78,7 +78,7 @@ class Extraction:
 
 
 def extract(
-    model: What,
+    model: ModelSource,
     valid: Machine | None = None,
     *,
     method: str = "states",
@@ -97,7 +97,7 @@ def extract(
     Then machine and model are compared on `strings` random strings of each of the `lengths`. Of several machines it is
     the smallest that disagrees at most twice as often as the best: a model that drifts disagrees with every machine.
 
-    >>> from sdssm.exact.compile import compile
+    >>> from sdssm.exact import compile
     >>> found = extract(compile("d4"), lengths=[5, 100])
     >>> found.machine, found.faithful, found.fidelity[1]
     (Machine(8 states, 2 symbols, 8 outputs), True, Fidelity(length=100, strings=512, agree=512, throughout=512))
@@ -115,15 +115,15 @@ def extract(
         raise ExactError("a run knows its valid strings; leave valid out, or pass sdssm.load(folder) to use others")
     if valid is None and task is not None:
         valid = task.valid
-    reader = Reader(classifier, valid)
+    reader = ModelReader(classifier, valid)
     names = task.machine.symbols if task is not None else None if valid is None else valid.symbols
-    trial = Trial(reader, names, longest or trained, seed)
+    trial = CandidateMachines(reader, names, longest or trained, seed)
     if method == "lstar":
-        from sdssm.exact.lstar import learn
+        from sdssm.exact.extraction.lstar import search_by_lstar
 
-        rounds, note = learn(trial, max_states)
+        rounds, note = search_by_lstar(trial, max_states)
     else:
-        rounds, note = search(trial, max_states)
+        rounds, note = search_by_states(trial, max_states)
     machine = trial.best()
     return Extraction(
         machine=machine,
@@ -139,9 +139,9 @@ def extract(
     )
 
 
-def _loaded(what: What) -> tuple[Classifier, Task | None, int]:
+def _loaded(what: ModelSource) -> tuple[Classifier, Task | None, int]:
     """A model, its task where it is of a run, and the longest strings it was trained on."""
-    model, run = subject(what)
+    model, run = load_source(what)
     if run is None:
         return model, None, LONGEST
     return model, run.config.known_task(), run.config.train_length

@@ -22,7 +22,7 @@ MOST_ELEMENTS = 4_096
 
 
 @dataclass(frozen=True, eq=False)
-class Cayley:
+class SymbolGroup:
     """The group that the symbols of a machine generate; element 0 is the identity, the empty string.
 
     `table[g, v]` is g times symbol v (first g, then v), `permutations[g]` what g does to the states of the minimal
@@ -34,11 +34,11 @@ class Cayley:
     labels: Ints
 
     @classmethod
-    def of(cls, machine: Machine) -> Cayley:
+    def of(cls, machine: Machine) -> SymbolGroup:
         """The group of a machine, each of whose symbols permutes the states of the minimal one.
 
-        >>> from sdssm.automata import named
-        >>> Cayley.of(named("d4")).table.shape
+        >>> from sdssm.automata import get_machine
+        >>> SymbolGroup.of(get_machine("d4")).table.shape
         (8, 2)
         """
         machine = machine.minimise()
@@ -114,13 +114,13 @@ class Cayley:
         return kept
 
 
-def characters(table: Ints) -> np.ndarray:
+def character_phases(table: Ints) -> np.ndarray:
     """The phases of all characters of a commutative group: table (M, V) -> (M characters, M elements).
 
     From a subgroup H with its characters to the one that one more symbol g generates with it: if g^m is the first
     power in H, each character goes on in m ways, with one of the m-th roots of its value at g^m as its value at g.
 
-    >>> characters(np.array([[1], [2], [0]])).tolist()
+    >>> character_phases(np.array([[1], [2], [0]])).tolist()
     [[0, 0, 0], [0, 1, 2], [0, 2, 1]]
     """
     size = len(table)
@@ -141,7 +141,7 @@ def characters(table: Ints) -> np.ndarray:
     return phases
 
 
-def halved(phases: np.ndarray) -> Ints:
+def select_characters(phases: np.ndarray) -> Ints:
     """Which characters to keep: not the constant one, and one of each two that are conjugate to each other."""
     size = phases.shape[1]
     other = (-phases) % size
@@ -150,7 +150,7 @@ def halved(phases: np.ndarray) -> Ints:
     return np.flatnonzero(ahead[:, 0] & phases.any(1))
 
 
-def circle(phases: np.ndarray, size: int) -> np.ndarray:
+def roots_of_unity(phases: np.ndarray, size: int) -> np.ndarray:
     """exp(2 pi i phase / size) in complex128, exact at quarter turns."""
     z: np.ndarray = np.exp(2j * np.pi * (phases % size) / size)
     z.real[np.abs(z.real) < 1e-12] = 0
@@ -159,14 +159,14 @@ def circle(phases: np.ndarray, size: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class GroupExtension:
     """A group as n r(q): an element n of a commutative normal subgroup N, a representative of a commutative quotient.
 
     After symbol v, n r(q) becomes n c(q, v) r(q v): the quotient moves on its own, and N by what q and v say. So the
     group moves as one with the elements (q, n) and commutative products would, if q were an input.
     """
 
-    cayley: Cayley
+    cayley: SymbolGroup
     quotient: Ints  #: (Q, V): the quotient's own table
     coset: Ints  #: (M,): q of each element
     of_quotient: np.ndarray  #: (K, Q): phases of the quotient's characters, in units of 1 / Q
@@ -174,11 +174,11 @@ class Split:
     steps: np.ndarray  #: (M, Q, V): what symbol v adds to them at q
 
     @classmethod
-    def of(cls, group: Cayley) -> Split:
+    def of(cls, group: SymbolGroup) -> GroupExtension:
         """With a large N, that the quotient be small; an error where there is no such N.
 
-        >>> from sdssm.automata import named
-        >>> Split.of(Cayley.of(named("d30"))).quotient.tolist()  # whether toggled
+        >>> from sdssm.automata import get_machine
+        >>> GroupExtension.of(SymbolGroup.of(get_machine("d30"))).quotient.tolist()  # whether toggled
         [[1, 0], [0, 1]]
         """
         normal = _commutative_normal(group)
@@ -192,7 +192,7 @@ class Split:
         quotient, moves = coset[group.table[firsts]], position[group.table[firsts]]  # each (Q, V)
         used = np.unique(moves)
         inner = np.array([[number[group.product(n, normal[m])] for m in used] for n in normal])
-        of_quotient, of_normal = characters(quotient), characters(inner)
+        of_quotient, of_normal = character_phases(quotient), character_phases(inner)
         # Every pair of a character of the quotient and one of N.
         q, n = (a.ravel() for a in np.meshgrid(range(len(firsts)), range(len(normal)), indexing="ij"))
         outer, inside = of_quotient[q] * len(normal), of_normal[n] * len(firsts)
@@ -206,7 +206,7 @@ class Split:
         )
 
 
-def _commutative_normal(group: Cayley) -> list[int]:
+def _commutative_normal(group: SymbolGroup) -> list[int]:
     """A large commutative subgroup that holds all commutators: every subgroup that does is normal."""
     kept = group.commutators()
     if not all(group.commute(g, h) for g in kept for h in kept):

@@ -9,12 +9,12 @@ import numpy as np
 
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
-from sdssm.exact.reader import NOT_ASKED, Word
-from sdssm.exact.refine import COARSER, DIFFER, too_many
+from sdssm.exact.extraction.merging import COARSER, DIFFER, too_many
+from sdssm.exact.extraction.model_reader import NOT_ASKED, Word
 from sdssm.extras import import_extra
 
 if TYPE_CHECKING:
-    from sdssm.exact.trial import Trial
+    from sdssm.exact.extraction.candidates import CandidateMachines
 
 #: Rounds of counterexamples after which the machines found have to do, and those in a row that bring nothing.
 MOST_ROUNDS, MOST_STALE = 200, 20
@@ -26,7 +26,7 @@ class _TooManyError(Exception):
     """L* would go on and on: each longer word tells more states apart."""
 
 
-def learn(trial: Trial, max_states: int) -> tuple[int, str | None]:
+def search_by_lstar(trial: CandidateMachines, max_states: int) -> tuple[int, str | None]:
     """Try the machines that L* comes to: how many rounds, and what to know of the result."""
     base: Any = import_extra("aalpy.base", "extraction by L*")
     algorithms: Any = import_extra("aalpy.learning_algs", "extraction by L*")

@@ -7,16 +7,16 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.errors import format_value
-from sdssm.exact.characters import Cayley, Split
-from sdssm.exact.compile_dense import ENCODINGS, dense
-from sdssm.exact.compile_diagonal import one_layer, two_layers
+from sdssm.exact.compilation.characters import GroupExtension, SymbolGroup
+from sdssm.exact.compilation.dense import ENCODINGS, compile_dense
+from sdssm.exact.compilation.diagonal import compile_one_layer, compile_two_layers
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
 from sdssm.settings import check_one_of
 from sdssm.tasks import Task, get_task
 
 MODELS = ("sd-ssm", "complex-diagonal")
-__all__ = ["ENCODINGS", "MODELS", "compile", "machine_of"]
+__all__ = ["ENCODINGS", "MODELS", "compile", "resolve_machine"]
 
 
 def compile(  # noqa: A001  # the word for it; Python's own compiles texts
@@ -33,7 +33,7 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
 
     sd-ssm: one matrix for each symbol, picked by a saturated softmax; states are encoded as one-hot vectors, and the
     model is exact at every length, in float32 too. Orthogonal and independent encodings are random, from `generator`,
-    need column_norm none and drift with rounding, as `sdssm.exact.drift` measures.
+    need column_norm none and drift with rounding, as `sdssm.exact.compilation.emulation` measures.
 
     complex-diagonal: the characters of a commutative group in one layer; with layers=2 also of groups that have a
     commutative normal subgroup with a commutative quotient, as the dihedral groups do. Its phases are rounded.
@@ -41,13 +41,13 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
     `n_classes` may be more than the machine has outputs.
 
     >>> exact = compile("a5")
-    >>> exact(torch.tensor([[0, 1, 1, 0]])).argmax(-1)[0, -1].item() == task("a5").machine.output([0, 1, 1, 0])
+    >>> exact(torch.tensor([[0, 1, 1, 0]])).argmax(-1)[0, -1].item() == get_task("a5").machine.output([0, 1, 1, 0])
     True
     >>> compile("d4", model="complex-diagonal")
     Traceback (most recent call last):
     sdssm.exact.errors.ExactError: not commutative: ...
     """
-    machine = machine_of(machine)
+    machine = resolve_machine(machine)
     check_one_of("model", model, MODELS)
     check_one_of("encoding", encoding, ENCODINGS)
     classes = machine.n_outputs if n_classes is None else n_classes
@@ -58,13 +58,13 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
     if model == "sd-ssm":
         if layers != 1:
             raise ExactError(f"layers is {layers}, but one layer of sd-ssm emulates every machine; leave it out")
-        return dense(machine, encoding, column_norm, generator, classes)
+        return compile_dense(machine, encoding, column_norm, generator, classes)
     if encoding != "one-hot":
         raise ExactError(f"encoding is {encoding!r}, but complex-diagonal encodes states as characters; leave it out")
     return _diagonal(machine, layers, classes)
 
 
-def machine_of(given: Machine | Task | str) -> Machine:
+def resolve_machine(given: Machine | Task | str) -> Machine:
     """The machine itself, a task's, or the one of a name."""
     if isinstance(given, Machine):
         return given
@@ -82,31 +82,31 @@ def _diagonal(machine: Machine, layers: int, classes: int) -> Classifier:
             "modulus 1 can all be undone; compile it as sd-ssm"
         )
     if layers == 2:
-        return two_layers(machine, classes)
+        return compile_two_layers(machine, classes)
     if not machine.is_commutative:
-        one, other = order_matters(machine)
+        one, other = non_commuting_strings(machine)
         strings = [format_value(machine.decode(word)) for word in (one, other)]
         raise ExactError(
             f"not commutative: one diagonal layer with B = 0 ends in one state whatever the order of its inputs "
             f"(Proposition 1), but {strings[0]} has label {machine.output(one)} and {strings[1]} label "
             f"{machine.output(other)}; compile it as sd-ssm{_or_two(machine)}"
         )
-    return one_layer(machine, classes)
+    return compile_one_layer(machine, classes)
 
 
 def _or_two(machine: Machine) -> str:
     """What to do instead of one layer, where two would do."""
     try:
-        Split.of(Cayley.of(machine))
+        GroupExtension.of(SymbolGroup.of(machine))
     except ExactError:
         return ""
     return ", or with layers=2"
 
 
-def order_matters(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def non_commuting_strings(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Two strings of the same symbols in another order, with different labels; the machine is not commutative.
 
-    >>> order_matters(task("d4").machine)
+    >>> non_commuting_strings(get_task("d4").machine)
     ((0, 1), (1, 0))
     """
     machine = machine.minimise()

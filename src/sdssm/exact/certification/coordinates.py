@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.intervals import Floats
-from sdssm.exact.system import DEAD, Ints, System
+from sdssm.exact.certification.ball_arithmetic import Floats
+from sdssm.exact.certification.linear_system import DEAD, Ints, LinearSystem
 
 #: Strings walked to find where states lie, and how far.
 STRINGS, PLACES = 512, 64
@@ -23,7 +23,7 @@ MOST_WORK = 4e9
 
 
 @dataclass(frozen=True, eq=False)
-class Geometry:
+class Coordinates:
     """y = `into` x: the first `dimension` entries are the subspace, the others the rest.
 
     Each machine's state q has a representative `centres` (Q, N) in the new coordinates, a functional `scales` (Q, d)
@@ -39,7 +39,7 @@ class Geometry:
     factors: Floats  # (V,): what each symbol multiplies the scale by, about
 
 
-def geometry(system: System, generator: np.random.Generator) -> Geometry | None:
+def choose_coordinates(system: LinearSystem, generator: np.random.Generator) -> Coordinates | None:
     """The coordinates, or None where the states of the model do not lie as those of the machine should."""
     try:
         with np.errstate(all="ignore"):
@@ -50,7 +50,7 @@ def geometry(system: System, generator: np.random.Generator) -> Geometry | None:
     return found if all(np.isfinite(array).all() for array in arrays) else None
 
 
-def _geometry(system: System, generator: np.random.Generator) -> Geometry:
+def _geometry(system: LinearSystem, generator: np.random.Generator) -> Coordinates:
     here, symbol, there = system.asked.edges
     A = system.A
     centres, states = walked(system, generator)
@@ -77,10 +77,10 @@ def _geometry(system: System, generator: np.random.Generator) -> Geometry:
     back = np.linalg.inv(into)
     undo = np.linalg.inv(whole)
     own = np.linalg.cholesky(undo.T @ metrics @ undo)
-    return Geometry(into, back, d, centres @ into.T, scales @ undo, np.swapaxes(own, 1, 2).copy(), factors)
+    return Coordinates(into, back, d, centres @ into.T, scales @ undo, np.swapaxes(own, 1, 2).copy(), factors)
 
 
-def walked(system: System, generator: np.random.Generator) -> tuple[Floats, Floats]:
+def walked(system: LinearSystem, generator: np.random.Generator) -> tuple[Floats, Floats]:
     """The mean direction in which strings leave each of the machine's states (Q, N), and directions late in them."""
     asked, A = system.asked, system.A
     table, n_states = asked.table, len(asked.table)
@@ -111,7 +111,7 @@ def walked(system: System, generator: np.random.Generator) -> tuple[Floats, Floa
     return centres, np.concatenate(late) if late else early
 
 
-def _shortest(system: System) -> Floats:
+def _shortest(system: LinearSystem) -> Floats:
     """The direction after a shortest string to each of the machine's states: (Q, N)."""
     found: dict[int, Floats] = {system.asked.start: system.x0 / np.linalg.norm(system.x0)}
     queue = [system.asked.start]

@@ -11,15 +11,15 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
-from sdssm.exact.clusters import Graph, explore
 from sdssm.exact.errors import ExactError
-from sdssm.exact.reader import NOT_ASKED, SAMPLE, Reader, Word, walk
-from sdssm.exact.refine import COARSER, DIFFER, experiment, machine_of, too_many
+from sdssm.exact.extraction.merging import COARSER, DIFFER, build_machine, distinguishing_suffix, too_many
+from sdssm.exact.extraction.model_reader import NOT_ASKED, SAMPLE, ModelReader, Word, trace_states
+from sdssm.exact.extraction.state_graph import StateGraph, explore_states
 from sdssm.tasks import Task
 
 #: How near states are taken for one as a first guess, of the mean distance from their mean; the rest of the guesses
 #: are for models whose labels tell little of their states.
-NEAR = (math.inf, 1.0, 0.5, 0.25, 0.125)
+JOIN_DISTANCES = (math.inf, 1.0, 0.5, 0.25, 0.125)
 #: A guess at least as fine as this is always made: it may know states that random strings do not meet.
 FINE = 0.5
 #: Strings that machines are tried on, and words that a round learns from.
@@ -55,10 +55,10 @@ def same_on(machine: Machine, other: Machine, valid: Machine | None = None) -> W
     return machine.distinguish(other, valid)
 
 
-class Trial:
+class CandidateMachines:
     """Machines that were tried, and how often each disagrees with the model."""
 
-    def __init__(self, reader: Reader, symbols: tuple[str, ...] | None, longest: int, seed: int) -> None:
+    def __init__(self, reader: ModelReader, symbols: tuple[str, ...] | None, longest: int, seed: int) -> None:
         self.reader, self.symbols = reader, symbols
         self.chance = torch.Generator().manual_seed(seed)
         # A task knows how to draw valid strings; what it labels them does not matter here.
@@ -77,8 +77,8 @@ class Trial:
 
     def add(self, table: Ints, labels: Ints, places: Ints) -> Machine:
         """The machine of a graph, tried from now on; where it differs from others the model is asked."""
-        machine = machine_of(table, labels, places, self.symbols, self.start_label)
-        for other in self.machines[-len(NEAR) :]:
+        machine = build_machine(table, labels, places, self.symbols, self.start_label)
+        for other in self.machines[-len(JOIN_DISTANCES) :]:
             word = same_on(machine, other, self.reader.valid)
             if word is not None and len(word) <= max(self.longest, self.reader.valid.n_states):
                 self.witnesses[word] = int(self.reader.labels(np.array([word]))[0, -1])
@@ -98,7 +98,7 @@ class Trial:
 
     def wrong(self, machine: Machine, tokens: Ints, labels: Ints) -> np.ndarray:
         """At which prefixes of strings (B, L) it gives another label than the model: (B, L)."""
-        told = machine.outputs[walk(machine.table, np.full(len(tokens), machine.start), tokens)]
+        told = machine.outputs[trace_states(machine.table, np.full(len(tokens), machine.start), tokens)]
         return np.asarray((told != labels) & (labels != NOT_ASKED))
 
     def best(self) -> Machine:
@@ -148,12 +148,12 @@ class Trial:
         return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
 
 
-def search(trial: Trial, max_states: int) -> tuple[int, str | None]:
+def search_by_states(trial: CandidateMachines, max_states: int) -> tuple[int, str | None]:
     """Guesses from coarse to fine, then rounds of counterexamples: how many rounds, and what to know of the result."""
     reader, experiments = trial.reader, list[Word]()
-    graphs: dict[Machine, tuple[float, Graph]] = {}
-    for near in NEAR:
-        graph = explore(reader, near=near, experiments=experiments, most=max_states)
+    graphs: dict[Machine, tuple[float, StateGraph]] = {}
+    for near in JOIN_DISTANCES:
+        graph = explore_states(reader, near=near, experiments=experiments, most=max_states)
         if graph is None:
             break
         machine = trial.add(graph.table, graph.labels, graph.places)
@@ -167,7 +167,7 @@ def search(trial: Trial, max_states: int) -> tuple[int, str | None]:
     least, stale = trial.error(machine), 0
     for done in range(MOST_ROUNDS):
         wrong = trial.counterexamples(machine, [*map(graph.word, range(1, len(graph.labels)))])
-        new = [word for found in wrong[:WORDS] if (word := experiment(reader, graph, found)) is not None]
+        new = [word for found in wrong[:WORDS] if (word := distinguishing_suffix(reader, graph, found)) is not None]
         fresh = [word for word in dict.fromkeys(new) if word not in experiments]
         if not fresh:
             return done, DIFFER if wrong else None
@@ -184,12 +184,12 @@ def search(trial: Trial, max_states: int) -> tuple[int, str | None]:
 
 
 def _finer(
-    reader: Reader, near: float, experiments: list[Word], fresh: list[Word], most: int
-) -> tuple[float, list[Word], Graph] | None:
+    reader: ModelReader, near: float, experiments: list[Word], fresh: list[Word], most: int
+) -> tuple[float, list[Word], StateGraph] | None:
     """Explore again with new experiments: all of them, or where that tells too many states apart the first alone."""
     for added in (fresh, fresh[:1]):
         for within in dict.fromkeys((near, math.inf)):
-            graph = explore(reader, near=within, experiments=[*experiments, *added], most=most)
+            graph = explore_states(reader, near=within, experiments=[*experiments, *added], most=most)
             if graph is not None:
                 return within, [*experiments, *added], graph
     return None

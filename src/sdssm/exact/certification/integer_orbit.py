@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.intervals import U64, Floats, gamma, length, up
-from sdssm.exact.system import DEAD, System
+from sdssm.exact.certification.ball_arithmetic import U64, Floats, gamma, round_up, vector_norm
+from sdssm.exact.certification.linear_system import DEAD, LinearSystem
 
 #: Fractions with up to this power of two below them count as whole numbers of that fraction.
 MOST_BITS = 10
@@ -30,7 +30,7 @@ class Orbit:
     wrong: tuple[int, ...] | None
 
 
-def orbit(system: System, *, rounded: bool) -> Orbit | None:
+def find_orbit(system: LinearSystem, *, rounded: bool) -> Orbit | None:
     """All that valid strings lead to, or None where it is not finite, not of whole numbers, or a label is too close.
 
     With `rounded`, float32 must compute every state without any rounding, and the label despite that of the readout.
@@ -107,13 +107,13 @@ def _primitive(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(factor, 1)[:, None])
 
 
-def _gaps(system: System, x: Floats, labels: np.ndarray, rounded: bool) -> Floats:
+def _gaps(system: LinearSystem, x: Floats, labels: np.ndarray, rounded: bool) -> Floats:
     """The least lead of the right class, relative to |x|: above 0 proved right, below 0 proved wrong, NaN neither.
 
     States after which nothing is asked have an infinite one.
     """
     logits = x @ system.rows.T
-    off = up(system.off + gamma(x.shape[1] + 2) * length(system.rows)) * length(x)[:, None]
+    off = round_up(system.off + gamma(x.shape[1] + 2) * vector_norm(system.rows)) * vector_norm(x)[:, None]
     if rounded:
         off = off + system.rounding * (np.abs(x) @ system.coarse.T)
     rows, asked = np.arange(len(x)), labels >= 0

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdssm.exact.bounds import Frame
-from sdssm.exact.intervals import U64, Floats, frobenius, gamma, length, up
-from sdssm.exact.system import DEAD, Ints
+from sdssm.exact.certification.ball_arithmetic import U64, Floats, frobenius_norm, gamma, round_up, vector_norm
+from sdssm.exact.certification.linear_system import DEAD, Ints
+from sdssm.exact.certification.transformed_system import TransformedSystem
 
 #: Strings followed together.
 TOGETHER = 1 << 13
 
 
 @dataclass(eq=False)
-class Explored:
+class ExhaustiveResult:
     """What all valid strings of each length 0, 1, .. up to some length showed.
 
     `errors[t]` (Q, 2) bounds e1 and e2 of the strings of length t in each state, -1 where there is none; `right[t]`
@@ -33,7 +33,7 @@ class Explored:
         return first - 1
 
 
-def affordable(frame: Frame, strings: int) -> int:
+def affordable_length(frame: TransformedSystem, strings: int) -> int:
     """The greatest length of which all valid strings, and all their prefixes, are not more than so many."""
     table = frame.system.asked.table
     counts = np.zeros(len(table), dtype=object)
@@ -51,13 +51,13 @@ def affordable(frame: Frame, strings: int) -> int:
 
 
 @dataclass(eq=False)
-class Explorer:
+class ExhaustiveSearch:
     """Depth first in bundles of strings: what they share is computed once.
 
     What holds in exact arithmetic and what holds with float32 rounding is found side by side.
     """
 
-    frame: Frame
+    frame: TransformedSystem
     longest: int
     norms: list[float]  # the greatest norm of a word of each length below `longest`, for what rounding adds
 
@@ -65,15 +65,15 @@ class Explorer:
         n_states = len(self.frame.system.asked.table)
         self._ends = dict.fromkeys((False, True), self.longest)
         self.found = {
-            rounded: Explored(
+            rounded: ExhaustiveResult(
                 [np.full((n_states, 2), -1.0) for _ in range(self.longest + 1)], [True] * (self.longest + 1)
             )
             for rounded in self._ends
         }
         A = self.frame.A
-        self._sizes = A.norm(), up(A.rad + gamma(A.mid.shape[-1]) * frobenius(A.mid))
+        self._sizes = A.norm(), round_up(A.rad + gamma(A.mid.shape[-1]) * frobenius_norm(A.mid))
 
-    def run(self) -> dict[bool, Explored]:
+    def run(self) -> dict[bool, ExhaustiveResult]:
         """All of them: in exact arithmetic (False) and with rounding (True)."""
         frame = self.frame
         x, start = frame.x0.mid.T, np.array([frame.system.asked.start])
@@ -97,7 +97,7 @@ class Explorer:
             if not alive.any():
                 continue
             before = x[alive]
-            new = up(norms[symbol] * off[alive] + slips[symbol] * (length(before) + off[alive]))
+            new = round_up(norms[symbol] * off[alive] + slips[symbol] * (vector_norm(before) + off[alive]))
             spelt = np.concatenate([strings[alive], np.full((len(before), 1), symbol)], axis=1)
             parts.append((before @ matrix.T, new, ahead[alive], spelt))
         if not parts:
@@ -123,25 +123,27 @@ class Explorer:
         factor = np.where(usable, factor, 1)
         e = x / factor[:, None] - own
         main = np.einsum("bij,bj->bi", frame.after.mid[states], e[:, :d])
-        size = length(e[:, :d])
-        moved = up((frame.after.rad[states] + gamma(d + 1) * frobenius(frame.after.mid)[states]) * size)
+        size = vector_norm(e[:, :d])
+        moved = round_up((frame.after.rad[states] + gamma(d + 1) * frobenius_norm(frame.after.mid)[states]) * size)
         # `at` is rounded too, the more so the less phi and c point the same way.
-        along = up(np.abs((scales * e[:, :d]).sum(1) / at) + gamma(3 * d + 16) * phi * size * (1 + phi * centre))
-        rounding = 8 * U64 * (length(x) / factor + centre)
+        along = round_up(np.abs((scales * e[:, :d]).sum(1) / at) + gamma(3 * d + 16) * phi * size * (1 + phi * centre))
+        rounding = 8 * U64 * (vector_norm(x) / factor + centre)
         for rounded, end in self._ends.items():
             if place > end:
                 continue
-            known = up(off + self.frame.worn_after(worn, self.norms)) if rounded else off
+            known = round_up(off + self.frame.worn_after(worn, self.norms)) if rounded else off
             if place:
                 self._labels(x, known, states, strings, rounded)
-            slip = up(known / factor + rounding)
-            aside = up(along + phi * slip)
+            slip = round_up(known / factor + rounding)
+            aside = round_up(along + phi * slip)
             good = usable & (aside < 1)
             left = np.where(good, 1 - aside, 1)
-            e1 = up(length(main) + moved + after * slip) / left
-            e2 = up(length(e[:, d:]) + slip + rest * aside) / left
+            e1 = round_up(vector_norm(main) + moved + after * slip) / left
+            e2 = round_up(vector_norm(e[:, d:]) + slip + rest * aside) / left
             for column, value in enumerate((e1, e2)):
-                np.maximum.at(self.found[rounded].errors[place][:, column], states, np.where(good, up(value), np.inf))
+                np.maximum.at(
+                    self.found[rounded].errors[place][:, column], states, np.where(good, round_up(value), np.inf)
+                )
 
     def _labels(self, x: Floats, off: Floats, states: Ints, strings: Ints, rounded: bool) -> None:
         frame, labels, place = self.frame, self.frame.system.asked.labels[states], strings.shape[1]
@@ -149,19 +151,19 @@ class Explorer:
         if not len(asked) or len(frame.rows) == 1:
             return
         x, off, labels = x[asked], off[asked], labels[asked]
-        logits, rows, widest = x @ frame.rows.T, np.arange(len(x)), length(frame.rows).max()
-        size = up(length(x) + off)
-        spare = up(widest * off + (frame.off.max() + gamma(x.shape[1] + 4) * widest) * size)
+        logits, rows, widest = x @ frame.rows.T, np.arange(len(x)), vector_norm(frame.rows).max()
+        size = round_up(vector_norm(x) + off)
+        spare = round_up(widest * off + (frame.off.max() + gamma(x.shape[1] + 4) * widest) * size)
         if rounded:
-            spare = up(spare + frame.system.rounding * frame.coarse.max() * size)
+            spare = round_up(spare + frame.system.rounding * frame.coarse.max() * size)
         own = logits[rows, labels].copy()
         logits[rows, labels] = -np.inf
         gap = own - logits.max(1)
-        if (gap > 2 * up(spare)).all():
+        if (gap > 2 * round_up(spare)).all():
             return
         self.found[rounded].right[place] = False
         self._ends[rounded] = min(self._ends[rounded], place)
-        surely = np.flatnonzero(gap < -2 * up(spare))
+        surely = np.flatnonzero(gap < -2 * round_up(spare))
         wrong = self.found[rounded].wrong
         if len(surely) and (wrong is None or len(wrong) > place):
             self.found[rounded].wrong = tuple(strings[asked[surely[0]]].tolist())

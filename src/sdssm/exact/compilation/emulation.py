@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdssm.automata import Machine
 from sdssm.errors import format_value
-from sdssm.exact.characters import Cayley
+from sdssm.exact.compilation.characters import SymbolGroup
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
 from sdssm.models.stack import State
@@ -22,7 +22,7 @@ MOST_NUMBERS, PIECE = 1 << 22, 4_096
 
 
 @dataclass(frozen=True)
-class Check:
+class EmulationCheck:
     """What a model said of random strings, at every prefix."""
 
     strings: int
@@ -33,16 +33,18 @@ class Check:
 
 
 @torch.no_grad()
-def check(model: Classifier, machine: Machine, length: int, *, strings: int = 4, generator: torch.Generator) -> Check:
+def check_emulation(
+    model: Classifier, machine: Machine, length: int, *, strings: int = 4, generator: torch.Generator
+) -> EmulationCheck:
     """Read random strings in pieces, with the state carried, and compare with the machine.
 
     The encoding of a state is where the model, in float64, is after the shortest string that leads to the state. A
     diagonal model has one for each element of the group, which may have more elements than the machine has states.
 
-    >>> from sdssm.automata import named
-    >>> from sdssm.exact.compile import compile
-    >>> check(compile("a5"), named("a5"), 1_000, generator=torch.Generator().manual_seed(0))
-    Check(strings=4, length=1000, wrong=0, first_wrong=None, drift=0.0)
+    >>> from sdssm.automata import get_machine
+    >>> from sdssm.exact import compile
+    >>> check_emulation(compile("a5"), get_machine("a5"), 1_000, generator=torch.Generator().manual_seed(0))
+    EmulationCheck(strings=4, length=1000, wrong=0, first_wrong=None, drift=0.0)
     """
     check_at_least("length", length, 1)
     check_at_least("strings", strings, 1)
@@ -50,7 +52,7 @@ def check(model: Classifier, machine: Machine, length: int, *, strings: int = 4,
     if not isinstance(generator, torch.Generator):
         raise ExactError(f"the generator is {format_value(generator)}; strings are drawn from a torch.Generator")
     if model.settings.name == "complex-diagonal" and machine.is_group:
-        group = Cayley.of(machine)
+        group = SymbolGroup.of(machine)
         table, start, outputs = torch.tensor(group.table), 0, torch.tensor(group.labels)
     else:
         table, start, outputs = torch.tensor(machine.table), machine.start, torch.tensor(machine.outputs)
@@ -72,12 +74,15 @@ def check(model: Classifier, machine: Machine, length: int, *, strings: int = 4,
             first = done + int(missed.any(0).int().argmax()) + 1 if first is None else first
         gap = (_flat(state).double() - codes[at]).norm(dim=-1) / sizes[at]
         furthest = max(furthest, float(gap.nan_to_num(nan=torch.inf).max()))
-    return Check(strings=strings, length=length, wrong=wrong, first_wrong=first, drift=furthest)
+    return EmulationCheck(strings=strings, length=length, wrong=wrong, first_wrong=first, drift=furthest)
 
 
-def drift(model: Classifier, machine: Machine, length: int, *, strings: int = 4, generator: torch.Generator) -> float:
-    """The largest deviation of a state from its encoding after up to `length` steps of random strings; see `check`."""
-    return check(model, machine, length, strings=strings, generator=generator).drift
+def largest_drift(
+    model: Classifier, machine: Machine, length: int, *, strings: int = 4, generator: torch.Generator
+) -> float:
+    """The largest deviation of a state from its encoding after up to `length` steps of random strings; see
+    `check_emulation`."""
+    return check_emulation(model, machine, length, strings=strings, generator=generator).drift
 
 
 def _check_fit(model: Classifier, machine: Machine) -> None:

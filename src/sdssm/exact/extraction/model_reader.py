@@ -27,7 +27,7 @@ MOST_NUMBERS = 1 << 23
 SAMPLE = (32, 64)
 
 
-class Reader:
+class ModelReader:
     """A token model as an unknown machine: the labels of strings, and states to go on from.
 
     Only strings that `valid` lets end count: any other has the label -1. A place is a state of `valid`; `live` are
@@ -35,7 +35,7 @@ class Reader:
     """
 
     def __init__(self, model: Classifier, valid: Machine | None) -> None:
-        self.model = checked(model)
+        self.model = check_extractable(model)
         self.valid = Machine(table=[[0] * model.n_symbols], outputs=[1]) if valid is None else valid.minimise()
         if self.valid.n_symbols != model.n_symbols:
             raise ExactError(
@@ -93,16 +93,16 @@ class Reader:
         told, logits, _ = self.read(tokens)
         counts = self.counts(tokens)
         if tokens.shape[1] <= self.trusted:
-            self.margin = min(self.margin, margin(logits, counts[:, -1]))
+            self.margin = min(self.margin, smallest_margin(logits, counts[:, -1]))
         return np.where(counts, told, NOT_ASKED)
 
     def counts(self, tokens: Ints) -> NDArray[np.bool_]:
         """Which prefixes of strings (B, L) are valid strings: (B, L)."""
-        return np.asarray(self.asked[walk(self.table, np.full(len(tokens), self.valid.start), tokens)])
+        return np.asarray(self.asked[trace_states(self.table, np.full(len(tokens), self.valid.start), tokens)])
 
     def lives(self, tokens: Ints) -> NDArray[np.bool_]:
         """Which prefixes of strings (B, L) are, or begin, valid strings: (B, L)."""
-        return np.asarray(self.live[walk(self.table, np.full(len(tokens), self.valid.start), tokens)])
+        return np.asarray(self.live[trace_states(self.table, np.full(len(tokens), self.valid.start), tokens)])
 
     def answers(self, states: State, places: Ints, words: Sequence[Word]) -> Ints:
         """The label after each word from each state: (B, E)."""
@@ -115,8 +115,8 @@ class Reader:
             row[: len(word)] = word
         tokens, last = np.tile(filled, (len(rows), 1)), np.tile(ends - 1, len(rows))
         which, every = np.repeat(rows, len(words)), np.arange(len(last))
-        told = self.read(tokens, select(states, which))[0][every, last]
-        asked = self.asked[walk(self.table, places[which], tokens)[every, last]]
+        told = self.read(tokens, select_rows(states, which))[0][every, last]
+        asked = self.asked[trace_states(self.table, places[which], tokens)[every, last]]
         return np.where(asked, told, NOT_ASKED).reshape(len(rows), len(words))
 
     def vectors(self, states: State) -> NDArray[np.float32]:
@@ -138,7 +138,7 @@ class Reader:
         self._centre, self._scale = centre, max(float(np.sqrt(np.square(points - centre).sum(1).mean())), 1e-30)
 
 
-def checked(model: Classifier) -> Classifier:
+def check_extractable(model: Classifier) -> Classifier:
     """The model, or one line on why no machine can be read from it."""
     if not isinstance(model, Classifier):
         raise ExactError(f"{format_value(model)} is no token model; give a Classifier, a run, or the folder of one")
@@ -153,12 +153,12 @@ def checked(model: Classifier) -> Classifier:
     return model
 
 
-def select(state: State, rows: Ints) -> State:
+def select_rows(state: State, rows: Ints) -> State:
     """Some rows of states."""
     return each(lambda x: x[torch.from_numpy(rows).to(x.device)], state)
 
 
-def walk(table: Ints, start: Ints, tokens: Ints) -> Ints:
+def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
     """The state after each symbol: starts (B,), strings (B, L) -> (B, L)."""
     found, state = np.empty_like(tokens), start
     for place, symbols in enumerate(tokens.T):
@@ -174,7 +174,7 @@ def _parts(state: State) -> list[Tensor]:
     return [] if state is None else [tensor for part in state for tensor in _parts(part)]
 
 
-def margin(logits: Tensor, counts: NDArray[np.bool_]) -> float:
+def smallest_margin(logits: Tensor, counts: NDArray[np.bool_]) -> float:
     """The least difference between the best and the second logit, of those that count."""
     rows = logits[torch.from_numpy(counts).to(logits.device)]
     if not len(rows) or rows.shape[1] < 2:

@@ -11,10 +11,10 @@ from sdssm.models import Classifier
 from sdssm.models.saved import holds_a_model
 from sdssm.runs import RunFolder, find_runs, load
 
-What = Classifier | RunFolder | str | Path
+ModelSource = Classifier | RunFolder | str | Path
 
 
-def subject(what: What) -> tuple[Classifier, RunFolder | None]:
+def load_source(what: ModelSource) -> tuple[Classifier, RunFolder | None]:
     """The model, and its run where it has one. A folder may hold a model, a run, or a single run below it."""
     if isinstance(what, Classifier):
         return what, None

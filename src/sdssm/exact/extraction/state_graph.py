@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
-from sdssm.exact.reader import NOT_ASKED, Reader, Word, margin, select
+from sdssm.exact.extraction.model_reader import NOT_ASKED, ModelReader, Word, select_rows, smallest_margin
 from sdssm.layers.mixer import State
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class StateGraph:
     """States of a model, and where each symbol leads: state 0 is before the first symbol.
 
     `table` (Q, V) has -1 where no valid string goes on, `labels` (Q,) where none ends. `states` are those of the model,
@@ -41,7 +41,7 @@ class Graph:
         return tuple(reversed(found))
 
 
-def explore(reader: Reader, *, near: float, experiments: Sequence[Word], most: int) -> Graph | None:
+def explore_states(reader: ModelReader, *, near: float, experiments: Sequence[Word], most: int) -> StateGraph | None:
     """Breadth first through the model's states; None where they are more than `most`.
 
     A state joins the nearest one found before it that is at most `near` away (any, where that is infinite) and does
@@ -54,17 +54,17 @@ def explore(reader: Reader, *, near: float, experiments: Sequence[Word], most: i
         source, tokens = np.nonzero(reader.live[reader.table[at]])  # (B,): rows of the frontier, symbols
         if not len(source):  # no valid string is any longer
             break
-        told, logits, after = reader.read(tokens[:, None], None if states is None else select(states, source))
+        told, logits, after = reader.read(tokens[:, None], None if states is None else select_rows(states, source))
         places = reader.table[at[source], tokens]
         labels = np.where(reader.asked[places], told[:, 0], NOT_ASKED)
         reader.explored += len(labels)
-        reader.margin = min(reader.margin, margin(logits, labels >= 0))
+        reader.margin = min(reader.margin, smallest_margin(logits, labels >= 0))
         does = np.concatenate([places[:, None], labels[:, None], reader.answers(after, places, experiments)], 1)
         joined = nodes.join(reader.vectors(after), does, frontier[source], tokens)
         if joined is None:
             return None
         frontier, rows = joined
-        states = select(after, rows)
+        states = select_rows(after, rows)
         kept.append(states)
     return nodes.graph(_joined(kept))
 
@@ -72,7 +72,7 @@ def explore(reader: Reader, *, near: float, experiments: Sequence[Word], most: i
 class _Nodes:
     """The states found so far; the first is that before any symbol, which no other joins."""
 
-    def __init__(self, reader: Reader, near: float, most: int) -> None:
+    def __init__(self, reader: ModelReader, near: float, most: int) -> None:
         self.near, self.most, self.n_symbols = near, most, reader.n_symbols
         self.alike: dict[bytes, list[int]] = {}  # what they do -> states
         self.points: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)]
@@ -121,12 +121,12 @@ class _Nodes:
         target[rows[close]] = nodes[best[close]]
         return np.asarray(rows[~close])
 
-    def graph(self, states: State) -> Graph:
+    def graph(self, states: State) -> StateGraph:
         table = np.full((len(self.labels), self.n_symbols), -1, dtype=np.int64)
         source, tokens, target = np.concatenate(self.edges, axis=1)
         table[source, tokens] = target
         labels, places, before, by = (np.array(one) for one in (self.labels, self.places, self.before, self.by))
-        return Graph(table=table, labels=labels, places=places, states=states, before=before, by=by)
+        return StateGraph(table=table, labels=labels, places=places, states=states, before=before, by=by)
 
 
 def _joined(states: list[State]) -> State:

@@ -18,8 +18,8 @@ from sdssm.evaluation.asked import MOST_LENGTH, MOST_STRINGS
 from sdssm.evaluation.lengths import read_fresh
 from sdssm.evaluation.strings import BLOCK, TestStrings
 from sdssm.exact.errors import ExactError
-from sdssm.exact.subject import What, subject
-from sdssm.exact.words import Words
+from sdssm.exact.measurement.word_matrices import WordMatrices
+from sdssm.exact.sources import ModelSource, load_source
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.settings import check_between
@@ -41,7 +41,7 @@ TOO_WIDE = 1 / 3
 
 
 @dataclass(frozen=True)
-class Reading:
+class HorizonReading:
     """What was found up to one length: at the places of its prefixes that were read, first and last included."""
 
     length: int
@@ -49,7 +49,7 @@ class Reading:
     labels: int  #: how many were compared
     accuracy: float  #: percent of them that were right
     within: float | None  #: root mean square distance of states from the mean of their class, at length 1
-    check_between: float | None  #: the least distance between two such means
+    between: float | None  #: the least distance between two such means
     spread: float | None  #: within over between
 
 
@@ -64,7 +64,7 @@ class Horizon:
     task: str
     longest: int
     max_length: int
-    readings: tuple[Reading, ...]
+    readings: tuple[HorizonReading, ...]
     strings: int
     seed: int
     method: str  #: words of several symbols, pieces with carried state, or fresh strings
@@ -87,7 +87,7 @@ class Horizon:
 
 
 def horizon(
-    what: What,
+    what: ModelSource,
     *,
     task: str | Task | Machine | None = None,
     max_length: int = 1_000_000,
@@ -100,7 +100,7 @@ def horizon(
     `what` is a run, the path of one, or a model with its `get_task`. Around each length the last 16 prefixes are read.
     Between lengths a single SD-SSM without an input matrix takes several symbols at a time (`words=False`: one).
 
-    >>> from sdssm.exact.compile import compile
+    >>> from sdssm.exact import compile
     >>> found = horizon(compile("parity"), task="parity", max_length=1_000, strings=16)
     >>> found.longest, found.lengths[-3:], found.reached
     (1000, (256, 512, 1000), True)
@@ -118,7 +118,7 @@ def horizon(
     begin = perf_counter()
     device = model.readout.weight.device
     test = TestStrings(of, strings, seed, device)
-    lengths = doubling(max_length)
+    lengths = doubling_lengths(max_length)
     lengths = sorted({of.floor(length) for length in lengths if test.shortest <= length})
     if not lengths:
         raise ExactError(f"{of.name} has no valid string of length {max_length} or less; choose a longer max_length")
@@ -129,7 +129,7 @@ def horizon(
             if test.places is None:
                 method, readings = "fresh strings", _fresh(model, test, lengths)
             else:
-                table = Words.of(model) if words else None
+                table = WordMatrices.of(model) if words else None
                 method = "pieces" if table is None else f"words of {table.m} symbols"
                 readings = list(_readings(model, test, lengths, table))
     finally:
@@ -143,17 +143,17 @@ def horizon(
     return Horizon(of.name, longest, max_length, tuple(readings), strings, seed, method, _predicted(readings), seconds)
 
 
-def doubling(most: int) -> list[int]:
+def doubling_lengths(most: int) -> list[int]:
     """1, 2, 4, .. and the last.
 
-    >>> doubling(20)
+    >>> doubling_lengths(20)
     [1, 2, 4, 8, 16, 20]
     """
     return [*(1 << k for k in range((most - 1).bit_length())), most]
 
 
-def _subject(what: What, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
-    model, run = subject(what)
+def _subject(what: ModelSource, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
+    model, run = load_source(what)
     if run is None:
         if task is None:
             raise ExactError("a model alone does not know its task; pass task=, as in horizon(model, task='a5')")
@@ -163,7 +163,9 @@ def _subject(what: What, task: str | Task | Machine | None) -> tuple[Classifier,
     return model, run.config.known_task()
 
 
-def _readings(model: Classifier, test: TestStrings, lengths: list[int], words: Words | None) -> Iterator[Reading]:
+def _readings(
+    model: Classifier, test: TestStrings, lengths: list[int], words: WordMatrices | None
+) -> Iterator[HorizonReading]:
     """Pieces in which something is read go through the model as they are; the others as fast as they can."""
     assert test.places is not None
     windows = [(max(1, length - PLACES + 1), length) for length in lengths]
@@ -197,7 +199,7 @@ def _readings(model: Classifier, test: TestStrings, lengths: list[int], words: W
         yield _reading(test, length, first, [(place, *kept[place]) for place in range(first, last + 1)])
 
 
-def _carried(model: Classifier, words: Words | None, tokens: Tensor, state: State) -> State:
+def _carried(model: Classifier, words: WordMatrices | None, tokens: Tensor, state: State) -> State:
     """The state after many symbols of which nothing is asked."""
     if words is None:
         for piece in torch.split(tokens, BLOCK, dim=1):
@@ -226,7 +228,7 @@ def _looked(model: Classifier, tokens: Tensor, state: State, at: list[int]) -> t
 
 def _reading(
     test: TestStrings, length: int, first: int, found: list[tuple[int, Tensor, Tensor | None, Tensor]]
-) -> Reading:
+) -> HorizonReading:
     assert test.places is not None
     valid = np.array(test.places.valid)
     held = [one for one in found if valid[test.places.at(np.array([one[0]]))[0]]]
@@ -234,15 +236,15 @@ def _reading(
     within = between = None
     if held[0][2] is not None:
         states = torch.cat([one[2] for one in held if one[2] is not None]).double().cpu().numpy()
-        within, between = spread(states, torch.cat([one[3] for one in held]).cpu().numpy())
+        within, between = class_spread(states, torch.cat([one[3] for one in held]).cpu().numpy())
     ratio = None if within is None or not between else within / between
-    return Reading(length, first, right.numel(), 100 * float(right.double().mean()), within, between, ratio)
+    return HorizonReading(length, first, right.numel(), 100 * float(right.double().mean()), within, between, ratio)
 
 
-def spread(states: np.ndarray, labels: np.ndarray) -> tuple[float | None, float | None]:
+def class_spread(states: np.ndarray, labels: np.ndarray) -> tuple[float | None, float | None]:
     """The root mean square distance of states (M, N) from the mean of their class, and the least between two means.
 
-    >>> spread(np.array([[1.0, 0.1], [1.0, -0.1], [0.0, 1.0]]), np.array([0, 0, 1]))[1]
+    >>> class_spread(np.array([[1.0, 0.1], [1.0, -0.1], [0.0, 1.0]]), np.array([0, 0, 1]))[1]
     1.4142135623730951
     """
     classes, number = np.unique(labels, return_inverse=True)
@@ -261,7 +263,7 @@ def spread(states: np.ndarray, labels: np.ndarray) -> tuple[float | None, float 
     return within, math.sqrt(float(apart.min()))
 
 
-def _predicted(readings: list[Reading]) -> int | None:
+def _predicted(readings: list[HorizonReading]) -> int | None:
     """Where the square of the spread, on the straight line through two lengths, comes to that of `TOO_WIDE`."""
     known = [one for one in readings if one.spread is not None and MEASURED[0] <= one.length <= MEASURED[1]]
     if len(known) < 2:
@@ -275,10 +277,10 @@ def _predicted(readings: list[Reading]) -> int | None:
     return int(many.length + left / slope) if slope > left * 1e-15 else None
 
 
-def _fresh(model: Classifier, test: TestStrings, lengths: list[int]) -> list[Reading]:
+def _fresh(model: Classifier, test: TestStrings, lengths: list[int]) -> list[HorizonReading]:
     """Strings of their own for each length, where prefixes of uniformly drawn ones are not uniformly drawn."""
     found = read_fresh(model, test, np.array(lengths))
     return [
-        Reading(length, length, found.strings, 100 * float(share), None, None, None)
+        HorizonReading(length, length, found.strings, 100 * float(share), None, None, None)
         for length, share in zip(lengths, found.accuracy, strict=True)
     ]

@@ -6,8 +6,8 @@ import numpy as np
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints, coarsest_congruence
-from sdssm.exact.clusters import Graph
-from sdssm.exact.reader import Reader, Word, select
+from sdssm.exact.extraction.model_reader import ModelReader, Word, select_rows
+from sdssm.exact.extraction.state_graph import StateGraph
 
 #: States up to which pairs of them are tried for merging where strings are not valid.
 MOST_TO_FOLD = 512
@@ -21,7 +21,7 @@ def too_many(max_states: int) -> str:
     return f"the model's labels alone tell more than {max_states:,} states apart; give a greater max_states"
 
 
-def machine_of(
+def build_machine(
     table: Ints, labels: Ints, places: Ints, symbols: tuple[str, ...] | None = None, start_label: int = 0
 ) -> Machine:
     """The machine of a graph that starts in state 0: -1 in the `table` (Q, V) or the `labels` (Q,) is anything.
@@ -31,7 +31,7 @@ def machine_of(
     unless a string leads back to it.
 
     >>> table, labels = np.array([[1, 2], [1, 2], [2, 1]]), np.array([-1, 0, 1])
-    >>> machine_of(table, labels, np.array([0, 0, 0])).table.tolist()
+    >>> build_machine(table, labels, np.array([0, 0, 0])).table.tolist()
     [[0, 1], [1, 0]]
     """
     table, labels = _congruent(table, labels, places)
@@ -108,7 +108,7 @@ def _root(owner: Ints, states: Ints) -> Ints:
     return states
 
 
-def experiment(reader: Reader, graph: Graph, word: Word) -> Word | None:
+def distinguishing_suffix(reader: ModelReader, graph: StateGraph, word: Word) -> Word | None:
     """A word that tells two states apart that the graph takes for one, from a valid string whose label it gets wrong.
 
     After i symbols go on from the graph's state instead of the model's own: for i = 0 the label is the model's, at the
@@ -120,7 +120,7 @@ def experiment(reader: Reader, graph: Graph, word: Word) -> Word | None:
         path.append(int(graph.table[path[-1], symbol]))
     told = int(graph.labels[path[-1]])
     for i in range(len(word) - 1, -1, -1):
-        state = select(graph.states, np.array([path[i] - 1])) if i else None
+        state = select_rows(graph.states, np.array([path[i] - 1])) if i else None
         before = told
         told = int(reader.read(np.array([word[i:]]), state)[0][0, -1])
         if told != before:

@@ -1,0 +1,5 @@
+"""From weights to an automaton: find the machine that a trained model implements, and measure how well it fits."""
+
+from sdssm.exact.extraction.extractor import LENGTHS, Extraction, Fidelity, extract
+
+__all__ = ["LENGTHS", "Extraction", "Fidelity", "extract"]

@@ -1,0 +1,6 @@
+"""Measure the longest length at which a model still classifies test strings correctly."""
+
+from sdssm.exact.measurement.measured_horizon import Horizon, HorizonReading, horizon
+from sdssm.exact.measurement.word_matrices import WordMatrices
+
+__all__ = ["Horizon", "HorizonReading", "WordMatrices", "horizon"]
