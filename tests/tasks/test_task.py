@@ -16,7 +16,7 @@ from sdssm.errors import TaskError
 from sdssm.tasks import BEYOND, PAPER, Task
 from sdssm.tasks import labels as labels_module
 from sdssm.tasks.labels import Labeller
-from sdssm.tasks.strings import StringSampler
+from sdssm.tasks.sampler import StringSampler
 from tests.strategies import machines
 
 

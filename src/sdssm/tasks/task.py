@@ -7,18 +7,17 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.automata.compare import pair_table
-from sdssm.automata.refinement import reachable
 from sdssm.errors import TaskError, format_value
 from sdssm.tasks.labels import Labeller
-from sdssm.tasks.strings import StringSampler
+from sdssm.tasks.sampler import StringSampler
+from sdssm.tasks.validity import LabelledTable, label_states
 
 #: The most numbers that balanced sampling may keep (labels x lengths x states).
 MOST_COUNTS = 1 << 27
@@ -32,22 +31,14 @@ class Batch:
     labels: Tensor
 
 
-class _Labelled(NamedTuple):
-    """The reachable states of a task's machine and its valid strings together, with the label of each, or -1."""
-
-    table: Tensor
-    start: int
-    labels: Tensor
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """Emulate `machine`: tell its output after every prefix of a string.
 
     Every string may be asked, unless a second machine `valid` says which: those after which its output is not 0.
 
-    >>> from sdssm.automata import named
-    >>> parity = Task(name="parity", machine=named("parity"))
+    >>> from sdssm.automata import get_machine
+    >>> parity = Task(name="parity", machine=get_machine("parity"))
     >>> parity.labels(torch.tensor([[1, 1, 0, 1]]))
     tensor([[1, 0, 0, 1]])
     """
@@ -108,8 +99,8 @@ class Task:
     def floor(self, length: int) -> int:
         """The greatest length up to this one that has a valid string.
 
-        >>> from sdssm.tasks import task
-        >>> task("arithmetic").floor(40)
+        >>> from sdssm.tasks import get_task
+        >>> get_task("arithmetic").floor(40)
         39
         """
         length = _checked_length(length)
@@ -134,8 +125,8 @@ class Task:
     def classes(self, longest: int, shortest: int = 1) -> frozenset[int]:
         """The labels that strings of length shortest..longest have.
 
-        >>> from sdssm.tasks import task
-        >>> sorted(task("cycle").classes(1)), sorted(task("d4").classes(1, shortest=1))
+        >>> from sdssm.tasks import get_task
+        >>> sorted(get_task("cycle").classes(1)), sorted(get_task("d4").classes(1, shortest=1))
         ([0, 1, 4], [1, 4])
         """
         found = self._labelled
@@ -166,8 +157,8 @@ class Task:
         With `balance`, the label of the whole string is drawn first, uniformly among those that occur at this length,
         and then a string among those with that label.
 
-        >>> from sdssm.tasks import task
-        >>> task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
+        >>> from sdssm.tasks import get_task
+        >>> get_task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
         torch.Size([128, 40])
         """
         if not isinstance(generator, torch.Generator):
@@ -207,8 +198,9 @@ class Task:
 
     @cached_property
     def _by_label(self) -> StringSampler:
-        found = self._labelled
-        return StringSampler(found.table, found.start, torch.arange(self.n_classes)[:, None] == found.labels)
+        table, start, labels = self._labelled
+        wanted = torch.arange(self.n_classes)[:, None] == torch.tensor(labels)
+        return StringSampler(torch.tensor(table), start, wanted)
 
     # -- labelling them ----------------------------------------------------------------------------------------------
 
@@ -230,24 +222,15 @@ class Task:
         return self._labeller(tokens.device)(flat).view(tokens.shape)
 
     @cached_property
-    def _labelled(self) -> _Labelled:
-        if self.valid is None:
-            table, start, labels = self.machine.table, self.machine.start, self.machine.outputs
-        else:
-            table = pair_table(self.machine.table, self.valid.table)
-            start = self.machine.start * self.valid.n_states + self.valid.start
-            labels = np.where(self.valid.outputs != 0, self.machine.outputs[:, None], -1).ravel()
-        kept = np.flatnonzero(reachable(table, start))
-        return _Labelled(
-            table=torch.tensor(np.searchsorted(kept, table[kept])),
-            start=int(np.searchsorted(kept, start)),
-            labels=torch.tensor(labels[kept]),
-        )
+    def _labelled(self) -> LabelledTable:
+        return label_states(self.machine, self.valid)
 
     def _labeller(self, device: torch.device) -> Labeller:
         if device not in self._labellers:
-            found = self._labelled
-            self._labellers[device] = Labeller.build(found.table.to(device), found.start, found.labels.to(device))
+            table, start, labels = self._labelled
+            self._labellers[device] = Labeller.build(
+                torch.tensor(table, device=device), start, torch.tensor(labels, device=device)
+            )
         return self._labellers[device]
 
     @cached_property

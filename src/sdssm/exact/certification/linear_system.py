@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from sdssm.automata import Machine
-from sdssm.automata.compare import pair_table
 from sdssm.automata.refinement import reachable
 from sdssm.exact.certification.ball_arithmetic import U64, Floats, MatrixBall, gamma, round_up, vector_norm
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
+from sdssm.tasks.validity import label_states, live_states
 
 Ints = NDArray[np.int64]
 #: Powers of two within which numbers are ordinary.
@@ -42,19 +42,13 @@ class TrimMachine:
         >>> TrimMachine.of(get_task("arithmetic").machine, get_task("arithmetic").valid).table.shape[1]
         8
         """
-        table, labels, start = machine.table, machine.outputs, machine.start
-        if valid is not None:
-            if valid.n_symbols != machine.n_symbols:
-                raise ExactError(
-                    f"the machine reads {machine.n_symbols} symbols but that of valid strings {valid.n_symbols}; both "
-                    "need the same alphabet"
-                )
-            table = pair_table(machine.table, valid.table)
-            labels = np.where(valid.outputs != 0, machine.outputs[:, None], DEAD).ravel()
-            start = machine.start * valid.n_states + valid.start
-        live = labels >= 0
-        while (more := live | live[table].any(1)).sum() > live.sum():
-            live = more
+        if valid is not None and valid.n_symbols != machine.n_symbols:
+            raise ExactError(
+                f"the machine reads {machine.n_symbols} symbols but that of valid strings {valid.n_symbols}; both "
+                "need the same alphabet"
+            )
+        table, start, labels = label_states(machine, valid)
+        live = live_states(table, labels >= 0)
         if not live[start] or not live[table[start]].any():
             raise ExactError("no string is valid, so there is nothing to certify; choose another machine of them")
         closed = np.where(live[table], table, np.arange(len(table))[:, None])  # a step that no valid string takes
