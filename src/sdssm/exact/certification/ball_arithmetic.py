@@ -1,8 +1,8 @@
-"""Numbers with a proved bound on their error: float64 matrices, each with a radius that no rounding can exceed.
+"""Ball arithmetic: float64 matrices, each with a radius that bounds its error rigorously.
 
-A sum of k products has in float64 an error of at most gamma(k) times the sum of their absolute values, whatever the
-order in which it is added up (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). Everything here
-follows from that and from the triangle inequality; radii themselves are rounded upwards.
+In float64 a sum of k products has an error of at most gamma(k) times the sum of their absolute values, in any order of
+summation (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). All bounds in this module follow from
+that and from the triangle inequality. The radii themselves are rounded upwards.
 """
 
 from __future__ import annotations
@@ -13,114 +13,116 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-#: Half the distance from 1 to the next number.
+#: Unit roundoff: half the distance from 1 to the next larger number.
 U64, U32 = 2.0**-53, 2.0**-24
-#: More than all that underflow can do to a sum, and to the root of a sum of squares.
+#: Upper bounds on the effect of underflow on a sum, and on the square root of a sum of squares.
 TINY, ROOT_OF_TINY = 1e-290, 1e-150
 
 
 def gamma(terms: int, unit: float = U64) -> float:
-    """The relative error of a sum of so many products: k u / (1 - k u), rounded upwards."""
+    """Return the relative error bound of a sum of `terms` products: k u / (1 - k u), rounded upwards."""
     return terms * unit / (1 - terms * unit) * (1 + 1e-10)
 
 
 def round_up(value: Floats | float, terms: int = 8) -> Floats:
-    """At least the number that `terms` rounded operations on numbers that are not negative gave as `value`."""
+    """Return an upper bound on a number that was computed as `value` in `terms` non-negative rounded operations."""
     return np.asarray(value) * (1 + 2 * gamma(terms + 4)) + TINY
 
 
 def vector_norm(x: Floats) -> Floats:
-    """At least the l2 norm of each row: (..., n) -> (...)."""
+    """Return an upper bound on the l2 norm of each row: (..., n) -> (...)."""
     return round_up(np.sqrt(np.square(x).sum(-1)), x.shape[-1] + 4) + ROOT_OF_TINY
 
 
 def frobenius_norm(x: Floats) -> Floats:
-    """At least the Frobenius norm of each matrix: (..., n, m) -> (...)."""
+    """Return an upper bound on the Frobenius norm of each matrix: (..., n, m) -> (...)."""
     return round_up(np.sqrt(np.square(x).sum((-2, -1))), x.shape[-2] * x.shape[-1] + 4) + ROOT_OF_TINY
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixBall:
-    """Real matrices of which is known: none is further from `mid` (..., n, m) than `rad` (...) in Frobenius norm.
+    """Real matrices that are within `radius` (...) of `centre` (..., n, m) in Frobenius norm.
 
     >>> third = MatrixBall(np.array([[1 / 3]]), np.array(2.0**-53))
-    >>> bool(0 < (third @ third).rad < 1e-15)
+    >>> bool(0 < (third @ third).radius < 1e-15)
     True
     """
 
-    mid: Floats
-    rad: Floats
+    centre: Floats
+    radius: Floats
 
     @classmethod
-    def exactly(cls, mid: Floats) -> MatrixBall:
-        """These very numbers."""
-        return cls(mid, np.zeros(mid.shape[:-2]))
+    def exact(cls, centre: Floats) -> MatrixBall:
+        """Return a ball of radius 0."""
+        return cls(centre, np.zeros(centre.shape[:-2]))
 
     def __matmul__(self, other: MatrixBall) -> MatrixBall:
-        left, right, k = frobenius_norm(self.mid), frobenius_norm(other.mid), self.mid.shape[-1]
-        rad = left * other.rad + self.rad * (right + other.rad) + gamma(k) * left * right
-        return MatrixBall(self.mid @ other.mid, round_up(rad))
+        left, right, k = frobenius_norm(self.centre), frobenius_norm(other.centre), self.centre.shape[-1]
+        radius = left * other.radius + self.radius * (right + other.radius) + gamma(k) * left * right
+        return MatrixBall(self.centre @ other.centre, round_up(radius))
 
     def __add__(self, other: MatrixBall) -> MatrixBall:
-        mid = self.mid + other.mid
-        return MatrixBall(mid, round_up(self.rad + other.rad + U64 * frobenius_norm(mid)))
+        centre = self.centre + other.centre
+        return MatrixBall(centre, round_up(self.radius + other.radius + U64 * frobenius_norm(centre)))
 
     def __neg__(self) -> MatrixBall:
-        return MatrixBall(-self.mid, self.rad)
+        return MatrixBall(-self.centre, self.radius)
 
     def __sub__(self, other: MatrixBall) -> MatrixBall:
         return self + (-other)
 
-    def __getitem__(self, at: NDArray[np.int64] | list[int] | tuple[slice, slice, slice]) -> MatrixBall:
-        """Some of many; a block of a matrix is no further off than the whole."""
-        if isinstance(at, (np.ndarray, list)):
-            return MatrixBall(self.mid[at], self.rad[at])
-        every, rows, columns = at
-        return MatrixBall(self.mid[every, rows, columns], self.rad[every])
+    def __getitem__(self, index: NDArray[np.int64] | list[int] | tuple[slice, slice, slice]) -> MatrixBall:
+        """Return some of the matrices, or a block of each. The radius of a matrix also bounds the error of a block."""
+        if isinstance(index, (np.ndarray, list)):
+            return MatrixBall(self.centre[index], self.radius[index])
+        batch, rows, columns = index
+        return MatrixBall(self.centre[batch, rows, columns], self.radius[batch])
 
-    def over(self, least: Floats, near: Floats) -> MatrixBall:
-        """Divided by a number that is at least `least` > 0 and no further from `near` than their difference."""
-        off = round_up(near - least)
-        mid = self.mid / near[..., None, None]
-        size = frobenius_norm(self.mid) + self.rad
-        return MatrixBall(mid, round_up(self.rad / least + size * off / (least * near) + U64 * frobenius_norm(mid)))
+    def divide(self, lower: Floats, approximate: Floats) -> MatrixBall:
+        """Divide by a number that is at least `lower` > 0 and within `approximate - lower` of `approximate`."""
+        error = round_up(approximate - lower)
+        centre = self.centre / approximate[..., None, None]
+        norm = frobenius_norm(self.centre) + self.radius
+        radius = self.radius / lower + norm * error / (lower * approximate) + U64 * frobenius_norm(centre)
+        return MatrixBall(centre, round_up(radius))
 
-    def size(self) -> Floats:
-        """At least the Frobenius norm."""
-        return round_up(frobenius_norm(self.mid) + self.rad)
+    def frobenius_norm(self) -> Floats:
+        """Return an upper bound on the Frobenius norm of every matrix in the ball: (...)."""
+        return round_up(frobenius_norm(self.centre) + self.radius)
 
-    def norm(self) -> Floats:
-        """At least the spectral norm, and hardly more: (...)."""
-        return round_up(spectral_norm(self.mid) + self.rad)
+    def spectral_norm(self) -> Floats:
+        """Return a tight upper bound on the spectral norm of every matrix in the ball: (...)."""
+        return round_up(spectral_norm(self.centre) + self.radius)
 
 
 def spectral_norm(x: Floats) -> Floats:
-    """At least the greatest singular value of each matrix: (..., n, m) -> (...).
+    """Return an upper bound on the largest singular value of each matrix: (..., n, m) -> (...).
 
-    An orthogonal V that nearly diagonalises G = x^T x gives D = V^T G V, whose rows bound its norm; what V lacks in
-    orthogonality is measured, not trusted.
+    A nearly orthogonal V that nearly diagonalises G = x^T x gives D = V^T G V, and the row sums of D bound its norm.
+    The deviation of V from orthogonality is bounded too, so the result does not rely on the accuracy of `eigh`.
     """
     n, m = x.shape[-2:]
     if min(n, m) == 0:
         return np.zeros(x.shape[:-2])
     if min(n, m) == 1:
         return frobenius_norm(x)
-    a = MatrixBall.exactly(x if n >= m else np.swapaxes(x, -1, -2))
-    turned = MatrixBall.exactly(np.swapaxes(a.mid, -1, -2))
-    g = turned @ a
-    if not np.isfinite(g.mid).all():
+    tall = MatrixBall.exact(x if n >= m else np.swapaxes(x, -1, -2))
+    transposed = MatrixBall.exact(np.swapaxes(tall.centre, -1, -2))
+    g = transposed @ tall
+    if not np.isfinite(g.centre).all():
         return np.full(x.shape[:-2], np.inf)
-    vectors = np.linalg.eigh((g.mid + np.swapaxes(g.mid, -1, -2)) / 2)[1]
-    v, t = MatrixBall.exactly(vectors), MatrixBall.exactly(np.swapaxes(vectors, -1, -2))
-    off = (t @ v - MatrixBall.exactly(np.broadcast_to(np.eye(vectors.shape[-1]), vectors.shape))).size()
-    d = t @ g @ v
-    rows = np.maximum(np.abs(d.mid).sum(-1).max(-1), np.abs(d.mid).sum(-2).max(-1))
-    most = round_up(round_up(rows, n) + d.rad)
-    found = np.where(off < 0.5, np.sqrt(round_up(most / np.maximum(1 - off, 0.5))), np.inf)
-    return round_up(np.minimum(found, frobenius_norm(x)))
+    vectors = np.linalg.eigh((g.centre + np.swapaxes(g.centre, -1, -2)) / 2)[1]
+    v, v_transposed = MatrixBall.exact(vectors), MatrixBall.exact(np.swapaxes(vectors, -1, -2))
+    identity = MatrixBall.exact(np.broadcast_to(np.eye(vectors.shape[-1]), vectors.shape))
+    deviation = (v_transposed @ v - identity).frobenius_norm()
+    d = v_transposed @ g @ v
+    row_sums = np.maximum(np.abs(d.centre).sum(-1).max(-1), np.abs(d.centre).sum(-2).max(-1))
+    largest = round_up(round_up(row_sums, n) + d.radius)
+    bound = np.where(deviation < 0.5, np.sqrt(round_up(largest / np.maximum(1 - deviation, 0.5))), np.inf)
+    return round_up(np.minimum(bound, frobenius_norm(x)))
 
 
 def inverse_error(matrix: Floats, inverse: Floats) -> Floats:
-    """At least the spectral norm of M K - I, for a K that is nearly the inverse of M: (...)."""
-    eye = np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape)
-    return (MatrixBall.exactly(matrix) @ MatrixBall.exactly(inverse) - MatrixBall.exactly(eye)).size()
+    """Return an upper bound on the spectral norm of M K - I, for an approximate inverse K of M: (...)."""
+    identity = np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape)
+    return (MatrixBall.exact(matrix) @ MatrixBall.exact(inverse) - MatrixBall.exact(identity)).frobenius_norm()

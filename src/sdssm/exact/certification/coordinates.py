@@ -1,8 +1,9 @@
-"""Coordinates in which a trained model nearly turns its states about: chosen well, and trusted for nothing.
+"""Choose coordinates in which the symbols of a trained model act nearly as isometries.
 
-The states that strings lead to lie close to a subspace which every symbol nearly maps to itself. An inner product on it
-that is averaged over the machine's words makes each symbol nearly an isometry there; what is left over shrinks. The
-choice is made in plain float64. `bounds` proves what holds in these coordinates, whichever they are.
+The states that strings lead to lie close to a subspace that every symbol nearly maps to itself. With an inner product
+averaged over the words of the machine, each symbol is nearly an isometry of that subspace; the remaining part of the
+state shrinks. The choice is made in plain float64 and needs no guarantee: `transformed_system` proves what holds in
+any coordinates, and a poor choice only makes the proved length shorter.
 """
 
 from __future__ import annotations
@@ -12,98 +13,108 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdssm.exact.certification.ball_arithmetic import Floats
-from sdssm.exact.certification.linear_system import DEAD, Ints, LinearSystem
+from sdssm.exact.certification.linear_system import LinearSystem
+from sdssm.exact.certification.trim_machine import DEAD, Ints
 
-#: Strings walked to find where states lie, and how far.
-STRINGS, PLACES = 512, 64
-#: Directions less used than this, relative to the most used one, belong to the rest.
+#: Number and length of the random strings that show where the states lie.
+STRINGS, LENGTH = 512, 64
+#: Directions with a singular value below this fraction of the largest one are not part of the subspace.
 LEAST_USED = 1e-3
-#: About how many multiplications averaging may take.
+#: Approximate limit on the number of multiplications for averaging the inner products.
 MOST_WORK = 4e9
 
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """y = `into` x: the first `dimension` entries are the subspace, the others the rest.
+    """A change of coordinates y = `forward` x; the first `dimension` entries of y are the subspace.
 
-    Each machine's state q has a representative `centres` (Q, N) in the new coordinates, a functional `scales` (Q, d)
-    that says how long a state is, and an inner product `metrics`^T `metrics` (Q, d, d) on the subspace.
+    Each machine state q has a representative `centres` (Q, N) in the new coordinates, a functional `functionals` (Q, d)
+    that measures the length of a state, and an inner product `metrics`^T `metrics` (Q, d, d) on the subspace.
     """
 
-    into: Floats  # (N, N)
-    back: Floats  # (N, N): nearly its inverse
+    forward: Floats  # (N, N)
+    backward: Floats  # (N, N): approximate inverse of `forward`
     dimension: int
     centres: Floats
-    scales: Floats
+    functionals: Floats
     metrics: Floats
-    factors: Floats  # (V,): what each symbol multiplies the scale by, about
+    factors: Floats  # (V,): approximate factor by which each symbol multiplies the length of a state
 
 
 def choose_coordinates(system: LinearSystem, generator: np.random.Generator) -> Coordinates | None:
-    """The coordinates, or None where the states of the model do not lie as those of the machine should."""
+    """Return coordinates for a system, or None if its states do not cluster by the states of the machine."""
     try:
         with np.errstate(all="ignore"):
-            found = _geometry(system, generator)
+            chosen = _choose(system, generator)
     except np.linalg.LinAlgError:
         return None
-    arrays = (found.into, found.back, found.centres, found.scales, found.metrics, found.factors)
-    return found if all(np.isfinite(array).all() for array in arrays) else None
+    arrays = (chosen.forward, chosen.backward, chosen.centres, chosen.functionals, chosen.metrics, chosen.factors)
+    return chosen if all(np.isfinite(array).all() for array in arrays) else None
 
 
-def _geometry(system: LinearSystem, generator: np.random.Generator) -> Coordinates:
-    here, symbol, there = system.asked.edges
+def _choose(system: LinearSystem, generator: np.random.Generator) -> Coordinates:
+    source, symbol, target = system.machine.edges
     A = system.A
-    centres, states = walked(system, generator)
-    grown = np.einsum("ei,eij,ej->e", centres[there], A[symbol], centres[here])
-    grown /= np.square(centres[there]).sum(1)
-    centres = centres * _gauge(np.log(np.maximum(grown, 1e-9)), here, symbol, there, len(centres), len(A))[:, None]
-    grown = np.einsum("ei,eij,ej->e", centres[there], A[symbol], centres[here]) / np.square(centres[there]).sum(1)
-    factors = np.array([np.median(grown[symbol == s]) if (symbol == s).any() else 1.0 for s in range(len(A))])
+    centres, states = sample_states(system, generator)
+    growth = np.einsum("ei,eij,ej->e", centres[target], A[symbol], centres[source])
+    growth /= np.square(centres[target]).sum(1)
+    lengths = _balanced_lengths(np.log(np.maximum(growth, 1e-9)), source, symbol, target, len(centres), len(A))
+    centres = centres * lengths[:, None]
+    growth = np.einsum("ei,eij,ej->e", centres[target], A[symbol], centres[source]) / np.square(centres[target]).sum(1)
+    factors = np.array([np.median(growth[symbol == s]) if (symbol == s).any() else 1.0 for s in range(len(A))])
     factors = np.where(factors > 0, factors, 1.0)
     unit = A / factors[:, None, None]
-    right, d = _subspace(states)
-    left = _left(unit, right)
-    across = np.linalg.svd(right.T, full_matrices=True)[2][d:]  # (N - d, N): zero on the subspace
-    into = np.concatenate([left, across])
-    back = np.linalg.inv(into)
-    inner = into @ unit @ back
-    rest = np.linalg.cholesky(_shrinking(inner[:, d:, d:])).T
-    y = centres @ left.T
-    scales = _scales(inner[:, :d, :d], y, here, symbol, there)
-    metrics = _metrics(inner[:, :d, :d], y, scales, here, symbol, there)
-    # The mean inner product becomes the plain one.
-    whole = np.linalg.cholesky(metrics.mean(0)).T
-    into = np.concatenate([whole @ left, rest @ across])
-    back = np.linalg.inv(into)
-    undo = np.linalg.inv(whole)
-    own = np.linalg.cholesky(undo.T @ metrics @ undo)
-    return Coordinates(into, back, d, centres @ into.T, scales @ undo, np.swapaxes(own, 1, 2).copy(), factors)
+    basis, d = _subspace(states)
+    projection = _projection(unit, basis)
+    complement = np.linalg.svd(basis.T, full_matrices=True)[2][d:]  # (N - d, N): zero on the subspace
+    forward = np.concatenate([projection, complement])
+    backward = np.linalg.inv(forward)
+    inner = forward @ unit @ backward
+    rest = np.linalg.cholesky(_contracting_metric(inner[:, d:, d:])).T
+    y = centres @ projection.T
+    functionals = _functionals(inner[:, :d, :d], y, source, symbol, target)
+    metrics = _metrics(inner[:, :d, :d], y, functionals, source, symbol, target)
+    # Change the basis so that the mean inner product becomes the standard one.
+    whitening = np.linalg.cholesky(metrics.mean(0)).T
+    forward = np.concatenate([whitening @ projection, rest @ complement])
+    backward = np.linalg.inv(forward)
+    unwhitening = np.linalg.inv(whitening)
+    factored = np.linalg.cholesky(unwhitening.T @ metrics @ unwhitening)
+    return Coordinates(
+        forward=forward,
+        backward=backward,
+        dimension=d,
+        centres=centres @ forward.T,
+        functionals=functionals @ unwhitening,
+        metrics=np.swapaxes(factored, 1, 2).copy(),
+        factors=factors,
+    )
 
 
-def walked(system: LinearSystem, generator: np.random.Generator) -> tuple[Floats, Floats]:
-    """The mean direction in which strings leave each of the machine's states (Q, N), and directions late in them."""
-    asked, A = system.asked, system.A
-    table, n_states = asked.table, len(asked.table)
+def sample_states(system: LinearSystem, generator: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the mean direction of the model's state in each machine state (Q, N), and directions late in strings."""
+    machine, A = system.machine, system.A
+    table, n_states = machine.table, len(machine.table)
     x = np.tile(system.x0 / np.linalg.norm(system.x0), (STRINGS, 1))
-    q = np.full(STRINGS, asked.start)
+    q = np.full(STRINGS, machine.start)
     sums, counts = np.zeros((n_states, A.shape[-1])), np.zeros(n_states)
-    early = _shortest(system)
+    early = _directions_after_shortest(system)
     late = []
     choices = [np.flatnonzero(row != DEAD) for row in table]
     degree = np.array([len(row) for row in choices])
     padded = np.array([np.resize(row, max(degree.max(), 1)) for row in choices])
-    for place in range(PLACES):
+    for position in range(LENGTH):
         s = padded[q, (generator.random(STRINGS) * degree[q]).astype(np.int64)]
         after = np.empty_like(x)
         for symbol in np.unique(s):
             after[s == symbol] = x[s == symbol] @ A[symbol].T
         x = after / np.linalg.norm(after, axis=1, keepdims=True)
         q = table[q, s]
-        if (degree[q] == 0).any():  # the valid strings are finite
-            q = np.where(degree[q] == 0, asked.start, q)
-            x[q == asked.start] = system.x0 / np.linalg.norm(system.x0)
+        if (degree[q] == 0).any():  # some strings cannot be continued: restart them
+            q = np.where(degree[q] == 0, machine.start, q)
+            x[q == machine.start] = system.x0 / np.linalg.norm(system.x0)
             continue
-        if place >= PLACES // 2:
+        if position >= LENGTH // 2:
             np.add.at(sums, q, x)
             np.add.at(counts, q, 1)
             late.append(x)
@@ -111,53 +122,63 @@ def walked(system: LinearSystem, generator: np.random.Generator) -> tuple[Floats
     return centres, np.concatenate(late) if late else early
 
 
-def _shortest(system: LinearSystem) -> Floats:
-    """The direction after a shortest string to each of the machine's states: (Q, N)."""
-    found: dict[int, Floats] = {system.asked.start: system.x0 / np.linalg.norm(system.x0)}
-    queue = [system.asked.start]
+def _directions_after_shortest(system: LinearSystem) -> Floats:
+    """Return the direction of the state after a shortest string to each machine state: (Q, N)."""
+    machine = system.machine
+    directions: dict[int, Floats] = {machine.start: system.x0 / np.linalg.norm(system.x0)}
+    queue = [machine.start]
     for q in queue:
-        for symbol, ahead in enumerate(system.asked.table[q]):
-            if ahead != DEAD and int(ahead) not in found:
-                x = system.A[symbol] @ found[q]
-                found[int(ahead)] = x / np.linalg.norm(x)
-                queue.append(int(ahead))
-    return np.stack([found[q] for q in range(len(system.asked.table))])
+        for symbol, successor in enumerate(machine.table[q]):
+            if successor != DEAD and int(successor) not in directions:
+                x = system.A[symbol] @ directions[q]
+                directions[int(successor)] = x / np.linalg.norm(x)
+                queue.append(int(successor))
+    return np.stack([directions[q] for q in range(len(machine.table))])
 
 
-def _gauge(logs: Floats, here: Ints, symbol: Ints, there: Ints, n_states: int, n_symbols: int) -> Floats:
-    """Lengths for the representatives with which each symbol stretches all of them alike, by least squares: (Q,)."""
-    system = np.zeros((len(here), n_states + n_symbols))
-    rows = np.arange(len(here))
-    system[rows, here] += 1
-    system[rows, there] -= 1
-    system[rows, n_states + symbol] = -1
-    logs_of = np.linalg.lstsq(system, -logs, rcond=None)[0][:n_states]
-    return np.asarray(np.exp(logs_of))
+def _balanced_lengths(
+    log_growth: Floats, source: Ints, symbol: Ints, target: Ints, n_states: int, n_symbols: int
+) -> Floats:
+    """Return lengths of the representatives such that each symbol stretches all of them equally: (Q,).
+
+    The lengths solve a least-squares problem in the logarithms.
+    """
+    equations = np.zeros((len(source), n_states + n_symbols))
+    rows = np.arange(len(source))
+    equations[rows, source] += 1
+    equations[rows, target] -= 1
+    equations[rows, n_states + symbol] = -1
+    log_lengths = np.linalg.lstsq(equations, -log_growth, rcond=None)[0][:n_states]
+    return np.asarray(np.exp(log_lengths))
 
 
 def _subspace(states: Floats) -> tuple[Floats, int]:
-    """An orthonormal basis (N, d) of what the states use: up to the widest gap between singular values."""
+    """Return an orthonormal basis (N, d) of the span of the states, cut at the widest gap of singular values, and d."""
     n = states.shape[1]
-    used, turned = np.linalg.svd(states, full_matrices=False)[1:]
-    vectors, used = turned.T, used / used[0]
+    used, transposed = np.linalg.svd(states, full_matrices=False)[1:]
+    vectors, used = transposed.T, used / used[0]
     gaps = np.where(used[:-1] > LEAST_USED, used[:-1] / np.maximum(used[1:], 1e-9), 0)
     d = int(gaps.argmax()) + 1 if n > 1 and gaps.max() > 3 else n
     return vectors[:, :d], d
 
 
-def _left(unit: Floats, right: Floats) -> Floats:
-    """Functionals (d, N) on which long words act most: the rest then matters least to the subspace (N, d)."""
-    n, d = right.shape
+def _projection(unit: Floats, basis: Floats) -> Floats:
+    """Return the functionals (d, N) that long words amplify most, so that the complement influences them least."""
+    n, d = basis.shape
     total = np.eye(n)
     for _ in range(60):
         total = (np.swapaxes(unit, 1, 2) @ total @ unit).sum(0)
         total /= np.trace(total)
-    total = total / np.linalg.norm(total, 2) + 1e-3 * right @ right.T  # where they act on less than all of it
+    # The second term decides between directions that the words do not act on.
+    total = total / np.linalg.norm(total, 2) + 1e-3 * basis @ basis.T
     return np.asarray(np.linalg.eigh(total)[1][:, ::-1][:, :d].T)
 
 
-def _shrinking(rest: Floats) -> Floats:
-    """An inner product (N - d, N - d) in which a symbol shrinks the rest on average; the plain one where none does."""
+def _contracting_metric(rest: Floats) -> Floats:
+    """Return an inner product (N - d, N - d) in which symbols contract the complement on average.
+
+    It is the identity if the sum that defines it does not converge.
+    """
     n = rest.shape[-1]
     term, total = np.eye(n), np.zeros((n, n))
     for _ in range(500):
@@ -172,38 +193,38 @@ def _shrinking(rest: Floats) -> Floats:
     return np.eye(n)
 
 
-def _scales(A: Floats, y: Floats, here: Ints, symbol: Ints, there: Ints) -> Floats:
-    """Functionals (Q, d), 1 on the representatives, that each symbol carries into one another as well as may be."""
-    scales = y / np.square(y).sum(1, keepdims=True)
-    degree = np.bincount(here, minlength=len(y))
-    ends = degree == 0
+def _functionals(A: Floats, y: Floats, source: Ints, symbol: Ints, target: Ints) -> Floats:
+    """Return functionals (Q, d) that are 1 on the representatives and nearly invariant under the symbols."""
+    functionals = y / np.square(y).sum(1, keepdims=True)
+    degree = np.bincount(source, minlength=len(y))
+    final = degree == 0
     for _ in range(100):
-        carried = np.einsum("eij,ei->ej", A[symbol], scales[there])
-        carried /= (carried * y[here]).sum(1, keepdims=True)
-        new = np.zeros_like(scales)
-        np.add.at(new, here, carried / degree[here][:, None])
-        scales = np.where(ends[:, None], scales, new)
-        scales /= (scales * y).sum(1, keepdims=True)
-    return np.asarray(scales)
+        pulled_back = np.einsum("eij,ei->ej", A[symbol], functionals[target])
+        pulled_back /= (pulled_back * y[source]).sum(1, keepdims=True)
+        mean = np.zeros_like(functionals)
+        np.add.at(mean, source, pulled_back / degree[source][:, None])
+        functionals = np.where(final[:, None], functionals, mean)
+        functionals /= (functionals * y).sum(1, keepdims=True)
+    return np.asarray(functionals)
 
 
-def _metrics(A: Floats, y: Floats, scales: Floats, here: Ints, symbol: Ints, there: Ints) -> Floats:
-    """Inner products (Q, d, d), averaged over the words that may follow; summed over them where that is finite."""
+def _metrics(A: Floats, y: Floats, functionals: Floats, source: Ints, symbol: Ints, target: Ints) -> Floats:
+    """Return inner products (Q, d, d), summed over all continuations if the sum is finite, otherwise averaged."""
     n_states, d = y.shape
-    grown = np.einsum("ei,eij,ej->e", scales[there], A[symbol], y[here])
-    flat = np.eye(d) - y[:, :, None] * scales[:, None, :]  # along each representative nothing is measured
-    steps = flat[there] @ A[symbol] @ flat[here] / grown[:, None, None]
-    degree = np.bincount(here, minlength=n_states)
-    rounds = int(np.clip(MOST_WORK / (4 * len(here) * d**3), 10, 600))
+    growth = np.einsum("ei,eij,ej->e", functionals[target], A[symbol], y[source])
+    flat = np.eye(d) - y[:, :, None] * functionals[:, None, :]  # projects out the representative of each state
+    steps = flat[target] @ A[symbol] @ flat[source] / growth[:, None, None]
+    degree = np.bincount(source, minlength=n_states)
+    rounds = int(np.clip(MOST_WORK / (4 * len(source) * d**3), 10, 600))
 
-    def summed(term: Floats, weights: Floats) -> tuple[Floats, bool]:
-        """The sum of what words of each length make of a term, and whether it came to an end."""
+    def sum_over_words(term: Floats, weights: Floats) -> tuple[Floats, bool]:
+        """Sum a term over the words of all lengths, and say whether the sum converged."""
         total = np.zeros((n_states, d, d))
         for _ in range(rounds):
             total += term
-            new = np.zeros_like(term)
-            np.add.at(new, here, np.swapaxes(steps, 1, 2) @ term[there] @ steps * weights[:, None, None])
-            term = new
+            longer = np.zeros_like(term)
+            np.add.at(longer, source, np.swapaxes(steps, 1, 2) @ term[target] @ steps * weights[:, None, None])
+            term = longer
             size = np.trace(term, axis1=1, axis2=2).max()
             if size < 1e-9:
                 return total, True
@@ -211,11 +232,11 @@ def _metrics(A: Floats, y: Floats, scales: Floats, here: Ints, symbol: Ints, the
                 break
         return total, False
 
-    plain = np.tile(np.eye(d), (n_states, 1, 1))
-    total, finite = summed(plain, np.ones(len(here)))
-    if not finite:
-        total = summed(plain, 1 / degree[here])[0]
+    identity = np.tile(np.eye(d), (n_states, 1, 1))
+    total, converged = sum_over_words(identity, np.ones(len(source)))
+    if not converged:
+        total = sum_over_words(identity, 1 / degree[source])[0]
     total = np.swapaxes(flat, 1, 2) @ total @ flat
     total /= max(np.trace(total.mean(0)) / d, 1e-12)
-    total = total + scales[:, :, None] * scales[:, None, :]
+    total = total + functionals[:, :, None] * functionals[:, None, :]
     return np.asarray((total + np.swapaxes(total, 1, 2)) / 2)

@@ -1,4 +1,4 @@
-"""The inequality of `bounds` as numbers: from errors at one length to errors a word later."""
+"""The inequality of `transformed_system` in numbers: from errors at one length to errors m symbols later."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdssm.exact.certification.ball_arithmetic import Floats, round_up
-from sdssm.exact.certification.linear_system import Ints
+from sdssm.exact.certification.trim_machine import Ints
 
 
 @dataclass(frozen=True, eq=False)
 class ErrorRecurrence:
-    """One row for each pair of states that a word of m symbols leads from and to; numbers are relative to lambda."""
+    """Coefficients of the error bound for words of `m` symbols; calling it advances a bound by m symbols.
+
+    There is one row for each pair of machine states (`source`, `target`) that some word connects, with the largest
+    coefficient over these words. All coefficients are divided by lambda.
+    """
 
     m: int
     n_states: int
-    here: Ints
-    there: Ints
+    source: Ints
+    target: Ints
     r1: Floats
     r2: Floats
     n11: Floats
@@ -28,24 +32,23 @@ class ErrorRecurrence:
     eta2: Floats
 
     def __call__(self, errors: Floats) -> Floats:
-        """The errors (Q, 2) m symbols later; below 0 stands for a state that no string is in."""
-        e1, e2 = errors[self.here].T
-        alive = e1 >= 0
+        """Bound the errors (Q, 2) m symbols later. A negative error marks a state that no string leads to."""
+        e1, e2 = errors[self.source].T
+        occupied = e1 >= 0
         with np.errstate(all="ignore"):
-            left = 1 - round_up(self.eta1 * e1 + self.eta2 * e2)
+            denominator = 1 - round_up(self.eta1 * e1 + self.eta2 * e2)
             first = round_up(self.r1 + self.n11 * e1 + self.n12 * e2)
             second = round_up(self.r2 + self.n21 * e1 + self.n22 * e2)
-            new = np.stack([first, second]) / np.where(left > 0, left, 1)
-        new = np.where((left > 0) & ~np.isnan(new), round_up(new), np.inf)
-        found = np.full((2, self.n_states), -1.0)
-        for row, value in zip(found, new, strict=True):
-            np.maximum.at(row, self.there[alive], value[alive])
-        return found.T
+            bounds = np.stack([first, second]) / np.where(denominator > 0, denominator, 1)
+        bounds = np.where((denominator > 0) & ~np.isnan(bounds), round_up(bounds), np.inf)
+        result = np.full((2, self.n_states), -1.0)
+        for row, values in zip(result, bounds, strict=True):
+            np.maximum.at(row, self.target[occupied], values[occupied])
+        return result.T
 
-    def worst(self) -> ErrorRecurrence:
-        """The same for all states alike: one row."""
+    def worst_case(self) -> ErrorRecurrence:
+        """Return one recurrence that bounds all states: a single row with the largest of each coefficient."""
         names = ("r1", "r2", "n11", "n12", "n21", "n22", "eta1", "eta2")
         zero = np.zeros(1, dtype=np.int64)
-        return ErrorRecurrence(
-            self.m, 1, zero, zero, **{name: getattr(self, name).max(keepdims=True) for name in names}
-        )
+        largest = {name: getattr(self, name).max(keepdims=True) for name in names}
+        return ErrorRecurrence(self.m, 1, zero, zero, **largest)

@@ -1,4 +1,4 @@
-"""Every valid string, while they are few enough to look at: what is said of each, and how far its state has gone."""
+"""Check every valid string up to a length at which there are still few enough of them."""
 
 from __future__ import annotations
 
@@ -7,163 +7,180 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdssm.exact.certification.ball_arithmetic import U64, Floats, frobenius_norm, gamma, round_up, vector_norm
-from sdssm.exact.certification.linear_system import DEAD, Ints
 from sdssm.exact.certification.transformed_system import TransformedSystem
+from sdssm.exact.certification.trim_machine import DEAD, Ints
 
-#: Strings followed together.
-TOGETHER = 1 << 13
+#: Number of strings processed in one batch.
+BATCH = 1 << 13
+#: No string longer than this is checked, even if there are few of them.
+MOST_LENGTH = 64
 
 
 @dataclass(eq=False)
 class ExhaustiveResult:
-    """What all valid strings of each length 0, 1, .. up to some length showed.
+    """What the valid strings of each length 0, 1, ... showed.
 
-    `errors[t]` (Q, 2) bounds e1 and e2 of the strings of length t in each state, -1 where there is none; `right[t]`
-    says whether every label after t symbols is proved right. `wrong` is a string that is told wrong, for certain.
+    `errors[t]` (Q, 2) bounds e1 and e2 over all strings of length t in each machine state, -1 if there is no such
+    string. `proved[t]` says whether every label after t symbols is proved correct. `counterexample` is a string that
+    is proved to be misclassified.
     """
 
     errors: list[Floats]
-    right: list[bool]
-    wrong: tuple[int, ...] | None = None
+    proved: list[bool]
+    counterexample: tuple[int, ...] | None = None
 
     @property
     def length(self) -> int:
-        """The length up to which every valid string was looked at and is told right."""
-        first = next((t for t, right in enumerate(self.right) if not right), len(self.right))
+        """The length up to which every valid string was checked and is classified correctly."""
+        first = next((t for t, proved in enumerate(self.proved) if not proved), len(self.proved))
         return first - 1
 
 
-def affordable_length(frame: TransformedSystem, strings: int) -> int:
-    """The greatest length of which all valid strings, and all their prefixes, are not more than so many."""
-    table = frame.system.asked.table
+def affordable_length(transformed: TransformedSystem, strings: int) -> int:
+    """Return the largest length up to which there are at most `strings` valid strings and prefixes of such."""
+    machine = transformed.system.machine
+    table = machine.table
     counts = np.zeros(len(table), dtype=object)
-    counts[frame.system.asked.start] = 1
-    total, reached = 0, 0
+    counts[machine.start] = 1
+    total, length = 0, 0
     while True:
-        new = np.zeros(len(table), dtype=object)
+        longer = np.zeros(len(table), dtype=object)
         for symbol in range(table.shape[1]):
             alive = table[:, symbol] != DEAD
-            np.add.at(new, table[alive, symbol], counts[alive])
-        total += sum(new)
-        if total > strings or reached >= 64 or not sum(new):
-            return reached
-        counts, reached = new, reached + 1
+            np.add.at(longer, table[alive, symbol], counts[alive])
+        total += sum(longer)
+        if total > strings or length >= MOST_LENGTH or not sum(longer):
+            return length
+        counts, length = longer, length + 1
 
 
 @dataclass(eq=False)
 class ExhaustiveSearch:
-    """Depth first in bundles of strings: what they share is computed once.
+    """A depth-first search in batches of strings of the same length, which share the work on common prefixes.
 
-    What holds in exact arithmetic and what holds with float32 rounding is found side by side.
+    One pass finds what holds in exact arithmetic and what holds with float32 rounding. `norms` bounds the norm of the
+    words of each length below `longest`, for the accumulated rounding.
     """
 
-    frame: TransformedSystem
+    transformed: TransformedSystem
     longest: int
-    norms: list[float]  # the greatest norm of a word of each length below `longest`, for what rounding adds
+    norms: list[float]
 
     def __post_init__(self) -> None:
-        n_states = len(self.frame.system.asked.table)
-        self._ends = dict.fromkeys((False, True), self.longest)
-        self.found = {
+        n_states = len(self.transformed.system.machine.table)
+        self._ends = dict.fromkeys((False, True), self.longest)  # the length at which each search stops
+        self.results = {
             rounded: ExhaustiveResult(
                 [np.full((n_states, 2), -1.0) for _ in range(self.longest + 1)], [True] * (self.longest + 1)
             )
             for rounded in self._ends
         }
-        A = self.frame.A
-        self._sizes = A.norm(), round_up(A.rad + gamma(A.mid.shape[-1]) * frobenius_norm(A.mid))
+        A = self.transformed.A
+        self._symbol_norms = A.spectral_norm()
+        self._product_errors = round_up(A.radius + gamma(A.centre.shape[-1]) * frobenius_norm(A.centre))
 
     def run(self) -> dict[bool, ExhaustiveResult]:
-        """All of them: in exact arithmetic (False) and with rounding (True)."""
-        frame = self.frame
-        x, start = frame.x0.mid.T, np.array([frame.system.asked.start])
-        off = np.reshape(frame.x0.rad, 1)
-        self._go(x, off, start, np.zeros((1, 0), dtype=np.int64), [])
-        for rounded, end in self._ends.items():  # past a label that is not proved nothing was looked at in full
-            del self.found[rounded].errors[end + 1 :], self.found[rounded].right[end + 1 :]
-        return self.found
+        """Return the result in exact arithmetic (key False) and the result with float32 rounding (key True)."""
+        transformed = self.transformed
+        x, start = transformed.x0.centre.T, np.array([transformed.system.machine.start])
+        errors = np.reshape(transformed.x0.radius, 1)
+        self._visit(x, errors, start, np.zeros((1, 0), dtype=np.int64), [])
+        for rounded, end in self._ends.items():  # lengths after an unproved label were not searched completely
+            del self.results[rounded].errors[end + 1 :], self.results[rounded].proved[end + 1 :]
+        return self.results
 
-    def _go(self, x: Floats, off: Floats, states: Ints, strings: Ints, worn: list[float]) -> None:
-        """x (B, N) known to within `off` (B,), the machine's states (B,), the strings (B, t), and what rounding each
-        step so far adds at most."""
-        self._look(x, off, states, strings, worn)
+    def _visit(self, x: Floats, errors: Floats, states: Ints, strings: Ints, per_step: list[float]) -> None:
+        """Check a batch of strings (B, t) and all their continuations.
+
+        The states of the model x (B, N) are known up to `errors` (B,); `states` (B,) are those of the machine and
+        `per_step` bounds the rounding of each step so far.
+        """
+        self._check(x, errors, states, strings, per_step)
         if strings.shape[1] >= max(self._ends.values()):
             return
-        norms, slips = self._sizes
         parts = []
-        for symbol, matrix in enumerate(self.frame.A.mid):
-            ahead = self.frame.system.asked.table[states, symbol]
-            alive = ahead != DEAD
+        for symbol, matrix in enumerate(self.transformed.A.centre):
+            successors = self.transformed.system.machine.table[states, symbol]
+            alive = successors != DEAD
             if not alive.any():
                 continue
             before = x[alive]
-            new = round_up(norms[symbol] * off[alive] + slips[symbol] * (vector_norm(before) + off[alive]))
-            spelt = np.concatenate([strings[alive], np.full((len(before), 1), symbol)], axis=1)
-            parts.append((before @ matrix.T, new, ahead[alive], spelt))
+            propagated = self._symbol_norms[symbol] * errors[alive]
+            new_errors = round_up(propagated + self._product_errors[symbol] * (vector_norm(before) + errors[alive]))
+            extended = np.concatenate([strings[alive], np.full((len(before), 1), symbol)], axis=1)
+            parts.append((before @ matrix.T, new_errors, successors[alive], extended))
         if not parts:
             return
-        worn = [*worn, self.frame.worn_by(x, off)]
-        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        for first in range(0, len(joined[0]), TOGETHER):
-            a, b, c, d = (column[first : first + TOGETHER] for column in joined)
-            self._go(a, b, c, d, worn)
+        per_step = [*per_step, self.transformed.rounding_of_step(x, errors)]
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        for first in range(0, len(columns[0]), BATCH):
+            a, b, c, d = (column[first : first + BATCH] for column in columns)
+            self._visit(a, b, c, d, per_step)
 
-    def _look(self, x: Floats, off: Floats, states: Ints, strings: Ints, worn: list[float]) -> None:
-        """Labels and errors of strings that all have the same length.
+    def _check(self, x: Floats, errors: Floats, states: Ints, strings: Ints, per_step: list[float]) -> None:
+        """Check the labels of strings of one length, and bound their errors e1 and e2.
 
-        x = f (c + e) for any f > 0 and the e that is left; then the part of e along c is taken out, as in `bounds`.
+        For any factor f > 0 write x = f (c + e). The part of e along c is then removed, as in `transformed_system`.
         """
-        frame, place = self.frame, strings.shape[1]
-        d = frame.geometry.dimension
-        after, _, phi, centre, rest = (value[states] for value in frame.sizes)
-        scales, own = frame.geometry.scales[states], frame.geometry.centres[states]
-        at = (scales * own[:, :d]).sum(1)
-        factor = (scales * x[:, :d]).sum(1) / at
-        usable = (factor > 0) & np.isfinite(factor)
-        factor = np.where(usable, factor, 1)
-        e = x / factor[:, None] - own
-        main = np.einsum("bij,bj->bi", frame.after.mid[states], e[:, :d])
-        size = vector_norm(e[:, :d])
-        moved = round_up((frame.after.rad[states] + gamma(d + 1) * frobenius_norm(frame.after.mid)[states]) * size)
-        # `at` is rounded too, the more so the less phi and c point the same way.
-        along = round_up(np.abs((scales * e[:, :d]).sum(1) / at) + gamma(3 * d + 16) * phi * size * (1 + phi * centre))
-        rounding = 8 * U64 * (vector_norm(x) / factor + centre)
+        transformed, position = self.transformed, strings.shape[1]
+        d = transformed.coordinates.dimension
+        to_metric, _, phi, centre_norm, complement = (values[states] for values in transformed.state_norms)
+        functionals, centres = transformed.coordinates.functionals[states], transformed.coordinates.centres[states]
+        phi_c = (functionals * centres[:, :d]).sum(1)
+        factor = (functionals * x[:, :d]).sum(1) / phi_c
+        positive = (factor > 0) & np.isfinite(factor)
+        factor = np.where(positive, factor, 1)
+        e = x / factor[:, None] - centres
+        measured = np.einsum("bij,bj->bi", transformed.to_metric.centre[states], e[:, :d])
+        norm = vector_norm(e[:, :d])
+        metric_error = transformed.to_metric.radius[states]
+        metric_error = metric_error + gamma(d + 1) * frobenius_norm(transformed.to_metric.centre)[states]
+        measured_error = round_up(metric_error * norm)
+        # `phi_c` is rounded too, and the more so the larger the angle between phi and c.
+        along = round_up(
+            np.abs((functionals * e[:, :d]).sum(1) / phi_c) + gamma(3 * d + 16) * phi * norm * (1 + phi * centre_norm)
+        )
+        rounding = 8 * U64 * (vector_norm(x) / factor + centre_norm)
         for rounded, end in self._ends.items():
-            if place > end:
+            if position > end:
                 continue
-            known = round_up(off + self.frame.worn_after(worn, self.norms)) if rounded else off
-            if place:
-                self._labels(x, known, states, strings, rounded)
+            known = round_up(errors + transformed.accumulated_rounding(per_step, self.norms)) if rounded else errors
+            if position:
+                self._check_labels(x, known, states, strings, rounded)
             slip = round_up(known / factor + rounding)
-            aside = round_up(along + phi * slip)
-            good = usable & (aside < 1)
-            left = np.where(good, 1 - aside, 1)
-            e1 = round_up(vector_norm(main) + moved + after * slip) / left
-            e2 = round_up(vector_norm(e[:, d:]) + slip + rest * aside) / left
-            for column, value in enumerate((e1, e2)):
-                np.maximum.at(
-                    self.found[rounded].errors[place][:, column], states, np.where(good, round_up(value), np.inf)
-                )
+            removed = round_up(along + phi * slip)
+            usable = positive & (removed < 1)
+            remaining = np.where(usable, 1 - removed, 1)
+            e1 = round_up(vector_norm(measured) + measured_error + to_metric * slip) / remaining
+            e2 = round_up(vector_norm(e[:, d:]) + slip + complement * removed) / remaining
+            bounds = self.results[rounded].errors[position]
+            for column, values in enumerate((e1, e2)):
+                np.maximum.at(bounds[:, column], states, np.where(usable, round_up(values), np.inf))
 
-    def _labels(self, x: Floats, off: Floats, states: Ints, strings: Ints, rounded: bool) -> None:
-        frame, labels, place = self.frame, self.frame.system.asked.labels[states], strings.shape[1]
-        asked = np.flatnonzero(labels >= 0)
-        if not len(asked) or len(frame.rows) == 1:
+    def _check_labels(self, x: Floats, errors: Floats, states: Ints, strings: Ints, rounded: bool) -> None:
+        """Record whether all labels of strings of one length are proved correct, or which one is proved wrong."""
+        transformed, position = self.transformed, strings.shape[1]
+        labels = transformed.system.machine.labels[states]
+        valid = np.flatnonzero(labels >= 0)
+        if not len(valid) or len(transformed.rows) == 1:
             return
-        x, off, labels = x[asked], off[asked], labels[asked]
-        logits, rows, widest = x @ frame.rows.T, np.arange(len(x)), vector_norm(frame.rows).max()
-        size = round_up(vector_norm(x) + off)
-        spare = round_up(widest * off + (frame.off.max() + gamma(x.shape[1] + 4) * widest) * size)
+        x, errors, labels = x[valid], errors[valid], labels[valid]
+        logits, index, largest = x @ transformed.rows.T, np.arange(len(x)), vector_norm(transformed.rows).max()
+        norm = round_up(vector_norm(x) + errors)
+        uncertainty = round_up(
+            largest * errors + (transformed.row_errors.max() + gamma(x.shape[1] + 4) * largest) * norm
+        )
         if rounded:
-            spare = round_up(spare + frame.system.rounding * frame.coarse.max() * size)
-        own = logits[rows, labels].copy()
-        logits[rows, labels] = -np.inf
-        gap = own - logits.max(1)
-        if (gap > 2 * round_up(spare)).all():
+            slack = transformed.system.readout_rounding * transformed.row_magnitudes.max() * norm
+            uncertainty = round_up(uncertainty + slack)
+        correct = logits[index, labels].copy()
+        logits[index, labels] = -np.inf
+        gap = correct - logits.max(1)
+        if (gap > 2 * round_up(uncertainty)).all():
             return
-        self.found[rounded].right[place] = False
-        self._ends[rounded] = min(self._ends[rounded], place)
-        surely = np.flatnonzero(gap < -2 * round_up(spare))
-        wrong = self.found[rounded].wrong
-        if len(surely) and (wrong is None or len(wrong) > place):
-            self.found[rounded].wrong = tuple(strings[asked[surely[0]]].tolist())
+        result = self.results[rounded]
+        result.proved[position] = False
+        self._ends[rounded] = min(self._ends[rounded], position)
+        misclassified = np.flatnonzero(gap < -2 * round_up(uncertainty))
+        if len(misclassified) and (result.counterexample is None or len(result.counterexample) > position):
+            result.counterexample = tuple(strings[valid[misclassified[0]]].tolist())

@@ -1,7 +1,7 @@
-"""Models whose states are whole numbers and come back: then a finite search proves every length.
+"""Prove every length for models whose states are integers and return to finitely many directions.
 
-A compiled or snapped model is such a one. Directions are compared exactly, as vectors of whole numbers without a
-common factor, so that no rounding enters.
+Compiled one-hot models and snapped models are of this kind. Directions are compared exactly, as integer vectors without
+a common factor, so that the search involves no rounding.
 """
 
 from __future__ import annotations
@@ -11,126 +11,133 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdssm.exact.certification.ball_arithmetic import U64, Floats, gamma, round_up, vector_norm
-from sdssm.exact.certification.linear_system import DEAD, LinearSystem
+from sdssm.exact.certification.linear_system import LinearSystem
+from sdssm.exact.certification.trim_machine import DEAD
 
-#: Fractions with up to this power of two below them count as whole numbers of that fraction.
+#: Numbers are scaled by up to 2 to this power to make them integers.
 MOST_BITS = 10
-#: The most pairs of a machine's state and a direction.
+#: Limit on the number of pairs of a machine state and a direction.
 MOST_PAIRS = 1 << 16
-#: Whole numbers up to which float64 and float32 compute without rounding.
-WHOLE_64, WHOLE_32 = 2.0**53, 2.0**24
+#: Integers up to these are exact in float64 and in float32.
+MOST_INTEGER_64, MOST_INTEGER_32 = 2.0**53, 2.0**24
 
 
 @dataclass(frozen=True)
 class Orbit:
-    """Every pair of a machine's state and a direction was met; `wrong` is a shortest string told wrong, if any."""
+    """All pairs of a machine state and a direction that valid strings lead to.
+
+    If the search met a misclassified string, it stopped there and `counterexample` is a shortest one.
+    """
 
     pairs: int
-    margin: float  #: the least difference between the right logit and another, over the size of the state
-    wrong: tuple[int, ...] | None
+    margin: float  #: the smallest lead of the correct logit over another, relative to the norm of the state
+    counterexample: tuple[int, ...] | None
 
 
 def find_orbit(system: LinearSystem, *, rounded: bool) -> Orbit | None:
-    """All that valid strings lead to, or None where it is not finite, not of whole numbers, or a label is too close.
+    """Search all pairs of a machine state and a direction that valid strings lead to.
 
-    With `rounded`, float32 must compute every state without any rounding, and the label despite that of the readout.
+    None is returned if the model's numbers are not integers up to scale, if there are too many directions, or if a
+    label is too close to call. With `rounded`, float32 must compute every state without any rounding, and the label in
+    spite of the rounding of the readout.
     """
-    A, x = _whole(system.A), _whole(system.x0)
+    A, x = _as_integers(system.A), _as_integers(system.x0)
     if A is None or x is None:
         return None
     if rounded and not system.rescale and (np.rint(system.A) != system.A).any():
-        return None  # fractions shrink a state, until float32 has no such numbers
+        return None  # fractions make a state smaller with every step, until it underflows in float32
     if rounded and system.rescale and np.count_nonzero(x) != 1:
         return None
-    x = x if rounded and not system.rescale else _primitive(x[None])[0]
-    asked, most = system.asked, (WHOLE_32 if rounded else WHOLE_64)
-    begin = (asked.start, x.tobytes())
-    seen = {begin: 0}
-    returned: tuple[int, int] | None = None  # how a string first comes back to where the empty one is
-    before = [(0, 0)]  # the pair before each, and the symbol between them
-    states, vectors = np.array([asked.start]), x[None]
+    x = x if rounded and not system.rescale else _without_common_factor(x[None])[0]
+    machine, most = system.machine, (MOST_INTEGER_32 if rounded else MOST_INTEGER_64)
+    start_key = (machine.start, x.tobytes())
+    seen = {start_key: 0}
+    returned: tuple[int, int] | None = None  # the pair and the symbol by which a string first returns to the start
+    parents = [(0, 0)]  # the pair before each pair, and the symbol between them
+    states, vectors = np.array([machine.start]), x[None]
     first, margin = 0, np.inf
     while len(states):
         if len(A[0]) * np.abs(A).max() * np.abs(vectors).max() >= most:
             return None
-        pairs: list[tuple[int, Floats]] = []
+        fresh: list[tuple[int, Floats]] = []
         for symbol, matrix in enumerate(A):
-            ahead = asked.table[states, symbol]
+            successors = machine.table[states, symbol]
             ends = vectors @ matrix.T
-            if not ends[ahead != DEAD].any(1).all():
+            if not ends[successors != DEAD].any(1).all():
                 return None  # the state vanishes
             if not rounded or system.rescale:
-                if rounded and (np.count_nonzero(ends[ahead != DEAD], axis=1) != 1).any():
-                    return None  # a length that is no whole number
-                ends = _primitive(ends)
-            for k in np.flatnonzero(ahead != DEAD):
-                key = (int(ahead[k]), ends[k].tobytes())
-                if key == begin and returned is None:
+                if rounded and (np.count_nonzero(ends[successors != DEAD], axis=1) != 1).any():
+                    return None  # the norm, which the state is divided by, may not be an integer
+                ends = _without_common_factor(ends)
+            for k in np.flatnonzero(successors != DEAD):
+                key = (int(successors[k]), ends[k].tobytes())
+                if key == start_key and returned is None:
                     returned = first + int(k), symbol
-                    gap = _gaps(system, x[None], asked.labels[[asked.start]], rounded)[0]
+                    gap = _label_gaps(system, x[None], machine.labels[[machine.start]], rounded)[0]
                     if np.isnan(gap):
                         return None
                     margin = min(margin, float(gap))
                     if gap < 0:
-                        return Orbit(len(seen), margin, (*_string(before, returned[0]), symbol))
+                        return Orbit(len(seen), margin, (*_string_to(parents, returned[0]), symbol))
                 if key not in seen:
                     seen[key] = len(seen)
-                    before.append((first + int(k), symbol))
-                    pairs.append((int(ahead[k]), ends[k]))
+                    parents.append((first + int(k), symbol))
+                    fresh.append((int(successors[k]), ends[k]))
         first += len(states)
-        if not pairs:
+        if not fresh:
             break
         if len(seen) > MOST_PAIRS:
             return None
-        states, vectors = np.array([q for q, _ in pairs]), np.stack([end for _, end in pairs])
-        gaps = _gaps(system, vectors, asked.labels[states], rounded)
+        states, vectors = np.array([q for q, _ in fresh]), np.stack([end for _, end in fresh])
+        gaps = _label_gaps(system, vectors, machine.labels[states], rounded)
         if np.isnan(gaps).any():
             return None
         margin = min(margin, float(gaps.min()))
         if (gaps < 0).any():
-            return Orbit(len(seen), margin, _string(before, first + int(np.argmax(gaps < 0))))
+            return Orbit(len(seen), margin, _string_to(parents, first + int(np.argmax(gaps < 0))))
     return Orbit(len(seen), margin, None)
 
 
-def _whole(values: Floats) -> Floats | None:
-    """The numbers times a power of two, as whole numbers, or None."""
+def _as_integers(values: Floats) -> Floats | None:
+    """Scale numbers by a power of two such that all are integers, or return None if that is not possible."""
     for bits in range(MOST_BITS + 1):
         scaled = values * 2.0**bits
         if (scaled == np.rint(scaled)).all():
-            return scaled if np.abs(scaled).max() < WHOLE_32 else None
+            return scaled if np.abs(scaled).max() < MOST_INTEGER_32 else None
     return None
 
 
-def _primitive(vectors: Floats) -> Floats:
-    """Without a common factor: (B, N). Zero stays zero."""
+def _without_common_factor(vectors: Floats) -> Floats:
+    """Divide each integer vector by the greatest common divisor of its entries: (B, N). Zero stays zero."""
     factor = np.gcd.reduce(vectors.astype(np.int64), axis=1)
     return np.asarray(vectors / np.maximum(factor, 1)[:, None])
 
 
-def _gaps(system: LinearSystem, x: Floats, labels: np.ndarray, rounded: bool) -> Floats:
-    """The least lead of the right class, relative to |x|: above 0 proved right, below 0 proved wrong, NaN neither.
+def _label_gaps(system: LinearSystem, x: Floats, labels: np.ndarray, rounded: bool) -> Floats:
+    """Return the smallest lead of the correct class, relative to |x|: (B,).
 
-    States after which nothing is asked have an infinite one.
+    Above 0 the label is proved correct, below 0 it is proved wrong, and NaN means neither. The lead is infinite in
+    states where no valid string ends.
     """
     logits = x @ system.rows.T
-    off = round_up(system.off + gamma(x.shape[1] + 2) * vector_norm(system.rows)) * vector_norm(x)[:, None]
+    errors = round_up(system.row_errors + gamma(x.shape[1] + 2) * vector_norm(system.rows)) * vector_norm(x)[:, None]
     if rounded:
-        off = off + system.rounding * (np.abs(x) @ system.coarse.T)
-    rows, asked = np.arange(len(x)), labels >= 0
-    own, spare = logits[rows, labels], off[rows, labels]
+        errors = errors + system.readout_rounding * (np.abs(x) @ system.row_magnitudes.T)
+    index, valid = np.arange(len(x)), labels >= 0
+    correct, correct_error = logits[index, labels], errors[index, labels]
     others = np.arange(logits.shape[1]) != labels[:, None]
-    surely = np.where(others, own[:, None] - spare[:, None] - logits - off, np.inf).min(1)
-    hardly = np.where(others, own[:, None] + spare[:, None] - logits + off, np.inf).min(1)
-    safe = 4 * U64 * np.abs(logits).max(1)
-    size = np.sqrt(np.square(x).sum(1))
-    gaps = np.where(surely > safe, surely, np.where(hardly < -safe, hardly, np.nan)) / size
-    return np.where(asked, gaps, np.inf)
+    lower = np.where(others, correct[:, None] - correct_error[:, None] - logits - errors, np.inf).min(1)
+    upper = np.where(others, correct[:, None] + correct_error[:, None] - logits + errors, np.inf).min(1)
+    safety = 4 * U64 * np.abs(logits).max(1)
+    norm = np.sqrt(np.square(x).sum(1))
+    gaps = np.where(lower > safety, lower, np.where(upper < -safety, upper, np.nan)) / norm
+    return np.where(valid, gaps, np.inf)
 
 
-def _string(before: list[tuple[int, int]], at: int) -> tuple[int, ...]:
-    """The symbols that led to a pair."""
-    found = []
-    while at:
-        at, symbol = before[at]
-        found.append(symbol)
-    return tuple(found[::-1])
+def _string_to(parents: list[tuple[int, int]], pair: int) -> tuple[int, ...]:
+    """Return the symbols that led to a pair."""
+    symbols = []
+    while pair:
+        pair, symbol = parents[pair]
+        symbols.append(symbol)
+    return tuple(symbols[::-1])

@@ -1,23 +1,24 @@
-"""How far a state can be from where the machine's state has its place, after any valid string: proved.
+"""Rigorous bounds on the distance of a state from the representative of its machine state, after any valid string.
 
-In the coordinates of `geometry` let c be the representative of a state q, phi its functional with phi c = 1, and
-x = a (c + e), a > 0, phi e = 0. A word w from q to q' gives A_w x = a (lambda c' + r + A_w e) with
-lambda = phi' A_w c and r = A_w c - lambda c', so that
+In the coordinates of `coordinates` let c be the representative of a machine state q and phi its functional, phi c = 1.
+Write a state of the model as x = a (c + e) with a > 0 and phi e = 0. A word w from q to q' gives
+A_w x = a (lambda c' + r + A_w e) with lambda = phi' A_w c and r = A_w c - lambda c', so that
 
     e' = (r + (A_w e - (phi' A_w e) c')) / (lambda + phi' A_w e).
 
-The length of e is kept for the subspace and for the rest: e1 in the norm of q, e2 in the plain one. With norms n of
-the blocks of A_w and eta of phi' A_w, every string obeys
+The norm of e is bounded separately in the subspace, by e1 in the norm of q, and in the complement, by e2 in the
+standard norm. With the norms n of the blocks of A_w and eta of phi' A_w, every string satisfies
 
     e1' <= (r1 + n11 e1 + n12 e2) / (lambda - eta1 e1 - eta2 e2),   e2' <= the same with r2, n21, n22.
 
-A label is right while no such e turns the sign of (row of the label - row of another class) (c + e).
+A label is proved correct if no such e changes the sign of (row of the label - row of another class) (c + e).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,280 +36,315 @@ from sdssm.exact.certification.ball_arithmetic import (
 )
 from sdssm.exact.certification.coordinates import Coordinates
 from sdssm.exact.certification.error_recurrence import ErrorRecurrence
-from sdssm.exact.certification.linear_system import DEAD, Ints, LinearSystem
+from sdssm.exact.certification.linear_system import LinearSystem
+from sdssm.exact.certification.trim_machine import DEAD, Ints
 
-#: Matrices of edges in memory at a time, in numbers.
+#: Limit on the numbers in memory at a time for the matrices of the machine's transitions.
 MOST_NUMBERS = 1 << 22
+
+
+class StateNorms(NamedTuple):
+    """Upper bounds for each machine state: (Q,) each."""
+
+    to_metric: Floats
+    from_metric: Floats
+    functional: Floats
+    centre: Floats
+    complement: Floats  #: the part of the representative outside the subspace
+
+
+class LogitLeads(NamedTuple):
+    """By how much the correct class leads every other class at each machine state: (Q, C) each."""
+
+    lead: Floats  #: lower bound at the representative; infinite for the correct class and where no string ends
+    per_e1: Floats  #: upper bound on what an error e1 = 1 takes from the lead
+    per_e2: Floats  #: upper bound on what an error e2 = 1 takes from the lead
+    float_slack: Floats  #: upper bound on what float32 rounding takes, for a state of length 1
 
 
 @dataclass(frozen=True, eq=False)
 class TransformedSystem:
-    """A system in the coordinates of a geometry, with what is rounded on the way there."""
+    """A linear system in new coordinates, with bounds on the rounding errors of the change of coordinates."""
 
     system: LinearSystem
-    geometry: Coordinates
+    coordinates: Coordinates
     A: MatrixBall  # (V, N, N), each divided by its factor: a positive scale changes no label
     x0: MatrixBall  # (N, 1)
     rows: Floats  # (C, N)
-    off: Floats  # (C,)
-    coarse: Floats  # (C,): at least |coarse back|, for float32
-    abrasion: float  #: at least |into| |A| |back|, divided by the factor: what one rounded step may add, times `unit`
-    worn: Floats  # (N, N): at least |into| |A|, divided by the factor, of every symbol
-    lack: float  #: at most so much of a vector is lost on the way back
+    row_errors: Floats  # (C,)
+    row_magnitudes: Floats  # (C,): at least |row_magnitudes backward|, for float32
+    #: At least |forward| |A| |backward| over the factor. Times `step_unit` it bounds the rounding of one step.
+    step_rounding: float
+    rounding_matrix: Floats  # (N, N): at least |forward| |A| over the factor, for every symbol
+    backward_error: float  #: upper bound on the relative error of a vector that is transformed back
 
     @classmethod
-    def of(cls, system: LinearSystem, geometry: Coordinates) -> TransformedSystem | None:
-        """None where the coordinates cannot be turned back to within half."""
-        into, back = MatrixBall.exactly(geometry.into), MatrixBall.exactly(geometry.back)
-        lack = inverse_error(geometry.into, geometry.back)
-        if not lack < 0.5:
+    def build(cls, system: LinearSystem, coordinates: Coordinates) -> TransformedSystem | None:
+        """Transform a system, or return None if `backward` inverts `forward` too inaccurately."""
+        forward, backward = MatrixBall.exact(coordinates.forward), MatrixBall.exact(coordinates.backward)
+        error = inverse_error(coordinates.forward, coordinates.backward)
+        if not error < 0.5:
             return None
-        lost = round_up(lack / (1 - lack))
-        moved = into @ MatrixBall.exactly(system.A) @ back
-        moved = MatrixBall(moved.mid, round_up(moved.rad + moved.size() * lost)).over(
-            geometry.factors, geometry.factors
-        )
-        rows = MatrixBall(system.rows[:, None], system.off) @ back
-        worn = np.abs(geometry.into) @ np.abs(system.A) / geometry.factors[:, None, None]
-        whole = round_up(worn @ np.abs(geometry.back), 4 * worn.shape[-1])
+        relative = round_up(error / (1 - error))
+        A = forward @ MatrixBall.exact(system.A) @ backward
+        A = MatrixBall(A.centre, round_up(A.radius + A.frobenius_norm() * relative))
+        A = A.divide(coordinates.factors, coordinates.factors)
+        rows = MatrixBall(system.rows[:, None], system.row_errors) @ backward
+        magnitudes = np.abs(coordinates.forward) @ np.abs(system.A) / coordinates.factors[:, None, None]
+        both_sides = round_up(magnitudes @ np.abs(coordinates.backward), 4 * magnitudes.shape[-1])
+        row_magnitudes = vector_norm(system.row_magnitudes @ np.abs(coordinates.backward))
         return cls(
             system=system,
-            geometry=geometry,
-            A=moved,
-            x0=into @ MatrixBall.exactly(system.x0[:, None]),
-            rows=rows.mid[:, 0],
-            off=round_up(rows.rad + rows.size() * lost),
-            coarse=round_up(vector_norm(system.coarse @ np.abs(geometry.back)) / (1 - lack), 200),
-            abrasion=float(round_up(spectral_norm(whole) / (1 - lack)).max()),
-            worn=round_up(worn.max(0), 4 * worn.shape[-1]),
-            lack=float(lost),
+            coordinates=coordinates,
+            A=A,
+            x0=forward @ MatrixBall.exact(system.x0[:, None]),
+            rows=rows.centre[:, 0],
+            row_errors=round_up(rows.radius + rows.frobenius_norm() * relative),
+            row_magnitudes=round_up(row_magnitudes / (1 - error), 200),
+            step_rounding=float(round_up(spectral_norm(both_sides) / (1 - error)).max()),
+            rounding_matrix=round_up(magnitudes.max(0), 4 * magnitudes.shape[-1]),
+            backward_error=float(relative),
         )
 
     @property
-    def unit(self) -> float:
+    def step_unit(self) -> float:
         """The relative error of one step in float32: a product of N terms, and the rescaling."""
-        return gamma(self.A.mid.shape[-1] + 8, U32)
+        return gamma(self.A.centre.shape[-1] + 8, U32)
 
-    # -- of each of the machine's states -----------------------------------------------------------------------------
+    # -- for each state of the machine -------------------------------------------------------------------------------
 
     @cached_property
-    def _scales(self) -> MatrixBall:
+    def _unit_functionals(self) -> MatrixBall:
         """phi divided by phi c: (Q, 1, d)."""
-        geometry = self.geometry
-        phi = MatrixBall.exactly(geometry.scales[:, None])
-        at = phi @ MatrixBall.exactly(self._main[:, :, None])
-        near = at.mid[:, 0, 0]
-        least = near - round_up(at.rad) * 2
-        usable = least > 0
-        found = phi.over(np.where(usable, least, 1.0), np.where(usable, near, 1.0))
-        return MatrixBall(found.mid, np.where(usable, found.rad, np.inf))
+        phi = MatrixBall.exact(self.coordinates.functionals[:, None])
+        product = phi @ MatrixBall.exact(self._subspace_centres[:, :, None])
+        approximate = product.centre[:, 0, 0]
+        lower = approximate - round_up(product.radius) * 2
+        positive = lower > 0
+        unit = phi.divide(np.where(positive, lower, 1.0), np.where(positive, approximate, 1.0))
+        return MatrixBall(unit.centre, np.where(positive, unit.radius, np.inf))
 
     @property
-    def _main(self) -> Floats:
-        return self.geometry.centres[:, : self.geometry.dimension]
+    def _subspace_centres(self) -> Floats:
+        return self.coordinates.centres[:, : self.coordinates.dimension]
 
     @cached_property
-    def _flat(self) -> MatrixBall:
-        """I - c phi on the subspace: (Q, d, d)."""
-        d = self.geometry.dimension
-        eye = MatrixBall.exactly(np.broadcast_to(np.eye(d), (len(self._main), d, d)))
-        return eye - MatrixBall.exactly(self._main[:, :, None]) @ self._scales
+    def _off_centre(self) -> MatrixBall:
+        """The projection I - c phi on the subspace: (Q, d, d)."""
+        d = self.coordinates.dimension
+        identity = MatrixBall.exact(np.broadcast_to(np.eye(d), (len(self._subspace_centres), d, d)))
+        return identity - MatrixBall.exact(self._subspace_centres[:, :, None]) @ self._unit_functionals
 
     @cached_property
-    def after(self) -> MatrixBall:
-        """From plain to the norm of q, along the representative nothing: (Q, d, d)."""
-        return MatrixBall.exactly(self.geometry.metrics) @ self._flat
+    def to_metric(self) -> MatrixBall:
+        """Map from the standard norm to the norm of q, which ignores the direction of the representative: (Q, d, d)."""
+        return MatrixBall.exact(self.coordinates.metrics) @ self._off_centre
 
     @cached_property
-    def before(self) -> MatrixBall:
-        """From the norm of q to plain, for errors with phi e = 0: (Q, d, d)."""
-        metrics = self.geometry.metrics
+    def from_metric(self) -> MatrixBall:
+        """Map from the norm of q to the standard norm, for errors with phi e = 0: (Q, d, d)."""
+        metrics = self.coordinates.metrics
         inverse: Floats = np.linalg.inv(metrics).astype(np.float64)
-        lack = inverse_error(metrics, inverse)
-        found = self._flat @ MatrixBall.exactly(inverse)
-        rad = np.where(lack < 0.5, round_up(found.rad + found.size() * lack / np.maximum(1 - lack, 0.5)), np.inf)
-        return MatrixBall(found.mid, rad)
+        error = inverse_error(metrics, inverse)
+        product = self._off_centre @ MatrixBall.exact(inverse)
+        radius = round_up(product.radius + product.frobenius_norm() * error / np.maximum(1 - error, 0.5))
+        return MatrixBall(product.centre, np.where(error < 0.5, radius, np.inf))
 
     @cached_property
-    def sizes(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Of each state: norms of `after`, `before`, phi, c, and the rest of c; each (Q,)."""
-        d, centres = self.geometry.dimension, self.geometry.centres
-        return (
-            self.after.norm(),
-            self.before.norm(),
-            self._scales.size(),
-            vector_norm(centres),
-            vector_norm(centres[:, d:]),
+    def state_norms(self) -> StateNorms:
+        d, centres = self.coordinates.dimension, self.coordinates.centres
+        return StateNorms(
+            to_metric=self.to_metric.spectral_norm(),
+            from_metric=self.from_metric.spectral_norm(),
+            functional=self._unit_functionals.frobenius_norm(),
+            centre=vector_norm(centres),
+            complement=vector_norm(centres[:, d:]),
         )
 
-    # -- of words ----------------------------------------------------------------------------------------------------
+    # -- for words ---------------------------------------------------------------------------------------------------
 
-    def words(self, m: int) -> tuple[MatrixBall, list[float]]:
-        """The matrices of all words of m symbols, the last symbol counting most, and the greatest norm at each length
-        below m."""
-        n = self.A.mid.shape[-1]
-        found, norms = MatrixBall.exactly(np.eye(n)[None]), [1.0]
-        step = self.A.norm()[:, None]
+    def word_matrices(self, m: int) -> tuple[MatrixBall, list[float]]:
+        """Return the matrices of all words of m symbols, and the largest norm of a word of each length below m.
+
+        The index of a word counts its last symbol most.
+        """
+        n = self.A.centre.shape[-1]
+        words, norms = MatrixBall.exact(np.eye(n)[None]), [1.0]
+        symbol_norms = self.A.spectral_norm()[:, None]
         for k in range(m):
             if k:
-                norms.append(float(found.norm().max()))
-            left, right = self.A.mid[:, None], found.mid[None]
-            sizes = frobenius_norm(left), frobenius_norm(right)
-            # Spectral norms carry an error on; Frobenius norms bound only the new one.
-            rad = step * found.rad[None] + self.A.rad[:, None] * (sizes[1] + found.rad[None])
-            rad = round_up(rad + gamma(n) * sizes[0] * sizes[1])
-            found = MatrixBall((left @ right).reshape(-1, n, n), rad.reshape(-1))
-        return found, norms
+                norms.append(float(words.spectral_norm().max()))
+            left, right = self.A.centre[:, None], words.centre[None]
+            left_norm, right_norm = frobenius_norm(left), frobenius_norm(right)
+            # Spectral norms propagate the error of the previous step; Frobenius norms bound only the new one.
+            radius = symbol_norms * words.radius[None] + self.A.radius[:, None] * (right_norm + words.radius[None])
+            radius = round_up(radius + gamma(n) * left_norm * right_norm)
+            words = MatrixBall((left @ right).reshape(-1, n, n), radius.reshape(-1))
+        return words, norms
 
-    def steps(self, m: int, *, rounded: bool) -> ErrorRecurrence:
-        """The numbers of the inequality above for words of m symbols, the largest for each pair of states."""
-        asked, d = self.system.asked, self.geometry.dimension
-        words, norms = self.words(m)
-        table = np.arange(len(asked.table))[:, None]
+    def error_recurrence(self, m: int, *, rounded: bool) -> ErrorRecurrence:
+        """Compute the coefficients of the inequality above for words of m symbols, the largest for each state pair.
+
+        With `rounded`, the steps are rounded to float32.
+        """
+        machine, d = self.system.machine, self.coordinates.dimension
+        words, norms = self.word_matrices(m)
+        table = np.arange(len(machine.table))[:, None]
         for _ in range(m):
-            ahead = asked.table[table.clip(0)].transpose(0, 2, 1)  # (Q, V, W)
-            table = np.where(table[:, None] == DEAD, DEAD, ahead).reshape(len(table), -1)
-        here, word = np.nonzero(table != DEAD)
-        there = table[here, word]
-        fixed, wear = self._wear(m, norms) if rounded else (0.0, 0.0)
-        lead, r1, r2 = self._residuals(words, here, word, there)
-        n11, eta1 = self._turned(words[:, :d, :d], here, word, there)
-        n12, n21, n22 = (words[at].norm()[word] for at in _blocks(d))
-        after, before, phi, _, rest = self.sizes
-        out = {
-            "r1": r1 + after[there] * fixed,
-            "r2": r2 + (1 + rest[there] * phi[there]) * fixed,
-            "n11": n11 + after[there] * wear * before[here],
-            "n12": after[there] * (n12 + wear),
-            "n21": n21 * before[here] + rest[there] * eta1 + (1 + rest[there] * phi[there]) * wear * before[here],
-            "n22": n22 + rest[there] * phi[there] * n12 + (1 + rest[there] * phi[there]) * wear,
-            "eta1": eta1 + phi[there] * wear * before[here],
-            "eta2": phi[there] * (n12 + wear),
+            successors = machine.table[table.clip(0)].transpose(0, 2, 1)  # (Q, V, W)
+            table = np.where(table[:, None] == DEAD, DEAD, successors).reshape(len(table), -1)
+        source, word = np.nonzero(table != DEAD)
+        target = table[source, word]
+        # Rounding adds `absolute`, and `relative` for each unit of error.
+        absolute, relative = self._word_rounding(m, norms) if rounded else (0.0, 0.0)
+        growth, r1, r2 = self._residuals(words, source, word, target)
+        n11, eta1 = self._subspace_norms(words[:, :d, :d], source, word, target)
+        n12, n21, n22 = (words[block].spectral_norm()[word] for block in _blocks(d))
+        state = self.state_norms
+        to_metric, phi, rest = state.to_metric[target], state.functional[target], state.complement[target]
+        from_metric = state.from_metric[source]
+        coefficients = {
+            "r1": r1 + to_metric * absolute,
+            "r2": r2 + (1 + rest * phi) * absolute,
+            "n11": n11 + to_metric * relative * from_metric,
+            "n12": to_metric * (n12 + relative),
+            "n21": n21 * from_metric + rest * eta1 + (1 + rest * phi) * relative * from_metric,
+            "n22": n22 + rest * phi * n12 + (1 + rest * phi) * relative,
+            "eta1": eta1 + phi * relative * from_metric,
+            "eta2": phi * (n12 + relative),
         }
-        lead = lead - round_up(phi[there] * fixed)
-        pair = here * len(asked.table) + there
-        kept, group = np.unique(pair, return_inverse=True)
-        most = {}
-        for name, value in out.items():
-            value = np.where(lead > 0, round_up(value, 12) / np.where(lead > 0, lead, 1), np.inf)
-            largest = np.zeros(len(kept))
-            np.maximum.at(largest, group, np.where(np.isnan(value), np.inf, round_up(value)))
-            most[name] = largest
-        return ErrorRecurrence(m, len(asked.table), kept // len(asked.table), kept % len(asked.table), **most)
+        growth = growth - round_up(phi * absolute)
+        pair = source * len(machine.table) + target
+        pairs, group = np.unique(pair, return_inverse=True)
+        largest = {}
+        for name, values in coefficients.items():
+            values = np.where(growth > 0, round_up(values, 12) / np.where(growth > 0, growth, 1), np.inf)
+            maxima = np.zeros(len(pairs))
+            np.maximum.at(maxima, group, np.where(np.isnan(values), np.inf, round_up(values)))
+            largest[name] = maxima
+        n_states = len(machine.table)
+        return ErrorRecurrence(m, n_states, pairs // n_states, pairs % n_states, **largest)
 
-    def worn_by(self, x: Floats, off: Floats) -> float:
-        """What rounding one step from states x (B, N), known to within `off` (B,), adds at most, divided by `unit`."""
+    def rounding_of_step(self, x: Floats, errors: Floats) -> float:
+        """Bound the rounding of one step from states x (B, N), known up to `errors` (B,), divided by `step_unit`."""
         n = x.shape[-1]
-        direct = vector_norm(np.abs(x @ self.geometry.back.T) @ self.worn.T)
-        # What `direct` leaves out is as small as float64's rounding, however much it is then magnified.
-        return float(
-            round_up(direct + self.abrasion * (off + (self.lack + gamma(4 * n)) * vector_norm(x)), 4 * n).max()
-        )
+        direct = vector_norm(np.abs(x @ self.coordinates.backward.T) @ self.rounding_matrix.T)
+        # The rounding of `direct` itself is as small as float64's, so the coarse bound suffices for it.
+        indirect = self.step_rounding * (errors + (self.backward_error + gamma(4 * n)) * vector_norm(x))
+        return float(round_up(direct + indirect, 4 * n).max())
 
-    def _wear(self, m: int, norms: list[float]) -> tuple[float, float]:
-        """What rounding m steps in float32 adds at most: to a representative, and to an error for each unit of it."""
-        asked, A = self.system.asked, self.A
-        x, off = self.geometry.centres, np.zeros(len(self.geometry.centres))
-        at = np.arange(len(x))
-        slip = round_up(A.rad + gamma(A.mid.shape[-1]) * frobenius_norm(A.mid))
-        sizes = A.norm()
-        worn = []
+    def _word_rounding(self, m: int, norms: list[float]) -> tuple[float, float]:
+        """Bound the rounding of m steps in float32: of a representative, and of an error for each unit of it."""
+        machine, A = self.system.machine, self.A
+        x, errors = self.coordinates.centres, np.zeros(len(self.coordinates.centres))
+        q = np.arange(len(x))
+        product_errors = round_up(A.radius + gamma(A.centre.shape[-1]) * frobenius_norm(A.centre))
+        symbol_norms = A.spectral_norm()
+        per_step = []
         for _ in range(m):
-            worn.append(self.worn_by(x, off))
-            ahead = asked.table[at]  # (B, V)
-            row, symbol = np.nonzero(ahead != DEAD)
-            off = round_up(sizes[symbol] * off[row] + slip[symbol] * (vector_norm(x) + off)[row])
-            x = (x @ np.swapaxes(A.mid, 1, 2))[symbol, row]
-            at = ahead[row, symbol]
-        return self.worn_after(worn, norms), self.worn_after([self.abrasion * norm for norm in norms[:m]], norms)
+            per_step.append(self.rounding_of_step(x, errors))
+            successors = machine.table[q]  # (B, V)
+            row, symbol = np.nonzero(successors != DEAD)
+            errors = round_up(
+                symbol_norms[symbol] * errors[row] + product_errors[symbol] * (vector_norm(x) + errors)[row]
+            )
+            x = (x @ np.swapaxes(A.centre, 1, 2))[symbol, row]
+            q = successors[row, symbol]
+        absolute = self.accumulated_rounding(per_step, norms)
+        return absolute, self.accumulated_rounding([self.step_rounding * norm for norm in norms[:m]], norms)
 
-    def worn_after(self, worn: list[float], norms: list[float]) -> float:
-        """What rounding has added after len(worn) steps that would each add `unit` times so much to exact states."""
+    def accumulated_rounding(self, per_step: list[float], norms: list[float]) -> float:
+        """Bound the total rounding after len(per_step) steps.
+
+        Step i, applied to exact states, adds at most `step_unit` times per_step[i]; `norms` bounds the words by length.
+        """
         total = [0.0]
-        for k in range(1, len(worn) + 1):
-            total.append(self.unit * sum(norms[k - 1 - i] * (worn[i] + self.abrasion * total[i]) for i in range(k)))
-        return float(round_up(total[-1], 8 * len(worn) + 8))
+        for k in range(1, len(per_step) + 1):
+            added = (norms[k - 1 - i] * (per_step[i] + self.step_rounding * total[i]) for i in range(k))
+            total.append(self.step_unit * sum(added))
+        return float(round_up(total[-1], 8 * len(per_step) + 8))
 
-    def leading(self) -> Floats:
-        """At most lambda for each step of one symbol, as in `asked.edges`: (E,)."""
-        here, symbol, there = self.system.asked.edges
-        return self._residuals(self.A, here, symbol, there)[0]
+    def growth_factors(self) -> Floats:
+        """Return lower bounds on lambda for each transition of the machine, in the order of `TrimMachine.edges`."""
+        source, symbol, target = self.system.machine.edges
+        return self._residuals(self.A, source, symbol, target)[0]
 
-    def _residuals(self, words: MatrixBall, here: Ints, word: Ints, there: Ints) -> tuple[Floats, Floats, Floats]:
-        """At most lambda, at least r1 and r2: (E,) each."""
-        centres, d, n = self.geometry.centres, self.geometry.dimension, self.A.mid.shape[-1]
-        v = np.swapaxes(words.mid @ centres.T, 1, 2)[word, here]  # (E, N)
-        _, _, phi, centre, _ = self.sizes
-        off = round_up((words.rad + gamma(n) * frobenius_norm(words.mid))[word] * centre[here])
-        scales = self._scales
-        size = vector_norm(v)
-        lead = (scales.mid[there, 0] * v[:, :d]).sum(1)
-        loose = round_up(phi[there] * off + scales.rad[there] * (size + off) + gamma(d + 1) * phi[there] * size)
-        r = v - lead[:, None] * centres[there]
-        off = round_up(off + loose * centre[there] + 32 * U64 * (size + np.abs(lead) * centre[there]))
-        metrics = self.geometry.metrics
-        turned = np.einsum("eij,ej->ei", metrics[there], r[:, :d])
-        stretch = frobenius_norm(metrics)[there]
-        r1 = round_up(vector_norm(turned) + stretch * (off + gamma(d + 1) * vector_norm(r[:, :d])))
-        return lead - round_up(loose), r1, round_up(vector_norm(r[:, d:]) + off)
+    def _residuals(self, words: MatrixBall, source: Ints, word: Ints, target: Ints) -> tuple[Floats, Floats, Floats]:
+        """Return lower bounds on lambda and upper bounds on r1 and r2: (E,) each."""
+        centres, d, n = self.coordinates.centres, self.coordinates.dimension, self.A.centre.shape[-1]
+        v = np.swapaxes(words.centre @ centres.T, 1, 2)[word, source]  # (E, N)
+        phi, centre = self.state_norms.functional, self.state_norms.centre
+        error = round_up((words.radius + gamma(n) * frobenius_norm(words.centre))[word] * centre[source])
+        functionals = self._unit_functionals
+        norm = vector_norm(v)
+        growth = (functionals.centre[target, 0] * v[:, :d]).sum(1)
+        growth_error = round_up(
+            phi[target] * error + functionals.radius[target] * (norm + error) + gamma(d + 1) * phi[target] * norm
+        )
+        r = v - growth[:, None] * centres[target]
+        error = round_up(error + growth_error * centre[target] + 32 * U64 * (norm + np.abs(growth) * centre[target]))
+        metrics = self.coordinates.metrics
+        measured = np.einsum("eij,ej->ei", metrics[target], r[:, :d])
+        stretch = frobenius_norm(metrics)[target]
+        r1 = round_up(vector_norm(measured) + stretch * (error + gamma(d + 1) * vector_norm(r[:, :d])))
+        return growth - round_up(growth_error), r1, round_up(vector_norm(r[:, d:]) + error)
 
-    def _turned(self, main: MatrixBall, here: Ints, word: Ints, there: Ints) -> tuple[Floats, Floats]:
-        """n11 and eta1: (E,) each."""
-        d = self.geometry.dimension
-        n11, eta1 = np.empty(len(here)), np.empty(len(here))
+    def _subspace_norms(self, inner: MatrixBall, source: Ints, word: Ints, target: Ints) -> tuple[Floats, Floats]:
+        """Return n11 and eta1, from the blocks `inner` of the words on the subspace: (E,) each."""
+        d = self.coordinates.dimension
+        n11, eta1 = np.empty(len(source)), np.empty(len(source))
         chunk = max(1, MOST_NUMBERS // max(d * d, 1))
-        for first in range(0, len(here), chunk):
-            at = slice(first, first + chunk)
-            inner = main[word[at]] @ self.before[here[at]]
-            n11[at] = (self.after[there[at]] @ inner).norm()
-            eta1[at] = (self._scales[there[at]] @ inner).size()
+        for first in range(0, len(source), chunk):
+            part = slice(first, first + chunk)
+            product = inner[word[part]] @ self.from_metric[source[part]]
+            n11[part] = (self.to_metric[target[part]] @ product).spectral_norm()
+            eta1[part] = (self._unit_functionals[target[part]] @ product).frobenius_norm()
         return n11, eta1
 
-    # -- of the readout ----------------------------------------------------------------------------------------------
+    # -- for the readout ---------------------------------------------------------------------------------------------
 
     @cached_property
-    def leads(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Of each state and class: the lead of the right class at c, at least, what e1 and e2 can take from it, and
-        what float32 can, for each unit of length: (Q, C) each. The right class itself, and states after which nothing
-        is asked, have an infinite lead."""
-        labels, centres = self.system.asked.labels, self.geometry.centres
-        d, n = self.geometry.dimension, centres.shape[1]
-        _, _, _, centre, _ = self.sizes
+    def logit_leads(self) -> LogitLeads:
+        labels, centres = self.system.machine.labels, self.coordinates.centres
+        d, n = self.coordinates.dimension, centres.shape[1]
         shape = len(centres), len(self.rows)
-        lead, first, second, slack = (np.empty(shape) for _ in range(4))
+        leads = LogitLeads(*(np.empty(shape) for _ in range(4)))
         for q, label in enumerate(labels.clip(0)):
-            apart = self.rows[label] - self.rows  # (C, N)
-            off = round_up(
-                self.off[label] + self.off + 2 * gamma(2) * (vector_norm(self.rows[label]) + vector_norm(self.rows))
-            )
-            lead[q] = apart @ centres[q] - round_up((off + gamma(n + 1) * vector_norm(apart)) * centre[q])
-            turned = MatrixBall(apart[:, None, :d], off) @ self.before[[q]]
-            first[q] = turned.size()
-            second[q] = round_up(vector_norm(apart[:, d:]) + off)
-            slack[q] = round_up(self.system.rounding * (self.coarse[label] + self.coarse))
-            lead[q, label] = np.inf
-        lead[labels < 0] = np.inf
-        return lead, first, second, slack
+            difference = self.rows[label] - self.rows  # (C, N)
+            subtraction = 2 * gamma(2) * (vector_norm(self.rows[label]) + vector_norm(self.rows))
+            error = round_up(self.row_errors[label] + self.row_errors + subtraction)
+            uncertainty = round_up((error + gamma(n + 1) * vector_norm(difference)) * self.state_norms.centre[q])
+            leads.lead[q] = difference @ centres[q] - uncertainty
+            measured = MatrixBall(difference[:, None, :d], error) @ self.from_metric[[q]]
+            leads.per_e1[q] = measured.frobenius_norm()
+            leads.per_e2[q] = round_up(vector_norm(difference[:, d:]) + error)
+            magnitude = self.row_magnitudes[label] + self.row_magnitudes
+            leads.float_slack[q] = round_up(self.system.readout_rounding * magnitude)
+            leads.lead[q, label] = np.inf
+        leads.lead[labels < 0] = np.inf
+        return leads
 
-    def right(self, e1: Floats, e2: Floats, *, rounded: bool) -> np.ndarray:
-        """Whether every state within e1 and e2 (Q,) of the representatives has the right label: (Q,)."""
-        lead, first, second, slack = self.leads
-        _, before, _, centre, _ = self.sizes
-        taken = first * e1[:, None] + second * e2[:, None]
+    def labels_proved(self, e1: Floats, e2: Floats, *, rounded: bool) -> np.ndarray:
+        """Whether every state within e1 and e2 (Q,) of its representative has the correct label: (Q,)."""
+        leads = self.logit_leads
+        loss = leads.per_e1 * e1[:, None] + leads.per_e2 * e2[:, None]
         if rounded:
-            taken = taken + slack * (centre + before * e1 + e2)[:, None]
-        return np.asarray((lead > round_up(taken)).all(1))
+            length = self.state_norms.centre + self.state_norms.from_metric * e1 + e2
+            loss = loss + leads.float_slack * length[:, None]
+        return np.asarray((leads.lead > round_up(loss)).all(1))
 
     @cached_property
     def margin(self) -> float:
-        """How far a state may at least be from its representative, in the subspace and in the rest alike."""
-        lead, first, second, _ = self.leads
-        again = np.isin(np.arange(len(lead)), self.system.asked.table)  # the start may be nowhere but there
-        lead = np.where(again[:, None], lead, np.inf)
+        """The error, in the subspace and in the complement alike, below which no label can change."""
+        leads = self.logit_leads
+        # The start state counts only if a string leads back to it.
+        revisited = np.isin(np.arange(len(leads.lead)), self.system.machine.table)
+        lead = np.where(revisited[:, None], leads.lead, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.nanmin(np.where(np.isinf(lead), np.inf, lead / (first + second))))
+            return float(np.nanmin(np.where(np.isinf(lead), np.inf, lead / (leads.per_e1 + leads.per_e2))))
 
 
 def _blocks(d: int) -> list[tuple[slice, slice, slice]]:
-    every, main, rest = slice(None), slice(0, d), slice(d, None)
-    return [(every, main, rest), (every, rest, main), (every, rest, rest)]
+    """Return the off-diagonal blocks and the block of the complement, for `MatrixBall.__getitem__`."""
+    batch, subspace, complement = slice(None), slice(0, d), slice(d, None)
+    return [(batch, subspace, complement), (batch, complement, subspace), (batch, complement, complement)]
