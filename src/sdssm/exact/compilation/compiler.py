@@ -1,4 +1,4 @@
-"""From a machine to a model that emulates it: the weights are written down, nothing is trained."""
+"""`compile`: build a model that emulates a given machine; the weights are computed, not trained."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from sdssm.settings import check_one_of
 from sdssm.tasks import Task, get_task
 
 MODELS = ("sd-ssm", "complex-diagonal")
-__all__ = ["ENCODINGS", "MODELS", "compile", "resolve_machine"]
 
 
-def compile(  # noqa: A001  # the word for it; Python's own compiles texts
+def compile(  # noqa: A001  # qualified by the package name it is unambiguous
     machine: Machine | Task | str,
     *,
     encoding: str = "one-hot",
@@ -29,16 +28,24 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
     layers: int = 1,
     n_classes: int | None = None,
 ) -> Classifier:
-    """A model that tells the output of a machine, of a task's machine or of one by name, after every string.
+    """Return a model that predicts the output of a machine after every string.
 
-    sd-ssm: one matrix for each symbol, picked by a saturated softmax; states are encoded as one-hot vectors, and the
-    model is exact at every length, in float32 too. Orthogonal and independent encodings are random, from `generator`,
-    need column_norm none and drift with rounding, as `sdssm.exact.compilation.emulation` measures.
+    Args:
+        machine: a machine, a task, or the name of a task.
+        encoding: "one-hot", "orthogonal" or "independent" encodings of the machine's states, for sd-ssm.
+        column_norm: p of the l_p norm by which sd-ssm divides the columns of its matrices, or None.
+        generator: source of the random encodings.
+        model: "sd-ssm" or "complex-diagonal".
+        layers: 1, or 2 for complex-diagonal.
+        n_classes: number of classes, at least the number of outputs; None for exactly these.
 
-    complex-diagonal: the characters of a commutative group in one layer; with layers=2 also of groups that have a
-    commutative normal subgroup with a commutative quotient, as the dihedral groups do. Its phases are rounded.
+    sd-ssm has one matrix for each symbol, selected by a saturated softmax. With one-hot encodings it is exact at every
+    length, in float32 too. Orthogonal and independent encodings are random, need column_norm None and drift with
+    rounding; `check_emulation` measures the drift.
 
-    `n_classes` may be more than the machine has outputs.
+    complex-diagonal holds the characters of a commutative group in one layer. With layers=2 it also emulates groups
+    that have a commutative normal subgroup with a commutative quotient, such as the dihedral groups. Its phases are
+    rounded.
 
     >>> exact = compile("a5")
     >>> exact(torch.tensor([[0, 1, 1, 0]])).argmax(-1)[0, -1].item() == get_task("a5").machine.output([0, 1, 1, 0])
@@ -47,12 +54,12 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
     Traceback (most recent call last):
     sdssm.exact.errors.ExactError: not commutative: ...
     """
-    machine = resolve_machine(machine)
+    machine = _resolve_machine(machine)
     check_one_of("model", model, MODELS)
     check_one_of("encoding", encoding, ENCODINGS)
     classes = machine.n_outputs if n_classes is None else n_classes
     if classes < machine.n_outputs:
-        raise ExactError(f"n_classes is {classes}, but the machine has {machine.n_outputs} outputs; give at least that")
+        raise ExactError(f"n_classes is {classes}, but the machine has {machine.n_outputs} outputs; pass at least that")
     if layers not in (1, 2):
         raise ExactError(f"layers is {format_value(layers)}; it must be 1, or 2 for complex-diagonal")
     if model == "sd-ssm":
@@ -61,76 +68,76 @@ def compile(  # noqa: A001  # the word for it; Python's own compiles texts
         return compile_dense(machine, encoding, column_norm, generator, classes)
     if encoding != "one-hot":
         raise ExactError(f"encoding is {encoding!r}, but complex-diagonal encodes states as characters; leave it out")
-    return _diagonal(machine, layers, classes)
+    return _compile_diagonal(machine, layers, classes)
 
 
-def resolve_machine(given: Machine | Task | str) -> Machine:
-    """The machine itself, a task's, or the one of a name."""
-    if isinstance(given, Machine):
-        return given
-    if not isinstance(given, Task | str):
-        raise ExactError(f"the machine is {format_value(given)}; give a Machine, a Task or a name, such as 'a5'")
-    return (get_task(given) if isinstance(given, str) else given).machine
+def _resolve_machine(source: Machine | Task | str) -> Machine:
+    """Return a machine, the machine of a task, or the machine of a task given by name."""
+    if isinstance(source, Machine):
+        return source
+    if not isinstance(source, Task | str):
+        raise ExactError(f"the machine is {format_value(source)}; pass a Machine, a Task or a name, such as 'a5'")
+    return (get_task(source) if isinstance(source, str) else source).machine
 
 
-def _diagonal(machine: Machine, layers: int, classes: int) -> Classifier:
+def _compile_diagonal(machine: Machine, layers: int, classes: int) -> Classifier:
     if not machine.is_group:
         minimal = machine.minimise()
         symbol = next(v for v in range(minimal.n_symbols) if len(set(minimal.table[:, v])) < minimal.n_states)
         raise ExactError(
-            f"not a group: symbol {minimal.symbol_names[symbol]!r} leads different states to one, and transitions of "
-            "modulus 1 can all be undone; compile it as sd-ssm"
+            f"not a group: symbol {minimal.symbol_names[symbol]!r} maps different states to the same state, but "
+            "transitions of modulus 1 are invertible; compile it as sd-ssm"
         )
     if layers == 2:
         return compile_two_layers(machine, classes)
     if not machine.is_commutative:
-        one, other = non_commuting_strings(machine)
-        strings = [format_value(machine.decode(word)) for word in (one, other)]
+        strings = non_commuting_strings(machine)
+        first, second = (f"{format_value(machine.decode(word))} has label {machine.output(word)}" for word in strings)
         raise ExactError(
-            f"not commutative: one diagonal layer with B = 0 ends in one state whatever the order of its inputs "
-            f"(Proposition 1), but {strings[0]} has label {machine.output(one)} and {strings[1]} label "
-            f"{machine.output(other)}; compile it as sd-ssm{_or_two(machine)}"
+            "not commutative: the state of one diagonal layer with B = 0 does not depend on the order of its inputs "
+            f"(Proposition 1), but {first} and {second}; compile it as sd-ssm{_suggest_two_layers(machine)}"
         )
     return compile_one_layer(machine, classes)
 
 
-def _or_two(machine: Machine) -> str:
-    """What to do instead of one layer, where two would do."""
+def _suggest_two_layers(machine: Machine) -> str:
+    """Return a hint for the error message if two layers can emulate the machine."""
     try:
-        GroupExtension.of(SymbolGroup.of(machine))
+        GroupExtension.split(SymbolGroup.generate(machine))
     except ExactError:
         return ""
     return ", or with layers=2"
 
 
 def non_commuting_strings(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two strings of the same symbols in another order, with different labels; the machine is not commutative.
+    """Return two strings of the same symbols in a different order that have different labels.
 
     >>> non_commuting_strings(get_task("d4").machine)
     ((0, 1), (1, 0))
     """
     machine = machine.minimise()
-    found = machine.algebra.non_commuting()
-    if found is None:
+    witness = machine.algebra.non_commuting()
+    if witness is None:
         raise ExactError("the machine is commutative: the order of symbols never matters")
-    state, a, b = found
-    before = _path(machine, state)
+    state, a, b = witness
+    prefix = _shortest_path(machine, state)
     ends = [machine.run((a, b), start=state), machine.run((b, a), start=state)]
-    after: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
     if machine.outputs[ends[0]] == machine.outputs[ends[1]]:
-        one, other = (Machine(table=machine.table, start=end, outputs=machine.outputs) for end in ends)
-        told = one.distinguish(other)
-        assert told is not None, "states of a minimal machine are told apart"
-        after = told
-    return (*before, a, b, *after), (*before, b, a, *after)
+        first, second = (Machine(table=machine.table, start=end, outputs=machine.outputs) for end in ends)
+        distinguishing = first.distinguish(second)
+        assert distinguishing is not None, "states of a minimal machine are distinguishable"
+        suffix = distinguishing
+    return (*prefix, a, b, *suffix), (*prefix, b, a, *suffix)
 
 
-def _path(machine: Machine, state: int) -> tuple[int, ...]:
-    """A shortest string from the start to a state."""
-    here = Machine(table=machine.table, start=machine.start, outputs=(np.arange(machine.n_states) == state).astype(int))
+def _shortest_path(machine: Machine, state: int) -> tuple[int, ...]:
+    """Return a shortest string from the start to a state of a minimal machine."""
     if machine.start == state:
         return ()
-    never = Machine(table=np.zeros((1, machine.n_symbols), dtype=int))
-    found = here.distinguish(never)
-    assert found is not None, "every state of a minimal machine is reachable"
-    return found
+    is_state = (np.arange(machine.n_states) == state).astype(int)
+    accepting = Machine(table=machine.table, start=machine.start, outputs=is_state)
+    rejecting = Machine(table=np.zeros((1, machine.n_symbols), dtype=int))
+    path = accepting.distinguish(rejecting)
+    assert path is not None, "every state of a minimal machine is reachable"
+    return path
