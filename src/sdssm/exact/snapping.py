@@ -1,4 +1,4 @@
-"""`snap`: from a trained model to an exact one with the same interface, by way of its automaton."""
+"""`snap`: replace a trained model by an exact one with the same interface, through the machine it implements."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any
 
 from sdssm.automata import Machine
 from sdssm.automata.formats import write_text
-from sdssm.exact.certification.certifier import Certificate, certify
-from sdssm.exact.compilation.compiler import compile as compiled
-from sdssm.exact.extraction.extractor import Extraction, ModelSource, extract
+from sdssm.exact.certification import Certificate, certify
+from sdssm.exact.compilation import compile as compile_machine
+from sdssm.exact.extraction import Extraction, extract
+from sdssm.exact.sources import ModelSource
 from sdssm.models import Classifier
 
-#: The file beside a snapped model that says where it comes from.
+#: The file next to a snapped model that holds the extraction and the certificate.
 EVIDENCE = "extraction.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnappedModel:
-    """An exact model, the machine it emulates with the evidence for it, and the proof that it does for every length."""
+    """An exact model, the extraction of its machine, and the proof that the model emulates the machine."""
 
     model: Classifier
     extraction: Extraction
-    certificate: Certificate  #: of the snapped model: it says nothing of the one that was trained
+    certificate: Certificate  #: of the snapped model; it says nothing about the trained model
 
     def to_json(self) -> dict[str, Any]:
-        """The evidence; the weights are not in it."""
+        """Return the extraction and the certificate as plain values, without the weights."""
         return {"extraction": self.extraction.to_json(), "certificate": self.certificate.to_json()}
 
     def save(self, folder: str | Path) -> None:
-        """Write the model, which `sdssm.load` reads back, and beside it the evidence."""
+        """Save the model, so that `sdssm.load` can read it, and the extraction and the certificate next to it."""
         self.model.save(folder)
         write_text(Path(folder) / EVIDENCE, json.dumps(self.to_json(), indent=1) + "\n")
 
@@ -39,18 +40,19 @@ class SnappedModel:
 def snap(
     model: ModelSource, valid: Machine | None = None, *, method: str = "states", max_states: int = 1024, seed: int = 0
 ) -> SnappedModel:
-    """The exact model of the machine that a model, or that of a run, implements; see `extract` for the options.
+    """Extract the machine that a model implements, and compile it to an exact model; see `extract` for the options.
 
-    It reads the same symbols and tells the same classes, and needs no query. Whether the machine is the right one is
-    what the extraction's evidence is about: a model that was trained badly is snapped to a wrong machine, exactly.
+    The exact model has the same symbols and classes, and needs no query. Whether the machine is the right one depends
+    on the extraction: a badly trained model is snapped exactly to a wrong machine.
 
     >>> from sdssm.exact import compile
     >>> snapped = snap(compile("d4"))
     >>> snapped.extraction.machine, snapped.model.n_classes, snapped.certificate.horizon is None
     (Machine(8 states, 2 symbols, 8 outputs), 8, True)
     """
-    found = extract(model, valid, method=method, max_states=max_states, seed=seed)
-    exact = compiled(found.machine, n_classes=found.n_classes)
+    extraction = extract(model, valid, method=method, max_states=max_states, seed=seed)
+    exact = compile_machine(extraction.machine, n_classes=extraction.n_classes)
     if isinstance(model, Classifier):
         exact = exact.to(model.readout.weight)
-    return SnappedModel(model=exact, extraction=found, certificate=certify(exact, found.machine, found.valid))
+    certificate = certify(exact, extraction.machine, extraction.valid)
+    return SnappedModel(model=exact, extraction=extraction, certificate=certificate)

@@ -1,5 +1,6 @@
 """From weights to an automaton: find the machine that a trained model implements, and measure how well it fits."""
 
-from sdssm.exact.extraction.extractor import LENGTHS, Extraction, Fidelity, extract
+from sdssm.exact.extraction.candidates import Fidelity
+from sdssm.exact.extraction.extractor import LENGTHS, Extraction, extract
 
 __all__ = ["LENGTHS", "Extraction", "Fidelity", "extract"]

@@ -1,4 +1,4 @@
-"""From a graph of a model's states to the smallest machine that fits, and what to ask where it does not."""
+"""Merge the states of a graph to the smallest machine that agrees with it on all valid strings."""
 
 from __future__ import annotations
 
@@ -6,37 +6,28 @@ import numpy as np
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints, coarsest_congruence
-from sdssm.exact.extraction.model_reader import ModelReader, Word, select_rows
-from sdssm.exact.extraction.state_graph import StateGraph
 
-#: States up to which pairs of them are tried for merging where strings are not valid.
+#: If some strings are not valid, all pairs of states are tried for merging up to this number of states.
 MOST_TO_FOLD = 512
-#: What to know of a machine that is not all that the model does.
-COARSER = "more than {:,} states could be told apart; the machine is a coarser one"
-DIFFER = "telling more states apart did not bring machine and model closer"
-
-
-def too_many(max_states: int) -> str:
-    """Where no machine is small enough."""
-    return f"the model's labels alone tell more than {max_states:,} states apart; give a greater max_states"
 
 
 def build_machine(
-    table: Ints, labels: Ints, places: Ints, symbols: tuple[str, ...] | None = None, start_label: int = 0
+    table: Ints, labels: Ints, valid_states: Ints, symbols: tuple[str, ...] | None = None, start_label: int = 0
 ) -> Machine:
-    """The machine of a graph that starts in state 0: -1 in the `table` (Q, V) or the `labels` (Q,) is anything.
+    """Return a small machine that agrees with a graph on all valid strings; state 0 of the graph is the start.
 
-    Partition refinement merges what no valid string tells apart. What may be anything is then chosen such that states
-    become alike, as far as trying one pair after the other brings that about; the label of the start state is one such,
-    unless a string leads back to it.
+    A -1 in the `table` (Q, V) or the `labels` (Q,) means that any value will do. Partition refinement merges states
+    that no valid string distinguishes. Free values are then chosen such that further states can be merged, greedily,
+    one pair after the other. The label of the start state is free unless a string leads back to it; if it stays free,
+    it becomes `start_label`.
 
     >>> table, labels = np.array([[1, 2], [1, 2], [2, 1]]), np.array([-1, 0, 1])
     >>> build_machine(table, labels, np.array([0, 0, 0])).table.tolist()
     [[0, 1], [1, 0]]
     """
-    table, labels = _congruent(table, labels, places)
-    anything = (table < 0).any() or (labels[1:] < 0).any()
-    table, labels, start = _folded(table, labels, every=bool(anything) and len(labels) <= MOST_TO_FOLD)
+    table, labels = _merge_equivalent(table, labels, valid_states)
+    has_free_values = (table < 0).any() or (labels[1:] < 0).any()
+    table, labels, start = _fold(table, labels, all_pairs=bool(has_free_values) and len(labels) <= MOST_TO_FOLD)
     itself = np.arange(len(table))[:, None]
     machine = Machine(
         table=np.where(table < 0, itself, table),
@@ -47,49 +38,49 @@ def build_machine(
     return machine.minimise()
 
 
-def _congruent(table: Ints, labels: Ints, places: Ints) -> tuple[Ints, Ints]:
-    """States of the same place that no string tells apart are one."""
+def _merge_equivalent(table: Ints, labels: Ints, valid_states: Ints) -> tuple[Ints, Ints]:
+    """Merge states with the same state of valid strings that no string distinguishes."""
     sink = len(table)
     full = np.concatenate([np.where(table < 0, sink, table), np.full((1, table.shape[1]), sink)])
-    kinds = np.stack([places, labels, np.zeros_like(labels)], 1)
-    kinds[0, 2] = 1  # the start state is no other's equal before it is known what fits it
+    kinds = np.stack([valid_states, labels, np.zeros_like(labels)], 1)
+    kinds[0, 2] = 1  # the start state is kept separate until its free label is chosen
     colours = np.append(np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1), -1)
     classes = coarsest_congruence(full, colours)
     _, first = np.unique(classes, return_index=True)
-    first = first[first != sink]  # classes are numbered by their first member: the sink's is the last
+    first = first[first != sink]  # classes are numbered by their first member, so that of the sink is the last
     return np.where(table[first] < 0, -1, classes[full[first]]), labels[first]
 
 
-def _folded(table: Ints, labels: Ints, every: bool) -> tuple[Ints, Ints, int]:
-    """Merge pairs that may be one, the start state's first; with `every` all other pairs as well."""
+def _fold(table: Ints, labels: Ints, all_pairs: bool) -> tuple[Ints, Ints, int]:
+    """Merge compatible pairs of states, those with the start state first; then all other pairs with `all_pairs`."""
     owner = np.arange(len(table))
-    for p in range(len(table)) if every else range(1):
-        for q in _perhaps(table, labels, owner, p):
-            if owner[p] == p and owner[q] == q and (merged := _merge(table, labels, owner, p, int(q))) is not None:
+    for p in range(len(table)) if all_pairs else range(1):
+        for q in _compatible_states(table, labels, owner, p):
+            if owner[p] == p and owner[q] == q and (merged := _merge_pair(table, labels, owner, p, int(q))) is not None:
                 table, labels, owner = merged
     roots = np.flatnonzero(owner == np.arange(len(owner)))
-    place = np.searchsorted(roots, _root(owner, np.arange(len(owner))))
-    return np.where(table[roots] < 0, -1, place[table[roots]]), labels[roots], int(place[0])
+    number = np.searchsorted(roots, _find_root(owner, np.arange(len(owner))))
+    return np.where(table[roots] < 0, -1, number[table[roots]]), labels[roots], int(number[0])
 
 
-def _perhaps(table: Ints, labels: Ints, owner: Ints, p: int) -> Ints:
-    """Later states whose labels, and those a symbol further, do not speak against one with state p."""
+def _compatible_states(table: Ints, labels: Ints, owner: Ints, p: int) -> Ints:
+    """Return the later states whose label, and whose labels one symbol later, do not contradict those of state p."""
     if owner[p] != p:
         return np.zeros(0, dtype=np.int64)
-    labelled = np.append(labels[_root(owner, np.arange(len(owner)))], -1)  # the last stands for -1
-    mine, theirs = labelled[table[p]], labelled[table]
-    fits = ((mine < 0) | (theirs < 0) | (mine == theirs)).all(1)
-    fits &= (labels[p] < 0) | (labels < 0) | (labels == labels[p])
-    fits[: p + 1] = False
-    return np.flatnonzero(fits & (owner == np.arange(len(owner))))
+    root_labels = np.append(labels[_find_root(owner, np.arange(len(owner)))], -1)  # the last entry is for state -1
+    own, others = root_labels[table[p]], root_labels[table]
+    compatible = ((own < 0) | (others < 0) | (own == others)).all(1)
+    compatible &= (labels[p] < 0) | (labels < 0) | (labels == labels[p])
+    compatible[: p + 1] = False
+    return np.flatnonzero(compatible & (owner == np.arange(len(owner))))
 
 
-def _merge(table: Ints, labels: Ints, owner: Ints, p: int, q: int) -> tuple[Ints, Ints, Ints] | None:
-    """Two states as one, and so what follows them; None where labels differ."""
+def _merge_pair(table: Ints, labels: Ints, owner: Ints, p: int, q: int) -> tuple[Ints, Ints, Ints] | None:
+    """Merge two states and, as a consequence, their successors; return None if labels contradict each other."""
     table, labels, owner = table.copy(), labels.copy(), owner.copy()
-    todo = [(p, q)]
-    while todo:
-        a, b = sorted(int(_root(owner, np.array(one))) for one in todo.pop())
+    pairs = [(p, q)]
+    while pairs:
+        a, b = sorted(int(_find_root(owner, np.array(state))) for state in pairs.pop())
         if a == b:
             continue
         if labels[a] >= 0 and labels[b] >= 0 and labels[a] != labels[b]:
@@ -97,32 +88,13 @@ def _merge(table: Ints, labels: Ints, owner: Ints, p: int, q: int) -> tuple[Ints
         labels[a] = max(labels[a], labels[b])
         owner[b] = a
         both = (table[a] >= 0) & (table[b] >= 0)
-        todo += zip(table[a, both].tolist(), table[b, both].tolist(), strict=True)
+        pairs += zip(table[a, both].tolist(), table[b, both].tolist(), strict=True)
         table[a] = np.where(table[a] >= 0, table[a], table[b])
     return table, labels, owner
 
 
-def _root(owner: Ints, states: Ints) -> Ints:
+def _find_root(owner: Ints, states: Ints) -> Ints:
+    """Return the state that each of the states was merged into."""
     while (owner[states] != states).any():
         states = owner[states]
     return states
-
-
-def distinguishing_suffix(reader: ModelReader, graph: StateGraph, word: Word) -> Word | None:
-    """A word that tells two states apart that the graph takes for one, from a valid string whose label it gets wrong.
-
-    After i symbols go on from the graph's state instead of the model's own: for i = 0 the label is the model's, at the
-    end it is the graph's. Where the label changes from one i to the next, the graph took a state for another that the
-    rest of the string tells from it (Rivest and Schapire 1993). The shortest such rest is returned.
-    """
-    path = [0]
-    for symbol in word:
-        path.append(int(graph.table[path[-1], symbol]))
-    told = int(graph.labels[path[-1]])
-    for i in range(len(word) - 1, -1, -1):
-        state = select_rows(graph.states, np.array([path[i] - 1])) if i else None
-        before = told
-        told = int(reader.read(np.array([word[i:]]), state)[0][0, -1])
-        if told != before:
-            return word[i + 1 :]
-    return None

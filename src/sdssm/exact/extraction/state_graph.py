@@ -1,4 +1,4 @@
-"""What a model does, as a graph: its states found breadth first, and those that are alike taken for one."""
+"""Explore the states of a model breadth first, and join states that behave alike."""
 
 from __future__ import annotations
 
@@ -13,124 +13,158 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
-from sdssm.exact.extraction.model_reader import NOT_ASKED, ModelReader, Word, select_rows, smallest_margin
+from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, select_rows, smallest_margin
 from sdssm.layers.mixer import State
 
 
 @dataclass(frozen=True, eq=False)
 class StateGraph:
-    """States of a model, and where each symbol leads: state 0 is before the first symbol.
+    """States of a model and their transitions; state 0 is the one before the first symbol.
 
-    `table` (Q, V) has -1 where no valid string goes on, `labels` (Q,) where none ends. `states` are those of the model,
-    that of state q in row q - 1; `before` and `by` say from which state and by which symbol each was found first.
+    `table` (Q, V) is -1 where no valid string continues, and `labels` (Q,) is -1 where no valid string ends.
+    `valid_states` (Q,) are the states of the machine of valid strings. `states` are those of the model: row q - 1 is
+    that of state q. `parents` and `parent_symbols` (Q,) say from which state and by which symbol each was first found.
     """
 
     table: Ints
     labels: Ints
-    places: Ints
+    valid_states: Ints
     states: State
-    before: Ints
-    by: Ints
+    parents: Ints
+    parent_symbols: Ints
 
-    def word(self, q: int) -> Word:
-        """The string by which a state was found."""
-        found = []
+    def word_to(self, q: int) -> Word:
+        """Return the string by which a state was first found."""
+        symbols = []
         while q:
-            found.append(int(self.by[q]))
-            q = int(self.before[q])
-        return tuple(reversed(found))
+            symbols.append(int(self.parent_symbols[q]))
+            q = int(self.parents[q])
+        return tuple(reversed(symbols))
 
 
-def explore_states(reader: ModelReader, *, near: float, experiments: Sequence[Word], most: int) -> StateGraph | None:
-    """Breadth first through the model's states; None where they are more than `most`.
+def explore_states(
+    reader: ModelReader, *, distance: float, suffixes: Sequence[Word], max_states: int
+) -> StateGraph | None:
+    """Explore the states of a model breadth first; return None if there are more than `max_states`.
 
-    A state joins the nearest one found before it that is at most `near` away (any, where that is infinite) and does
-    the same: it has the same place, the same label, and the same label after each of the `experiments`.
+    A state joins the nearest earlier state that is at most `distance` away (any, if that is infinite) and behaves
+    alike: both have the same state of the machine of valid strings, the same label, and the same label after each of
+    the `suffixes`.
     """
-    nodes = _Nodes(reader, near, most)
+    builder = _GraphBuilder(reader, distance, max_states)
     frontier, states, kept = np.zeros(1, dtype=np.int64), None, []
     while len(frontier):
-        at = np.array(nodes.places)[frontier]
-        source, tokens = np.nonzero(reader.live[reader.table[at]])  # (B,): rows of the frontier, symbols
-        if not len(source):  # no valid string is any longer
+        valid_before = np.array(builder.valid_states)[frontier]
+        row, tokens = np.nonzero(reader.live[reader.valid_table[valid_before]])  # (B,): rows of the frontier, symbols
+        if not len(row):  # no valid string is longer
             break
-        told, logits, after = reader.read(tokens[:, None], None if states is None else select_rows(states, source))
-        places = reader.table[at[source], tokens]
-        labels = np.where(reader.asked[places], told[:, 0], NOT_ASKED)
+        predictions, logits, after = reader.read(tokens[:, None], None if states is None else select_rows(states, row))
+        valid_states = reader.valid_table[valid_before[row], tokens]
+        labels = np.where(reader.accepting[valid_states], predictions[:, 0], NOT_VALID)
         reader.explored += len(labels)
         reader.margin = min(reader.margin, smallest_margin(logits, labels >= 0))
-        does = np.concatenate([places[:, None], labels[:, None], reader.answers(after, places, experiments)], 1)
-        joined = nodes.join(reader.vectors(after), does, frontier[source], tokens)
+        suffix_labels = reader.labels_after(after, valid_states, suffixes)
+        behaviour = np.concatenate([valid_states[:, None], labels[:, None], suffix_labels], 1)
+        joined = builder.join(reader.vectors(after), behaviour, frontier[row], tokens)
         if joined is None:
             return None
-        frontier, rows = joined
-        states = select_rows(after, rows)
+        frontier, new_rows = joined
+        states = select_rows(after, new_rows)
         kept.append(states)
-    return nodes.graph(_joined(kept))
+    return builder.build(_concatenate(kept))
 
 
-class _Nodes:
-    """The states found so far; the first is that before any symbol, which no other joins."""
+class _GraphBuilder:
+    """The states found so far; state 0 is the one before any symbol, which no other state joins."""
 
-    def __init__(self, reader: ModelReader, near: float, most: int) -> None:
-        self.near, self.most, self.n_symbols = near, most, reader.n_symbols
-        self.alike: dict[bytes, list[int]] = {}  # what they do -> states
+    def __init__(self, reader: ModelReader, distance: float, max_states: int) -> None:
+        self.distance, self.max_states, self.n_symbols = distance, max_states, reader.n_symbols
+        self.by_behaviour: dict[bytes, list[int]] = {}
         self.points: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)]
-        self.places, self.labels = [reader.valid.start], [-1]
-        self.before, self.by = [0], [0]
-        self.edges: list[Ints] = []  # (3, B): from, symbol, to
+        self.valid_states, self.labels = [reader.valid.start], [-1]
+        self.parents, self.parent_symbols = [0], [0]
+        self.edges: list[Ints] = []  # (3, B): source, symbol, target
 
-    def join(self, points: NDArray[np.float32], does: Ints, source: Ints, tokens: Ints) -> tuple[Ints, Ints] | None:
-        """The new states and the rows that they are; None where there are too many."""
-        _, first, group = np.unique(does, axis=0, return_index=True, return_inverse=True)
-        group, target = group.reshape(-1), np.full(len(does), -1)
-        new: list[tuple[int, int]] = []
-        for g in np.argsort(first):  # in the order in which they were met
+    def join(
+        self, points: NDArray[np.float32], behaviour: Ints, source: Ints, tokens: Ints
+    ) -> tuple[Ints, Ints] | None:
+        """Assign each row to a known or a new state; return the new states and their rows, or None if too many."""
+        _, first, group = np.unique(behaviour, axis=0, return_index=True, return_inverse=True)
+        group, target = group.reshape(-1), np.full(len(behaviour), -1)
+        fresh: list[tuple[int, int]] = []
+        for g in np.argsort(first):  # in the order of their first rows
             rows = np.flatnonzero(group == g)
-            alike = self.alike.setdefault(does[rows[0]].tobytes(), [])
+            alike = self.by_behaviour.setdefault(behaviour[rows[0]].tobytes(), [])
             if alike:
                 known = np.stack([self.points[q] for q in alike])
-                rows = self._take(rows, points, known, np.array(alike), target)
+                rows = self._assign_near(rows, points, known, np.array(alike), target)
             while len(rows):
-                if len(self.labels) >= self.most:
+                if len(self.labels) >= self.max_states:
                     return None
-                node, row = len(self.labels), int(rows[0])
-                new.append((node, row))
-                alike.append(node)
+                state, row = len(self.labels), int(rows[0])
+                fresh.append((state, row))
+                alike.append(state)
                 self.points.append(points[row])
-                self.places.append(int(does[row, 0]))
-                self.labels.append(int(does[row, 1]))
-                self.before.append(int(source[row]))
-                self.by.append(int(tokens[row]))
-                rows = self._take(rows, points, points[row : row + 1], np.array([node]), target)
+                self.valid_states.append(int(behaviour[row, 0]))
+                self.labels.append(int(behaviour[row, 1]))
+                self.parents.append(int(source[row]))
+                self.parent_symbols.append(int(tokens[row]))
+                rows = self._assign_near(rows, points, points[row : row + 1], np.array([state]), target)
         self.edges.append(np.stack([source, tokens, target]))
-        found = np.array(new, dtype=np.int64).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
+        columns = np.array(fresh, dtype=np.int64).reshape(-1, 2)
+        return columns[:, 0], columns[:, 1]
 
-    def _take(self, rows: Ints, points: NDArray[np.float32], known: Any, nodes: Ints, target: Ints) -> Ints:
-        """Rows near enough to a known point get its state; the others are left."""
-        if math.isinf(self.near):
-            target[rows] = nodes[0]
+    def _assign_near(self, rows: Ints, points: NDArray[np.float32], known: Any, states: Ints, target: Ints) -> Ints:
+        """Assign rows that are near a known point to its state, and return the remaining rows."""
+        if math.isinf(self.distance):
+            target[rows] = states[0]
             return rows[:0]
-        mine = points[rows]
-        square = np.square(mine).sum(1)[:, None] + np.square(known).sum(1) - 2 * mine @ known.T
-        best = square.argmin(1)
-        # Rounding must not keep a point away from itself: that would never end.
-        close = square[np.arange(len(rows)), best] <= max(self.near**2, 1e-5)
-        close |= (mine == known[best]).all(1)
-        target[rows[close]] = nodes[best[close]]
-        return np.asarray(rows[~close])
+        candidates = points[rows]
+        squared = np.square(candidates).sum(1)[:, None] + np.square(known).sum(1) - 2 * candidates @ known.T
+        best = squared.argmin(1)
+        # Rounding must not separate a point from itself, or the loop in `join` would not end.
+        near = squared[np.arange(len(rows)), best] <= max(self.distance**2, 1e-5)
+        near |= (candidates == known[best]).all(1)
+        target[rows[near]] = states[best[near]]
+        return np.asarray(rows[~near])
 
-    def graph(self, states: State) -> StateGraph:
+    def build(self, states: State) -> StateGraph:
         table = np.full((len(self.labels), self.n_symbols), -1, dtype=np.int64)
         source, tokens, target = np.concatenate(self.edges, axis=1)
         table[source, tokens] = target
-        labels, places, before, by = (np.array(one) for one in (self.labels, self.places, self.before, self.by))
-        return StateGraph(table=table, labels=labels, places=places, states=states, before=before, by=by)
+        return StateGraph(
+            table=table,
+            labels=np.array(self.labels),
+            valid_states=np.array(self.valid_states),
+            states=states,
+            parents=np.array(self.parents),
+            parent_symbols=np.array(self.parent_symbols),
+        )
 
 
-def _joined(states: list[State]) -> State:
-    """The rows of all of them."""
+def _concatenate(states: list[State]) -> State:
+    """Concatenate batches of states."""
     if isinstance(states[0], Tensor):
         return torch.cat(states)
-    return None if states[0] is None else tuple(_joined(list(parts)) for parts in zip(*states, strict=True))
+    return None if states[0] is None else tuple(_concatenate(list(parts)) for parts in zip(*states, strict=True))
+
+
+def distinguishing_suffix(reader: ModelReader, graph: StateGraph, word: Word) -> Word | None:
+    """Return a suffix that distinguishes two states which the graph joined, from a string that the graph misclassifies.
+
+    For each i, read the first i symbols in the graph and the rest from the model's state of the graph's state there.
+    For i = 0 the label is the model's, at the end it is the graph's. If the label changes from one i to the next, the
+    graph joined two states that the rest of the string distinguishes (Rivest and Schapire 1993). The shortest such rest
+    is returned.
+    """
+    path = [0]
+    for symbol in word:
+        path.append(int(graph.table[path[-1], symbol]))
+    label = int(graph.labels[path[-1]])
+    for i in range(len(word) - 1, -1, -1):
+        state = select_rows(graph.states, np.array([path[i] - 1])) if i else None
+        later_label = label
+        label = int(reader.read(np.array([word[i:]]), state)[0][0, -1])
+        if label != later_label:
+            return word[i + 1 :]
+    return None
