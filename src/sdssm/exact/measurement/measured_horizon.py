@@ -1,64 +1,40 @@
-"""`horizon`: how long strings may be before a model fails, measured by doubling lengths up to a million."""
+"""`horizon`: measure how long strings may be before a model fails, at doubling lengths up to a million."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from sdssm import ops
 from sdssm.automata import Machine
 from sdssm.evaluation.asked import MOST_LENGTH, MOST_STRINGS
-from sdssm.evaluation.lengths import read_fresh
-from sdssm.evaluation.strings import BLOCK, TestStrings
+from sdssm.evaluation.strings import TestStrings
 from sdssm.exact.errors import ExactError
+from sdssm.exact.measurement.length_readings import HorizonReading, read_fresh_strings, read_prefixes
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import ModelSource, load_source
 from sdssm.models import Classifier
-from sdssm.models.stack import State
 from sdssm.settings import check_between
-from sdssm.tasks import Task
-from sdssm.tasks import get_task as named_task
+from sdssm.tasks import Task, get_task
 
-#: The share of labels, in percent, that must be right.
+#: The accuracy, in percent, that counts as correct.
 ENOUGH = 99.9
-#: Places read up to each length, itself included: more labels than there are strings.
-PLACES = 16
-#: Symbols read at a time, where something is read.
-PIECE = 64
-#: Pieces of strings carried in one go, where nothing is read.
-TOGETHER = 128
-#: Lengths between which the growth of the spread is measured, to predict where it becomes too wide.
+#: Lengths between which the growth of the spread is measured, to predict where it becomes too large.
 MEASURED = 512, 4_096
-#: The spread at which about one label in a thousand goes wrong.
+#: The spread at which about one label in a thousand is wrong.
 TOO_WIDE = 1 / 3
 
 
 @dataclass(frozen=True)
-class HorizonReading:
-    """What was found up to one length: at the places of its prefixes that were read, first and last included."""
-
-    length: int
-    first: int
-    labels: int  #: how many were compared
-    accuracy: float  #: percent of them that were right
-    within: float | None  #: root mean square distance of states from the mean of their class, at length 1
-    between: float | None  #: the least distance between two such means
-    spread: float | None  #: within over between
-
-
-@dataclass(frozen=True)
 class Horizon:
-    """The longest length read at which, and at all shorter ones read, accuracy is at least 99.9 %; 0 for none.
+    """The longest length read at which, and at all shorter lengths read, the accuracy is at least 99.9 %; 0 for none.
 
-    `predicted` is where the spread comes to a third if its square grows on as it did up to length 4,096, as that of a
-    random walk does: a rule of thumb. None where it does not grow, or was not measured.
+    `predicted` is the length at which the spread reaches a third if its square keeps growing as it did up to length
+    4,096, as that of a random walk does. It is a rule of thumb, and None if the spread does not grow or was not
+    measured.
     """
 
     task: str
@@ -67,7 +43,7 @@ class Horizon:
     readings: tuple[HorizonReading, ...]
     strings: int
     seed: int
-    method: str  #: words of several symbols, pieces with carried state, or fresh strings
+    method: str  #: "words of m symbols", "pieces" (with the state carried) or "fresh strings"
     predicted: int | None
     seconds: float
 
@@ -78,16 +54,16 @@ class Horizon:
 
     @property
     def reached(self) -> bool:
-        """Whether it held to the last length."""
+        """Whether the model is correct up to the last length read."""
         return self.longest == self.readings[-1].length
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the measurement as plain values."""
         return {**asdict(self), "lengths": list(self.lengths), "reached": self.reached}
 
 
 def horizon(
-    what: ModelSource,
+    model: ModelSource,
     *,
     task: str | Task | Machine | None = None,
     max_length: int = 1_000_000,
@@ -95,56 +71,67 @@ def horizon(
     seed: int = 1,
     words: bool = True,
 ) -> Horizon:
-    """Read the same strings at lengths 1, 2, 4, .. and `max_length`, the state carried on from one to the next.
+    """Measure the accuracy of a model at lengths 1, 2, 4, ... and `max_length`, on the same strings.
 
-    `what` is a run, the path of one, or a model with its `get_task`. Around each length the last 16 prefixes are read.
-    Between lengths a single SD-SSM without an input matrix takes several symbols at a time (`words=False`: one).
+    Args:
+        model: a run or its folder, or a model together with its `task`.
+        task: the task of a model that has no run.
+        max_length: the last length.
+        strings: number of strings.
+        seed: of the strings.
+        words: whether a single SD-SSM without an input matrix reads several symbols at a time between lengths.
+
+    The state is carried from one length to the next. The last 16 prefixes up to each length are classified.
 
     >>> from sdssm.exact import compile
-    >>> found = horizon(compile("parity"), task="parity", max_length=1_000, strings=16)
-    >>> found.longest, found.lengths[-3:], found.reached
+    >>> result = horizon(compile("parity"), task="parity", max_length=1_000, strings=16)
+    >>> result.longest, result.lengths[-3:], result.reached
     (1000, (256, 512, 1000), True)
     """
     check_between("max_length", max_length, 1, MOST_LENGTH)
     check_between("strings", strings, 1, MOST_STRINGS)
-    model, of = _subject(what, task)
-    if (model.n_symbols, model.n_classes) != (of.n_symbols, of.n_classes):
-        raise ExactError(
-            f"the model reads {model.n_symbols} symbols and tells {model.n_classes} classes, but {of.name} has "
-            f"{of.n_symbols} and {of.n_classes}; measure it on the task it was made for"
-        )
-    if not model.recurrent or model.settings.state_embedding is not None:
-        raise ExactError(f"{model.settings.name} carries no state from one piece to the next; use sdssm evaluate")
-    begin = perf_counter()
-    device = model.readout.weight.device
-    test = TestStrings(of, strings, seed, device)
+    classifier, resolved = _load_with_task(model, task)
+    _check_measurable(classifier, resolved)
+    started = perf_counter()
+    test = TestStrings(resolved, strings, seed, classifier.readout.weight.device)
     lengths = doubling_lengths(max_length)
-    lengths = sorted({of.floor(length) for length in lengths if test.shortest <= length})
+    lengths = sorted({resolved.floor(length) for length in lengths if test.shortest <= length})
     if not lengths:
-        raise ExactError(f"{of.name} has no valid string of length {max_length} or less; choose a longer max_length")
-    training = model.training
-    model.eval()
+        raise ExactError(
+            f"{resolved.name} has no valid string of length {max_length} or less; pass a larger max_length"
+        )
+    training = classifier.training
+    classifier.eval()
     try:
         with torch.inference_mode(), ops.unchecked():
             if test.places is None:
-                method, readings = "fresh strings", _fresh(model, test, lengths)
+                method, readings = "fresh strings", read_fresh_strings(classifier, test, lengths)
             else:
-                table = WordMatrices.of(model) if words else None
-                method = "pieces" if table is None else f"words of {table.m} symbols"
-                readings = list(_readings(model, test, lengths, table))
+                matrices = WordMatrices.build(classifier) if words else None
+                method = "pieces" if matrices is None else f"words of {matrices.m} symbols"
+                readings = list(read_prefixes(classifier, test, lengths, matrices))
     finally:
-        model.train(training)
+        classifier.train(training)
     longest = 0
     for reading in readings:
         if reading.accuracy < ENOUGH:
             break
         longest = reading.length
-    seconds = perf_counter() - begin
-    return Horizon(of.name, longest, max_length, tuple(readings), strings, seed, method, _predicted(readings), seconds)
+    return Horizon(
+        task=resolved.name,
+        longest=longest,
+        max_length=max_length,
+        readings=tuple(readings),
+        strings=strings,
+        seed=seed,
+        method=method,
+        predicted=_predict(readings),
+        seconds=perf_counter() - started,
+    )
 
 
 def doubling_lengths(most: int) -> list[int]:
-    """1, 2, 4, .. and the last.
+    """Return 1, 2, 4, ... and the last length.
 
     >>> doubling_lengths(20)
     [1, 2, 4, 8, 16, 20]
@@ -152,135 +139,39 @@ def doubling_lengths(most: int) -> list[int]:
     return [*(1 << k for k in range((most - 1).bit_length())), most]
 
 
-def _subject(what: ModelSource, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
-    model, run = load_source(what)
+def _load_with_task(source: ModelSource, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
+    model, run = load_source(source)
     if run is None:
         if task is None:
             raise ExactError("a model alone does not know its task; pass task=, as in horizon(model, task='a5')")
-        return model, task if isinstance(task, Task) else named_task(task)
+        return model, task if isinstance(task, Task) else get_task(task)
     if task is not None:
         raise ExactError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
     return model, run.config.known_task()
 
 
-def _readings(
-    model: Classifier, test: TestStrings, lengths: list[int], words: WordMatrices | None
-) -> Iterator[HorizonReading]:
-    """Pieces in which something is read go through the model as they are; the others as fast as they can."""
-    assert test.places is not None
-    windows = [(max(1, length - PLACES + 1), length) for length in lengths]
-    read = {place for first, last in windows for place in range(first, last + 1)}
-    kept: dict[int, tuple[Tensor, Tensor | None, Tensor]] = {}  # right, states, labels of each place that is read
-    state: State = None
-    waiting: list[Tensor] = []
-
-    def flush() -> None:
-        nonlocal state
-        if waiting:
-            state = _carried(model, words, torch.cat(waiting, 1), state)
-            waiting.clear()
-
-    for number, (tokens, labels) in enumerate(test.blocks(lengths[-1])):
-        for k in range(0, tokens.shape[1], PIECE):
-            piece, first = tokens[:, k : k + PIECE], number * BLOCK + k + 1
-            at = [j for j in range(piece.shape[1]) if first + j in read]
-            if not at:
-                waiting.append(piece)
-                continue
-            flush()
-            logits, directions, state = _looked(model, piece, state, at)
-            right = (logits.argmax(-1) == labels[:, k : k + PIECE][:, at]) & logits.isfinite().all(-1)
-            for i, j in enumerate(at):
-                x = None if directions is None else directions[:, i]
-                kept[first + j] = right[:, i], x, labels[:, k + j]
-        if len(waiting) >= TOGETHER:
-            flush()
-    for length, (first, last) in zip(lengths, windows, strict=True):
-        yield _reading(test, length, first, [(place, *kept[place]) for place in range(first, last + 1)])
+def _check_measurable(model: Classifier, task: Task) -> None:
+    if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
+        raise ExactError(
+            f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
+            f"{task.n_symbols} and {task.n_classes}; pass the task that the model was trained on"
+        )
+    if not model.recurrent or model.settings.state_embedding is not None:
+        raise ExactError(f"{model.settings.name} carries no state from one piece to the next; use sdssm evaluate")
 
 
-def _carried(model: Classifier, words: WordMatrices | None, tokens: Tensor, state: State) -> State:
-    """The state after many symbols of which nothing is asked."""
-    if words is None:
-        for piece in torch.split(tokens, BLOCK, dim=1):
-            state = model.carry(piece, state)
-        return state
-    x = model.initial_state.expand(len(tokens), -1) if state is None else state[0]
-    return (words.carry(tokens, x),)
-
-
-def _looked(model: Classifier, tokens: Tensor, state: State, at: list[int]) -> tuple[Tensor, Tensor | None, State]:
-    """The logits (B, K, C) at some places of a piece, and of an SD-SSM the directions of its states there (B, K, N)."""
-    if not model.bare:
-        logits, state = model.advance(tokens, state)
-        return logits[:, at], None, state
-    symbols = model._symbols()
-    x = None if state is None else state[0]
-    states, final = model.mixers[0].mix_symbols(symbols._replace(skip=None), tokens, x)
-    states = states[:, at]
-    features = states
-    if model.query is not None:
-        features = model._query_step(symbols, states)
-    elif symbols.skip is not None:
-        features = states + symbols.skip[tokens[:, at]]
-    return model.logits(features), torch.nn.functional.normalize(states, dim=-1), (final,)
-
-
-def _reading(
-    test: TestStrings, length: int, first: int, found: list[tuple[int, Tensor, Tensor | None, Tensor]]
-) -> HorizonReading:
-    assert test.places is not None
-    valid = np.array(test.places.valid)
-    held = [one for one in found if valid[test.places.at(np.array([one[0]]))[0]]]
-    right = torch.stack([one[1] for one in held])
-    within = between = None
-    if held[0][2] is not None:
-        states = torch.cat([one[2] for one in held if one[2] is not None]).double().cpu().numpy()
-        within, between = class_spread(states, torch.cat([one[3] for one in held]).cpu().numpy())
-    ratio = None if within is None or not between else within / between
-    return HorizonReading(length, first, right.numel(), 100 * float(right.double().mean()), within, between, ratio)
-
-
-def class_spread(states: np.ndarray, labels: np.ndarray) -> tuple[float | None, float | None]:
-    """The root mean square distance of states (M, N) from the mean of their class, and the least between two means.
-
-    >>> class_spread(np.array([[1.0, 0.1], [1.0, -0.1], [0.0, 1.0]]), np.array([0, 0, 1]))[1]
-    1.4142135623730951
-    """
-    classes, number = np.unique(labels, return_inverse=True)
-    if len(classes) < 2 or not np.isfinite(states).all():
-        return None, None
-    counts = np.bincount(number)
-    means = np.stack([np.bincount(number, column) for column in states.T], 1) / counts[:, None]
-    several = counts[number] > 1  # one state alone is its own mean
-    if not several.any():
-        return None, None
-    # The mean of k states takes up a share 1 / k of their variance.
-    share = (counts / np.maximum(counts - 1, 1))[number]
-    within = math.sqrt(float((np.square(states - means[number]).sum(1) * share)[several].mean()))
-    apart = np.square(means[:, None] - means[None]).sum(-1)
-    apart[np.arange(len(means)), np.arange(len(means))] = np.inf
-    return within, math.sqrt(float(apart.min()))
-
-
-def _predicted(readings: list[HorizonReading]) -> int | None:
-    """Where the square of the spread, on the straight line through two lengths, comes to that of `TOO_WIDE`."""
-    known = [one for one in readings if one.spread is not None and MEASURED[0] <= one.length <= MEASURED[1]]
+def _predict(readings: list[HorizonReading]) -> int | None:
+    """Extrapolate the square of the spread linearly from two lengths to the square of `TOO_WIDE`."""
+    known = [
+        (reading.length, reading.spread)
+        for reading in readings
+        if reading.spread is not None and MEASURED[0] <= reading.length <= MEASURED[1]
+    ]
     if len(known) < 2:
         return None
-    few, many = known[0], known[-1]
-    assert few.spread is not None and many.spread is not None
-    slope = (many.spread**2 - few.spread**2) / (many.length - few.length)
-    left = TOO_WIDE**2 - many.spread**2
-    if left <= 0:
-        return many.length
-    return int(many.length + left / slope) if slope > left * 1e-15 else None
-
-
-def _fresh(model: Classifier, test: TestStrings, lengths: list[int]) -> list[HorizonReading]:
-    """Strings of their own for each length, where prefixes of uniformly drawn ones are not uniformly drawn."""
-    found = read_fresh(model, test, np.array(lengths))
-    return [
-        HorizonReading(length, length, found.strings, 100 * float(share), None, None, None)
-        for length, share in zip(lengths, found.accuracy, strict=True)
-    ]
+    (short, first), (long, last) = known[0], known[-1]
+    slope = (last**2 - first**2) / (long - short)
+    remaining = TOO_WIDE**2 - last**2
+    if remaining <= 0:
+        return long
+    return int(long + remaining / slope) if slope > remaining * 1e-15 else None
