@@ -1,4 +1,4 @@
-"""`make demo`: train on strings up to length 40, test up to length 500, and prove a length that always works.
+"""`make demo`: train on strings up to length 40, test up to length 500, prove a certified length.
 
 The task is A5, the alternating group on five letters and the smallest group that is not solvable: an automaton with 60
 states and two symbols. The default recipe, shortened to 4,000 steps, trains in one to two minutes on two CPU cores.

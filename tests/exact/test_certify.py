@@ -46,7 +46,7 @@ def noisy_model(machine: Machine, noise: float, seed: int = 0) -> Classifier:
 
 
 def correct_prefixes(model: Classifier, machine: Machine, strings: np.ndarray) -> np.ndarray:
-    """Whether each prefix of strings (B, L) is classified correctly, in float64 on the float32 matrices: (B, L)."""
+    """Whether float64 classifies each prefix of strings (B, L) correctly with the float32 matrices: (B, L)."""
     system = build_system(model, machine, None)
     x, q = np.tile(system.x0, (len(strings), 1)), np.full(len(strings), machine.start)
     correct = []
@@ -133,7 +133,7 @@ def test_perturbed_weight_that_misclassifies_only_long_strings() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_horizon_is_below_the_first_wrong_length(seed: int) -> None:
-    """Few strings are checked one by one, so that the bound itself is tested, at noise from harmless to fatal."""
+    """Few strings are checked one by one, so that the bound is tested, at noise from harmless to fatal."""
     machine = (PARITY, D4)[seed % 2]
     model = noisy_model(machine, (0.3, 0.1, 0.05, 0.02)[seed % 4], seed)
     certificate = certify(model, machine, strings=1 << 4, search=0)

@@ -248,7 +248,7 @@ def test_non_commuting_strings_have_different_labels(name: str) -> None:
 
 
 def test_non_commuting_strings_may_need_a_prefix_and_a_suffix() -> None:
-    """Symbols swap states 0 and 1 or states 1 and 2, after an initial state; only state 0 has its own label."""
+    """Symbols swap states 0 and 1 or 1 and 2, after an initial state; only state 0 has its own label."""
     shuffled = Machine(table=[[1, 0, 2], [0, 2, 3], [2, 1, 0], [3, 3, 1]], start=3, outputs=[1, 0, 0, 0])
     first, second = non_commuting_strings(shuffled)
     assert sorted(first) == sorted(second) and shuffled.output(first) != shuffled.output(second)

@@ -1,14 +1,10 @@
-"""Convert between automata and weights, and prove or measure how long strings a model classifies correctly.
+"""Convert between automata and weights, and prove or measure up to which length a model is correct.
 
-==========  ==================================================================  ===================
-function    result                                                              subpackage
-==========  ==================================================================  ===================
-`compile`   a model that emulates a given machine; nothing is trained           `compilation`
-`extract`   the machine that a trained model implements, with the evidence      `extraction`
-`certify`   the certified length: all valid strings up to it are proved correct `certification`
-`horizon`   the longest length at which a model is still correct, measured      `measurement`
-`snap`      an exact model in place of a trained one: `extract`, then `compile` `snapping`
-==========  ==================================================================  ===================
+- `compile` builds a model that emulates a given machine, without training (`compilation`).
+- `extract` finds the machine that a trained model implements, with the evidence for it (`extraction`).
+- `certify` proves a length up to which every valid string is classified correctly (`certification`).
+- `horizon` measures the longest length at which a model is still correct (`measurement`).
+- `snap` replaces a trained model by an exact one: `extract`, then `compile` (`snapping`).
 """
 
 from sdssm.exact.certification import Certificate, certify

@@ -1,4 +1,4 @@
-"""`snap`: replace a trained model by an exact one with the same interface, through the machine it implements."""
+"""`snap`: replace a trained model by an exact model of the machine that it implements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class SnappedModel:
 def snap(
     model: ModelSource, valid: Machine | None = None, *, method: str = "states", max_states: int = 1024, seed: int = 0
 ) -> SnappedModel:
-    """Extract the machine that a model implements, and compile it to an exact model; see `extract` for the options.
+    """Extract the machine that a model implements, and compile it to an exact model.
+
+    The options are those of `extract`.
 
     The exact model has the same symbols and classes, and needs no query. Whether the machine is the right one depends
     on the extraction: a badly trained model is snapped exactly to a wrong machine.

@@ -25,7 +25,7 @@ def gamma(terms: int, unit: float = U64) -> float:
 
 
 def round_up(value: Floats | float, terms: int = 8) -> Floats:
-    """Return an upper bound on a number that was computed as `value` in `terms` non-negative rounded operations."""
+    """Enlarge a value to at least the exact result of the `terms` non-negative operations behind it."""
     return np.asarray(value) * (1 + 2 * gamma(terms + 4)) + TINY
 
 
@@ -72,7 +72,7 @@ class MatrixBall:
         return self + (-other)
 
     def __getitem__(self, index: NDArray[np.int64] | list[int] | tuple[slice, slice, slice]) -> MatrixBall:
-        """Return some of the matrices, or a block of each. The radius of a matrix also bounds the error of a block."""
+        """Return some matrices, or a block of each; the radius of a matrix also bounds a block."""
         if isinstance(index, (np.ndarray, list)):
             return MatrixBall(self.centre[index], self.radius[index])
         batch, rows, columns = index

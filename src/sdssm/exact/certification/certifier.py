@@ -7,8 +7,8 @@ every operation, including those of the readout, is rounded to float32, the labe
 in any order of summation. Every bound is computed in float64 and accounts for its own rounding (`ball_arithmetic`).
 
 The proof has up to three parts. All short strings are checked one by one (`exhaustive`). Longer ones are bounded from
-there (`transformed_system`, in coordinates that `coordinates` chooses). If the numbers are integers, a finite search
-may prove every length (`integer_orbit`).
+there (`proved_length`, with the inequality of `transformed_system` in the coordinates of `coordinates`). If the numbers
+are integers, a finite search may prove every length (`integer_orbit`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sdssm.exact.certification.exhaustive import ExhaustiveSearch, affordable_le
 from sdssm.exact.certification.integer_orbit import find_orbit
 from sdssm.exact.certification.linear_system import LinearSystem, build_system
 from sdssm.exact.certification.proved_length import float_range_length, prove_length
+from sdssm.exact.certification.readout_bounds import ReadoutBounds
 from sdssm.exact.certification.transformed_system import TransformedSystem
 from sdssm.models import Classifier
 from sdssm.settings import check_at_least
@@ -115,7 +116,7 @@ def certify(
         bounded = _certify_by_bounds(system, strings, longest, np.random.default_rng(seed))
         float_horizon = _shorter(certificate.horizon, bounded.float_horizon)
         certificate = replace(certificate, float_horizon=float_horizon)
-    if not system.fits_float32:
+    if not system.is_in_float32_range:
         reason = f"{certificate.reason}; some of its numbers may overflow or underflow in float32"
         certificate = replace(certificate, float_horizon=0, reason=reason)
     if certificate.horizon is None or certificate.counterexample is not None:
@@ -155,9 +156,10 @@ def _certify_by_bounds(system: LinearSystem, strings: int, longest: int, generat
     checked = affordable_length(transformed, strings)
     norms = _extend_norms(transformed.word_matrices(word)[1], checked + 1)
     results = ExhaustiveSearch(transformed, checked, norms).run()
-    exact = prove_length(transformed, results[False], [by_symbol, by_word], longest, rounded=False)
+    readout = ReadoutBounds(transformed)
+    exact = prove_length(readout, results[False], [by_symbol, by_word], longest, rounded=False)
     recurrences = [transformed.error_recurrence(m, rounded=True) for m in sorted({1, word})]
-    rounded = prove_length(transformed, results[True], recurrences, longest, rounded=True)
+    rounded = prove_length(readout, results[True], recurrences, longest, rounded=True)
     float_horizon = rounded.length
     if not system.rescale:
         float_horizon = _shorter(float_horizon, float_range_length(transformed, recurrences[0], rounded.largest_errors))
@@ -171,7 +173,7 @@ def _certify_by_bounds(system: LinearSystem, strings: int, longest: int, generat
         counterexample=results[False].counterexample,
         residual=float(residual) if np.isfinite(residual) else None,
         norms=(float(by_symbol.n11.max()), float(by_word.n11.max())),
-        margin=transformed.margin,
+        margin=readout.margin,
         dimension=transformed.coordinates.dimension,
         word=word,
         states=states,

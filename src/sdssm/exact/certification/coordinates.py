@@ -92,7 +92,7 @@ def _choose(system: LinearSystem, generator: np.random.Generator) -> Coordinates
 
 
 def sample_states(system: LinearSystem, generator: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return the mean direction of the model's state in each machine state (Q, N), and directions late in strings."""
+    """Return the mean direction in each machine state (Q, N), and directions late in strings (B, N)."""
     machine, A = system.machine, system.A
     table, n_states = machine.table, len(machine.table)
     x = np.tile(system.x0 / np.linalg.norm(system.x0), (STRINGS, 1))
@@ -153,7 +153,7 @@ def _balanced_lengths(
 
 
 def _subspace(states: Floats) -> tuple[Floats, int]:
-    """Return an orthonormal basis (N, d) of the span of the states, cut at the widest gap of singular values, and d."""
+    """Return an orthonormal basis (N, d) up to the widest gap of the states' singular values, and d."""
     n = states.shape[1]
     used, transposed = np.linalg.svd(states, full_matrices=False)[1:]
     vectors, used = transposed.T, used / used[0]
@@ -163,7 +163,7 @@ def _subspace(states: Floats) -> tuple[Floats, int]:
 
 
 def _projection(unit: Floats, basis: Floats) -> Floats:
-    """Return the functionals (d, N) that long words amplify most, so that the complement influences them least."""
+    """Return the functionals (d, N) that long words amplify most and the complement affects least."""
     n, d = basis.shape
     total = np.eye(n)
     for _ in range(60):
@@ -209,7 +209,7 @@ def _functionals(A: Floats, y: Floats, source: Ints, symbol: Ints, target: Ints)
 
 
 def _metrics(A: Floats, y: Floats, functionals: Floats, source: Ints, symbol: Ints, target: Ints) -> Floats:
-    """Return inner products (Q, d, d), summed over all continuations if the sum is finite, otherwise averaged."""
+    """Return inner products (Q, d, d), summed over continuations if that is finite, else averaged."""
     n_states, d = y.shape
     growth = np.einsum("ei,eij,ej->e", functionals[target], A[symbol], y[source])
     flat = np.eye(d) - y[:, :, None] * functionals[:, None, :]  # projects out the representative of each state

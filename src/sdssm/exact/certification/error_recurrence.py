@@ -1,4 +1,4 @@
-"""The inequality of `transformed_system` in numbers: from errors at one length to errors m symbols later."""
+"""The inequality of `transformed_system`: from errors at one length to errors m symbols later."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ExhaustiveResult:
 
 
 def affordable_length(transformed: TransformedSystem, strings: int) -> int:
-    """Return the largest length up to which there are at most `strings` valid strings and prefixes of such."""
+    """Return the largest length with at most `strings` valid strings and prefixes up to it."""
     machine = transformed.system.machine
     table = machine.table
     counts = np.zeros(len(table), dtype=object)
@@ -56,10 +56,10 @@ def affordable_length(transformed: TransformedSystem, strings: int) -> int:
 
 @dataclass(eq=False)
 class ExhaustiveSearch:
-    """A depth-first search in batches of strings of the same length, which share the work on common prefixes.
+    """A depth-first search over all valid strings, in batches of strings of the same length.
 
-    One pass finds what holds in exact arithmetic and what holds with float32 rounding. `norms` bounds the norm of the
-    words of each length below `longest`, for the accumulated rounding.
+    Strings share the work on common prefixes. One pass finds what holds in exact arithmetic and what holds with float32
+    rounding. `norms` bounds the norm of the words of each length below `longest`, for the accumulated rounding.
     """
 
     transformed: TransformedSystem

@@ -1,4 +1,4 @@
-"""The model to certify as plain numbers: a matrix for each symbol, a start vector and the rows of the readout."""
+"""The model to certify as numbers: a matrix for each symbol, a start vector, the readout rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ MOST_EXPONENT = 20
 
 @dataclass(frozen=True, eq=False)
 class LinearSystem:
-    """x_t = A_s x_{t-1}, up to a positive factor; the prediction is the class whose row has the largest product with x.
+    """The recurrence x_t = A_s x_{t-1} and a linear readout, both up to a positive factor.
 
-    A (V, N, N) and x0 (N,) are the float32 numbers that the layer computes with. The prediction depends only on the
-    direction of x: LayerNorm without a shift, the projection and the cosine readout reduce to `rows` (C, N), up to a
-    positive factor that is the same for all classes. `row_errors` (C,) bounds the rounding errors in these rows.
-    `row_magnitudes` (C, N) holds sums of absolute values: in any order of summation, float32 computes each logit with
-    an error of at most `readout_rounding` times row_magnitudes |x|.
+    The prediction is the class whose row has the largest product with x. A (V, N, N) and x0 (N,) are the float32
+    numbers that the layer computes with. The prediction depends only on the direction of x: LayerNorm without a shift,
+    the projection and the cosine readout reduce to `rows` (C, N), up to a positive factor that is the same for all
+    classes. `row_errors` (C,) bounds the rounding errors in these rows. `row_magnitudes` (C, N) holds sums of absolute
+    values: in any order of summation, float32 computes each logit with an error of at most `readout_rounding` times
+    row_magnitudes |x|.
     """
 
     A: Floats
@@ -36,11 +37,11 @@ class LinearSystem:
     readout_rounding: float
     rescale: bool
     machine: TrimMachine
-    fits_float32: bool  #: whether no intermediate result of one step can overflow or underflow in float32
+    is_in_float32_range: bool  #: whether no intermediate result of one step can overflow or underflow in float32
 
 
 def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> LinearSystem:
-    """Convert a model and the machine it should emulate, or raise an error if the model cannot be certified."""
+    """Convert a model and the machine to emulate, or raise an error if it cannot be certified."""
     _check_supported(model, machine)
     trimmed = TrimMachine.build(machine, valid)
     with torch.no_grad():
@@ -62,12 +63,12 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
         readout_rounding=gamma(10 * n + 100, 2.0**-24),
         rescale=bool(getattr(settings, "rescale", False)),
         machine=trimmed,
-        fits_float32=_fits_float32(model, A, start.detach().cpu().double().numpy()),
+        is_in_float32_range=_is_in_float32_range(model, A, start.detach().cpu().double().numpy()),
     )
 
 
-def _fits_float32(model: Classifier, A: Floats, x0: Floats) -> bool:
-    """Whether the largest number of every matrix, readout row and the start vector is within 2^-20 to 2^20.
+def _is_in_float32_range(model: Classifier, A: Floats, x0: Floats) -> bool:
+    """Whether the largest number of each matrix and vector of the model is in 2^-20 to 2^20.
 
     The bounds on rounding are relative, so they hold only without overflow and underflow in float32. If all of these
     numbers are in that range, products and the squares in LayerNorm and in norms are within 2^-126 to 2^127.

@@ -9,6 +9,7 @@ import numpy as np
 from sdssm.exact.certification.ball_arithmetic import Floats
 from sdssm.exact.certification.error_recurrence import ErrorRecurrence
 from sdssm.exact.certification.exhaustive import ExhaustiveResult
+from sdssm.exact.certification.readout_bounds import ReadoutBounds
 from sdssm.exact.certification.transformed_system import TransformedSystem
 
 #: Up to this length each machine state has its own bound; beyond it one bound covers all states.
@@ -22,15 +23,15 @@ WINDOW = 64
 
 
 class ProvedLength(NamedTuple):
-    """The largest proved length (None: every length), why it is not larger, and the largest errors on the way (2,)."""
+    """The largest proved length, and why it is not larger."""
 
-    length: int | None
+    length: int | None  #: None stands for every length
     reason: str
-    largest_errors: Floats
+    largest_errors: Floats  #: (2,): the largest e1 and e2 up to that length
 
 
 def prove_length(
-    transformed: TransformedSystem,
+    readout: ReadoutBounds,
     exhaustive: ExhaustiveResult,
     recurrences: list[ErrorRecurrence],
     longest: int,
@@ -55,16 +56,16 @@ def prove_length(
         if not (errors[:, 0] >= 0).any():  # there are finitely many valid strings
             return ProvedLength(None, "every valid string is shorter", largest_errors())
         by_search = checked and exhaustive.proved[length + 1]
-        if not by_search and not _are_labels_proved(transformed, errors, rounded):
+        if not by_search and not readout.can_prove_labels(errors, rounded=rounded):
             return ProvedLength(length, _reason_to_stop(exhaustive, length + 1), largest_errors())
         history.append(errors)
         length += 1
-        if length % WINDOW == 0 and _has_settled(transformed, history[-window:], recurrences, rounded):
+        if length % WINDOW == 0 and _has_settled(readout, history[-window:], recurrences, rounded):
             return ProvedLength(None, "the bound on the states no longer grows", 1.1 * largest_errors())
     if length >= longest:
         return ProvedLength(longest, f"counted no further than {longest:,}", largest_errors())
     latest = np.max(history[-window:], axis=(0, 1))
-    return _prove_with_one_bound(transformed, latest, recurrences[-1].worst_case(), length, longest, rounded)
+    return _prove_with_one_bound(readout, latest, recurrences[-1].worst_case(), length, longest, rounded)
 
 
 def _reason_to_stop(exhaustive: ExhaustiveResult, length: int) -> str:
@@ -73,31 +74,21 @@ def _reason_to_stop(exhaustive: ExhaustiveResult, length: int) -> str:
     return f"at length {length} the bound on the states no longer proves the label"
 
 
-def _are_labels_proved(transformed: TransformedSystem, errors: Floats, rounded: bool) -> bool:
-    """Whether states within these errors (Q, 2) have the correct labels, in all machine states that strings reach."""
-    reached = errors[:, 0] >= 0
-    e1, e2 = np.maximum(errors, 0).T
-    if not np.isfinite(errors[reached]).all():
-        return False
-    finite_e1, finite_e2 = np.where(np.isfinite(e1), e1, 0), np.where(np.isfinite(e2), e2, 0)
-    return bool(transformed.labels_proved(finite_e1, finite_e2, rounded=rounded)[reached].all())
-
-
 def _has_settled(
-    transformed: TransformedSystem, window: list[Floats], recurrences: list[ErrorRecurrence], rounded: bool
+    readout: ReadoutBounds, window: list[Floats], recurrences: list[ErrorRecurrence], rounded: bool
 ) -> bool:
-    """Whether a bound slightly above the latest errors is mapped below itself, so that it holds at every length."""
+    """Whether a bound slightly above the latest errors maps below itself, and so holds at every length."""
     errors = np.max(window, axis=0)
     for spare in (1e-9, 1e-3, 0.1):
         bound = np.where(errors >= 0, errors * (1 + spare) + 1e-300, errors)
         after = np.minimum.reduce([step(bound) for step in recurrences])
-        if (after <= bound).all() and _are_labels_proved(transformed, bound, rounded):
+        if (after <= bound).all() and readout.can_prove_labels(bound, rounded=rounded):
             return True
     return False
 
 
 def _prove_with_one_bound(
-    transformed: TransformedSystem,
+    readout: ReadoutBounds,
     errors: Floats,
     recurrence: ErrorRecurrence,
     length: int,
@@ -105,14 +96,14 @@ def _prove_with_one_bound(
     rounded: bool,
 ) -> ProvedLength:
     """Continue from `length`, a word at a time, with one bound for all machine states."""
-    count = len(transformed.coordinates.centres)
+    count = len(readout.transformed.coordinates.centres)
     bound, stride = errors[None], STRIDE
     while length < longest:
         # The labels are checked only after `stride` words: the bound never shrinks meanwhile.
         later = bound
         for _ in range(stride):
             later = np.maximum(later, recurrence(later))
-        if _are_labels_proved(transformed, np.repeat(later, count, axis=0), rounded):
+        if readout.can_prove_labels(np.repeat(later, count, axis=0), rounded=rounded):
             bound, length = later, length + stride * recurrence.m
         elif stride > 1:
             stride = max(1, stride // 8)
@@ -123,7 +114,7 @@ def _prove_with_one_bound(
 
 
 def float_range_length(transformed: TransformedSystem, by_symbol: ErrorRecurrence, largest_errors: Floats) -> int:
-    """Return the number of steps for which states that are never rescaled stay within the range of float32.
+    """Return how many steps states that are never rescaled stay within the range of float32.
 
     The scale must stay within a factor 2^30 of its start. A step multiplies it by the factor of the symbol times
     lambda + phi' A e, and by a factor from rounding; the representatives have different norms, too.

@@ -1,4 +1,4 @@
-"""Rigorous bounds on the distance of a state from the representative of its machine state, after any valid string.
+"""Rigorous bounds on the distance of the model's state from its representative, after any string.
 
 In the coordinates of `coordinates` let c be the representative of a machine state q and phi its functional, phi c = 1.
 Write a state of the model as x = a (c + e) with a > 0 and phi e = 0. A word w from q to q' gives
@@ -10,8 +10,6 @@ The norm of e is bounded separately in the subspace, by e1 in the norm of q, and
 standard norm. With the norms n of the blocks of A_w and eta of phi' A_w, every string satisfies
 
     e1' <= (r1 + n11 e1 + n12 e2) / (lambda - eta1 e1 - eta2 e2),   e2' <= the same with r2, n21, n22.
-
-A label is proved correct if no such e changes the sign of (row of the label - row of another class) (c + e).
 """
 
 from __future__ import annotations
@@ -51,15 +49,6 @@ class StateNorms(NamedTuple):
     functional: Floats
     centre: Floats
     complement: Floats  #: the part of the representative outside the subspace
-
-
-class LogitLeads(NamedTuple):
-    """By how much the correct class leads every other class at each machine state: (Q, C) each."""
-
-    lead: Floats  #: lower bound at the representative; infinite for the correct class and where no string ends
-    per_e1: Floats  #: upper bound on what an error e1 = 1 takes from the lead
-    per_e2: Floats  #: upper bound on what an error e2 = 1 takes from the lead
-    float_slack: Floats  #: upper bound on what float32 rounding takes, for a state of length 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +126,7 @@ class TransformedSystem:
 
     @cached_property
     def to_metric(self) -> MatrixBall:
-        """Map from the standard norm to the norm of q, which ignores the direction of the representative: (Q, d, d)."""
+        """Map from the standard norm to the norm of q, without the direction of c: (Q, d, d)."""
         return MatrixBall.exact(self.coordinates.metrics) @ self._off_centre
 
     @cached_property
@@ -164,7 +153,7 @@ class TransformedSystem:
     # -- for words ---------------------------------------------------------------------------------------------------
 
     def word_matrices(self, m: int) -> tuple[MatrixBall, list[float]]:
-        """Return the matrices of all words of m symbols, and the largest norm of a word of each length below m.
+        """Return the matrices of all words of m symbols, and the largest norm at each length below m.
 
         The index of a word counts its last symbol most.
         """
@@ -183,9 +172,9 @@ class TransformedSystem:
         return words, norms
 
     def error_recurrence(self, m: int, *, rounded: bool) -> ErrorRecurrence:
-        """Compute the coefficients of the inequality above for words of m symbols, the largest for each state pair.
+        """Compute the coefficients of the inequality above for words of m symbols.
 
-        With `rounded`, the steps are rounded to float32.
+        For each pair of states the largest coefficients are kept. With `rounded`, the steps are rounded to float32.
         """
         machine, d = self.system.machine, self.coordinates.dimension
         words, norms = self.word_matrices(m)
@@ -226,7 +215,7 @@ class TransformedSystem:
         return ErrorRecurrence(m, n_states, pairs // n_states, pairs % n_states, **largest)
 
     def rounding_of_step(self, x: Floats, errors: Floats) -> float:
-        """Bound the rounding of one step from states x (B, N), known up to `errors` (B,), divided by `step_unit`."""
+        """Bound the rounding, over `step_unit`, of a step from states x (B, N) known up to `errors` (B,)."""
         n = x.shape[-1]
         direct = vector_norm(np.abs(x @ self.coordinates.backward.T) @ self.rounding_matrix.T)
         # The rounding of `direct` itself is as small as float64's, so the coarse bound suffices for it.
@@ -265,7 +254,7 @@ class TransformedSystem:
         return float(round_up(total[-1], 8 * len(per_step) + 8))
 
     def growth_factors(self) -> Floats:
-        """Return lower bounds on lambda for each transition of the machine, in the order of `TrimMachine.edges`."""
+        """Return lower bounds on lambda for each transition, in the order of `TrimMachine.edges`."""
         source, symbol, target = self.system.machine.edges
         return self._residuals(self.A, source, symbol, target)[0]
 
@@ -300,48 +289,6 @@ class TransformedSystem:
             n11[part] = (self.to_metric[target[part]] @ product).spectral_norm()
             eta1[part] = (self._unit_functionals[target[part]] @ product).frobenius_norm()
         return n11, eta1
-
-    # -- for the readout ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def logit_leads(self) -> LogitLeads:
-        labels, centres = self.system.machine.labels, self.coordinates.centres
-        d, n = self.coordinates.dimension, centres.shape[1]
-        shape = len(centres), len(self.rows)
-        leads = LogitLeads(*(np.empty(shape) for _ in range(4)))
-        for q, label in enumerate(labels.clip(0)):
-            difference = self.rows[label] - self.rows  # (C, N)
-            subtraction = 2 * gamma(2) * (vector_norm(self.rows[label]) + vector_norm(self.rows))
-            error = round_up(self.row_errors[label] + self.row_errors + subtraction)
-            uncertainty = round_up((error + gamma(n + 1) * vector_norm(difference)) * self.state_norms.centre[q])
-            leads.lead[q] = difference @ centres[q] - uncertainty
-            measured = MatrixBall(difference[:, None, :d], error) @ self.from_metric[[q]]
-            leads.per_e1[q] = measured.frobenius_norm()
-            leads.per_e2[q] = round_up(vector_norm(difference[:, d:]) + error)
-            magnitude = self.row_magnitudes[label] + self.row_magnitudes
-            leads.float_slack[q] = round_up(self.system.readout_rounding * magnitude)
-            leads.lead[q, label] = np.inf
-        leads.lead[labels < 0] = np.inf
-        return leads
-
-    def labels_proved(self, e1: Floats, e2: Floats, *, rounded: bool) -> np.ndarray:
-        """Whether every state within e1 and e2 (Q,) of its representative has the correct label: (Q,)."""
-        leads = self.logit_leads
-        loss = leads.per_e1 * e1[:, None] + leads.per_e2 * e2[:, None]
-        if rounded:
-            length = self.state_norms.centre + self.state_norms.from_metric * e1 + e2
-            loss = loss + leads.float_slack * length[:, None]
-        return np.asarray((leads.lead > round_up(loss)).all(1))
-
-    @cached_property
-    def margin(self) -> float:
-        """The error, in the subspace and in the complement alike, below which no label can change."""
-        leads = self.logit_leads
-        # The start state counts only if a string leads back to it.
-        revisited = np.isin(np.arange(len(leads.lead)), self.system.machine.table)
-        lead = np.where(revisited[:, None], leads.lead, np.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.nanmin(np.where(np.isinf(lead), np.inf, lead / (leads.per_e1 + leads.per_e2))))
 
 
 def _blocks(d: int) -> list[tuple[slice, slice, slice]]:

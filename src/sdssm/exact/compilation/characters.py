@@ -79,7 +79,7 @@ class SymbolGroup:
     def inverse(self, g: int) -> int:
         return self._index[np.argsort(self.permutations[g]).tobytes()]
 
-    def do_commute(self, g: int, h: int) -> bool:
+    def is_commuting(self, g: int, h: int) -> bool:
         return self.product(g, h) == self.product(h, g)
 
     def order(self, g: int) -> int:
@@ -97,7 +97,7 @@ class SymbolGroup:
         return elements
 
     def commutator_generators(self) -> list[int]:
-        """Return generators of the commutator subgroup, the smallest normal subgroup with a commutative quotient."""
+        """Return generators of the commutator subgroup, the smallest with a commutative quotient."""
         symbols = sorted(set(self.table[0].tolist()))
         queue = [
             self.product(self.inverse(self.product(h, g)), self.product(g, h))
@@ -115,8 +115,9 @@ class SymbolGroup:
 
 
 def character_phases(table: Ints) -> np.ndarray:
-    """Return the phases of all characters of a commutative group: table (M, V) -> (M characters, M elements).
+    """Return the phases of all characters of a commutative group: (M characters, M elements).
 
+    `table` (M, V) is the product of each element with each symbol.
     The characters of a subgroup H are extended by one symbol g at a time. If g^m is the first power of g in H, each
     character has m extensions: its value at g is one of the m-th roots of its value at g^m.
 
@@ -160,11 +161,12 @@ def roots_of_unity(phases: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class GroupExtension:
-    """A group written as n r(q): n in a commutative normal subgroup N, r(q) representing a commutative quotient.
+    """A group with a commutative normal subgroup N and a commutative quotient.
 
-    Symbol v maps n r(q) to n c(q, v) r(q v): the quotient moves independently of n, and n is multiplied by an element
-    that depends only on q and v. If q is known as an input, the group therefore moves like the commutative group of
-    the pairs (q, n).
+    Elements are written as n r(q), with n in N and a representative r(q) of each element q of the quotient. Symbol v
+    maps n r(q) to n c(q, v) r(q v): the quotient moves independently of n, and n is multiplied by an element that
+    depends only on q and v. If q is known as an input, the group therefore moves like the commutative group of the
+    pairs (q, n).
     """
 
     group: SymbolGroup
@@ -176,7 +178,9 @@ class GroupExtension:
 
     @classmethod
     def split(cls, group: SymbolGroup) -> GroupExtension:
-        """Split a group with a large N, so that the quotient is small, or raise an error if there is no such N.
+        """Split a group, or raise an error if it has no such normal subgroup.
+
+        N is chosen large, so that the quotient is small.
 
         >>> from sdssm.automata import get_machine
         >>> GroupExtension.split(SymbolGroup.generate(get_machine("d30"))).quotient.tolist()  # toggled or not
@@ -209,9 +213,9 @@ class GroupExtension:
 
 
 def _commutative_normal_subgroup(group: SymbolGroup) -> list[int]:
-    """Return a large commutative subgroup that contains all commutators; every subgroup that does is normal."""
+    """Return a large commutative subgroup that contains all commutators, and hence is normal."""
     generators = group.commutator_generators()
-    if not all(group.do_commute(g, h) for g in generators for h in generators):
+    if not all(group.is_commuting(g, h) for g in generators for h in generators):
         raise ExactError(
             f"two diagonal layers need a commutative commutator subgroup, but the commutators of this group generate a "
             f"subgroup of {len(group.subgroup(generators)):,} elements that is not commutative; compile it as sd-ssm"
@@ -219,7 +223,7 @@ def _commutative_normal_subgroup(group: SymbolGroup) -> list[int]:
     members = group.subgroup(generators)
     inside = set(members)
     for g in sorted(range(group.size), key=lambda g: (-group.order(g), g)):
-        if g not in inside and all(group.do_commute(g, h) for h in generators):
+        if g not in inside and all(group.is_commuting(g, h) for h in generators):
             generators.append(g)
             members = group.subgroup(generators)
             inside = set(members)

@@ -1,4 +1,4 @@
-"""Compile group machines to complex diagonal layers: a commutative group to one layer, dihedral and similar to two."""
+"""Compile group machines to complex diagonal layers: commutative to one, dihedral and similar to two."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def compile_one_layer(machine: Machine, n_classes: int) -> Classifier:
 
 
 def compile_two_layers(machine: Machine, n_classes: int) -> Classifier:
-    """Return two diagonal layers with B = 0 that emulate a group with a commutative normal subgroup and quotient.
+    """Return two diagonal layers with B = 0 that emulate a group such as d{n}.
 
-    The first layer follows the quotient (for d{n}: whether it is toggled), the second layer the rest. Elements are
-    n r(q), see `GroupExtension`. Symbol v rotates the entries of the second layer by angles that depend only on q and
-    v. The inputs of the second layer contain both, because the block adds the outputs of the first layer, characters
-    of q, to the embedding of v. For each pair (q, v) exactly one hidden unit is positive, and its output weights are
-    the angles of that pair. Only the value of this unit depends on the rounding of LayerNorm, and the layer divides
-    by it.
+    The group needs a commutative normal subgroup with a commutative quotient. The first layer follows the quotient (for
+    d{n}: whether it is toggled), the second layer the rest. Elements are n r(q), see `GroupExtension`. Symbol v rotates
+    the entries of the second layer by angles that depend only on q and v. The inputs of the second layer contain both,
+    because the block adds the outputs of the first layer, characters of q, to the embedding of v. For each pair (q, v)
+    exactly one hidden unit is positive, and its output weights are the angles of that pair. Only the value of this unit
+    depends on the rounding of LayerNorm, and the layer removes it by dividing by the modulus.
     """
     extension = GroupExtension.split(SymbolGroup.generate(machine))
     group, symbols, cosets = extension.group, machine.n_symbols, len(extension.quotient)
@@ -100,10 +100,10 @@ def compile_two_layers(machine: Machine, n_classes: int) -> Classifier:
 
 @torch.no_grad()
 def phase_error(model: Classifier, machine: Machine) -> float:
-    """Return the largest angle, in radians, between a transition of the last layer and its exact root of unity.
+    """Return the largest angle, in radians, between a transition and its exact root of unity.
 
-    In the worst case the angles add up with every symbol: labels are safe while the number of steps times this angle
-    stays well below 1.
+    Only the last layer is measured. In the worst case the angles add up with every symbol: labels are safe while the
+    number of steps times this angle stays well below 1.
     """
     group = SymbolGroup.generate(machine)
     layer = model.mixers[-1]
@@ -131,7 +131,7 @@ def _covering_strings(group: SymbolGroup) -> Tensor:
 
 
 def _readout_weights(phases: np.ndarray, labels: np.ndarray, n_classes: int) -> tuple[np.ndarray, Tensor, Tensor]:
-    """Return the K characters that the labels need, the weights (C, 2 K) and the biases (C,) of the readout.
+    """Return the K characters that the labels need, and the readout's weights (C, 2 K) and biases (C,).
 
     With the indicator function f of the elements of a label, f(x) = sum_chi (1 / M sum_g f(g) chi(g)*) chi(x).
     Characters that no label needs get no entry of the state.
@@ -153,7 +153,7 @@ def _multiplicity(phases: np.ndarray) -> np.ndarray:
 
 
 def _empty_model(n_symbols: int, n_classes: int, state: int, *, layers: int) -> Classifier:
-    """Return a model whose weights are 0, except those of LayerNorm, and whose state entries start at 1 and stay 1."""
+    """Return a model with zero weights, except in LayerNorm, whose state entries start at 1 and stay 1."""
     if state > MOST_ENTRIES:
         raise ExactError(
             f"{state:,} characters are needed, but a state has at most {MOST_ENTRIES:,} entries; choose a smaller group"
@@ -190,7 +190,7 @@ def _pad_entries(factors: Tensor, state: int) -> Tensor:
 
 
 def _set_transitions(layer: ComplexDiagonal, detectors: Tensor, factors: Tensor, inputs: Tensor | None = None) -> None:
-    """Set the weights so that hidden unit j alone is positive at input j and gives the transitions factors[:, j].
+    """Let only hidden unit j be positive at input j, with the transitions factors[:, j].
 
     Shapes: detectors (J, D), factors (N, J), inputs (J, D) with one row for each unit. If inputs is None, each unit
     has the value 1 at its input.

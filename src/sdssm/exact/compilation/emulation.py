@@ -99,7 +99,7 @@ def _trace(tracer: Labeller, q: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _encodings(model: Classifier, table: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """Return the model's state after the shortest non-empty string to each machine state (Q, N), and its norm (Q,)."""
+    """Return the state after the shortest non-empty string to each machine state (Q, N), and its norm."""
     double = copy.deepcopy(model).double()
     device, symbols = model.readout.weight.device, table.shape[1]
     # A breadth-first search that extends all strings of one length at a time.

@@ -1,4 +1,4 @@
-"""From weights to an automaton: find the machine that a trained model implements, and measure how well it fits."""
+"""From weights to an automaton: find the machine that a trained model implements."""
 
 from sdssm.exact.extraction.candidates import Fidelity
 from sdssm.exact.extraction.extractor import LENGTHS, Extraction, extract

@@ -63,7 +63,7 @@ class CandidateMachines:
         return self.task.sample(strings, length, generator=self.generator).tokens.numpy()
 
     def add(self, table: Ints, labels: Ints, valid_states: Ints) -> Machine:
-        """Add the machine of a graph, and read the model on strings that distinguish it from earlier candidates."""
+        """Add the machine of a graph, and read strings that distinguish it from earlier candidates."""
         machine = build_machine(table, labels, valid_states, self.symbols, self.start_label)
         for other in self.machines[-COMPARED:]:
             word = machine.distinguish(other, self.reader.valid)
@@ -110,7 +110,7 @@ class CandidateMachines:
         return sorted(strings, key=lambda word: (len(word), word))
 
     def continuations(self, words: Sequence[Word]) -> Ints | None:
-        """Return random continuations of words along valid strings (B, L); of a random subset if there are many."""
+        """Return random valid continuations (B, L) of words, or of a random subset of many words."""
         if not words:
             return None
         subset = torch.randperm(len(words), generator=self.generator)[:TEST_STRINGS].tolist()

@@ -1,4 +1,4 @@
-"""Find candidate machines with Angluin's L* (through AALpy), from the labels of a model without its states."""
+"""Find candidate machines with Angluin's L* (through AALpy), from the labels of a model alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int
     least, note = math.inf, None
 
     class ModelUnderLearning(base.SUL):  # type: ignore[misc]  # aalpy has no types
-        """The model as the system under learning. Labels are cached, so that a prefix always has the same label."""
+        """The model as the system under learning; labels are cached, so that they stay the same."""
 
         def query(self, word: Word) -> list[int]:
             if not word:
@@ -98,7 +98,7 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int
 
 
 def _hypothesis_graph(hypothesis: Any, n_symbols: int) -> tuple[Ints, Ints]:
-    """Return the table and the labels of a hypothesis of L*, the start state first, -1 where any value will do."""
+    """Return the table and the labels of a hypothesis; the start state is first, free values are -1."""
     states = [hypothesis.initial_state, *(q for q in hypothesis.states if q is not hypothesis.initial_state)]
     states = [q for q in states if q.output != DEAD]
     number = {id(q): k for k, q in enumerate(states)}

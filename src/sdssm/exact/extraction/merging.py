@@ -14,12 +14,12 @@ MOST_TO_FOLD = 512
 def build_machine(
     table: Ints, labels: Ints, valid_states: Ints, symbols: tuple[str, ...] | None = None, start_label: int = 0
 ) -> Machine:
-    """Return a small machine that agrees with a graph on all valid strings; state 0 of the graph is the start.
+    """Return a small machine that agrees with a graph on all valid strings.
 
-    A -1 in the `table` (Q, V) or the `labels` (Q,) means that any value will do. Partition refinement merges states
-    that no valid string distinguishes. Free values are then chosen such that further states can be merged, greedily,
-    one pair after the other. The label of the start state is free unless a string leads back to it; if it stays free,
-    it becomes `start_label`.
+    State 0 of the graph is the start. A -1 in the `table` (Q, V) or the `labels` (Q,) means that any value will do.
+    Partition refinement merges states that no valid string distinguishes. Free values are then chosen such that further
+    states can be merged, greedily, one pair after the other. The label of the start state is free unless a string leads
+    back to it; if it stays free, it becomes `start_label`.
 
     >>> table, labels = np.array([[1, 2], [1, 2], [2, 1]]), np.array([-1, 0, 1])
     >>> build_machine(table, labels, np.array([0, 0, 0])).table.tolist()
@@ -52,7 +52,7 @@ def _merge_equivalent(table: Ints, labels: Ints, valid_states: Ints) -> tuple[In
 
 
 def _fold(table: Ints, labels: Ints, all_pairs: bool) -> tuple[Ints, Ints, int]:
-    """Merge compatible pairs of states, those with the start state first; then all other pairs with `all_pairs`."""
+    """Merge compatible pairs of states: those with the start state, or all pairs."""
     owner = np.arange(len(table))
     for p in range(len(table)) if all_pairs else range(1):
         for q in _compatible_states(table, labels, owner, p):
@@ -64,7 +64,7 @@ def _fold(table: Ints, labels: Ints, all_pairs: bool) -> tuple[Ints, Ints, int]:
 
 
 def _compatible_states(table: Ints, labels: Ints, owner: Ints, p: int) -> Ints:
-    """Return the later states whose label, and whose labels one symbol later, do not contradict those of state p."""
+    """Return the later states whose labels, now and one symbol later, do not contradict state p."""
     if owner[p] != p:
         return np.zeros(0, dtype=np.int64)
     root_labels = np.append(labels[_find_root(owner, np.arange(len(owner)))], -1)  # the last entry is for state -1
@@ -76,7 +76,7 @@ def _compatible_states(table: Ints, labels: Ints, owner: Ints, p: int) -> Ints:
 
 
 def _merge_pair(table: Ints, labels: Ints, owner: Ints, p: int, q: int) -> tuple[Ints, Ints, Ints] | None:
-    """Merge two states and, as a consequence, their successors; return None if labels contradict each other."""
+    """Merge two states and hence their successors; return None if labels contradict each other."""
     table, labels, owner = table.copy(), labels.copy(), owner.copy()
     pairs = [(p, q)]
     while pairs:

@@ -67,7 +67,7 @@ class ModelReader:
 
     @torch.no_grad()
     def read(self, tokens: Ints, state: State = None) -> tuple[Ints, Tensor, State]:
-        """Read strings (B, L) from states; return all labels (B, L), the last logits (B, C) and the last states."""
+        """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states."""
         rows = torch.from_numpy(tokens).to(next(self.model.parameters()).device)
         piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers, self.model.n_classes)))
         predictions = []

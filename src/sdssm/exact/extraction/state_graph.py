@@ -88,7 +88,7 @@ class _GraphBuilder:
     def join(
         self, points: NDArray[np.float32], behaviour: Ints, source: Ints, tokens: Ints
     ) -> tuple[Ints, Ints] | None:
-        """Assign each row to a known or a new state; return the new states and their rows, or None if too many."""
+        """Assign rows to known or new states; return the new states and their rows, None if too many."""
         _, first, group = np.unique(behaviour, axis=0, return_index=True, return_inverse=True)
         group, target = group.reshape(-1), np.full(len(behaviour), -1)
         fresh: list[tuple[int, int]] = []
@@ -150,12 +150,12 @@ def _concatenate(states: list[State]) -> State:
 
 
 def distinguishing_suffix(reader: ModelReader, graph: StateGraph, word: Word) -> Word | None:
-    """Return a suffix that distinguishes two states which the graph joined, from a string that the graph misclassifies.
+    """Return a suffix that distinguishes two joined states, from a word that the graph misclassifies.
 
-    For each i, read the first i symbols in the graph and the rest from the model's state of the graph's state there.
-    For i = 0 the label is the model's, at the end it is the graph's. If the label changes from one i to the next, the
-    graph joined two states that the rest of the string distinguishes (Rivest and Schapire 1993). The shortest such rest
-    is returned.
+    For each i, follow the graph for the first i symbols; then read the rest of the string with the model, from the
+    model state that the graph stores for its state. For i = 0 the label is the model's, at the end it is the graph's.
+    If the label changes from one i to the next, the graph joined two states that the rest of the string distinguishes
+    (Rivest and Schapire 1993). The shortest such rest is returned.
     """
     path = [0]
     for symbol in word:

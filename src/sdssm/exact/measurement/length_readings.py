@@ -1,4 +1,4 @@
-"""Read test strings at selected lengths: the accuracy, and how far the states of each class have spread."""
+"""Read test strings at selected lengths: the accuracy, and the within-class distance of states."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read_prefixes(
 
 
 def read_fresh_strings(model: Classifier, test: TestStrings, lengths: list[int]) -> list[HorizonReading]:
-    """Read new strings for each length, for tasks where prefixes of uniformly drawn strings are not uniform."""
+    """Read new strings for each length, for tasks where prefixes of uniform strings are not uniform."""
     result = read_fresh(model, test, np.array(lengths))
     return [
         HorizonReading(length, length, result.strings, 100 * float(share), None, None, None)
@@ -104,7 +104,10 @@ def _carry(model: Classifier, words: WordMatrices | None, tokens: Tensor, state:
 def _classify(
     model: Classifier, tokens: Tensor, state: State, offsets: list[int]
 ) -> tuple[Tensor, Tensor | None, State]:
-    """Return the logits (B, K, C) at K positions of a piece, for an SD-SSM the directions (B, K, N), and the state."""
+    """Return the logits (B, K, C) and directions (B, K, N) at K positions of a piece, and the last state.
+
+    Directions are those of the state of an SD-SSM, and None for other models.
+    """
     if not model.bare:
         logits, state = model.advance(tokens, state)
         return logits[:, offsets], None, state
@@ -135,7 +138,7 @@ def _summarise(test: TestStrings, length: int, first: int, results: dict[int, _P
 
 
 def class_spread(states: np.ndarray, labels: np.ndarray) -> tuple[float | None, float | None]:
-    """Return the within-class distance of states (M, N), and the smallest distance between two class means.
+    """Return the within-class distance of states (M, N), and the smallest distance of class means.
 
     The within-class distance is the root mean square distance of states from the mean of their class.
 

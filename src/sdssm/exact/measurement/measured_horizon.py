@@ -1,4 +1,4 @@
-"""`horizon`: measure how long strings may be before a model fails, at doubling lengths up to a million."""
+"""`horizon`: measure how long strings may be before a model fails, at doubling lengths."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ TOO_WIDE = 1 / 3
 
 @dataclass(frozen=True)
 class Horizon:
-    """The longest length read at which, and at all shorter lengths read, the accuracy is at least 99.9 %; 0 for none.
+    """The longest length up to which a model was measured to be correct.
 
+    At `longest` and at all shorter lengths read, the accuracy is at least 99.9 %; 0 if there is no such length.
     `predicted` is the length at which the spread reaches a third if its square keeps growing as it did up to length
     4,096, as that of a random walk does. It is a rule of thumb, and None if the spread does not grow or was not
     measured.

@@ -19,7 +19,9 @@ LONGEST_WORD = 16
 
 @dataclass(frozen=True, eq=False)
 class WordMatrices:
-    """The matrices of all words of `m` symbols, (V^m, N, N); the index of a word counts its first symbol most.
+    """The matrices of all words of `m` symbols, (V^m, N, N).
+
+    The index of a word counts its first symbol most.
 
     >>> from sdssm.exact import compile
     >>> words = WordMatrices.build(compile("parity"))
@@ -55,7 +57,7 @@ class WordMatrices:
         return cls(words.to(A.dtype).contiguous(), m, powers, rescale)
 
     def carry(self, tokens: Tensor, x: Tensor) -> Tensor:
-        """Return the states (B, N) after tokens (B, T), T a multiple of m, from states x; rescaled once per word."""
+        """Return the states (B, N) after tokens (B, T) from states x, rescaled once per word of m tokens."""
         assert tokens.shape[1] % self.m == 0, "tokens must be whole words"
         code = (tokens.reshape(len(tokens), -1, self.m) * self.powers).sum(-1)  # (B, W)
         return ops.token_scan(self.matrices, None, code, x, rescale=self.rescale)[1]
