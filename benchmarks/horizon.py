@@ -40,7 +40,7 @@ def check(model: sdssm.Classifier, length: int) -> None:
     assert table is not None
     tokens = torch.randint(2, (STRINGS, length + 64), generator=torch.Generator().manual_seed(0))
     before, after = tokens[:, :length], tokens[:, length:]
-    states = model.carry(before), (table.carry(before, model.initial_state.expand(STRINGS, -1)),)
+    states = model.carry(before), (table.advance_state(before, model.initial_state.expand(STRINGS, -1)),)
     one, other = (model.advance(after, state)[0].argmax(-1) for state in states)
     if not torch.equal(one, other):
         raise SystemExit(f"the labels of the two ways differ after {length:,} symbols: nothing is timed")

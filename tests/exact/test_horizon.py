@@ -48,8 +48,8 @@ def test_words_are_products_of_symbols() -> None:
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
     expected = model.carry(tokens, (x,))
     assert expected is not None
-    assert torch.allclose(words.carry(tokens, x), expected[0], atol=1e-5)
-    assert not torch.allclose(words.carry(tokens.flip(1), x), expected[0], atol=1e-2)
+    assert torch.allclose(words.advance_state(tokens, x), expected[0], atol=1e-5)
+    assert not torch.allclose(words.advance_state(tokens.flip(1), x), expected[0], atol=1e-2)
 
 
 def test_words_do_not_change_the_accuracy() -> None:
@@ -129,8 +129,8 @@ def test_unsupported_requests_are_refused() -> None:
 def test_benchmark_refuses_results_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     model = benchmark.subject(None)
     benchmark.check(model, 1_024)
-    carry = WordMatrices.carry
-    monkeypatch.setattr(WordMatrices, "carry", lambda self, tokens, x: carry(self, tokens.flip(1), x))
+    advance_state = WordMatrices.advance_state
+    monkeypatch.setattr(WordMatrices, "advance_state", lambda self, tokens, x: advance_state(self, tokens.flip(1), x))
     with pytest.raises(SystemExit, match="differ"):
         benchmark.check(model, 1_024)
 

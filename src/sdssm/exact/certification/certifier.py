@@ -138,7 +138,7 @@ def _certify_by_orbit(system: LinearSystem) -> Certificate | None:
         return Certificate(length, UNDECIDED, length, True, reason, orbit.counterexample, states=states)
     rounded = find_orbit(system, rounded=True)
     float_horizon = None if rounded is not None and rounded.counterexample is None else UNDECIDED
-    reason = f"the states return to {orbit.pairs:,} directions exactly, and each has the correct label"
+    reason = f"the states return to {orbit.n_pairs:,} directions exactly, and each has the correct label"
     return Certificate(None, float_horizon, 0, True, reason, residual=0.0, margin=orbit.margin, states=states)
 
 

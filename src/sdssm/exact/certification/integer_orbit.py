@@ -29,7 +29,7 @@ class Orbit:
     If the search met a misclassified string, it stopped there and `counterexample` is a shortest one.
     """
 
-    pairs: int
+    n_pairs: int
     margin: float  #: the smallest lead of the correct logit over another, relative to the norm of the state
     counterexample: tuple[int, ...] | None
 

@@ -68,7 +68,8 @@ class ReadoutBounds:
         loss = leads.per_e1 * e1[:, None] + leads.per_e2 * e2[:, None]
         if rounded:
             loss = loss + leads.float_slack * (norms.centre + norms.from_metric * e1 + e2)[:, None]
-        return bool((leads.lead > round_up(loss)).all(1)[reached].all())
+        proved = np.asarray((leads.lead > round_up(loss)).all(1))  # (Q,)
+        return bool(proved[reached].all())
 
     @property
     def margin(self) -> float:

@@ -98,7 +98,7 @@ def _carry(model: Classifier, words: WordMatrices | None, tokens: Tensor, state:
             state = model.carry(piece, state)
         return state
     x = model.initial_state.expand(len(tokens), -1) if state is None else state[0]
-    return (words.carry(tokens, x),)
+    return (words.advance_state(tokens, x),)
 
 
 def _classify(

@@ -56,7 +56,7 @@ class WordMatrices:
         powers = n_symbols ** torch.arange(m - 1, -1, -1, device=A.device)
         return cls(words.to(A.dtype).contiguous(), m, powers, rescale)
 
-    def carry(self, tokens: Tensor, x: Tensor) -> Tensor:
+    def advance_state(self, tokens: Tensor, x: Tensor) -> Tensor:
         """Return the states (B, N) after tokens (B, T) from states x, rescaled once per word of m tokens."""
         assert tokens.shape[1] % self.m == 0, "tokens must be whole words"
         code = (tokens.reshape(len(tokens), -1, self.m) * self.powers).sum(-1)  # (B, W)
