@@ -15,7 +15,6 @@ from sdssm.automata import Machine, get_machine
 from sdssm.errors import RunWarning, SdssmError
 from sdssm.evaluation import Evaluation, RunEvaluation, evaluate, lengths, records, spectral_radii
 from sdssm.evaluation.statistics import band_of_each
-from sdssm.evaluation.strings import TestStrings
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.report import apart, curves
@@ -23,6 +22,7 @@ from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.evaluation_strings import TestStrings
 from sdssm.training import train
 from tests.evaluation.machines import exact, tiring_parity
 

@@ -16,13 +16,13 @@ from benchmarks import horizon as benchmark
 from sdssm.automata import Machine
 from sdssm.cli import certify as certify_command
 from sdssm.cli import horizon as horizon_command
-from sdssm.evaluation.strings import TestStrings
 from sdssm.exact.compile import compile as compiled
 from sdssm.exact.errors import ExactError
 from sdssm.exact.horizon import PLACES, doubling, horizon, spread
 from sdssm.exact.words import Words
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import Task
+from sdssm.tasks.evaluation_strings import TestStrings
 
 D4 = sdssm.task("d4")
 

@@ -19,7 +19,6 @@ from sdssm.evaluation.lengths import Reader, Reading, outgrows, read_fresh, read
 from sdssm.evaluation.records import FRESH, PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluation.spectrum import spectral_radii
 from sdssm.evaluation.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
-from sdssm.evaluation.strings import TestStrings
 from sdssm.evaluation.training import changed_settings, common_name
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import Classifier
@@ -29,6 +28,7 @@ from sdssm.runs import RunFolder, Status, find_runs, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task
 from sdssm.tasks import get_task as named_task
+from sdssm.tasks.evaluation_strings import TestStrings
 
 What = Classifier | RunFolder | str | Path
 #: The files in a run folder that hold the last evaluation of the run, at every length and at lengths named one by one.

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.evaluation.strings import TestStrings
 from sdssm.models import Classifier, State
 from sdssm.models.scaled import Scaled
+from sdssm.tasks.evaluation_strings import TestStrings
 
 #: A model, or one whose states are read by their direction.
 Reader = Classifier | Scaled
@@ -52,7 +52,7 @@ def read_prefixes(model: Reader, strings: TestStrings, lengths: np.ndarray, grou
     """Read one set of strings at all of their prefixes. `groups` (G, K) says which lengths belong to each group."""
     assert strings.places is not None
     longest = int(lengths.max())
-    floors = strings.places.floor(np.arange(longest + 1))  # the length that is scored for each
+    floors = strings.places.longest_valid_lengths(np.arange(longest + 1))  # the length that is scored for each
     weights = np.zeros((longest + 1, len(groups)), dtype=np.float32)
     for column, group in zip(weights.T, groups, strict=True):
         np.add.at(column, floors[lengths[group]], 1)
@@ -79,7 +79,7 @@ def read_prefixes(model: Reader, strings: TestStrings, lengths: np.ndarray, grou
 def _told(model: Reader, strings: TestStrings, longest: int) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
     """What a model tells of all prefixes, a part at a time: which strings and places, logits and labels there."""
     if model.recurrent:
-        state, starts, place = None, strings.starts(), 0
+        state, starts, place = None, strings.start_states(), 0
         for tokens, labels in strings.blocks(longest):
             for piece, wanted in _pieces(model, tokens, labels):
                 logits, state = model.advance(piece, state, starts=starts)
@@ -104,7 +104,7 @@ def read_fresh(model: Reader, strings: TestStrings, lengths: np.ndarray) -> Read
             if strings.shortest > length:
                 continue
             correct[k] = 0
-            for tokens, labels, starts in strings.fresh(length):
+            for tokens, labels, starts in strings.draw_fresh(length):
                 right, finite = _correct(_last(model, tokens, starts), labels)
                 correct[k] += right.sum()
                 overflowed |= ~finite
@@ -116,7 +116,7 @@ def outgrows(model: Classifier, strings: TestStrings, longest: int) -> bool:
     if strings.shortest > longest:
         return False
     state: State = None
-    tokens, _, starts = next(replace(strings, count=PROBED).fresh(longest))
+    tokens, _, starts = next(replace(strings, count=PROBED).draw_fresh(longest))
     with _reading(model):
         for (piece,) in _pieces(model, tokens):
             state, starts = model.carry(piece, state, starts=starts), None

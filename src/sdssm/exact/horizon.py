@@ -16,7 +16,6 @@ from sdssm import ops
 from sdssm.automata import Machine
 from sdssm.evaluation.asked import MOST_LENGTH, MOST_STRINGS
 from sdssm.evaluation.lengths import read_fresh
-from sdssm.evaluation.strings import BLOCK, TestStrings
 from sdssm.exact.errors import ExactError
 from sdssm.exact.subject import What, subject
 from sdssm.exact.words import Words
@@ -25,6 +24,7 @@ from sdssm.models.stack import State
 from sdssm.settings import check_between
 from sdssm.tasks import Task
 from sdssm.tasks import get_task as named_task
+from sdssm.tasks.evaluation_strings import BLOCK, TestStrings
 
 #: The share of labels, in percent, that must be right.
 ENOUGH = 99.9
