@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.automata import Machine
-from sdssm.evaluation.asked import MOST_LENGTH, MOST_STRINGS
-from sdssm.evaluation.lengths import read_fresh
+from sdssm.evaluation.correct_counts import read_fresh
+from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.subject import What, subject
 from sdssm.exact.words import Words
