@@ -16,7 +16,6 @@ from benchmarks import horizon as benchmark
 from sdssm.automata import Machine
 from sdssm.cli import certify as certify_command
 from sdssm.cli import horizon as horizon_command
-from sdssm.evaluation.strings import TestStrings
 from sdssm.exact.compilation.compiler import compile as compiled
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import POSITIONS, class_spread
@@ -24,6 +23,7 @@ from sdssm.exact.measurement.measured_horizon import doubling_lengths, horizon
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import Task
+from sdssm.tasks.evaluation_strings import TestStrings
 
 D4 = sdssm.task("d4")
 

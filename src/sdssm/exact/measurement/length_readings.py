@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.evaluation.lengths import read_fresh
-from sdssm.evaluation.strings import BLOCK, TestStrings
+from sdssm.evaluation.correct_counts import read_fresh
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.models import Classifier
 from sdssm.models.stack import State
+from sdssm.tasks.evaluation_strings import BLOCK, TestStrings
 
 #: Number of positions classified up to each length, including it, so that there are more labels than strings.
 POSITIONS = 16

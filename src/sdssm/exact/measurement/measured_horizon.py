@@ -10,8 +10,7 @@ import torch
 
 from sdssm import ops
 from sdssm.automata import Machine
-from sdssm.evaluation.asked import MOST_LENGTH, MOST_STRINGS
-from sdssm.evaluation.strings import TestStrings
+from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import HorizonReading, read_fresh_strings, read_prefixes
 from sdssm.exact.measurement.word_matrices import WordMatrices
@@ -19,6 +18,7 @@ from sdssm.exact.sources import ModelSource, load_source
 from sdssm.models import Classifier
 from sdssm.settings import check_between
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.evaluation_strings import TestStrings
 
 #: The accuracy, in percent, that counts as correct.
 ENOUGH = 99.9
