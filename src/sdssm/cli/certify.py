@@ -12,7 +12,7 @@ from sdssm.files import format_path
 
 if TYPE_CHECKING:
     from sdssm.automata import Machine
-    from sdssm.exact.certify import Certificate
+    from sdssm.exact import Certificate
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -40,9 +40,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _certify(options: argparse.Namespace) -> None:
-    from sdssm.exact.certify import certify
-    from sdssm.exact.errors import ExactError
-    from sdssm.exact.subject import subject
+    from sdssm.exact import ExactError, certify
+    from sdssm.exact.sources import load_source as subject
     from sdssm.tasks import get_task as named_task
 
     model, run = subject(options.run_folder)

@@ -57,9 +57,9 @@ def _norm(text: str) -> float | None:
 def _compile(options: argparse.Namespace) -> None:
     import torch
 
-    from sdssm.exact.compile import compile as compiled
-    from sdssm.exact.compile_diagonal import phase_error
-    from sdssm.exact.drift import check
+    from sdssm.exact.compilation import check_emulation as check
+    from sdssm.exact.compilation import compile as compiled
+    from sdssm.exact.compilation import phase_error
     from sdssm.tasks import get_task
 
     one = get_task(options.name)

@@ -11,7 +11,7 @@ from sdssm.cli.output import print_facts, print_json, print_table, printable
 from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
-    from sdssm.exact.extract import Extraction
+    from sdssm.exact import Extraction
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -47,7 +47,7 @@ def add_reading(one: argparse.ArgumentParser) -> None:
 def _extract(options: argparse.Namespace) -> None:
     from sdssm.automata import draw, write_machine
     from sdssm.automata.formats import write_text
-    from sdssm.exact.extract import LENGTHS, extract
+    from sdssm.exact.extraction import LENGTHS, extract
 
     found = extract(
         options.run_folder,

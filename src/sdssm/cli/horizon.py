@@ -11,7 +11,7 @@ from sdssm.cli.output import print_json, print_table, printable
 from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
-    from sdssm.exact.horizon import Horizon
+    from sdssm.exact import Horizon
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -37,7 +37,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _horizon(options: argparse.Namespace) -> None:
-    from sdssm.exact.horizon import horizon
+    from sdssm.exact import horizon
 
     found = horizon(
         options.run_folder,

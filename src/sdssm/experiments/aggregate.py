@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sdssm.evaluation.training import changed_settings
+from sdssm.evaluation.description import changed_settings
 from sdssm.experiments.catalogue import Published, published_numbers
 from sdssm.experiments.plan import Plan, PlannedRun
 from sdssm.experiments.runner import curve_of
