@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 import sdssm
 from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
 from sdssm.models import PRESETS, Classifier, ModelSettings, preset
+from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.runs.schema import resolve
 from sdssm.tasks import PAPER, get_task
 
@@ -72,10 +74,10 @@ def test_parameter_counts_of_the_paper(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
 
 
-def test_names_and_shapes_are_the_paper_s() -> None:
+def test_names_in_files_and_shapes_are_those_of_the_paper() -> None:
     settings = resolve("sd-ssm", "paper", "arithmetic")
     model = Classifier(settings.model, 8, 5, generator=torch.Generator().manual_seed(0))
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    shapes = {name: tuple(value.shape) for name, value in tensors_for_file(model).items()}
     assert shapes == {
         "dictionary": (18, 64, 64),
         "selection.weight": (18, 10),
@@ -85,10 +87,12 @@ def test_names_and_shapes_are_the_paper_s() -> None:
         "norm.bias": (64,),
         "readout.weight": (5, 64),
         "readout.bias": (5,),
+        "column_norm": (),
+        "temperature": (),
     }
     free = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
-    assert dict(free.named_parameters())["initial_state"].shape == (64,)
-    assert free.initial_state is dict(free.named_parameters())["initial_state"]
+    assert tensors_for_file(free)["initial_state"].shape == (64,)
+    assert free.initial_state is free.get_parameter("layers.0.mixer.initial_state")
 
 
 def test_the_published_equations_step_by_step() -> None:
@@ -166,12 +170,13 @@ def test_it_starts_as_the_fact_sheet_says() -> None:
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
     bounds = {"dictionary": (3 / 64) ** 0.5, "selection.weight": 2**-0.5, "selection.bias": 2**-0.5}
     bounds |= {"input_matrix": 2**-0.5, "readout.weight": 1 / 8, "readout.bias": 1 / 8}
-    for name, parameter in model.named_parameters():
-        if name in bounds:
-            assert parameter.abs().max() <= bounds[name]
-            assert parameter.abs().max() > 0.9 * bounds[name]
-            if parameter.numel() > 1000:
-                assert abs(float(parameter.detach().var()) / (bounds[name] ** 2 / 3) - 1) < 0.05
+    tensors = tensors_for_file(model)
+    for name, bound in bounds.items():
+        value = tensors[name]
+        assert value.abs().max() <= bound
+        assert value.abs().max() > 0.9 * bound
+        if value.numel() > 1000:
+            assert abs(float(value.var()) / (bound**2 / 3) - 1) < 0.05
     free = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
     assert 0.6 < float(free.initial_state.detach().std()) < 1.4
 
@@ -333,13 +338,38 @@ def test_whatever_whole_numbers_tokens_are(tmp_path: Path) -> None:
                 model.step(torch.tensor([wrong]))
 
 
-def test_precision_is_kept_and_names_hold_under_a_prefix(tmp_path: Path) -> None:
-    model = built("scale-free")
-    model.save(tmp_path)
+def test_saving_keeps_the_precision(tmp_path: Path) -> None:
+    built("scale-free").save(tmp_path)
     assert sdssm.load(tmp_path).dictionary.dtype == torch.float64
-    assert {name for name, _ in model.named_parameters("x")} >= {"x.dictionary", "x.readout.weight"}
-    assert {name for name, _ in model.named_buffers()} == {"column_norm", "temperature", "readout.scale"}
-    assert model.input_matrix is None
+
+
+@pytest.mark.parametrize("kind", ["scale-free", "stack"])
+def test_only_files_have_the_names_of_the_paper(kind: str, tmp_path: Path) -> None:
+    """In memory a model is an ordinary module; files of a single layer leave out the path to it."""
+    model, path = built(kind), "layers.0.mixer."
+    module_names = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    assert module_names == set(model.state_dict())
+    assert {path + "dictionary", path + "temperature", "readout.weight"} <= module_names
+    in_files = {name.removeprefix(path) for name in module_names} if kind == "scale-free" else module_names
+    model.save(tmp_path)
+    assert set(load_file(tmp_path / "model.safetensors")) == set(tensors_for_file(model)) == in_files
+
+
+def test_tensors_go_into_a_model_by_their_names_in_files() -> None:
+    source, model = built("scale-free", seed=1), built("scale-free", seed=2)
+    load_tensors(model, tensors_for_file(source))
+    assert torch.equal(model(strings(2, 5)), source(strings(2, 5)))
+    with pytest.raises(RuntimeError, match="Missing"):
+        load_tensors(model, {"dictionary": source.dictionary})
+    with pytest.raises(RuntimeError, match="Unexpected"):
+        load_tensors(model, {**tensors_for_file(source), "dictionaries": source.dictionary})
+
+
+def test_parameters_of_a_single_layer_are_attributes_of_the_model() -> None:
+    model = built("scale-free")
+    assert model.dictionary is model.get_parameter("layers.0.mixer.dictionary")
+    assert model.selection is model.get_submodule("layers.0.mixer.selection")
+    assert model.input_matrix is None and model.skip is None
     with pytest.raises(AttributeError):
         model.nothing  # noqa: B018  # looking for it is what fails
     with pytest.raises(AttributeError):

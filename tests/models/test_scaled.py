@@ -42,7 +42,9 @@ def doubling() -> Classifier:
     settings = ModelSettings(mixer=mixer, norm="plain", readout="linear")
     model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))
     weights = {name: value for name, value in source.state_dict().items() if name in model.state_dict()}
-    model.load_state_dict({**weights, "dictionary": 2 * weights["dictionary"]})
+    model.load_state_dict(weights)
+    with torch.no_grad():
+        model.dictionary.mul_(2)
     return model.eval()
 
 

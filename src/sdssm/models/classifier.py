@@ -15,6 +15,7 @@ from sdssm.errors import ModelError, OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.layers import initial
 from sdssm.layers.mixer import each, pick
+from sdssm.models.names import tensors_for_file
 from sdssm.models.readout import Readout, layer_norm
 from sdssm.models.settings import ModelSettings
 from sdssm.models.stack import Stack, State, state_of
@@ -216,7 +217,7 @@ class Classifier(Stack):
 
     def packed(self) -> bytes:
         """The weights as the bytes of a safetensors file; nothing is pickled."""
-        return save({name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()})
+        return save({name: value.detach().cpu().contiguous() for name, value in tensors_for_file(self).items()})
 
 
 def _flat(state: State, lead: torch.Size) -> State:

@@ -14,6 +14,7 @@ from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
 from sdssm.files import describe_file_error, format_path
 from sdssm.models.classifier import CONFIG, WEIGHTS, Classifier
+from sdssm.models.names import load_tensors
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import build_settings
 
@@ -38,7 +39,7 @@ def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], sourc
         settings = build_settings(ModelSettings, config["model"])
         model = Classifier(settings, config["n_symbols"], config["n_classes"], generator=torch.Generator())
         model = model.to(weights["readout.weight"].dtype)
-        model.load_state_dict(weights)
+        load_tensors(model, weights)
     except (KeyError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise ModelError(f"{source} does not hold the model that its {CONFIG} describes: {reason}") from None

@@ -12,7 +12,6 @@ from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
 from sdssm.layers.mixer import pick
 from sdssm.models.block import Block
-from sdssm.models.names import PaperNames
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import check_at_least
 
@@ -20,7 +19,7 @@ from sdssm.settings import check_at_least
 State = tuple[Any, ...] | None
 
 
-class Stack(PaperNames):
+class Stack(nn.Module):
     """A model without its readout: strings (B, L) to features, from states to states."""
 
     def __init__(self, settings: ModelSettings, n_symbols: int, *, generator: torch.Generator) -> None:
@@ -44,6 +43,39 @@ class Stack(PaperNames):
         # An SD-SSM alone is the model of the paper: read from its states, and called by the paper's names.
         self.bare = settings.layers == 1 and blocks[0].kind == "bare" and isinstance(blocks[0].mixer, SelectiveDense)
         self.outputs = width  #: F, of the features
+
+    # -- parameters of a single-layer SD-SSM; any other model raises AttributeError ------------------------------------
+
+    @property
+    def dictionary(self) -> nn.Parameter:
+        """The matrices A_i (K, N, N) that the selection mixes."""
+        return self._single_layer().dictionary
+
+    @property
+    def selection(self) -> nn.Linear:
+        """The linear map S u + s to the logits of the mixture."""
+        return self._single_layer().selection
+
+    @property
+    def input_matrix(self) -> Any:
+        """B (N, D), or None."""
+        return self._single_layer().input_matrix
+
+    @property
+    def initial_state(self) -> Any:
+        """The learned x_0 (N,), or None."""
+        return self._single_layer().initial_state
+
+    @property
+    def skip(self) -> Any:
+        """The skip matrix (N, D), or None."""
+        return self._single_layer().skip
+
+    def _single_layer(self) -> SelectiveDense:
+        mixer = self.mixers[0]
+        if not self.bare or not isinstance(mixer, SelectiveDense):
+            raise AttributeError("not a single-layer SD-SSM")
+        return mixer
 
     # -- what it is --------------------------------------------------------------------------------------------------
 

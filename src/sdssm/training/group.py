@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sdssm.devices import device_name
 from sdssm.evaluation import evaluate
+from sdssm.models.names import file_name, tensors_for_file
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import TrainSettings
@@ -190,11 +191,11 @@ class Group:
 
     def _save(self, replica: int) -> None:
         engine = self.engine
-        tensors = dict(engine.model(replica).state_dict()) | engine.replicas.moments(replica)
+        tensors = tensors_for_file(engine.model(replica)) | engine.replicas.moments(replica)
         tensors |= engine.open_window(replica)
         if self._best is not None:
             best = engine.model(replica, self._best)
-            tensors |= {BEST + name: value for name, value in best.named_parameters()}
+            tensors |= {BEST + file_name(best, name): value for name, value in best.named_parameters()}
             tensors[SCORE] = torch.tensor(self._score[replica], dtype=torch.float64)
         host = {name: value.detach().cpu() for name, value in tensors.items()}
         loss, accuracy = self._last(replica)
