@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.attention import PRIME, Attention, AttentionSettings, rotated
+from sdssm.layers.attention import PRIME, Attention, AttentionSettings, rotate
 from sdssm.layers.mixer import pick
 from tests.ops.tolerances import RELATIVE
 
@@ -93,12 +93,12 @@ def test_turning_is_a_complex_product() -> None:
     pairs = torch.view_as_complex(x.reshape(3, 5, 4, 2))
     angular = torch.tensor([1, 0.1, 0.01, 0.001], dtype=torch.float64)
     turned = pairs * torch.polar(torch.ones(5, 4, dtype=torch.float64), places[:, None] * angular)
-    same(rotated(x, places), torch.view_as_real(turned).reshape(3, 5, 8))
+    same(rotate(x, places), torch.view_as_real(turned).reshape(3, 5, 8))
 
 
 def test_only_distances_matter() -> None:
     q, k = drawn(8), drawn(8, seed=2)
-    found = [rotated(q, torch.tensor(a)) @ rotated(k, torch.tensor(a + 9)) for a in (0, 5, 1_900)]
+    found = [rotate(q, torch.tensor(a)) @ rotate(k, torch.tensor(a + 9)) for a in (0, 5, 1_900)]
     same(found, [found[0]] * 3)
 
 
@@ -216,9 +216,9 @@ def test_a_row_without_inputs_is_finite(causal_mask: bool) -> None:
 def test_leading_dimensions_and_symbols(form: str) -> None:
     layer, table = made(**FORMS[form]), drawn(5, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    picked = tuple(pick(part, tokens) for part in layer.parts(table))
+    select_rows_channels_first = tuple(pick(part, tokens) for part in layer.parts(table))
     wanted = layer(table[tokens])[0]
-    same(layer.mix(picked)[0], wanted)
+    same(layer.mix(select_rows_channels_first)[0], wanted)
     same(layer(table[tokens][None])[0], wanted[None])
     same(layer(table[tokens[0]])[0], wanted[0])
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.errors import SettingsError
-from sdssm.layers.delta import Delta, DeltaNet, DeltaNetSettings, GatedDeltaProduct, GatedDeltaProductSettings
+from sdssm.layers.delta import DeltaNet, DeltaNetSettings, DeltaRule, GatedDeltaProduct, GatedDeltaProductSettings
 
 SMALL: dict[str, Any] = {"heads": 2, "head_size": 3}
-CASES: list[tuple[type[Delta], DeltaNetSettings]] = [
+CASES: list[tuple[type[DeltaRule], DeltaNetSettings]] = [
     (DeltaNet, DeltaNetSettings(**SMALL)),
     (DeltaNet, DeltaNetSettings(**SMALL, conv=None, negative_eigenvalues=False)),
     (GatedDeltaProduct, GatedDeltaProductSettings(**SMALL)),
@@ -23,8 +23,8 @@ CASES: list[tuple[type[Delta], DeltaNetSettings]] = [
 every = pytest.mark.parametrize(("kind", "settings"), CASES, ids=[f"{k.name}-{i}" for i, (k, _) in enumerate(CASES)])
 
 
-def made(kind: type[Delta], settings: DeltaNetSettings, width: int = 5, seed: int = 0) -> Delta:
-    layer: Delta = kind(width, settings, generator=torch.Generator().manual_seed(seed))  # type: ignore[call-arg]
+def made(kind: type[DeltaRule], settings: DeltaNetSettings, width: int = 5, seed: int = 0) -> DeltaRule:
+    layer: DeltaRule = kind(width, settings, generator=torch.Generator().manual_seed(seed))  # type: ignore[call-arg]
     return layer.double()
 
 
@@ -32,7 +32,7 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def written_out(layer: Delta, u: Tensor) -> Tensor:
+def written_out(layer: DeltaRule, u: Tensor) -> Tensor:
     """The equations of the docstrings for one sequence (L, D), with whole matrices, a head and a step at a time."""
     settings, n = layer.settings, layer.steps
     H, D, inner = settings.heads, settings.head_size, layer.inner
@@ -69,14 +69,14 @@ def written_out(layer: Delta, u: Tensor) -> Tensor:
 
 
 @every
-def test_is_its_equations(kind: type[Delta], settings: DeltaNetSettings) -> None:
+def test_is_its_equations(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     layer, u = made(kind, settings), drawn(7, 5)
     with torch.no_grad():
         torch.testing.assert_close(layer(u[None])[0][0], written_out(layer, u))
 
 
 @every
-def test_steps_pieces_and_the_future(kind: type[Delta], settings: DeltaNetSettings) -> None:
+def test_steps_pieces_and_the_future(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     layer, u = made(kind, settings), drawn(3, 9, 5)
     with torch.no_grad():
         whole, final = layer(u)
@@ -97,7 +97,7 @@ def test_steps_pieces_and_the_future(kind: type[Delta], settings: DeltaNetSettin
 
 
 @every
-def test_lengths(kind: type[Delta], settings: DeltaNetSettings) -> None:
+def test_lengths(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     layer, u = made(kind, settings), drawn(3, 6, 5)
     whole, _ = layer(u)
     short, state = layer(u, lengths=torch.tensor([1, 4, 6]))
@@ -107,7 +107,7 @@ def test_lengths(kind: type[Delta], settings: DeltaNetSettings) -> None:
 
 
 @every
-def test_models_side_by_side(kind: type[Delta], settings: DeltaNetSettings) -> None:
+def test_models_side_by_side(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     """Outputs and gradients under vmap are those of each model alone."""
     layers = [made(kind, settings, seed=seed) for seed in range(3)]
     parameters = {
@@ -132,7 +132,7 @@ def test_models_side_by_side(kind: type[Delta], settings: DeltaNetSettings) -> N
 
 
 @every
-def test_gradients(kind: type[Delta], settings: DeltaNetSettings) -> None:
+def test_gradients(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     layer, u = made(kind, settings, width=2), drawn(1, 4, 2).requires_grad_()
     given = [u, *(p.detach().requires_grad_() for p in layer.parameters())]
     names = [name for name, _ in layer.named_parameters()]

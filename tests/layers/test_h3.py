@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from sdssm.layers.channels import channels
-from sdssm.layers.convolution import System
-from sdssm.layers.h3 import H3, Shift
+from sdssm.layers.convolution import LtiSystem
+from sdssm.layers.h3 import H3, ShiftSystem
 from tests.layers.test_s4 import WIDTH, drawn, made, same
 from tests.layers.test_s4d import recurrence, trapezoid
 
 
-def shifted(places: int = 4, *, width: int = WIDTH) -> Shift:
+def shifted(places: int = 4, *, width: int = WIDTH) -> ShiftSystem:
     """A delay line whose B is no longer a unit vector."""
-    system = Shift(width, places, generator=torch.Generator().manual_seed(0)).double()
+    system = ShiftSystem(width, places, generator=torch.Generator().manual_seed(0)).double()
     with torch.no_grad():
         system.B.add_(drawn(width, places, seed=8))
     return system
 
 
-def run(system: System, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def run(system: LtiSystem, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """u (B, L, D) -> y (B, L, D) and the state after it."""
     y, state = system.run(channels(u), state, carry=True)
     return channels(y), state
@@ -51,7 +51,7 @@ def test_its_kernel_is_a_correlation_and_ends() -> None:
             wanted[:, tap] += system.C[:, i + tap] * system.B[:, i]
     same(system.kernel(9), wanted)
     same(system.kernel(2), wanted[:, :2])
-    fresh = Shift(WIDTH, 5, generator=torch.Generator().manual_seed(0)).double()
+    fresh = ShiftSystem(WIDTH, 5, generator=torch.Generator().manual_seed(0)).double()
     same(fresh.kernel(5), fresh.C)  # B begins as a unit vector
     assert fresh.C.abs().max() <= 5**-0.5
 

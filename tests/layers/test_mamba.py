@@ -96,7 +96,7 @@ def test_parameters_of_the_published_size() -> None:
     assert {name: value.numel() for name, value in layer.named_parameters()} == by_hand
     assert sum(by_hand.values()) == 75_648
     assert layer.transition_parameters() == 128 * 128 + 128 * 4 + (4 * 128 + 128)
-    assert layer.outputs == 64 and layer.projects and layer.causal and layer.recurrent
+    assert layer.outputs == 64 and layer.has_output_projection and layer.causal and layer.recurrent
     assert not dict(layer.named_buffers())
     assert all(value.dtype == torch.float32 for value in layer.parameters())
 
@@ -223,8 +223,8 @@ def test_the_halves_are_the_whole() -> None:
     """A table of symbols through `parts`, then picked, is what classifiers do."""
     layer, table = made(), drawn(4, WIDTH)
     tokens = torch.tensor([[0, 1, 2, 3, 1], [3, 3, 0, 2, 1]])
-    picked = tuple(part[tokens] for part in layer.parts(table))
-    out, state = layer.mix(picked, carry=False)
+    select_rows_channels_first = tuple(part[tokens] for part in layer.parts(table))
+    out, state = layer.mix(select_rows_channels_first, carry=False)
     assert state is None
     same(out, layer(table[tokens])[0])
 

@@ -13,10 +13,10 @@ from torch.func import functional_call, vmap
 from sdssm import ops
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.mixer import each
-from sdssm.layers.recurrent import Lstm, LstmSettings, Recurrent, Rnn, RnnSettings
+from sdssm.layers.recurrent import Lstm, LstmSettings, RecurrentNetwork, Rnn, RnnSettings
 
 WIDTH, STATE = 3, 5
-KINDS: dict[str, type[Recurrent]] = {"rnn": Rnn, "lstm": Lstm}
+KINDS: dict[str, type[RecurrentNetwork]] = {"rnn": Rnn, "lstm": Lstm}
 STARTS = ("zero", "learned", "given")
 
 
@@ -42,7 +42,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield str(request.param)
 
 
-def made(kind: str, seed: int = 0, width: int = WIDTH, state: int = STATE, initial_state: str = "zero") -> Recurrent:
+def made(
+    kind: str, seed: int = 0, width: int = WIDTH, state: int = STATE, initial_state: str = "zero"
+) -> RecurrentNetwork:
     layer = KINDS[kind]
     settings = layer.Settings(state=state, initial_state=initial_state)
     return layer(width, settings, generator=torch.Generator().manual_seed(seed)).double()
@@ -52,7 +54,7 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def start_of(layer: Recurrent, *lead: int) -> Any:
+def start_of(layer: RecurrentNetwork, *lead: int) -> Any:
     return drawn(*lead, STATE, seed=7) if layer.settings.initial_state == "given" else None
 
 

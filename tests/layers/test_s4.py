@@ -15,11 +15,11 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import channels as first
 from sdssm.layers import h3
-from sdssm.layers.channels import SHORT, convolve, delays, good_size, short_convolution
+from sdssm.layers.channels import SHORT, convolve, delay_matrices, fft_size, short_convolution
 from sdssm.layers.h3 import H3
 from sdssm.layers.hyena import Hyena
 from sdssm.layers.mixer import Mixer, each, pick
-from sdssm.layers.s4 import S4, S4Settings, legs
+from sdssm.layers.s4 import S4, S4Settings, hippo_legs
 from sdssm.layers.s4d import S4d
 from tests.ops.tolerances import RELATIVE
 
@@ -119,7 +119,7 @@ def test_it_begins_as_legs() -> None:
     i = torch.arange(state, dtype=torch.float64)
     b = (2 * i + 1).sqrt()
     real = -(torch.outer(b, b).tril(-1) + torch.diag(i + 1))
-    eigenvalues, P, B = (torch.cat([x, x.conj()]) for x in legs(state))
+    eigenvalues, P, B = (torch.cat([x, x.conj()]) for x in hippo_legs(state))
     A = torch.diag(eigenvalues) - torch.outer(P, P.conj())
     found = torch.linalg.eigvals(A)
     assert found.imag.abs().max() < 1e-9
@@ -131,7 +131,7 @@ def test_it_begins_as_legs() -> None:
         wanted = b @ torch.linalg.matrix_power(real, power) @ b
         value = unclipped.conj() @ torch.linalg.matrix_power(A, power) @ unclipped
         torch.testing.assert_close(value, wanted.to(value.dtype))
-    assert legs(64)[2].imag.abs().max() == 2.0 and legs(64)[1].imag.abs().max() > 2
+    assert hippo_legs(64)[2].imag.abs().max() == 2.0 and hippo_legs(64)[1].imag.abs().max() > 2
 
 
 def test_the_whole_layer_is_its_equations() -> None:
@@ -197,13 +197,16 @@ def test_tables_are_made_once_and_serve_every_transform() -> None:
     with torch.inference_mode():
         layer(u)
     layer(u)[0].sum().backward()
-    vmap(grad(lambda x: delays(x, length - 2).sum() * x.sum()))(u)
-    assert delays(u, length - 2) is delays(u, length - 2) and delays(u, length - 2).sum().isfinite()
+    vmap(grad(lambda x: delay_matrices(x, length - 2).sum() * x.sum()))(u)
+    assert (
+        delay_matrices(u, length - 2) is delay_matrices(u, length - 2)
+        and delay_matrices(u, length - 2).sum().isfinite()
+    )
 
 
 def test_sizes_of_transforms() -> None:
     for least in range(1, 300):
-        size = good_size(least)
+        size = fft_size(least)
         assert size >= least and size % 2 == 0 and (2 * 3 * 5) ** 20 % size == 0 and size <= 1.4 * least + 2
 
 
@@ -213,7 +216,7 @@ def test_sizes_of_transforms() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_what_it_says_of_itself(form: str) -> None:
     layer = made(form)
-    assert isinstance(layer, Mixer) and layer.projects and layer.causal and layer.outputs == WIDTH
+    assert isinstance(layer, Mixer) and layer.has_output_projection and layer.causal and layer.outputs == WIDTH
     assert layer.emulates and layer.transition_parameters() == 0 and layer.chance(5) is None
     assert all(p.dtype == torch.float32 for p in copy.deepcopy(layer).float().parameters())
     assert "width=3" in repr(layer)
@@ -273,7 +276,7 @@ def test_asked_after_every_input(form: str, length: int) -> None:
     u, other = drawn(2, length, WIDTH), drawn(2, length, WIDTH, seed=2)
     _, state = layer(drawn(2, 5, WIDTH, seed=3)) if layer.recurrent else (None, None)
     for start in (None, state):
-        found = layer.ask(layer.parts(u), layer.parts(other), start)
+        found = layer.mix_query(layer.parts(u), layer.parts(other), start)
         ends = [layer(torch.cat([u[:, : t + 1], other[:, t : t + 1]], 1), start)[0][:, -1] for t in range(length)]
         same(found, torch.stack(ends, 1))
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
-from sdssm.layers.convolution import Diagonal, ModeSettings, bilinear
-from sdssm.layers.s4d import S4d, S4dSettings, inv, lin
+from sdssm.layers.convolution import DiagonalSystem, ModeSettings, bilinear
+from sdssm.layers.s4d import S4d, S4dSettings, s4d_inv, s4d_lin
 from tests.layers.test_s4 import WIDTH, drawn, made, same
 
 
@@ -86,7 +86,9 @@ def test_the_kernel_in_single_precision(init: str, length: int) -> None:
 @pytest.mark.parametrize("length", [1, 41, 300])
 def test_the_bilinear_kernel_with_an_input_matrix(length: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    system = Diagonal(WIDTH, lin(6), ModeSettings(), bilinear, input_matrix=True, generator=generator).double()
+    system = DiagonalSystem(
+        WIDTH, s4d_lin(6), ModeSettings(), bilinear, input_matrix=True, generator=generator
+    ).double()
     assert system.B is not None
     with torch.no_grad():
         system.B.add_(drawn(*system.B.shape))
@@ -104,10 +106,10 @@ def test_the_whole_layer_is_its_equations() -> None:
 
 
 def test_where_frequencies_begin() -> None:
-    assert lin(8).imag.tolist() == pytest.approx([0, math.pi, 2 * math.pi, 3 * math.pi])
-    assert inv(8).imag.tolist() == pytest.approx([8 / math.pi * (8 / (2 * j + 1) - 1) for j in range(4)])
-    assert (inv(8).real == -0.5).all() and (lin(8).real == -0.5).all()
-    for init, wanted in (("lin", lin(64)), ("inv", inv(64))):
+    assert s4d_lin(8).imag.tolist() == pytest.approx([0, math.pi, 2 * math.pi, 3 * math.pi])
+    assert s4d_inv(8).imag.tolist() == pytest.approx([8 / math.pi * (8 / (2 * j + 1) - 1) for j in range(4)])
+    assert (s4d_inv(8).real == -0.5).all() and (s4d_lin(8).real == -0.5).all()
+    for init, wanted in (("lin", s4d_lin(64)), ("inv", s4d_inv(64))):
         system: Any = S4d(5, S4dSettings(init=init), generator=torch.Generator()).system
         torch.testing.assert_close(system.eigenvalues, wanted.to(torch.complex64).expand(5, -1))
 

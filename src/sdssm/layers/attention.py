@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.channels import counting, fixed
+from sdssm.layers.channels import cached_table, integers
 from sdssm.layers.mixer import Mixer, MixerSettings, State
 from sdssm.ops.products import linear
 from sdssm.settings import check_between, check_settings
 
 #: How long a string is thought to be where memory is estimated for heads whose weights are kept.
-USUAL = 512
+TYPICAL_LENGTH = 512
 #: Pair i of a head of size S turns by position * BASE^(-2i / S).
 BASE = 10_000.0
 #: 2^31 - 1. x^5 permutes the residues of this prime, since 5 does not divide PRIME - 1; products fit 64 bits.
@@ -60,7 +60,7 @@ class Attention(Mixer):
     name = "transformer"
     Settings = AttentionSettings
     recurrent = False
-    projects = True
+    has_output_projection = True
     emulates = (
         "Transformers of log precision compute only functions in TC0 (Merrill and Sabharwal 2023); at each fixed "
         "length T there are some of depth O(log T) for any semiautomaton, and of a depth independent of T for a "
@@ -76,8 +76,8 @@ class Attention(Mixer):
                 f"heads is {settings.heads}, but the width is {width}; heads must divide it into even sizes, since "
                 "positions turn pairs of entries"
             )
-        self.queries_keys_values = _truncated_normal((3 * width, width), generator)
-        self.projection = _truncated_normal((width, width), generator)
+        self.queries_keys_values = truncated_normal((3 * width, width), generator)
+        self.projection = truncated_normal((width, width), generator)
         self.register_buffer("draw", torch.randint(PRIME, (), generator=generator))
         self.draw: Tensor
 
@@ -101,7 +101,7 @@ class Attention(Mixer):
         """Queries, keys, values, turned and gathered. Who only reads has weights in memory where heads are narrow:
         fused attention takes vectors that lie a multiple of 16 bytes apart."""
         fused = self.width // self.settings.heads % 4 == 0
-        return 8 * self.width + (0 if fused else 2 * self.settings.heads * USUAL)
+        return 8 * self.width + (0 if fused else 2 * self.settings.heads * TYPICAL_LENGTH)
 
     @property
     def pairs(self) -> int:
@@ -135,14 +135,14 @@ class Attention(Mixer):
         places = self.places(length, lengths, noise, found.device)
         turned, v = torch.split(found, [2, 1], dim=2)
         # Both are made shorter as they turn, which costs nothing.
-        q, k = rotated(turned, places[..., None, None], size**-0.25).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
+        q, k = rotate(turned, places[..., None, None], size**-0.25).permute(2, 0, 3, 1, 4)  # (B, H, L, S)
         v = v.squeeze(2).transpose(1, 2)
         hidden = self._hidden(length, lengths)
         if hidden is not None:
             # Finite, so that a row without any input is a mean of something and not NaN; and added, since then the
             # gradient has nothing to do: where nobody looks it is 0 already.
             hidden = hidden.to(q.dtype) * torch.finfo(q.dtype).min
-        heard = attended(q, k, v, hidden)
+        heard = attend(q, k, v, hidden)
         return linear(heard.transpose(1, 2).flatten(2), self.projection), None
 
     def places(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
@@ -153,7 +153,7 @@ class Attention(Mixer):
             noise = self._fixed(ends, torch.arange(many, device=device))
         order = noise.argsort(dim=-1, stable=True)[..., :length]
         if lengths is not None:
-            order = order.masked_fill(counting(order, 0, length) >= lengths[:, None], many)
+            order = order.masked_fill(integers(order, 0, length) >= lengths[:, None], many)
         return order.sort(dim=-1).values.reshape(-1, length)
 
     def _fixed(self, ends: Tensor, places: Tensor) -> Tensor:
@@ -161,11 +161,11 @@ class Attention(Mixer):
 
         A generator would need the lengths on the host, which may not wait for them.
         """
-        return _scrambled(_scrambled(_scrambled(self.draw) + ends)[:, None] + places)
+        return _hash(_hash(_hash(self.draw) + ends)[:, None] + places)
 
     def _hidden(self, length: int, lengths: Tensor | None) -> Tensor | None:
         """Which keys are not looked at, (B or 1, 1, L or 1, L)."""
-        steps = counting(self.draw if lengths is None else lengths, 0, length)
+        steps = integers(self.draw if lengths is None else lengths, 0, length)
         past = None if lengths is None else (steps >= lengths[:, None])[:, None, None]
         later = (steps > steps[:, None])[None, None] if self.settings.causal_mask else None
         if past is None or later is None:
@@ -173,7 +173,7 @@ class Attention(Mixer):
         return past | later
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
     """softmax(q k^T + hidden) v: (..., L, S) each, hidden broadcasts to (..., L, L).
 
     Where nothing is trained torch's fused attention does it, which has no L x L weights in memory. It runs replicas one
@@ -185,17 +185,17 @@ def attended(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
     return torch.softmax(scores if hidden is None else scores + hidden, dim=-1) @ v
 
 
-@fixed
+@cached_table
 def frequencies(size: int) -> Tensor:
     """By how much each pair of a head of size S turns from a place to the next, (S / 2,)."""
     return BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
 
 
-def rotated(x: Tensor, places: Tensor, length: float = 1.0) -> Tensor:
+def rotate(x: Tensor, places: Tensor, length: float = 1.0) -> Tensor:
     """Vectors (..., S) with their adjacent pairs turned by their places (...), and `length` times as long.
 
     >>> quarter = torch.tensor(torch.pi / 2)
-    >>> rotated(torch.tensor([1.0, 0.0]), quarter).round(decimals=3).tolist()
+    >>> rotate(torch.tensor([1.0, 0.0]), quarter).round(decimals=3).tolist()
     [-0.0, 1.0]
     """
     # A pair is a complex number: one product turns it, and one more its gradient. There are none of 16 bits.
@@ -206,14 +206,14 @@ def rotated(x: Tensor, places: Tensor, length: float = 1.0) -> Tensor:
     return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
 
 
-def _scrambled(x: Tensor) -> Tensor:
+def _hash(x: Tensor) -> Tensor:
     """x^5 modulo a prime: different numbers stay different, and neighbours part."""
     x = x % PRIME
     square = x * x % PRIME
     return square * square % PRIME * x % PRIME
 
 
-def _truncated_normal(shape: tuple[int, int], generator: torch.Generator) -> nn.Parameter:
+def truncated_normal(shape: tuple[int, int], generator: torch.Generator) -> nn.Parameter:
     """N(0, 1 / inputs) without what lies beyond two standard deviations, as Haiku starts a linear map."""
     std = shape[1] ** -0.5
     drawn = torch.nn.init.trunc_normal_(torch.empty(shape), std=std, a=-2 * std, b=2 * std, generator=generator)

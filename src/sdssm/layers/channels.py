@@ -25,7 +25,7 @@ SHORT = 64
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def fixed(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def cached_table(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A table that depends on sizes alone, `make(*sizes)`, made once for each device and dtype and kept for good.
 
     A CUDA graph reads it where it lies. It is made on the host, so that it is there for every stream once it is
@@ -46,14 +46,14 @@ def fixed(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return table
 
 
-@fixed
-def delays(length: int) -> Tensor:
+@cached_table
+def delay_matrices(length: int) -> Tensor:
     """(L + 1, L, L): no delay, and delays by 0, 1, .. L - 1, as matrices."""
     matrices = [torch.eye(length).roll(k, 0).tril() for k in range(length)]
     return torch.stack([torch.eye(length), *matrices])
 
 
-@fixed
+@cached_table
 def window(length: int, taps: int) -> Tensor:
     """(1 + taps, L, L + 1): a constant, whose 1 stands after the inputs, and delays by taps - 1, .. 1, 0."""
     matrices = torch.zeros(1 + taps, length, length + 1)
@@ -63,13 +63,13 @@ def window(length: int, taps: int) -> Tensor:
     return matrices
 
 
-@fixed
-def counting(first: int, count: int) -> Tensor:
+@cached_table
+def integers(first: int, count: int) -> Tensor:
     """first, first + 1, .. (count,)."""
     return torch.arange(first, first + count)
 
 
-@fixed
+@cached_table
 def one() -> Tensor:
     """1 (1, 1, 1)."""
     return torch.ones(1, 1, 1)
@@ -79,10 +79,10 @@ def one() -> Tensor:
 
 
 @cache
-def good_size(least: int) -> int:
+def fft_size(least: int) -> int:
     """The first even size from `least` on without prime factors above 5: FFTs are fast there.
 
-    >>> [good_size(n) for n in (0, 1, 7, 81, 1023)]
+    >>> [fft_size(n) for n in (0, 1, 7, 81, 1023)]
     [2, 2, 8, 90, 1024]
     """
     size = max(2, least + least % 2)
@@ -103,29 +103,29 @@ def convolve(u: Tensor, kernel: Tensor) -> Tensor:
     [1.0, 12.0, 23.0]
     """
     length = u.shape[-1]
-    size = good_size(length + kernel.shape[-1] - 1)  # long enough that no product comes round
+    size = fft_size(length + kernel.shape[-1] - 1)  # long enough that no product comes round
     spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(kernel, n=size)
     y: Tensor = torch.fft.irfft(spectrum, n=size)
     return y[..., :length]
 
 
-def combined(weights: Tensor, matrices: Tensor, u: Tensor) -> Tensor:
+def apply_matrices(weights: Tensor, matrices: Tensor, u: Tensor) -> Tensor:
     """(sum_w weights_w matrices_w) u for each channel: weights (D, W), matrices (W, L, M), u (D, M, B) -> (D, L, B)."""
     # The sum as a product with zeros and ones: an index would cost as much, and its gradient many times more.
     return (weights @ matrices.flatten(1)).reshape(len(weights), *matrices.shape[1:]) @ u
 
 
-def convolved(u: Tensor, kernel: Tensor, skip: Tensor) -> Tensor:
+def convolve_with_skip(u: Tensor, kernel: Tensor, skip: Tensor) -> Tensor:
     """K * u + D u: u (D, L, B), kernel (D, up to L taps), skip (D,) -> (D, L, B).
 
-    >>> convolved(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[1.0, 10.0]]), torch.ones(1)).flatten()
+    >>> convolve_with_skip(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[1.0, 10.0]]), torch.ones(1)).flatten()
     tensor([ 2., 14., 26.])
     """
     length = u.shape[1]
     if length > SHORT:
         return convolve(u.mT, kernel[:, None]).mT + skip[:, None, None] * u
     weights = torch.cat([skip[:, None], kernel], 1)
-    return combined(weights, delays(u, length)[: weights.shape[1]], u.contiguous())
+    return apply_matrices(weights, delay_matrices(u, length)[: weights.shape[1]], u.contiguous())
 
 
 def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return bias[:, None, None].expand_as(u)
     if length <= SHORT:
         longer = torch.cat([u, one(u).expand_as(u[:, :1])], 1)
-        return combined(torch.cat([bias[:, None], weight], 1), window(u, length, taps), longer)
+        return apply_matrices(torch.cat([bias[:, None], weight], 1), window(u, length, taps), longer)
     # Shifted products: as quick as a grouped convolution for 3 or 4 taps, and the same under vmap.
     padded = nn.functional.pad(u, (0, 0, taps - 1, 0))
     y = bias[:, None, None] + padded[:, :length] * weight[:, 0, None, None]
@@ -156,7 +156,7 @@ def channels(u: Tensor) -> Tensor:
     return u.permute(2, 1, 0)
 
 
-def mapped(layer: nn.Linear, u: Tensor) -> Tensor:
+def linear_over_channels(layer: nn.Linear, u: Tensor) -> Tensor:
     """A linear map across channels: (D, L, B) -> (F, L, B)."""
     return (product(layer.weight, u.flatten(1)) + layer.bias[:, None]).reshape(len(layer.weight), *u.shape[1:])
 
@@ -174,19 +174,19 @@ class ChannelsFirst(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        parts = tuple(picked(part, tokens) for part in symbols)
+        parts = tuple(select_rows_channels_first(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
 
-def picked(table: Tensor, tokens: Tensor) -> Tensor:
+def select_rows_channels_first(table: Tensor, tokens: Tensor) -> Tensor:
     """The rows of a table (V, D) that tokens (B, L) name: (B, L, D), which lies in memory as (D, L, B).
 
-    >>> found = picked(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1, 0, 1]]))
+    >>> found = select_rows_channels_first(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1, 0, 1]]))
     >>> found.tolist(), channels(found).is_contiguous()
     ([[[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]], True)
     """
     if len(table) > FEW:
         return pick(table, tokens)
     times = tokens.mT.contiguous()
-    chosen = (times == counting(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
+    chosen = (times == integers(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
     return channels(product(table.mT, chosen.flatten(1)).reshape(table.shape[1], *times.shape))

@@ -7,7 +7,7 @@ the system can also step, and go on from a state.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.channels import ChannelsFirst, channels, convolved, counting, fixed, mapped
+from sdssm.layers.channels import (
+    ChannelsFirst,
+    cached_table,
+    channels,
+    convolve_with_skip,
+    integers,
+    linear_over_channels,
+)
 from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import check_between, check_settings
 
@@ -26,7 +33,7 @@ Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 LARGEST_STATE = 1_024
 
 
-class Convolution(nn.Module):
+class Convolution(nn.Module, ABC):
     """y = K * u + D u with a kernel K (D, L) for any length, and D ~ N(0, 1) as it begins."""
 
     def __init__(self, width: int, *, generator: torch.Generator) -> None:
@@ -37,29 +44,29 @@ class Convolution(nn.Module):
     def kernel(self, length: int) -> Tensor:
         """The first taps (D, length), or all of them where there are fewer."""
 
-    def filtered(self, u: Tensor) -> Tensor:
+    def filter_inputs(self, u: Tensor) -> Tensor:
         """u (D, L, B) -> (D, L, B)."""
-        return convolved(u, self.kernel(u.shape[1]), self.skip)
+        return convolve_with_skip(u, self.kernel(u.shape[1]), self.skip)
 
-    def ask(self, u: Tensor, asked: Tensor) -> Tensor:
+    def mix_query(self, u: Tensor, asked: Tensor) -> Tensor:
         """After each of the inputs u (D, L, B) the output for `asked` (D, L, B) in the place of the next one.
 
         Of the next place all that came before is the same convolution without its first tap.
         """
         kernel = self.kernel(u.shape[1] + 1)
         now, later = kernel[:, 0] + self.skip, kernel[:, 1:]
-        return now[:, None, None] * asked + convolved(u, later, torch.zeros_like(self.skip))
+        return now[:, None, None] * asked + convolve_with_skip(u, later, torch.zeros_like(self.skip))
 
 
-class System(Convolution):
+class LtiSystem(Convolution):
     """A convolution whose kernel is that of a linear system: it has a state, None for zero, and can step."""
 
     @abstractmethod
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         """What a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (D, length, B)."""
 
     @abstractmethod
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         """The state after inputs u (D, L, B) from a state."""
 
     @abstractmethod
@@ -68,15 +75,15 @@ class System(Convolution):
 
     def run(self, u: Tensor, state: Tensor | None, *, carry: bool) -> tuple[Tensor, Tensor | None]:
         """u (D, L, B) -> y (D, L, B), and the state after the last input where it is to be carried."""
-        y = self.filtered(u)
+        y = self.filter_inputs(u)
         if state is not None:
-            y = y + self.respond(state, u.shape[1])
-        return y, self.absorb(u, state) if carry else None
+            y = y + self.state_response(state, u.shape[1])
+        return y, self.final_state(u, state) if carry else None
 
-    def ask(self, u: Tensor, asked: Tensor, state: Tensor | None = None) -> Tensor:
+    def mix_query(self, u: Tensor, asked: Tensor, state: Tensor | None = None) -> Tensor:
         """The same, where the inputs came after a state."""
-        y = super().ask(u, asked)
-        return y if state is None else y + self.respond(state, u.shape[1] + 1)[:, 1:]
+        y = super().mix_query(u, asked)
+        return y if state is None else y + self.state_response(state, u.shape[1] + 1)[:, 1:]
 
     def step(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step: u (B, D) -> y (B, D) and the state after it."""
@@ -101,7 +108,7 @@ class ModeSettings(MixerSettings):
             raise SettingsError(f"dt_min is {self.dt_min} and dt_max is {self.dt_max}; it must be 0 < dt_min <= dt_max")
 
 
-class Modes(System):
+class ModalSystem(LtiSystem):
     """A system x' = A x + B u, y = 2 Re(C x) of M complex modes for each channel, in time steps dt.
 
     Eigenvalues are -exp(log_decay) + i frequency, so every mode decays. C ~ complex N(0, 1), dt log-uniform. Complex
@@ -126,11 +133,11 @@ class Modes(System):
         return torch.complex(-self.log_decay.exp(), self.frequency)  # (D, M)
 
 
-class Diagonal(Modes):
+class DiagonalSystem(ModalSystem):
     """Modes that do not meet: Abar = exp(rate), so that every power has a closed form.
 
-    >>> from sdssm.layers.s4d import lin
-    >>> system = Diagonal(3, lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
+    >>> from sdssm.layers.s4d import s4d_lin
+    >>> system = DiagonalSystem(3, s4d_lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
     >>> system.kernel(100).shape
     torch.Size([3, 100])
     """
@@ -163,11 +170,11 @@ class Diagonal(Modes):
         weights = torch.view_as_real(as_complex(self.C) * gain)
         return (rows @ (weights * twice_conjugate(weights)).flatten(-2)[..., None]).squeeze(-1)
 
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         rows = powers(self._discrete()[0], 1, length) * as_complex(self.C)[:, None]  # (D, L, M)
         return 2 * torch.einsum("bdm,dlm->dlb", state, rows).real
 
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         length = u.shape[1]
         rate, gain = self._discrete()
         x = torch.einsum("dlb,dlm->bdm", u.flip(1).to(rate.dtype), powers(rate, 0, length)) * gain
@@ -192,7 +199,7 @@ def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
     return (eigenvalues * gain).log1p(), gain  # Abar - 1 = A dt / (1 - dt A / 2)
 
 
-@fixed
+@cached_table
 def twice_conjugate() -> Tensor:
     """What makes 2 w* of a pair (Re w, Im w)."""
     return torch.tensor([2.0, -2.0])
@@ -200,7 +207,7 @@ def twice_conjugate() -> Tensor:
 
 def powers(rate: Tensor, first: int, count: int) -> Tensor:
     """exp(rate l) for l = first, first + 1, ...: (..., M) -> (..., count, M)."""
-    return (rate[..., None, :] * counting(rate.real, first, count)[:, None]).exp()
+    return (rate[..., None, :] * integers(rate.real, first, count)[:, None]).exp()
 
 
 def as_complex(parts: Tensor) -> Tensor:
@@ -213,12 +220,12 @@ def repeated(values: Tensor, width: int) -> nn.Parameter:
     return nn.Parameter(values[..., None, :].repeat(*[1] * (values.dim() - 1), width, 1).float())
 
 
-class Filter(ChannelsFirst):
+class LtiMixer(ChannelsFirst):
     """A mixer that is one system for each channel, GELU, and a gated linear map across channels: S4 and S4D."""
 
-    projects = True
-    asks = True
-    system: System
+    has_output_projection = True
+    can_query = True
+    system: LtiSystem
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
         super().__init__(width, settings)
@@ -247,12 +254,12 @@ class Filter(ChannelsFirst):
         y, state = self.system.run(channels(parts[0]), state, carry=carry)
         return self._read(y), state
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        return self._read(self.system.ask(channels(parts[0]), channels(asked[0]), state))
+    def mix_query(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+        return self._read(self.system.mix_query(channels(parts[0]), channels(asked[0]), state))
 
     def _read(self, y: Tensor) -> Tensor:
         """What the systems say (D, L, B) -> outputs (B, L, D)."""
-        return channels(nn.functional.glu(mapped(self.output, nn.functional.gelu(y)), 0))
+        return channels(nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0))
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         y, state = self.system.step(u, state)

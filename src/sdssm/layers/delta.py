@@ -51,10 +51,10 @@ class GatedDeltaProductSettings(DeltaNetSettings):
         check_between("householders", self.householders, 1, 64)
 
 
-class Delta(Mixer):
+class DeltaRule(Mixer):
     """What both mixers share: `steps` corrections for each input, with and without gates (see the two below)."""
 
-    projects: ClassVar[bool] = True
+    has_output_projection: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Delta(Mixer):
         return y
 
 
-class DeltaNet(Delta):
+class DeltaNet(DeltaRule):
     """DeltaNet, with eigenvalues down to -1: each input replaces what the matrix S of a head says of its key.
 
         q, k, v = SiLU(conv(W_q u)), SiLU(conv(W_k u)), SiLU(conv(W_v u)), q and k then divided by their length
@@ -187,7 +187,7 @@ class DeltaNet(Delta):
         super().__init__(width, settings or DeltaNetSettings(), 1, forget=False, gated=False, generator=generator)
 
 
-class GatedDeltaProduct(Delta):
+class GatedDeltaProduct(DeltaRule):
     """Gated DeltaProduct: DeltaNet with n_h corrections for each input, a forget gate and a gate at the output.
 
         alpha_t = exp(-exp(A) softplus(W_a u_t + a)), a number for each head; 1 without forget_gate

@@ -8,23 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
-from sdssm.layers.channels import SHORT, ChannelsFirst, channels, convolve, fixed, mapped
-from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear
+from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, channels, convolve, linear_over_channels
+from sdssm.layers.convolution import DiagonalSystem, LtiSystem, ModeSettings, bilinear
 from sdssm.layers.mixer import State
-from sdssm.layers.s4d import lin
+from sdssm.layers.s4d import s4d_lin
 from sdssm.ops.products import linear
 
 #: Up to so many places a short kernel is a product too: laying it out is one with a matrix of N^2 L zeros and ones.
 FEW_PLACES = 64
 
 
-@fixed
-def windows(places: int, taps: int) -> Tensor:
+@cached_table
+def shifted_rows(places: int, taps: int) -> Tensor:
     """(N, taps, N), which takes C to C_{i+l} at (l, i), and to 0 past its end."""
     return torch.stack([torch.eye(places).roll(-l, 1).tril() for l in range(taps)], 1)  # noqa: E741  # a time
 
 
-class Shift(System):
+class ShiftSystem(LtiSystem):
     """A delay line of N places: x_l = S x_{l-1} + B u_l with S shifting by one place, y = C x.
 
     Its kernel K_l = sum_i C_{i+l} B_i ends after N taps, so that the last N inputs say as much as x does: they are the
@@ -45,23 +45,23 @@ class Shift(System):
     def kernel(self, length: int) -> Tensor:
         taps = min(length, self.places)
         if taps <= SHORT and self.places <= FEW_PLACES:
-            rows = (self.C @ windows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
+            rows = (self.C @ shifted_rows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
             found: Tensor = (rows @ self.B[..., None]).squeeze(-1)
             return found
         # Correlation is convolution with C read backwards, and read backwards again.
         return convolve(self.C.flip(-1), self.B).flip(-1)[..., :length]
 
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         longer = convolve(nn.functional.pad(state, (0, length)), self.kernel(self.places))  # (B, D, N + L)
         return longer[..., self.places :].permute(1, 2, 0)
 
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         u = u.permute(2, 0, 1)
         before = u.new_zeros(*u.shape[:-1], self.places) if state is None else state
         return torch.cat([before, u], dim=-1)[..., -self.places :]
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        inputs = self.absorb(u.mT[:, None], state)
+        inputs = self.final_state(u.mT[:, None], state)
         return (inputs * self.kernel(self.places).flip(-1)).sum(-1), inputs
 
 
@@ -86,8 +86,8 @@ class H3(ChannelsFirst):
 
     name = "h3"
     Settings = H3Settings
-    projects = True
-    asks = True
+    has_output_projection = True
+    can_query = True
     emulates = (
         "its two recurrences do not depend on its inputs and its products are local, so at precision logarithmic in "
         "the length it stays in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths "
@@ -98,8 +98,10 @@ class H3(ChannelsFirst):
         settings = settings or H3Settings()
         super().__init__(width, settings)
         self.q, self.k, self.v, self.output = (initial.linear(width, width, generator) for _ in range(4))
-        self.shift = Shift(width, settings.state, generator=generator)
-        self.diagonal = Diagonal(width, lin(settings.state), settings, bilinear, input_matrix=True, generator=generator)
+        self.shift = ShiftSystem(width, settings.state, generator=generator)
+        self.diagonal = DiagonalSystem(
+            width, s4d_lin(settings.state), settings, bilinear, input_matrix=True, generator=generator
+        )
 
     @property
     def outputs(self) -> int:
@@ -128,15 +130,15 @@ class H3(ChannelsFirst):
         inputs, modes = state or (None, None)
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
-        return channels(mapped(self.output, y * q)), (inputs, modes) if carry else None
+        return channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
         _, k, v = channels(parts[0]).chunk(3)
         q, own_k, own_v = channels(asked[0]).chunk(3)
         inputs, modes = state or (None, None)
-        own = self.shift.ask(k, own_k, inputs) * own_v
+        own = self.shift.mix_query(k, own_k, inputs) * own_v
         past = self.shift.run(k, inputs, carry=False)[0] * v
-        return channels(mapped(self.output, self.diagonal.ask(past, own, modes) * q))
+        return channels(linear_over_channels(self.output, self.diagonal.mix_query(past, own, modes) * q))
 
     def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         q, k, v = self.parts(u)[0].chunk(3, -1)

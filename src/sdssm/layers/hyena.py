@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.channels import ChannelsFirst, channels, mapped, short_convolution
+from sdssm.layers.channels import ChannelsFirst, channels, linear_over_channels, short_convolution
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import check_between, check_settings
@@ -95,8 +95,8 @@ class Hyena(ChannelsFirst):
     name = "hyena"
     Settings = HyenaSettings
     recurrent = False
-    projects = True
-    asks = True
+    has_output_projection = True
+    can_query = True
     emulates = (
         "a fixed number of convolutions and products, which threshold circuits of constant depth compute (TC0); past "
         "its longest input it is not defined"
@@ -140,13 +140,13 @@ class Hyena(ChannelsFirst):
             raise ModelError("hyena has no state to go on from; give it whole sequences")
         self.check_length(parts[0].shape[1])
         x1, x2, v = short_convolution(channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
-        return channels(mapped(self.output, x1 * self.filter.filtered(x2 * v))), None
+        return channels(linear_over_channels(self.output, x1 * self.filter.filter_inputs(x2 * v))), None
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
         self.check_length(parts[0].shape[1] + 1)
         inputs, weight = channels(parts[0]), self.conv_weight
         _, x2, v = short_convolution(inputs, weight, self.conv_bias).chunk(3)
         # What came before the next place is the same convolution without its last tap.
         own = short_convolution(inputs, weight[:, :-1], self.conv_bias) + weight[:, -1, None, None] * channels(asked[0])
         x1, own_x2, own_v = own.chunk(3)
-        return channels(mapped(self.output, x1 * self.filter.ask(x2 * v, own_x2 * own_v)))
+        return channels(linear_over_channels(self.output, x1 * self.filter.mix_query(x2 * v, own_x2 * own_v)))

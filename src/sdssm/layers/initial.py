@@ -42,6 +42,6 @@ def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -
     return nn.Parameter(table.detach() * 0.02) if kind == "small" else table
 
 
-def scheduled(value: float) -> Tensor:
+def scalar_buffer(value: float) -> Tensor:
     """A number that training may change and that is saved with the weights."""
     return torch.tensor(float(value))

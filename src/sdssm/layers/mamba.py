@@ -68,7 +68,7 @@ class Mamba(Mixer):
 
     name: ClassVar[str] = "mamba"
     Settings: ClassVar[type[MambaSettings]] = MambaSettings
-    projects: ClassVar[bool] = True
+    has_output_projection: ClassVar[bool] = True
     emulates: ClassVar[str] = (
         "Its transitions are diagonal and positive: in finite precision no number of layers decides parity at every "
         "length (Sarrof et al. 2024, Grazzi et al. 2025), enough layers represent any star-free language (Sarrof et "
@@ -87,7 +87,7 @@ class Mamba(Mixer):
         self.convolution_bias = initial.uniform((E,), settings.conv**-0.5, generator)
         self.x_projection = initial.linear(E, self.rank + 2 * N, generator, bias=False)
         self.dt_projection = initial.linear(self.rank, E, generator, bias=False)
-        self.dt_bias = nn.Parameter(first_step_sizes(E, generator))
+        self.dt_bias = nn.Parameter(initial_step_size_bias(E, generator))
         self.A_log = nn.Parameter(torch.arange(1, N + 1, dtype=torch.float32).log().repeat(E, 1))
         self.D = nn.Parameter(torch.ones(E))
         self.output_projection = initial.linear(E, width, generator, bias=False)
@@ -146,10 +146,10 @@ class Mamba(Mixer):
         return out
 
 
-def first_step_sizes(channels: int, generator: torch.Generator) -> Tensor:
+def initial_step_size_bias(channels: int, generator: torch.Generator) -> Tensor:
     """The inverse softplus of step sizes, their logarithms uniform between those of SHORTEST and LONGEST.
 
-    >>> sizes = functional.softplus(first_step_sizes(1000, torch.Generator().manual_seed(0)))
+    >>> sizes = functional.softplus(initial_step_size_bias(1000, torch.Generator().manual_seed(0)))
     >>> bool(sizes.min() > 0.99e-3), bool(sizes.max() < 0.101)
     (True, True)
     """

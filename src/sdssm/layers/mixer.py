@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -39,7 +39,7 @@ class MixerSettings:
             """Who holds the settings of some mixer may ask for what that one has."""
 
 
-class Mixer(nn.Module):
+class Mixer(nn.Module, ABC):
     """A layer that mixes along time.
 
     A mixer is written in two halves, for one batch dimension: `parts` is what an input does at its own place, `mix`
@@ -51,8 +51,8 @@ class Mixer(nn.Module):
     Settings: ClassVar[type[Any]]  # its settings
     causal: ClassVar[bool] = True  # an output depends on no later input
     recurrent: ClassVar[bool] = True  # it can go on from a state, and step
-    projects: ClassVar[bool] = False  # it ends in a linear map back to the width of its inputs
-    asks: ClassVar[bool] = False  # it can be asked after all inputs at once what it would say of another one next
+    has_output_projection: ClassVar[bool] = False  # it ends in a linear map back to the width of its inputs
+    can_query: ClassVar[bool] = False  # it can be asked after all inputs at once what it would say of another one next
     emulates: ClassVar[str] = ""  # what is proved of it, in one sentence
 
     def __init__(self, width: int, settings: Any) -> None:
@@ -76,7 +76,7 @@ class Mixer(nn.Module):
         return max(self.width, self.outputs)
 
     @property
-    def own_numbers(self) -> int:
+    def numbers_per_input(self) -> int:
         """The same for an input that is no symbol: what it does has to be kept for each."""
         return self.numbers
 
@@ -116,8 +116,8 @@ class Mixer(nn.Module):
         `noise` is chance for a mixer that needs it, of the shape that `chance` names, on [0, 1).
         """
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        """For a mixer that `asks`: after each input, the output for another one in the place of the next.
+    def mix_query(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+        """For a mixer that `can_query`: after each input, the output for another one in the place of the next.
 
         Parts (B, L, *) of the inputs, and of those others -> (B, L, F). So all prefixes are asked in one pass.
         """

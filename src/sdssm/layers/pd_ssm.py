@@ -101,7 +101,7 @@ class PdSsm(Mixer):
         return 4 * self.outputs
 
     @property
-    def own_numbers(self) -> int:
+    def numbers_per_input(self) -> int:
         """M and its softmax beside them, which on a GPU are never in memory."""
         return self.numbers + (0 if self.dictionary.is_cuda else 2 * self.settings.state**2)
 

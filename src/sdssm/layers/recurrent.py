@@ -39,7 +39,7 @@ class LstmSettings(RnnSettings):
     """What tells one LSTM from another."""
 
 
-class Recurrent(Mixer):
+class RecurrentNetwork(Mixer):
     """What the two share: weights as torch has them, all uniform on +-1/sqrt(n), and the drive that an input becomes.
 
     On the CPU torch's own networks read the inputs, where it is one model that reads (`torch_reads`): a training step
@@ -140,7 +140,7 @@ class Recurrent(Mixer):
         return [(zero if one is None else one).expand(len(u), -1) for one in self._start(state)]
 
 
-class Rnn(Recurrent):
+class Rnn(RecurrentNetwork):
     """h_t = relu(W_i u_t + b_i + W_h h_{t-1} + b_h), the output at every step: `nn.RNN` of one layer with ReLU.
 
     >>> layer = Rnn(3, generator=torch.Generator().manual_seed(0))
@@ -171,7 +171,7 @@ class Rnn(Recurrent):
         return x, x
 
 
-class Lstm(Recurrent):
+class Lstm(RecurrentNetwork):
     """c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t): `nn.LSTM` of one layer.
 
     i, f, g and o are parts of W_i u_t + b_i + W_h h_{t-1} + b_h; h_t is the output at every step.

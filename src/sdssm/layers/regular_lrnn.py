@@ -99,7 +99,7 @@ class RegularLrnn(Mixer):
         """u (..., D) -> blocks (..., H, S, S) and what is added (..., N)."""
         S = self.settings.block_size
         A = self.generator(u).unflatten(-1, (-1, S, S))
-        return self._normalised(A), self.drive(u)
+        return self._normalise(A), self.drive(u)
 
     def mix(
         self,
@@ -124,7 +124,7 @@ class RegularLrnn(Mixer):
     def _start(self, state: Tensor | None) -> Tensor:
         return self.initial_state if state is None else state
 
-    def _normalised(self, A: Tensor) -> Tensor:
+    def _normalise(self, A: Tensor) -> Tensor:
         if self.settings.normalisation == "largest":
             A = A - A.mean(dim=-2, keepdim=True)
         # Unlike a power of a sum of powers, its gradient at a column of zeros is zero.

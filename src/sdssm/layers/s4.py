@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdssm.layers.channels import fixed, good_size
-from sdssm.layers.convolution import Filter, Modes, ModeSettings, as_complex, repeated
+from sdssm.layers.channels import cached_table, fft_size
+from sdssm.layers.convolution import LtiMixer, ModalSystem, ModeSettings, as_complex, repeated
 
 #: Imaginary parts of B begin within this bound; unbounded, those of the fastest modes would drown the rest.
 LARGEST_INPUT = 2.0
 
 
-def legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
+def hippo_legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
     """HiPPO-LegS as A = diag(lambda) - P P^*: lambda, P and B (N / 2,), one mode of each conjugate pair.
 
     A_ij = -sqrt((2i + 1)(2j + 1)) below the diagonal, -(i + 1) on it, B_i = sqrt(2i + 1). With P_i = sqrt(i + 1/2),
     A + P P^T = -1/2 I + S, and S is skew: its eigenvectors are unitary. Their phases are free; here the first entry of
     each is positive.
 
-    >>> eigenvalues, P, B = legs(4)
+    >>> eigenvalues, P, B = hippo_legs(4)
     >>> eigenvalues.imag, bool((eigenvalues.real == -0.5).all())
     (tensor([0.5565, 4.6033], dtype=torch.float64), True)
     """
@@ -37,35 +37,35 @@ def legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
     return eigenvalues, P, torch.complex(B.real, B.imag.clamp(-LARGEST_INPUT, LARGEST_INPUT))
 
 
-def growth(points: int, length: int, digits: int) -> float:
+def log_radius(points: int, length: int, digits: int) -> float:
     """-log r of the circle on which a kernel is found, with so many binary digits."""
     return digits * math.log(2) / (points + length)
 
 
-@fixed
-def circle(points: int, length: int, digits: int) -> Tensor:
+@cached_table
+def circle_points(points: int, length: int, digits: int) -> Tensor:
     """s = (1 - z) / (1 + z) and 2 / (1 + z) for z on the lower half of the circle: (2, points / 2 + 1).
 
     In double precision, and rounded once: z may be near 1.
     """
     k = torch.arange(points // 2 + 1, dtype=torch.float64)
-    z = torch.polar(torch.full_like(k, math.exp(-growth(points, length, digits))), -2 * math.pi / points * k)
+    z = torch.polar(torch.full_like(k, math.exp(-log_radius(points, length, digits))), -2 * math.pi / points * k)
     return torch.stack([(1 - z) / (1 + z), 2 / (1 + z)])
 
 
-@fixed
-def regrown(points: int, length: int, digits: int) -> Tensor:
+@cached_table
+def inverse_radius_powers(points: int, length: int, digits: int) -> Tensor:
     """r^-l (L,)."""
-    return torch.exp(growth(points, length, digits) * torch.arange(length, dtype=torch.float64))
+    return torch.exp(log_radius(points, length, digits) * torch.arange(length, dtype=torch.float64))
 
 
-@fixed
+@cached_table
 def conjugate() -> Tensor:
     """What makes w* of w (2, ...), real parts and imaginary parts."""
     return torch.tensor([1.0, -1.0])[:, None, None]
 
 
-class DiagonalPlusLowRank(Modes):
+class DiagonalPlusLowRank(ModalSystem):
     """Modes that meet in one number: A = diag(lambda) - P P^* over conjugate pairs, bilinear discretisation.
 
     A mode stands for its conjugate too, so that P^* x is 2 Re of a sum over the M modes that are kept. The real part of
@@ -73,7 +73,7 @@ class DiagonalPlusLowRank(Modes):
     """
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
-        eigenvalues, P, B = legs(settings.state)
+        eigenvalues, P, B = hippo_legs(settings.state)
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.P = repeated(torch.stack([P.real, P.imag]), width)
         self.B = repeated(torch.stack([B.real, B.imag]), width)
@@ -86,16 +86,16 @@ class DiagonalPlusLowRank(Modes):
         to end the sum, and away from the unit circle nothing blows up.
         """
         digits = 23 if self.log_dt.dtype == torch.float32 else 52
-        points = good_size((4 if digits == 23 else 12) * length)
+        points = fft_size((4 if digits == 23 else 12) * length)
         # ((1 - z) - h A (1 + z))^{-1} = (s - h A)^{-1} / (1 + z) with s = (1 - z) / (1 + z) and h = dt / 2.
         h, rate = self.dt / 2, paired(self.dt / 2 * self.eigenvalues)
-        s, factor = circle(rate, points, length, digits)
+        s, factor = circle_points(rate, points, length, digits)
         left = paired(as_complex(torch.stack([self.C, self.P * conjugate(self.P)], 2)))  # (D, 2, 2M): C, P^*
         right = paired(as_complex(torch.stack([self.B, self.P], 2)))  # B, P
         products = (left[:, :, None] * right[:, None]).flatten(1, 2)
         CB, CP, PB, PP = (products @ (s - rate[..., None]).reciprocal()).unbind(1)  # (D, points / 2 + 1) each
         taps: Tensor = torch.fft.irfft((CB - h * CP * PB / (1 + h * PP)) * factor, n=points)[..., :length]
-        return h * taps * regrown(taps, points, length, digits)
+        return h * taps * inverse_radius_powers(taps, points, length, digits)
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         # Abar x + Bbar u = (I - h A)^{-1} ((I + h A) x + dt B u)
@@ -106,12 +106,12 @@ class DiagonalPlusLowRank(Modes):
     # A state of M complex modes is also one of N = 2M real numbers, on which Abar is a matrix. Its powers come by
     # doubling, and only where a state is carried.
 
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         C = as_complex(self.C)
         rows = krylov(self._matrix().mT, 2 * as_real(C.conj()), length + 1)[..., 1:]  # (D, N, L): C Abar^{l+1}
         return torch.einsum("bdn,dnl->dlb", as_real(state), rows)
 
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         A, B = self._matrix(), as_real(self._solved(self.dt * as_complex(self.B)))
         x = torch.einsum("dlb,dnl->bdn", u.flip(1), krylov(A, B, u.shape[1]))
         if state is not None:
@@ -128,16 +128,16 @@ class DiagonalPlusLowRank(Modes):
     def _forward(self, x: Tensor) -> Tensor:
         """(I + h A) x with h = dt / 2: (..., D, M)."""
         P = as_complex(self.P)
-        return x + self.dt / 2 * (self.eigenvalues * x - P * self._met(x))
+        return x + self.dt / 2 * (self.eigenvalues * x - P * self._project(x))
 
     def _solved(self, x: Tensor) -> Tensor:
         """(I - h A)^{-1} x, by Woodbury's formula."""
         P, h = as_complex(self.P), self.dt / 2
         shrink = (1 - h * self.eigenvalues).reciprocal()
-        met = self._met(shrink * x) / (1 + h * self._met(shrink * P))
+        met = self._project(shrink * x) / (1 + h * self._project(shrink * P))
         return shrink * (x - h * P * met)
 
-    def _met(self, x: Tensor) -> Tensor:
+    def _project(self, x: Tensor) -> Tensor:
         """P^* x: (..., D, M) -> (..., D, 1)."""
         return 2 * (as_complex(self.P).conj() * x).real.sum(-1, keepdim=True)
 
@@ -170,7 +170,7 @@ class S4Settings(ModeSettings):
     """What tells one S4 from another."""
 
 
-class S4(Filter):
+class S4(LtiMixer):
     """y = K * u + D u with K_l = C Abar^l Bbar, then GELU, Linear, GLU; A = diag(lambda) - P P^* begins as HiPPO-LegS.
 
     For each channel N / 2 modes with B, C, P and dt of their own. The kernel is that of C at every length: nothing is

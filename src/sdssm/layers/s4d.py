@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdssm.layers.convolution import Diagonal, Filter, ModeSettings, zero_order_hold
+from sdssm.layers.convolution import DiagonalSystem, LtiMixer, ModeSettings, zero_order_hold
 from sdssm.settings import check_one_of
 
 
-def lin(state: int) -> Tensor:
+def s4d_lin(state: int) -> Tensor:
     """S4D-Lin: -1/2 + i pi j for j < N / 2.
 
-    >>> lin(4)
+    >>> s4d_lin(4)
     tensor([-0.5000+0.0000j, -0.5000+3.1416j], dtype=torch.complex128)
     """
     return _decaying(math.pi * torch.arange(state // 2, dtype=torch.float64))
 
 
-def inv(state: int) -> Tensor:
+def s4d_inv(state: int) -> Tensor:
     """S4D-Inv: -1/2 + i (N / pi) (N / (2j + 1) - 1) for j < N / 2.
 
-    >>> inv(4)
+    >>> s4d_inv(4)
     tensor([-0.5000+3.8197j, -0.5000+0.4244j], dtype=torch.complex128)
     """
     j = torch.arange(state // 2, dtype=torch.float64)
@@ -35,7 +35,7 @@ def _decaying(frequency: Tensor) -> Tensor:
     return torch.complex(torch.full_like(frequency, -0.5), frequency)
 
 
-INITS = {"lin": lin, "inv": inv}
+INITS = {"lin": s4d_lin, "inv": s4d_inv}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class S4dSettings(ModeSettings):
         check_one_of("init", self.init, tuple(INITS))
 
 
-class S4d(Filter):
+class S4d(LtiMixer):
     """K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}, y = K * u + D u, GELU, Linear, GLU.
 
     For each channel N / 2 modes lambda_j = -exp(a_j) + i b_j, B = 1, zero-order hold.
@@ -74,4 +74,4 @@ class S4d(Filter):
         settings = settings or S4dSettings()
         super().__init__(width, settings, generator=generator)
         eigenvalues = INITS[settings.init](settings.state)
-        self.system = Diagonal(width, eigenvalues, settings, zero_order_hold, generator=generator)
+        self.system = DiagonalSystem(width, eigenvalues, settings, zero_order_hold, generator=generator)

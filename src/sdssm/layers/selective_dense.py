@@ -71,7 +71,7 @@ class SelectiveDenseSettings(MixerSettings):
             )
 
 
-class Symbols(NamedTuple):
+class SymbolTransitions(NamedTuple):
     """What each symbol does: matrices A (V, N, N), with an input matrix b (V, N), with a skip term D u (V, N)."""
 
     A: Tensor
@@ -114,8 +114,8 @@ class SelectiveDense(Mixer):
         self.skip = initial.uniform((n, width), width**-0.5, generator) if settings.skip else None
         # Numbers that may differ between models trained side by side, or change during training, are buffers.
         p = settings.column_norm
-        self.register_buffer("column_norm", None if p is None else initial.scheduled(p))
-        self.register_buffer("temperature", initial.scheduled(settings.temperature))
+        self.register_buffer("column_norm", None if p is None else initial.scalar_buffer(p))
+        self.register_buffer("temperature", initial.scalar_buffer(settings.temperature))
         self.column_norm: Tensor | None
         self.temperature: Tensor
 
@@ -195,17 +195,17 @@ class SelectiveDense(Mixer):
         )
         return x if self.skip is None else x + u @ self.skip.mT, x
 
-    def symbols(self, table: Tensor | None) -> Symbols:
+    def symbols(self, table: Tensor | None) -> SymbolTransitions:
         """The transition of every row of a table of inputs (V, D), or without one of every one-hot input."""
         A = ops.mixed_matrices(self.dictionary, self._weights(table), self.column_norm)
         added = None
         if self.skip is not None:
             added = self.skip.mT if table is None else table @ self.skip.mT
-        return Symbols(A, self._drive(table), added)
+        return SymbolTransitions(A, self._drive(table), added)
 
     def mix_symbols(
         self,
-        symbols: Symbols,
+        symbols: SymbolTransitions,
         tokens: Tensor,
         state: Tensor | None = None,
         *,
@@ -220,7 +220,7 @@ class SelectiveDense(Mixer):
         )
         return states if symbols.skip is None else states + pick(symbols.skip, tokens), final
 
-    def step_symbol(self, symbols: Symbols, symbol: int, states: Tensor) -> Tensor:
+    def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
         """The same symbol after each of many states: (..., N) -> (..., N)."""
         x = states @ symbols.A[symbol].mT
         if symbols.b is not None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from sdssm.errors import SettingsError
 from sdssm.layers import MIXERS, Mixer, initial
-from sdssm.models.readout import dropped
+from sdssm.models.readout import apply_dropout
 from sdssm.models.settings import ModelSettings
 
 
@@ -45,7 +45,9 @@ class Block(nn.Module):
                 f"block last-bare adds outputs of {features} entries to inputs of {width}; make them equally many, "
                 "or set block=pre-norm"
             )
-        self.projection = initial.linear(features, width, generator) if residual and not self.mixer.projects else None
+        self.projection = (
+            initial.linear(features, width, generator) if residual and not self.mixer.has_output_projection else None
+        )
         self.hidden = self.back = self.second_norm = None
         if self.kind == "mlp" and not last:
             width = getattr(settings.mixer, "state", width)
@@ -75,15 +77,15 @@ class Block(nn.Module):
         if self.kind == "mlp":
             return self._forward(mixed)
         first, second = noise or (None, None)
-        h = h + dropped(mixed if self.projection is None else self.projection(mixed), self.dropout, first)
+        h = h + apply_dropout(mixed if self.projection is None else self.projection(mixed), self.dropout, first)
         if self.kind == "pre-norm":
             if self.second_norm is not None:
-                h = h + dropped(self._forward(self.second_norm(h)), self.dropout, second)
+                h = h + apply_dropout(self._forward(self.second_norm(h)), self.dropout, second)
             return h
         assert self.norm is not None
         h = self.norm(h)
         if self.second_norm is not None:
-            h = self.second_norm(h + dropped(self._forward(h), self.dropout, second))
+            h = self.second_norm(h + apply_dropout(self._forward(h), self.dropout, second))
         return h
 
     def _forward(self, h: Tensor) -> Tensor:

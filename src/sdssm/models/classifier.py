@@ -16,9 +16,9 @@ from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.layers import initial
 from sdssm.layers.mixer import each, pick
 from sdssm.models.names import tensors_for_file
-from sdssm.models.readout import Readout, layer_norm
+from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import ModelSettings
-from sdssm.models.stack import Stack, State, state_of
+from sdssm.models.stack import Stack, State, layer_state
 from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least, settings_to_dict
 
@@ -43,7 +43,7 @@ class Classifier(Stack):
         check_at_least("n_classes", n_classes, 1)
         super().__init__(settings, n_symbols, generator=generator)
         self.n_classes = n_classes
-        self.norm = layer_norm(settings.norm, self.outputs)
+        self.norm = make_layer_norm(settings.norm, self.outputs)
         self.readout = Readout(settings, self.outputs, n_classes, generator)
         many = settings.state_embedding
         state = getattr(settings.mixer, "state", 0)
@@ -57,7 +57,7 @@ class Classifier(Stack):
     def numbers(self) -> int:
         """About how many numbers one symbol needs in memory while strings are read."""
         first, *others = self.mixers
-        return max(self.n_classes, first.numbers + sum(mixer.own_numbers for mixer in others))
+        return max(self.n_classes, first.numbers + sum(mixer.numbers_per_input for mixer in others))
 
     def chance(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
         """The shapes of the noise that training on strings (B, L) needs, by name.
@@ -110,10 +110,10 @@ class Classifier(Stack):
             return self.logits(outputs), after
         if self.bare:
             symbols = self._symbols()
-            states, final = self.mixers[0].mix_symbols(symbols, tokens, state_of(state, 0))
+            states, final = self.mixers[0].mix_symbols(symbols, tokens, layer_state(state, 0))
             return self.logits(self._query_step(symbols, states)), (final,)
-        if self.asks:
-            features, after = self._run_asked(tokens, state)
+        if self.can_query:
+            features, after = self._run_query(tokens, state)
             return self.logits(features), after
         # What comes after a prefix and the query must not be kept: one symbol at a time, in constant memory.
         table, told = self._table(), []

@@ -32,7 +32,7 @@ class Readout(nn.Module):
         self.bias = None if free else initial.uniform((classes,), inner**-0.5, generator)
         projected = self.kind == "cosine" and settings.projection
         self.projection = nn.Parameter(torch.zeros(features, features)) if projected else None
-        self.register_buffer("scale", initial.scheduled(settings.scale) if self.kind == "cosine" else None)
+        self.register_buffer("scale", initial.scalar_buffer(settings.scale) if self.kind == "cosine" else None)
         self.scale: Tensor | None
 
     def forward(self, h: Tensor, vectors: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
@@ -43,7 +43,7 @@ class Readout(nn.Module):
             return self.scale * functional.linear(functional.normalize(z, dim=-1), functional.normalize(weight, dim=-1))
         if self.hidden is not None:
             h = torch.relu(self.hidden(h))
-            h = dropped(h, self.dropout, noise)
+            h = apply_dropout(h, self.dropout, noise)
         return functional.linear(h, weight, self.bias)
 
     def loss(
@@ -99,11 +99,11 @@ def spread(weight: Tensor, classes: Tensor | None) -> Tensor:
     return (share * (weight - (share * weight).sum(0)).square()).sum().clamp(min=1e-12)
 
 
-def dropped(x: Tensor, share: float, noise: Tensor | None) -> Tensor:
+def apply_dropout(x: Tensor, share: float, noise: Tensor | None) -> Tensor:
     """Without the entries whose noise on [0, 1) is below a share, the others larger by as much; all without noise."""
     return x if noise is None else x * (noise >= share) / (1 - share)
 
 
-def layer_norm(kind: str, width: int) -> nn.LayerNorm | None:
+def make_layer_norm(kind: str, width: int) -> nn.LayerNorm | None:
     """The norm before a readout."""
     return None if kind == "none" else nn.LayerNorm(width, eps=EPSILON, elementwise_affine=kind == "affine")

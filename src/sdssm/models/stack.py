@@ -102,12 +102,12 @@ class Stack(nn.Module):
         """Whether one pass over a string tells of every prefix what it would tell of that string alone."""
         # Where places are drawn by the length of a string, a prefix stands elsewhere than it would alone.
         drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
-        return self.recurrent or (self.causal and not drawn and (self.query is None or self.asks))
+        return self.recurrent or (self.causal and not drawn and (self.query is None or self.can_query))
 
     @property
-    def asks(self) -> bool:
+    def can_query(self) -> bool:
         """Whether the query can be asked after all symbols at once."""
-        return all(mixer.asks for mixer in self.mixers)
+        return all(mixer.can_query for mixer in self.mixers)
 
     @property
     def longest(self) -> int | None:
@@ -120,7 +120,7 @@ class Stack(nn.Module):
     def _symbols(self) -> Any:
         """What each symbol does to the first layer's state."""
         first = self.blocks[0]
-        table = self._embedded()
+        table = self._scaled_embedding()
         if table is not None or first.norm is not None:
             table = first.inputs(self._table())
         return first.mixer.symbols(table)
@@ -131,7 +131,9 @@ class Stack(nn.Module):
             # From the final state alone: its gradient then needs no pass over all states.
             mixer, symbols = self.mixers[0], self._symbols()
             if self.query is not None or symbols.skip is None:
-                _, final = mixer.mix_symbols(symbols._replace(skip=None), tokens, state_of(state, 0), lengths=lengths)
+                _, final = mixer.mix_symbols(
+                    symbols._replace(skip=None), tokens, layer_state(state, 0), lengths=lengths
+                )
                 return final if self.query is None else self._query_step(symbols, final)
         if self.query is not None:
             tokens, lengths = self._with_query(tokens, lengths)
@@ -169,11 +171,11 @@ class Stack(nn.Module):
             own = noise["mixers"][i] if "mixers" in noise else None
             if i == 0:
                 mixed, x = mixer.mix_symbols(
-                    self._symbols(), tokens, state_of(state, i), lengths=lengths, carry=carry, noise=own
+                    self._symbols(), tokens, layer_state(state, i), lengths=lengths, carry=carry, noise=own
                 )
             else:
                 parts = mixer.parts(block.inputs(h))
-                mixed, x = mixer.mix(parts, state_of(state, i), lengths=lengths, carry=carry, noise=own)
+                mixed, x = mixer.mix(parts, layer_state(state, i), lengths=lengths, carry=carry, noise=own)
             drops = [noise["blocks"][:, i, j].movedim(0, 1) for j in range(2)] if "blocks" in noise else None
             if cut:
                 h, mixed = _end(h, lengths), _end(mixed, lengths)
@@ -184,7 +186,7 @@ class Stack(nn.Module):
             after.append(x)
         return h, tuple(after) if carry and self.recurrent else None
 
-    def _run_asked(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def _run_query(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Features of the query after each symbol of (B, L), (B, L, F), and the states after the last symbol.
 
         The query is no part of what follows it: beside the layers' inputs h there are those for the query, q.
@@ -193,13 +195,13 @@ class Stack(nn.Module):
         table, symbols, after = self._table(), self._symbols(), []
         h, q = pick(table, tokens), table[self.query].expand(*tokens.shape, -1)
         for i, block in enumerate(self.blocks):
-            mixer, x = block.mixer, state_of(state, i)
+            mixer, x = block.mixer, layer_state(state, i)
             if i == 0:
                 parts = tuple(pick(part, tokens) for part in symbols)
                 own = tuple(part[self.query].expand(*tokens.shape, *part.shape[1:]) for part in symbols)
             else:
                 parts, own = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
-            q = block.after(q, mixer.ask(parts, own, x))
+            q = block.after(q, mixer.mix_query(parts, own, x))
             if not block.last or self.recurrent:  # for its outputs, or for its state alone
                 mixed, x = mixer.mix(parts, x, carry=self.recurrent)
                 h = h if block.last else block.after(h, mixed)
@@ -210,7 +212,7 @@ class Stack(nn.Module):
         """All layers, one step: inputs (B, D) -> features (B, F) and states."""
         h, after = u, []
         for i, block in enumerate(self.blocks):
-            mixed, x = block.mixer.one(block.inputs(h), state_of(state, i))
+            mixed, x = block.mixer.one(block.inputs(h), layer_state(state, i))
             h = block.after(h, mixed)
             after.append(x)
         return h, tuple(after)
@@ -222,13 +224,13 @@ class Stack(nn.Module):
         x = mixer.step_symbol(symbols, self.query, states)
         return x if symbols.skip is None else x + symbols.skip[self.query]
 
-    def _embedded(self) -> Tensor | None:
+    def _scaled_embedding(self) -> Tensor | None:
         scale = self.settings.embedding_scale
         return self.embedding if self.embedding is None or scale == 1 else self.embedding * scale
 
     def _table(self) -> Tensor:
         """The input of every symbol, (V, D)."""
-        found = self._embedded()
+        found = self._scaled_embedding()
         if found is not None:
             return found
         like = next(self.layers.parameters())
@@ -236,7 +238,7 @@ class Stack(nn.Module):
         return torch.eye(width, dtype=like.dtype, device=like.device)
 
 
-def state_of(state: State, layer: int) -> Any:
+def layer_state(state: State, layer: int) -> Any:
     """The state of one layer; None before the first symbol."""
     return None if state is None else state[layer]
 
