@@ -216,9 +216,9 @@ def test_a_row_without_inputs_is_finite(causal_mask: bool) -> None:
 def test_leading_dimensions_and_symbols(form: str) -> None:
     layer, table = made(**FORMS[form]), drawn(5, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    select_rows_channels_first = tuple(pick(part, tokens) for part in layer.parts(table))
+    parts = tuple(pick(part, tokens) for part in layer.parts(table))
     wanted = layer(table[tokens])[0]
-    same(layer.mix(select_rows_channels_first)[0], wanted)
+    same(layer.mix(parts)[0], wanted)
     same(layer(table[tokens][None])[0], wanted[None])
     same(layer(table[tokens[0]])[0], wanted[0])
 

@@ -83,7 +83,7 @@ def test_every_transition_lies_on_the_circle(form: str) -> None:
     a, *added = layer.parts(drawn(5, 7, WIDTH))
     assert a.shape == (5, 7, STATE, 2) and len(added) == layer.settings.input_matrix
     same(torch.hypot(*a.unbind(-1)), torch.full((5, 7, STATE), layer.settings.radius, dtype=torch.float64))
-    (start, _) = layer.one(torch.zeros(1, WIDTH, dtype=torch.float64))
+    (start, _) = layer.mix_step(torch.zeros(1, WIDTH, dtype=torch.float64))
     if not layer.settings.input_matrix:
         same(torch.hypot(*start[0].chunk(2)), torch.ones(STATE, dtype=torch.float64) * layer.settings.radius)
 
@@ -171,8 +171,8 @@ def test_lengths_cut_each_row(form: str) -> None:
 def test_symbols_are_inputs_that_recur(form: str) -> None:
     layer, table = made(**FORMS[form]), drawn(5, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    select_rows_channels_first = tuple(pick(part, tokens) for part in layer.parts(table))
-    same(layer.mix(select_rows_channels_first), layer(table[tokens]))
+    parts = tuple(pick(part, tokens) for part in layer.parts(table))
+    same(layer.mix(parts), layer(table[tokens]))
 
 
 @EACH

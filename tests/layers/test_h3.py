@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdssm.layers.channels import channels
+from sdssm.layers.channels import swap_channels
 from sdssm.layers.convolution import LtiSystem
 from sdssm.layers.h3 import H3, ShiftSystem
 from tests.layers.test_s4 import WIDTH, drawn, made, same
@@ -25,8 +25,8 @@ def shifted(places: int = 4, *, width: int = WIDTH) -> ShiftSystem:
 
 def run(system: LtiSystem, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """u (B, L, D) -> y (B, L, D) and the state after it."""
-    y, state = system.run(channels(u), state, carry=True)
-    return channels(y), state
+    y, state = system.run(swap_channels(u), state, carry=True)
+    return swap_channels(y), state
 
 
 def lines(system: Any) -> tuple[Tensor, Tensor, Tensor]:

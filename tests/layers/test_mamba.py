@@ -223,8 +223,8 @@ def test_the_halves_are_the_whole() -> None:
     """A table of symbols through `parts`, then picked, is what classifiers do."""
     layer, table = made(), drawn(4, WIDTH)
     tokens = torch.tensor([[0, 1, 2, 3, 1], [3, 3, 0, 2, 1]])
-    select_rows_channels_first = tuple(part[tokens] for part in layer.parts(table))
-    out, state = layer.mix(select_rows_channels_first, carry=False)
+    parts = tuple(part[tokens] for part in layer.parts(table))
+    out, state = layer.mix(parts, carry=False)
     assert state is None
     same(out, layer(table[tokens])[0])
 

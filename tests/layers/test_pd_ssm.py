@@ -137,7 +137,7 @@ def test_rows_are_their_own_and_end_where_they_end(form: str) -> None:
 def test_symbols_are_inputs(form: str, symbols: int, lengths: Tensor | None) -> None:
     layer, table = made(**FORMS[form]), drawn(symbols, WIDTH).requires_grad_()
     tokens = torch.randint(symbols, (3, 6), generator=torch.Generator().manual_seed(2))
-    found, final = layer.mix_symbols(layer.symbols(table), tokens, lengths=lengths)
+    found, final = layer.mix_symbols(layer.symbol_parts(table), tokens, lengths=lengths)
     wanted, again = layer(table[tokens], lengths=lengths)
     kept = torch.ones(3, 6) if lengths is None else (torch.arange(6) < lengths[:, None]).double()
     weights = drawn(*found.shape, seed=4) * kept[..., None]
@@ -151,7 +151,7 @@ def test_symbols_are_inputs(form: str, symbols: int, lengths: Tensor | None) -> 
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-    assert layer.mix_symbols(layer.symbols(table), tokens, carry=False)[1] is None
+    assert layer.mix_symbols(layer.symbol_parts(table), tokens, carry=False)[1] is None
 
 
 @pytest.mark.parametrize("as_symbols", [False, True])
@@ -170,7 +170,7 @@ def test_models_side_by_side(form: str, as_symbols: bool) -> None:
 
         def forward(self, u: Tensor, table: Tensor, tokens: Tensor) -> Tensor:
             if as_symbols:
-                return self.layer.mix_symbols(self.layer.symbols(table), tokens, lengths=lengths, carry=False)[0]
+                return self.layer.mix_symbols(self.layer.symbol_parts(table), tokens, lengths=lengths, carry=False)[0]
             return self.layer(u, lengths=lengths)[0]  # type: ignore[no-any-return]  # a module's
 
     def run(given: dict[str, Tensor], *data: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ def test_models_side_by_side(form: str, as_symbols: bool) -> None:
 def test_gradients_are_finite_at_500() -> None:
     layer = PdSsm(8, PdSsmSettings(state=16), generator=torch.Generator().manual_seed(0))
     table, tokens = torch.randn(2, 8, generator=torch.Generator().manual_seed(1)), torch.randint(2, (2, 500))
-    outputs, _ = layer.mix_symbols(layer.symbols(table), tokens)
+    outputs, _ = layer.mix_symbols(layer.symbol_parts(table), tokens)
     torch.autograd.backward(outputs[:, -1].square().sum())
     assert outputs.isfinite().all() and outputs.abs().max() < 100  # |D| < 1: bounded inputs, bounded states
     for name, parameter in layer.named_parameters():
@@ -252,7 +252,7 @@ def test_any_automaton_exactly(as_symbols: bool) -> None:
             last.bias.fill_(limit)
         tokens = torch.randint(V, (1, 10_000), generator=torch.Generator().manual_seed(4))
         if as_symbols:
-            outputs, _ = layer.mix_symbols(layer.symbols(torch.eye(V)), tokens)
+            outputs, _ = layer.mix_symbols(layer.symbol_parts(torch.eye(V)), tokens)
         else:
             outputs, _ = layer(torch.eye(V)[tokens])
     state, states = 0, []

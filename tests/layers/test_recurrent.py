@@ -162,10 +162,10 @@ def test_rows_may_end_early(kind: str, way: str) -> None:
 
 def test_symbols_are_one_hot_inputs(kind: str, way: str) -> None:
     layer, tokens = made(kind), torch.tensor([[0, 2, 1, 1], [2, 2, 0, 1]])
-    outputs, state = layer.mix_symbols(layer.symbols(None), tokens)
+    outputs, state = layer.mix_symbols(layer.symbol_parts(None), tokens)
     one_hot = torch.eye(WIDTH, dtype=torch.float64)[tokens]
     same((outputs, state), layer(one_hot))
-    assert layer.mix_symbols(layer.symbols(None), tokens, carry=False)[1] is None
+    assert layer.mix_symbols(layer.symbol_parts(None), tokens, carry=False)[1] is None
 
 
 def test_replicas_are_as_each_alone(kind: str) -> None:
@@ -183,7 +183,7 @@ def test_replicas_are_as_each_alone(kind: str) -> None:
             self.layer = layers[0]
 
         def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-            found: Tensor = self.layer.mix_symbols(self.layer.symbols(None), tokens, lengths=lengths)[0]
+            found: Tensor = self.layer.mix_symbols(self.layer.symbol_parts(None), tokens, lengths=lengths)[0]
             return found
 
     def one(given: dict[str, Tensor], tokens: Tensor, lengths: Tensor) -> Any:
@@ -193,7 +193,7 @@ def test_replicas_are_as_each_alone(kind: str) -> None:
     weights = drawn(*outputs.shape, seed=3)
     grads = torch.autograd.grad((outputs * weights).sum(), list(stacked.values()))
     for r, layer in enumerate(layers):
-        alone = layer.mix_symbols(layer.symbols(None), tokens[r], lengths=lengths[r])[0]
+        alone = layer.mix_symbols(layer.symbol_parts(None), tokens[r], lengths=lengths[r])[0]
         same(outputs[r], alone)
         same(
             [grad[r] for grad in grads], list(torch.autograd.grad((alone * weights[r]).sum(), list(layer.parameters())))
@@ -269,7 +269,7 @@ def test_an_rnn_is_any_automaton() -> None:
         layer.input_weight.copy_(torch.eye(V)[reads])
         layer.input_bias.fill_(-1)
         layer.recurrent_bias.copy_(bias[before])
-    outputs, _ = layer.mix_symbols(layer.symbols(None), WORDS)
+    outputs, _ = layer.mix_symbols(layer.symbol_parts(None), WORDS)
     assert torch.equal((outputs @ reached.mT).argmax(-1), labels())
     assert set(outputs.flatten().tolist()) == {0, 1}
 
@@ -292,6 +292,6 @@ def test_an_lstm_with_saturated_gates_is_any_automaton() -> None:
     entry = int((DELTA.flatten() == 0).nonzero()[0])  # one that leads to state 0
     start = torch.full((len(WORDS), n), -one.item(), dtype=torch.float64)
     start[:, entry] = one
-    outputs, _ = layer.mix_symbols(layer.symbols(None), WORDS, start)
+    outputs, _ = layer.mix_symbols(layer.symbol_parts(None), WORDS, start)
     assert torch.equal(((outputs + one) @ reached.mT).argmax(-1), labels())
     same(outputs.abs(), torch.full_like(outputs, one.item()))

@@ -195,8 +195,8 @@ def test_lengths_cut_each_row(form: str) -> None:
 def test_symbols_are_inputs_that_recur(form: str) -> None:
     layer, table = made(**FORMS[form]), drawn(5, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    select_rows_channels_first = tuple(pick(part, tokens) for part in layer.parts(table))
-    same(layer.mix(select_rows_channels_first), layer(table[tokens]))
+    parts = tuple(pick(part, tokens) for part in layer.parts(table))
+    same(layer.mix(parts), layer(table[tokens]))
 
 
 @EACH

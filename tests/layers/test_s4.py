@@ -174,7 +174,7 @@ def test_a_convolution_is_its_sum(length: int, taps: int) -> None:
 def test_a_short_convolution_is_torchs(length: int) -> None:
     u, weight, bias = drawn(2, length, 3), drawn(3, 4, seed=2), drawn(3, seed=3)
     wanted = nn.functional.conv1d(u.mT, weight[:, None], bias, padding=3, groups=3)[..., :length].mT
-    same(first.channels(short_convolution(first.channels(u), weight, bias)), wanted)
+    same(first.swap_channels(short_convolution(first.swap_channels(u), weight, bias)), wanted)
 
 
 @pytest.mark.parametrize("form", FORMS)

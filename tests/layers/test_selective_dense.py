@@ -220,15 +220,15 @@ def test_symbols_are_inputs_that_recur(form: str) -> None:
     tokens = torch.tensor([[0, 3, 1, 1, 2], [2, 2, 0, 3, 3]])
     start = start_of(layer, 2)
     outputs, final = layer(table[tokens], start)
-    symbols = layer.symbols(table)
+    symbols = layer.symbol_parts(table)
     same(layer.mix_symbols(symbols, tokens, start), (outputs, final))
     states = layer.mix_symbols(symbols._replace(skip=None), tokens, start)[0]
     same(layer.step_symbol(symbols, 3, states[0, 0]), states[0, 1])
-    hot, one_hot = layer.symbols(None), torch.eye(WIDTH, dtype=torch.float64)
-    same(hot.A, layer.symbols(one_hot).A)
+    hot, one_hot = layer.symbol_parts(None), torch.eye(WIDTH, dtype=torch.float64)
+    same(hot.A, layer.symbol_parts(one_hot).A)
     assert (hot.b is None) == (layer.input_matrix is None)
     if hot.b is not None:
-        same(hot.b, layer.symbols(one_hot).b)
+        same(hot.b, layer.symbol_parts(one_hot).b)
 
 
 def test_a_start_that_must_be_given() -> None:

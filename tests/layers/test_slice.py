@@ -128,8 +128,8 @@ def test_rows_are_their_own_and_end_where_they_end(form: str) -> None:
 def test_symbols_are_inputs(form: str, symbols: int) -> None:
     layer, table = made(**FORMS[form]), drawn(symbols, WIDTH)
     tokens = torch.randint(symbols, (3, 6), generator=torch.Generator().manual_seed(2))
-    same(layer.mix_symbols(layer.symbols(table), tokens), layer(table[tokens]))
-    assert layer.mix_symbols(layer.symbols(table), tokens, carry=False)[1] is None
+    same(layer.mix_symbols(layer.symbol_parts(table), tokens), layer(table[tokens]))
+    assert layer.mix_symbols(layer.symbol_parts(table), tokens, carry=False)[1] is None
 
 
 @pytest.mark.parametrize("form", FORMS)

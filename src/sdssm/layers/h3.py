@@ -8,27 +8,27 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
-from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, channels, convolve, linear_over_channels
+from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, convolve, linear_over_channels, swap_channels
 from sdssm.layers.convolution import DiagonalSystem, LtiSystem, ModeSettings, bilinear
 from sdssm.layers.mixer import State
 from sdssm.layers.s4d import s4d_lin
 from sdssm.ops.products import linear
 
-#: Up to so many places a short kernel is a product too: laying it out is one with a matrix of N^2 L zeros and ones.
-FEW_PLACES = 64
+#: Up to this state size a short kernel is computed by a product with a 0/1 matrix of N^2 L entries.
+SMALL_STATE = 64
 
 
 @cached_table
 def shifted_rows(places: int, taps: int) -> Tensor:
-    """(N, taps, N), which takes C to C_{i+l} at (l, i), and to 0 past its end."""
+    """Return a tensor (N, taps, N) that maps C to C_{i+l} at (l, i), and to 0 past the end of C."""
     return torch.stack([torch.eye(places).roll(-l, 1).tril() for l in range(taps)], 1)  # noqa: E741  # a time
 
 
 class ShiftSystem(LtiSystem):
-    """A delay line of N places: x_l = S x_{l-1} + B u_l with S shifting by one place, y = C x.
+    """The shift SSM, x_l = S x_{l-1} + B u_l and y = C x, where S shifts x by one entry.
 
-    Its kernel K_l = sum_i C_{i+l} B_i ends after N taps, so that the last N inputs say as much as x does: they are the
-    state (B, D, N), the latest one last. B begins as the first unit vector, C uniform on +-1/sqrt(N).
+    The kernel K_l = sum_i C_{i+l} B_i has N taps, so the last N inputs determine x. They are the state (B, D, N), with
+    the latest input last. B is initialised to the first unit vector, C uniform on +-1/sqrt(N).
     """
 
     def __init__(self, width: int, places: int, *, generator: torch.Generator) -> None:
@@ -40,15 +40,16 @@ class ShiftSystem(LtiSystem):
 
     @property
     def places(self) -> int:
+        """N, the number of taps."""
         return self.C.shape[-1]
 
     def kernel(self, length: int) -> Tensor:
         taps = min(length, self.places)
-        if taps <= SHORT and self.places <= FEW_PLACES:
+        if taps <= SHORT and self.places <= SMALL_STATE:
             rows = (self.C @ shifted_rows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
-            found: Tensor = (rows @ self.B[..., None]).squeeze(-1)
-            return found
-        # Correlation is convolution with C read backwards, and read backwards again.
+            kernel: Tensor = (rows @ self.B[..., None]).squeeze(-1)
+            return kernel
+        # A correlation is a convolution of the reversed C, reversed again.
         return convolve(self.C.flip(-1), self.B).flip(-1)[..., :length]
 
     def state_response(self, state: Tensor, length: int) -> Tensor:
@@ -67,13 +68,14 @@ class ShiftSystem(LtiSystem):
 
 @dataclass(frozen=True, kw_only=True)
 class H3Settings(ModeSettings):
-    """What tells one H3 from another: `state` is N of both systems."""
+    """Settings of `H3`; `state` is N of both systems."""
 
 
 class H3(ChannelsFirst):
-    """out = W_o(q * diagonal(shift(k) * v)): q, k and v are linear in u, shift and diagonal are systems with D u added.
+    """H3, W_o(q * diagonal(shift(k) * v)): q, k and v are linear in u, shift and diagonal are linear systems.
 
-    The diagonal system is S4D's with Lin frequencies, the bilinear discretisation and a B that is trained.
+    Both systems add D u to their outputs. The diagonal system is that of S4D with Lin frequencies, the bilinear
+    discretisation and a trained B. Heads have size 1. Fu et al. 2023, "Hungry Hungry Hippos".
 
     >>> layer = H3(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
@@ -89,9 +91,9 @@ class H3(ChannelsFirst):
     has_output_projection = True
     can_query = True
     emulates = (
-        "its two recurrences do not depend on its inputs and its products are local, so at precision logarithmic in "
-        "the length it stays in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths "
-        "(after Merrill et al. 2024)"
+        "The transitions of its two recurrences do not depend on the inputs and its products are local. In log "
+        "precision it is in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (after "
+        "Merrill et al. 2024)."
     )
 
     def __init__(self, width: int, settings: H3Settings | None = None, *, generator: torch.Generator) -> None:
@@ -109,12 +111,12 @@ class H3(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 16 * self.width  # q, k, v, two spectra of twice the length, what comes back, and a query's beside it
+        return 16 * self.width  # q, k, v, two spectra of twice the length, the inverse transforms, and a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        # In one product: what follows is paid once for all three.
+        # One product for all three, so that later operations run once.
         maps = (self.q, self.k, self.v)
-        weight, bias = torch.cat([one.weight for one in maps]), torch.cat([one.bias for one in maps])
+        weight, bias = torch.cat([layer.weight for layer in maps]), torch.cat([layer.bias for layer in maps])
         return (linear(u, weight, bias),)
 
     def mix(
@@ -126,21 +128,21 @@ class H3(ChannelsFirst):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        q, k, v = channels(parts[0]).chunk(3)  # (D, L, B)
+        q, k, v = swap_channels(parts[0]).chunk(3)  # (D, L, B)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
-        return channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
+        return swap_channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
 
-    def mix_query(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        _, k, v = channels(parts[0]).chunk(3)
-        q, own_k, own_v = channels(asked[0]).chunk(3)
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+        _, k, v = swap_channels(parts[0]).chunk(3)
+        q, query_k, query_v = swap_channels(query_parts[0]).chunk(3)
         inputs, modes = state or (None, None)
-        own = self.shift.mix_query(k, own_k, inputs) * own_v
+        query = self.shift.query_outputs(k, query_k, inputs) * query_v
         past = self.shift.run(k, inputs, carry=False)[0] * v
-        return channels(linear_over_channels(self.output, self.diagonal.mix_query(past, own, modes) * q))
+        return swap_channels(linear_over_channels(self.output, self.diagonal.query_outputs(past, query, modes) * q))
 
-    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         q, k, v = self.parts(u)[0].chunk(3, -1)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.step(k, inputs)

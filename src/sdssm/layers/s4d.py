@@ -13,7 +13,7 @@ from sdssm.settings import check_one_of
 
 
 def s4d_lin(state: int) -> Tensor:
-    """S4D-Lin: -1/2 + i pi j for j < N / 2.
+    """Return the eigenvalues of S4D-Lin, -1/2 + i pi j for j < N / 2.
 
     >>> s4d_lin(4)
     tensor([-0.5000+0.0000j, -0.5000+3.1416j], dtype=torch.complex128)
@@ -22,7 +22,7 @@ def s4d_lin(state: int) -> Tensor:
 
 
 def s4d_inv(state: int) -> Tensor:
-    """S4D-Inv: -1/2 + i (N / pi) (N / (2j + 1) - 1) for j < N / 2.
+    """Return the eigenvalues of S4D-Inv, -1/2 + i (N / pi) (N / (2j + 1) - 1) for j < N / 2.
 
     >>> s4d_inv(4)
     tensor([-0.5000+3.8197j, -0.5000+0.4244j], dtype=torch.complex128)
@@ -40,9 +40,9 @@ INITS = {"lin": s4d_lin, "inv": s4d_inv}
 
 @dataclass(frozen=True, kw_only=True)
 class S4dSettings(ModeSettings):
-    """What tells one S4D from another."""
+    """Settings of `S4d`."""
 
-    init: str = "lin"  #: frequencies of the modes: lin, evenly spaced, or inv, as 1 / j
+    init: str = "lin"  #: initial frequencies: lin (evenly spaced) or inv (proportional to 1 / j)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,9 +50,10 @@ class S4dSettings(ModeSettings):
 
 
 class S4d(LtiMixer):
-    """K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}, y = K * u + D u, GELU, Linear, GLU.
+    """S4D: y = K * u + D u with K_l = C Abar^l Bbar and a diagonal A, zero-order hold; then GELU, Linear, GLU.
 
-    For each channel N / 2 modes lambda_j = -exp(a_j) + i b_j, B = 1, zero-order hold.
+    K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}: every channel has N / 2 modes
+    lambda_j = -exp(a_j) + i b_j, and B = 1. Gu, Gupta, Goel and Re 2022.
 
     >>> layer = S4d(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
@@ -66,8 +67,8 @@ class S4d(LtiMixer):
     name = "s4d"
     Settings = S4dSettings
     emulates = (
-        "its transitions do not depend on its inputs, so at precision logarithmic in the length it stays in TC0 and, "
-        "unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (Merrill et al. 2024)"
+        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
+        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
     )
 
     def __init__(self, width: int, settings: S4dSettings | None = None, *, generator: torch.Generator) -> None:
