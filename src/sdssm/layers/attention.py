@@ -1,4 +1,4 @@
-"""Attention with randomised rotary positions, so that training on short strings covers the positions of long ones."""
+"""Attention with randomised rotary positions (Ruoss et al. 2023)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class AttentionSettings(MixerSettings):
 
 
 class Attention(Mixer):
-    """Attention, softmax(Q K^T / sqrt(S)) V in heads of size S, with randomised rotary positions and no biases.
+    """Attention, softmax(Q K^T / sqrt(S)) V in heads of size S, with randomised rotary positions.
 
     A sequence of length l has l sorted positions drawn without replacement from 0..positions-1 instead of 0..l-1, so
     that training on short strings covers the distances of long ones. There is one draw for each layer and call, shared
-    by rows and heads. Rotary encoding rotates the adjacent entries (2i, 2i+1) of Q and K by position * 10000^(-2i/S).
-    A linear map of the concatenated heads gives the outputs. Ruoss et al. 2023 (arXiv 2305.16843), "Randomized
-    Positional Encodings Boost Length Generalization of Transformers".
+    by rows and heads. Rotary encoding rotates the adjacent entries (2i, 2i+1) of Q and K by position * 10000^(-2i/S). A
+    linear map of the concatenated heads gives the outputs; there are no biases. Ruoss et al. 2023 (arXiv 2305.16843),
+    "Randomized Positional Encodings Boost Length Generalization of Transformers".
 
     The positions come from `noise`. Without noise, as in evaluation, they depend only on the length of the row and on a
     number that is drawn and saved with the weights. A string then has the same outputs in every batch, while other
@@ -129,7 +129,7 @@ class Attention(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """Attend: queries, keys and values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), no state."""
+        """Attend: queries, keys, values (B, L, 3, H, S), noise (positions,) -> outputs (B, L, D), None."""
         if state is not None:
             raise ModelError(f"{self.name} has no state to continue from; pass whole sequences")
         (qkv,) = parts
@@ -150,7 +150,10 @@ class Attention(Mixer):
         return linear(outputs.transpose(1, 2).flatten(2), self.projection), None
 
     def draw_positions(self, length: int, lengths: Tensor | None, noise: Tensor | None, device: torch.device) -> Tensor:
-        """Return the positions of the inputs, (1, L) or (B, L), sorted; past the end of a row they are `positions`."""
+        """Return the sorted positions of the inputs, (1, L) or (B, L).
+
+        Past the end of a row they are `settings.positions`, which is not a position.
+        """
         count = self.settings.positions
         if noise is None:
             ends = torch.full((1,), length, device=device) if lengths is None else lengths
@@ -161,7 +164,7 @@ class Attention(Mixer):
         return order.sort(dim=-1).values.reshape(-1, length)
 
     def _fixed_noise(self, ends: Tensor, positions: Tensor) -> Tensor:
-        """Return pseudorandom integers (B, P) that depend on the length of each row, the same on every device.
+        """Return pseudorandom integers (B, P) that depend on the row lengths, the same on every device.
 
         A torch.Generator would need the lengths on the host, and the host must not wait for the device here.
         """

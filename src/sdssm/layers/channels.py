@@ -101,7 +101,9 @@ def fft_size(least: int) -> int:
 
 
 def convolve(u: Tensor, kernel: Tensor) -> Tensor:
-    """Convolve by FFT, y_l = sum_{m <= l} K_m u_{l-m}: u (..., L), kernel (..., at most L taps) -> (..., L).
+    """Convolve by FFT, y_l = sum_{m <= l} K_m u_{l-m}.
+
+    u (..., L), kernel (..., at most L taps) -> (..., L).
 
     >>> convolve(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0])).round().tolist()
     [1.0, 12.0, 23.0]
@@ -136,7 +138,9 @@ def convolve_with_skip(u: Tensor, kernel: Tensor, skip: Tensor) -> Tensor:
 
 
 def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Convolve with a few taps: u (D, L, B), weight (D, W), bias (D,) -> (D, L, B); the last tap has no delay.
+    """Convolve with a few taps, the last of which has no delay.
+
+    u (D, L, B), weight (D, W), bias (D,) -> (D, L, B).
 
     >>> short_convolution(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[10.0, 1.0]]), torch.zeros(1)).flatten()
     tensor([ 1., 12., 23.])
@@ -169,7 +173,7 @@ def linear_over_channels(layer: nn.Linear, u: Tensor) -> Tensor:
 
 
 class ChannelsFirst(Mixer):
-    """Base class of mixers that select the rows of a symbol table directly in the layout of their convolutions."""
+    """Base class of mixers that select rows of a symbol table in the layout of their convolutions."""
 
     def mix_symbols(
         self,

@@ -1,4 +1,4 @@
-"""Linear time-invariant maps for each channel, y = K * u + D u, and the state-space systems behind the kernels.
+"""Linear time-invariant maps for each channel, y = K * u + D u, and their state-space systems.
 
 The kernel of a system x_l = Abar x_{l-1} + Bbar u_l, y_l = C x_l is K_l = C Abar^l Bbar. Such a system can also step,
 and continue from a state.
@@ -34,7 +34,7 @@ LARGEST_STATE = 1_024
 
 
 class Convolution(nn.Module, ABC):
-    """Base class of convolutions y = K * u + D u, with a kernel for every length; D is initialised as N(0, 1)."""
+    """Base class of convolutions y = K * u + D u with a kernel for every length; initially D ~ N(0, 1)."""
 
     def __init__(self, width: int, *, generator: torch.Generator) -> None:
         super().__init__()
@@ -59,11 +59,11 @@ class Convolution(nn.Module, ABC):
 
 
 class LtiSystem(Convolution):
-    """A convolution with the kernel of a linear time-invariant system, whose state can be carried; None is zero."""
+    """A convolution that is a linear time-invariant (LTI) system; its state can be carried, None is zero."""
 
     @abstractmethod
     def state_response(self, state: Tensor, length: int) -> Tensor:
-        """Return the contribution of a state to the next outputs, C Abar^{l+1} x: (B, D, N) -> (D, length, B)."""
+        """Return what a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (D, length, B)."""
 
     @abstractmethod
     def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
@@ -157,8 +157,8 @@ class DiagonalSystem(ModalSystem):
         """B is initialised to 1; it is trained only with `input_matrix`."""
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.discretisation = discretisation
-        one = torch.ones(len(eigenvalues))
-        self.B = repeated(torch.stack([one, 0 * one]), width) if input_matrix else None
+        ones = torch.ones(len(eigenvalues))
+        self.B = repeated(torch.stack([ones, 0 * ones]), width) if input_matrix else None
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
         """Return log Abar and Bbar, both (D, M)."""
@@ -196,7 +196,10 @@ def zero_order_hold(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """Discretise by the trapezoidal rule: Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B."""
+    """Discretise by the trapezoidal rule.
+
+    Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B.
+    """
     gain = 2 / (2 / dt - eigenvalues)
     return (eigenvalues * gain).log1p(), gain  # Abar - 1 = A dt / (1 - dt A / 2)
 
@@ -226,7 +229,7 @@ def repeated(values: Tensor, width: int) -> nn.Parameter:
 
 
 class LtiMixer(ChannelsFirst):
-    """Base class of S4 and S4D: one system for each channel, GELU, and a gated linear map across channels."""
+    """Base class of S4 and S4D: a system for each channel, GELU, and a gated linear map across channels."""
 
     has_output_projection = True
     can_query = True

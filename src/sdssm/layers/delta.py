@@ -99,7 +99,7 @@ class DeltaRule(Mixer):
         return count
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """Return q, k and v before the convolution (..., C), beta (..., n H), alpha (..., H) and gate (..., H D)."""
+        """Return q, k, v before the convolution (..., C), beta (..., n H), alpha (..., H), gate (..., H D)."""
         parts = [self.projection(u), self.strength(u).sigmoid() * (2 if self.settings.negative_eigenvalues else 1)]
         if self.decay is not None and self.rate is not None:
             parts.append(torch.exp(-self.rate.exp() * functional.softplus(self.decay(u))))
@@ -136,7 +136,7 @@ class DeltaRule(Mixer):
         return self.read(o, parts), (window, S)
 
     def vectors(self, x: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Convolve x (B, L, C) with earlier inputs -> q (B, L, H, D), k and v (B, L, n, H, D), the last inputs."""
+        """Convolve x (B, L, C) -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs."""
         B, L, C = x.shape
         H, D, n = self.settings.heads, self.settings.head_size, self.steps
         filters = x.new_ones(1, C) if self.filters is None else self.filters
@@ -168,10 +168,10 @@ class DeltaNet(DeltaRule):
 
     >>> layer = DeltaNet(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, _ = layer(u)
+    >>> outputs, _ = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, _ = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape
     (True, torch.Size([2, 10, 3]))
     """
 

@@ -1,4 +1,4 @@
-"""H3 (Fu et al., "Hungry Hungry Hippos: Towards Language Modeling with State Space Models", 2023), heads of size 1."""
+"""H3: a shift system and a diagonal system with two multiplicative gates (Fu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -72,17 +72,18 @@ class H3Settings(ModeSettings):
 
 
 class H3(ChannelsFirst):
-    """H3, W_o(q * diagonal(shift(k) * v)): q, k and v are linear in u, shift and diagonal are linear systems.
+    """H3, W_o(q * diagonal(shift(k) * v)), where q, k, v are linear in u and both functions are systems.
 
     Both systems add D u to their outputs. The diagonal system is that of S4D with Lin frequencies, the bilinear
-    discretisation and a trained B. Heads have size 1. Fu et al. 2023, "Hungry Hungry Hippos".
+    discretisation and a trained B. Heads have size 1. Fu et al. 2023, "Hungry Hungry
+    Hippos: Towards Language Modeling with State Space Models".
 
     >>> layer = H3(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape
     (True, torch.Size([2, 10, 3]))
     """
 

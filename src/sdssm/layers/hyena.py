@@ -1,4 +1,4 @@
-"""Hyena (Poli et al., "Hyena Hierarchy: Towards Larger Convolutional Language Models", 2023), order 2."""
+"""Hyena of order 2: gated long convolutions with an implicit filter (Poli et al. 2023)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class HyenaSettings(MixerSettings):
 
 
 class ImplicitFilter(Convolution):
-    """A kernel computed from positional features by a network: sin(f W .) three times, a linear map, a decaying window.
+    """A convolution whose kernel a network computes from positional features.
 
+    The network is sin(f W .) three times and a linear map; its outputs are multiplied by a decaying window.
     The features of time t are t / (L - 1), then cos and -sin of 2 pi f t / L for each band f, where L is the largest
     sequence length. All sines share one vector of frequencies.
     """
@@ -83,7 +84,8 @@ class Hyena(ChannelsFirst):
     """Hyena of order 2, W_o(x1 * (h conv (x2 v) + D x2 v)), where a network computes the filter h.
 
     x1, x2 and v are linear in u and pass a short convolution. There is no recurrent state: an output depends on all
-    earlier inputs, through a filter of `longest` taps. Poli et al. 2023, "Hyena Hierarchy".
+    earlier inputs, through a filter of `longest` taps. Poli et al. 2023, "Hyena Hierarchy: Towards Larger Convolutional
+    Language Models".
 
     >>> layer = Hyena(3, HyenaSettings(longest=20), generator=torch.Generator().manual_seed(0))
     >>> layer(torch.randn(2, 10, 3))[0].shape

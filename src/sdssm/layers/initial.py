@@ -35,7 +35,10 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool 
 
 
 def embedding(kind: str, symbols: int, width: int, generator: torch.Generator) -> nn.Parameter:
-    """Return a table (symbols, width): N(0, 1) ("normal"), N(0, 0.02^2) ("small"), or as a linear map ("linear")."""
+    """Return an embedding table (symbols, width).
+
+    It is N(0, 1) ("normal"), N(0, 0.02^2) ("small"), or initialised as a linear map ("linear").
+    """
     if kind == "linear":
         return uniform((symbols, width), symbols**-0.5, generator)
     table = normal((symbols, width), generator)

@@ -1,4 +1,4 @@
-"""Mamba: a diagonal recurrence for each channel, whose step size, input map and output map depend on the input.
+"""Mamba: a diagonal recurrence for each channel whose coefficients depend on the input.
 
 Gu and Dao, "Mamba: Linear-time sequence modeling with selective state spaces", 2023, section 3, with the sizes and the
 initial values of the authors' code (state-spaces/mamba, modules/mamba_simple.py).
@@ -45,9 +45,10 @@ class MambaSettings(MixerSettings):
 
 
 class Mamba(Mixer):
-    """Mamba: h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t, where delta, B, C depend on the input.
+    """Mamba: h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t.
 
-    For each of E = expand * D channels, with B_t, C_t in R^N shared by all of them:
+    delta_t, B_t and C_t depend on the input. For each of E = expand * D channels, with B_t, C_t in R^N shared by all of
+    them:
 
         (x, z)  W_in u;  x = SiLU(causal convolution of each channel + bias)
         (r, B_t, C_t) = W_x x,  delta_t = softplus(W_dt r + b_dt)
@@ -59,10 +60,10 @@ class Mamba(Mixer):
 
     >>> layer = Mamba(8, MambaSettings(state=4), generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 8)
-    >>> whole, _ = layer(u)
+    >>> outputs, _ = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), [tuple(part.shape) for part in state]
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), [tuple(part.shape) for part in state]
     (True, [(2, 16, 3), (2, 16, 4)])
     """
 

@@ -1,4 +1,4 @@
-"""The base class of all sequence mixers: maps along time, from inputs (..., L, D) to outputs (..., L, F)."""
+"""The base class of all sequence mixers, maps from inputs (..., L, D) to outputs (..., L, F)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MixerSettings:
         return self
 
     def ramps(self) -> Mapping[str, tuple[float, float | None]]:
-        """Return the first and last value of each buffer that changes during training; last None: it is constant."""
+        """Return first and last value of each buffer that may change during training; None: constant."""
         return {}
 
     if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Mixer(nn.Module, ABC):
     # -- strings of symbols --------------------------------------------------------------------------------------------
 
     def symbol_parts(self, table: Tensor | None) -> Any:
-        """Compute `parts` for each symbol, from a table of their inputs (V, D); None is the identity (one-hot)."""
+        """Compute `parts` for each symbol, from a table of inputs (V, D); None is the identity (one-hot)."""
         if table is None:
             like = next(self.parameters())
             table = torch.eye(self.width, dtype=like.dtype, device=like.device)

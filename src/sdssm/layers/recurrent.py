@@ -174,10 +174,10 @@ class Rnn(RecurrentNetwork):
 
 
 class Lstm(RecurrentNetwork):
-    """LSTM, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t): `nn.LSTM` with one layer.
+    """LSTM, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t).
 
-    i, f, g and o are the quarters of W_i u_t + b_i + W_h h_{t-1} + b_h. The outputs are h_t (N,). The state is the pair
-    (h, c), each (..., N); a single tensor is used for both.
+    It is `nn.LSTM` with one layer. i, f, g and o are the quarters of W_i u_t + b_i + W_h h_{t-1} + b_h. The outputs are
+    h_t (N,). The state is the pair (h, c), each (..., N); a single tensor is used for both.
 
     >>> layer = Lstm(3, LstmSettings(state=5), generator=torch.Generator().manual_seed(0))
     >>> outputs, (h, c) = layer(torch.randn(2, 10, 3))

@@ -1,4 +1,4 @@
-"""RegularLRNN: a linear recurrence with block-diagonal transitions that an MLP computes from each input."""
+"""RegularLRNN: a linear recurrence with input-dependent block-diagonal transitions."""
 
 from __future__ import annotations
 

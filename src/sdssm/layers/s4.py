@@ -1,4 +1,4 @@
-"""S4 (Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", 2022), HiPPO-LegS."""
+"""S4 with HiPPO-LegS initialisation (Gu, Goel and Re 2022)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ LARGEST_INPUT = 2.0
 
 
 def hippo_legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lambda, P and B (N / 2,) of HiPPO-LegS, A = diag(lambda) - P P^*, one mode of each conjugate pair.
+    """Return lambda, P and B (N / 2,) of HiPPO-LegS, A = diag(lambda) - P P^*.
 
+    There is one mode of each conjugate pair.
     A_ij = -sqrt((2i + 1)(2j + 1)) below the diagonal, -(i + 1) on it, B_i = sqrt(2i + 1). With P_i = sqrt(i + 1/2),
     A + P P^T = -1/2 I + S with S skew-symmetric, so the eigenvectors are unitary. Their phases are arbitrary; here the
     first entry of each is positive.
@@ -38,13 +39,13 @@ def hippo_legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def log_radius(points: int, length: int, digits: int) -> float:
-    """Return -log r of the circle of radius r on which a kernel is evaluated, for a number of binary digits."""
+    """Return -log r of the circle |z| = r that kernels are evaluated on, with this many binary digits."""
     return digits * math.log(2) / (points + length)
 
 
 @cached_table
 def circle_points(points: int, length: int, digits: int) -> Tensor:
-    """Return (1 - z) / (1 + z) and 2 / (1 + z) for z on the lower half of the circle: (2, points / 2 + 1).
+    """Return (1 - z) / (1 + z) and 2 / (1 + z) for z on half of the circle, (2, points / 2 + 1).
 
     Computed in double precision and rounded once, because z may be near 1.
     """
@@ -79,12 +80,12 @@ class DiagonalPlusLowRank(ModalSystem):
         self.B = repeated(torch.stack([B.real, B.imag]), width)
 
     def kernel(self, length: int) -> Tensor:
-        """Return the taps from sum_l K_l z^l = dt C ((1 - z) - dt/2 (1 + z) A)^{-1} B on a circle |z| = r < 1.
+        """Return the taps of the kernel, from its generating function on a circle |z| = r < 1.
 
-        The inverse uses Woodbury's formula. With M points on the circle, K_l has an aliasing error r^M K_{l+M}, and
-        rounding errors grow by r^-l. For r^(M + L) equal to the unit roundoff both are about the same: 3e-6 of the
-        largest tap for M = 4 L in float32. No matrix power is needed to truncate the sum, and there are no poles near
-        the circle.
+        The function is sum_l K_l z^l = dt C ((1 - z) - dt/2 (1 + z) A)^{-1} B. The inverse uses Woodbury's formula.
+        With M points on the circle, K_l has an aliasing error r^M K_{l+M}, and rounding errors grow by r^-l. For r^(M +
+        L) equal to the unit roundoff both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix
+        power is needed to truncate the sum, and there are no poles near the circle.
         """
         digits = 23 if self.log_dt.dtype == torch.float32 else 52
         points = fft_size((4 if digits == 23 else 12) * length)
@@ -179,14 +180,15 @@ class S4(LtiMixer):
     """S4: y = K * u + D u with K_l = C Abar^l Bbar and A = diag(lambda) - P P^*; then GELU, Linear, GLU.
 
     Every channel has N / 2 modes with its own B, C, P and dt; A is initialised to HiPPO-LegS. The kernel of every
-    length comes from the same C, which is not rewritten for longer inputs. Gu, Goel and Re 2022.
+    length comes from the same C, which is not rewritten for longer inputs. Gu, Goel and Re 2022,
+    "Efficiently Modeling Long Sequences with Structured State Spaces".
 
     >>> layer = S4(3, S4Settings(state=8), generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape, final.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape, final.shape
     (True, torch.Size([2, 10, 3]), torch.Size([2, 3, 4]))
     """
 

@@ -1,4 +1,4 @@
-"""S4D (Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State Space Models", 2022)."""
+"""S4D: S4 with a diagonal state matrix (Gu, Gupta, Goel and Re 2022)."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ class S4dSettings(ModeSettings):
 
 
 class S4d(LtiMixer):
-    """S4D: y = K * u + D u with K_l = C Abar^l Bbar and a diagonal A, zero-order hold; then GELU, Linear, GLU.
+    """S4D: y = K * u + D u with K_l = C Abar^l Bbar and a diagonal A; then GELU, Linear, GLU.
 
-    K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}: every channel has N / 2 modes
-    lambda_j = -exp(a_j) + i b_j, and B = 1. Gu, Gupta, Goel and Re 2022.
+    With a zero-order hold K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}. Every channel has
+    N / 2 modes lambda_j = -exp(a_j) + i b_j, and B = 1. Gu, Gupta, Goel and Re 2022, "On the Parameterization and
+    Initialization of Diagonal State Space Models".
 
     >>> layer = S4d(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape, final.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape, final.shape
     (True, torch.Size([2, 10, 3]), torch.Size([2, 3, 32]))
     """
 

@@ -73,7 +73,7 @@ class SelectiveDenseSettings(MixerSettings):
 
 
 class SymbolTransitions(NamedTuple):
-    """The transition of each symbol: A (V, N, N), and B u (V, N) and D u (V, N), or None without these terms."""
+    """The transition of each symbol: A (V, N, N); B u (V, N) and D u (V, N), or None without them."""
 
     A: Tensor
     b: Tensor | None
@@ -90,10 +90,10 @@ class SelectiveDense(Mixer):
 
     >>> layer = SelectiveDense(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape
     (True, torch.Size([2, 10, 64]))
     """
 

@@ -54,10 +54,10 @@ class Slice(Mixer):
 
     >>> layer = Slice(3, SliceSettings(state=8), generator=torch.Generator().manual_seed(0))
     >>> u = torch.ones(5, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:2])
     >>> rest, state = layer(u[2:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest]), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest]), atol=1e-5), outputs.shape
     (True, torch.Size([5, 8]))
     """
 

@@ -180,7 +180,7 @@ class Classifier(Stack):
         )
 
     def symbol_matrices(self) -> Tensor | None:
-        """Return the transition matrix of each symbol of a single-layer SD-SSM, (V, N, N); None for other models."""
+        """Return the symbols' transition matrices of a single-layer SD-SSM, (V, N, N); else None."""
         return self._symbols().A[: self.n_symbols] if self.bare else None
 
     def _check_tokens(self, tokens: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ class Classifier(Stack):
         return tokens.long()
 
     def _first(self, state: State, starts: Tensor | None) -> State:
-        """Return the state to start from: `state`, or with a state embedding that of the automaton states `starts`."""
+        """Return the state to start from: `state`, or with a state embedding that of `starts`."""
         if state is not None or self.start is None:
             return state
         if starts is None:
@@ -226,7 +226,7 @@ class Classifier(Stack):
 
 
 def _flat(state: State, lead: torch.Size) -> State:
-    """Flatten the leading dimensions of a state; with one leading dimension it is unchanged, and may broadcast."""
+    """Flatten the leading dimensions of a state; a state with one is unchanged, and may broadcast."""
     if len(lead) == 1:
         return state
     flat: State = each(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)

@@ -133,7 +133,7 @@ _MAMBA_PAPER = {
 
 
 def _same(values: Values, tasks: tuple[str, ...]) -> dict[str, Values]:
-    """Return the same settings for each task, trained as in the paper, which does not give settings for this model."""
+    """Return our settings for each task of a model for which the paper gives none."""
     return {task: {**values, **_PUBLISHED} for task in tasks}
 
 
@@ -155,7 +155,7 @@ _TWO_LAYERS: Mapping[str, Values] = {
 
 
 def _length_efficiency(train_length: int, model: str, lr: float) -> Mapping[str, Values]:
-    """Return settings that start from a random automaton state and keep the best weights on lengths up to 40."""
+    """Start from a random automaton state, and keep the weights that are best on lengths up to 40."""
     settings = {
         **(_sd_ssm(6, lr, 1.2) if model == "sd-ssm" else {**_RECURRENT, **_PUBLISHED, "lr": lr}),
         "state": 128,

@@ -1,4 +1,4 @@
-"""The readout: logits of the classes from features, linear, with a hidden layer, or by cosine similarity."""
+"""The readout from features to logits: linear, with a hidden layer, or by cosine similarity."""
 
 from __future__ import annotations
 
@@ -64,12 +64,13 @@ class Readout(nn.Module):
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean cross-entropy of features x (B, F) before their norm, and the number of correct predictions.
+        """Return the mean loss and the number of correct predictions, for features x (B, F) before the norm.
 
-        With the cosine readout, `attraction` () is the weight of a centre loss: the mean of |z - W_label|^2, weighted
-        by the margin of correctly classified strings and divided by the variance of the class centres W_q. It pulls
-        the features of a class to its centre, and still has a gradient when all predictions are correct. `classes`
-        (C,) are 1 for the classes that occur in the task and 0 for the others, which have no centre.
+        The loss is the cross-entropy of the labels (B,). With the cosine readout a centre loss is added, whose weight
+        is the setting `attraction` (): the mean of |z - W_label|^2, weighted by the margin of correctly classified
+        strings and divided by the variance of the class centres W_q. It pulls the features of a class to its centre,
+        and still has a gradient when all predictions are correct. `classes` (C,) are 1 for the classes that occur in
+        the task and 0 for the others, which have no centre.
         """
         if self.hidden is not None:
             logits = self(x if norm is None else norm(x), vectors, noise)
@@ -100,14 +101,14 @@ class Readout(nn.Module):
 
 
 def centre_variance(weight: Tensor, classes: Tensor | None) -> Tensor:
-    """Return the mean squared distance of the class centres (C, F) from their mean, over the classes that occur."""
+    """Return the mean squared distance of the centres (C, F) of the classes that occur from their mean."""
     share = weight.new_ones(len(weight)) if classes is None else classes
     share = (share / share.sum())[:, None]
     return (share * (weight - (share * weight).sum(0)).square()).sum().clamp(min=1e-12)
 
 
 def apply_dropout(x: Tensor, rate: float, noise: Tensor | None) -> Tensor:
-    """Zero the entries whose noise is below the rate, and divide the others by 1 - rate; without noise return x."""
+    """Zero entries whose noise is below the rate, and divide the others by 1 - rate; None: return x."""
     return x if noise is None else x * (noise >= rate) / (1 - rate)
 
 

@@ -44,7 +44,7 @@ class Scaled:
 
     @staticmethod
     def reads(model: Classifier) -> bool:
-        """Return whether a model can run in this form: it is linear up to its LayerNorm, and its states may grow."""
+        """Return whether a model can run in this form: linear up to its LayerNorm, with growing states."""
         mixer = model.mixers[0]
         if not model.bare or model.norm is None or not isinstance(mixer, SelectiveDense):
             return False

@@ -190,7 +190,7 @@ class Stack(nn.Module):
         return h, tuple(after) if carry and self.recurrent else None
 
     def _run_query(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the features of the query after each prefix of tokens (B, L), (B, L, F), and the final states.
+        """Return the features of the query after each prefix of tokens (B, L), and the final states.
 
         The query does not affect the symbols after it, so each layer has inputs h for the symbols and q for the query.
         """
