@@ -165,7 +165,7 @@ UNFIT: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "wanted", "result"), FITTING, ids=str)
-def test_values_that_fit(value: Any, wanted: Any, result: Any) -> None:
+def test_valid_values_are_converted(value: Any, wanted: Any, result: Any) -> None:
     found = convert_value("x", value, wanted)
     assert (found, type(found)) == (result, type(result))
     if isinstance(found, tuple):
@@ -173,19 +173,19 @@ def test_values_that_fit(value: Any, wanted: Any, result: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, 10**17 + 1, 2**62 + 1])
-def test_a_seed_is_kept_to_the_last_digit(value: int) -> None:
+def test_large_integers_are_kept_exactly(value: int) -> None:
     """Seeds go to 2^63, and a run that is resumed reads its seed from config.json."""
     assert convert_value("seed", value, int) == value
 
 
 @pytest.mark.parametrize(("value", "wanted", "message"), UNFIT, ids=lambda value: str(value)[:40])
-def test_values_that_do_not(value: Any, wanted: Any, message: str) -> None:
+def test_invalid_values_are_refused(value: Any, wanted: Any, message: str) -> None:
     with pytest.raises(SettingsError) as error:
         convert_value("x", value, wanted)
     assert message in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 160
 
 
-def test_rules_of_one_value() -> None:
+def test_checks_of_a_single_value() -> None:
     check_at_least("x", 1, 1)
     check_one_of("x", "plain", ("plain", "none"))
     for value in (0, float("nan")):
@@ -198,14 +198,14 @@ def test_rules_of_one_value() -> None:
 # -- a class of settings -----------------------------------------------------------------------------------------------
 
 
-def test_names_are_the_fields_in_order() -> None:
+def test_setting_types_are_the_fields_in_order() -> None:
     found = setting_types(Pump)
     assert list(found) == ["strokes", "speed", "on", "kind", "pair", "limit", "old", "mixed", "state", "inner"]
     assert (found["strokes"], found["pair"], found["inner"]) == (int, tuple[float, float], Inner)
     assert found["limit"] == int | None and found["old"] == float | None
 
 
-def test_build_keeps_defaults_and_converts_the_rest() -> None:
+def test_build_settings_keeps_defaults_and_converts_values() -> None:
     assert build_settings(Pump, {}) == Pump()
     values = {"strokes": 2e0, "speed": 2, "pair": [1, 0], "limit": None, "kind": "none", "inner": {"share": 1}}
     built = build_settings(Pump, values)
@@ -229,7 +229,7 @@ def test_build_keeps_defaults_and_converts_the_rest() -> None:
     ],
     ids=str,
 )
-def test_build_refuses(values: dict[Any, Any], message: str) -> None:
+def test_build_settings_refuses_invalid_values(values: dict[Any, Any], message: str) -> None:
     with pytest.raises(SettingsError) as error:
         build_settings(Pump, values)
     assert str(error.value).startswith(message)
@@ -238,7 +238,7 @@ def test_build_refuses(values: dict[Any, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "settings", [Pump(), Pump(pair=(1.0, 2.0), limit=4, state=None, inner=Inner(2, 0.1)), Settings(), ModelSettings()]
 )
-def test_plain_is_the_reverse_of_build_through_json(settings: Any) -> None:
+def test_settings_survive_a_round_trip_through_json(settings: Any) -> None:
     text = json.dumps(settings_to_dict(settings))
     assert build_settings(type(settings), json.loads(text)) == settings
 
@@ -251,7 +251,7 @@ def place(settings: Settings, part: str) -> Any:
     return {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}[part]
 
 
-def test_every_setting_has_another_value_here() -> None:
+def test_every_setting_is_listed_in_this_file() -> None:
     assert set(OTHERS) == set(setting_names(Settings()))
 
 
@@ -262,7 +262,7 @@ def test_no_two_parts_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
-def test_every_setting_can_be_reached(name: str) -> None:
+def test_every_setting_can_be_changed_by_name(name: str) -> None:
     _, value, beside = OTHERS[name]
     known, defaults = setting_names(Settings()), Settings()
     part, _ = known[name]
@@ -278,13 +278,13 @@ def test_every_setting_can_be_reached(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
-def test_a_setting_takes_no_value_of_another_kind(name: str) -> None:
+def test_a_setting_refuses_values_of_another_type(name: str) -> None:
     for wrong in ({}, [], object(), "3"):
         with pytest.raises(SettingsError, match=f"^{name} is "):
             Settings().changed({name: wrong})
 
 
-def test_changes_stand_over_a_preset() -> None:
+def test_changes_override_a_preset() -> None:
     found = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
     paper = resolve("sd-ssm", "paper", "a5")
     assert found.model == replace(
@@ -295,7 +295,7 @@ def test_changes_stand_over_a_preset() -> None:
     assert resolve("sd-ssm", "paper", "A5") == paper
 
 
-def test_rules_between_settings_hold_at_the_end_and_not_on_the_way() -> None:
+def test_rules_between_settings_are_checked_after_all_changes() -> None:
     values = {"initial_state": "zero", "rescale": False, "input_matrix": True}
     for order in (list(values), list(reversed(values))):
         assert Settings().changed({name: values[name] for name in order}).model.mixer.input_matrix
@@ -304,12 +304,12 @@ def test_rules_between_settings_hold_at_the_end_and_not_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["stat", "name", "mixer", "model", "train", "", 3])
-def test_names_that_are_no_settings(name: Any) -> None:
+def test_unknown_settings_are_refused(name: Any) -> None:
     with pytest.raises(SettingsError, match="there is no setting"):
         resolve("sd-ssm", "scale-free", "parity", {name: 3})
 
 
-def test_models_and_presets_that_are_not_there() -> None:
+def test_unknown_models_and_presets_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'sd-ssm'?"):
         resolve("sdssm", "scale-free", "parity")
     with pytest.raises(UnknownNameError, match="did you mean 'scale-free'?"):

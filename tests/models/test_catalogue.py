@@ -12,7 +12,7 @@ from sdssm.runs.schema import resolve
 from sdssm.tasks import get_task
 
 
-def built(model: str, preset_name: str, name: str, **changed: object) -> Classifier:
+def build_model(model: str, preset_name: str, name: str, **changed: object) -> Classifier:
     of = get_task(name)
     settings = resolve(model, preset_name, name, changed).model
     return Classifier(settings, of.n_symbols, of.n_classes, generator=torch.Generator().manual_seed(0))
@@ -42,22 +42,22 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("which", COUNTS, ids=" ".join)
-def test_parameters_are_as_many_as_published(which: tuple[str, str, str]) -> None:
-    assert count(built(*which)) == COUNTS[which]
+def test_number_of_parameters_as_published(which: tuple[str, str, str]) -> None:
+    assert count(build_model(*which)) == COUNTS[which]
 
 
-def test_the_generators_of_transitions_are_those_the_paper_compares() -> None:
+def test_transition_parameters_are_those_the_paper_compares() -> None:
     """k (d + n^2) against d n sqrt(n) + n^3, both without their biases."""
-    dense, blocks = (built(model, "paper", "a5").mixers[0] for model in ("sd-ssm", "regular-lrnn"))
+    dense, blocks = (build_model(model, "paper", "a5").mixers[0] for model in ("sd-ssm", "regular-lrnn"))
     assert dense.transition_parameters() == 6 * (2 + 64**2) + 6
     assert blocks.transition_parameters() == 64 * 64 * 8 + 64**3 + 2 * 512
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_makes_models(name: str) -> None:
+def test_every_preset_builds_models(name: str) -> None:
     for model, tasks in PRESETS[name].items():
         for of in tasks:
-            assert count(built(model, name, of or "cycle")) > 0
+            assert count(build_model(model, name, of or "cycle")) > 0
 
 
 def test_every_model_is_complete() -> None:
@@ -70,7 +70,7 @@ def test_every_model_is_complete() -> None:
         assert preset(default_preset(name), name, "a5") is not None
 
 
-def test_a_preset_without_settings_says_so() -> None:
+def test_a_preset_without_settings_is_refused() -> None:
     with pytest.raises(SettingsError, match="no settings for mamba on a5; it has them for: parity"):
         resolve("mamba", "paper", "a5")
     with pytest.raises(SettingsError, match="no settings for lstm on a5; lstm has: default, paper, length"):
@@ -80,20 +80,20 @@ def test_a_preset_without_settings_says_so() -> None:
 
 
 @pytest.mark.parametrize("readout", ["linear", "mlp"])
-def test_without_b_one_complex_diagonal_layer_does_not_see_the_order(readout: str) -> None:
+def test_one_complex_diagonal_layer_without_b_ignores_the_order(readout: str) -> None:
     """Proposition 1: its final logits do not change when the string is shuffled; with B they do."""
     tokens = torch.randint(2, (6, 40), generator=torch.Generator().manual_seed(1))
     shuffled = tokens[:, torch.randperm(40, generator=torch.Generator().manual_seed(2))]
-    blind = built("complex-diagonal", "paper-b0-mlp", "d30", readout=readout).double()
+    blind = build_model("complex-diagonal", "paper-b0-mlp", "d30", readout=readout).double()
     torch.testing.assert_close(blind.last(shuffled), blind.last(tokens), rtol=1e-10, atol=1e-10)
-    seeing = built("complex-diagonal", "paper", "d30", readout=readout).double()
+    seeing = build_model("complex-diagonal", "paper", "d30", readout=readout).double()
     assert (seeing.last(shuffled) - seeing.last(tokens)).abs().max() > 1e-3
 
 
 def test_published_settings_of_the_other_models() -> None:
     assert resolve("mamba", "paper", "cycle").model.mixer.state == 256
     assert resolve("complex-diagonal", "paper-3-layers", "d30").train.lr == 1e-3
-    found = resolve("regular-lrnn", "paper", "arithmetic")
-    assert (found.train.lr, found.train.weight_decay, found.train.schedule) == (2e-4, 1e-4, "constant")
-    found = resolve("lstm", "length-efficiency-7", "a5")
-    assert (found.model.mixer.state, found.train.lr, found.train.train_length) == (128, 2.5e-3, 7)
+    actual = resolve("regular-lrnn", "paper", "arithmetic")
+    assert (actual.train.lr, actual.train.weight_decay, actual.train.schedule) == (2e-4, 1e-4, "constant")
+    actual = resolve("lstm", "length-efficiency-7", "a5")
+    assert (actual.model.mixer.state, actual.train.lr, actual.train.train_length) == (128, 2.5e-3, 7)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import sdssm
 from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
-from sdssm.models import PRESETS, Classifier, ModelSettings, preset
+from sdssm.models import Classifier, ModelSettings, preset
 from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.runs.schema import resolve
 from sdssm.tasks import PAPER, get_task
@@ -53,7 +53,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def built(kind: str, seed: int = 0, classes: int = 5) -> Classifier:
+def build_model(kind: str, seed: int = 0, classes: int = 5) -> Classifier:
     settings = resolve("sd-ssm", "scale-free", "a5", {"state": 8, "dictionary": 3, **KINDS[kind]})
     model = Classifier(settings.model, n_symbols=3, n_classes=classes, generator=torch.Generator().manual_seed(seed))
     return model.double()
@@ -95,7 +95,7 @@ def test_names_in_files_and_shapes_are_those_of_the_paper() -> None:
     assert free.initial_state is free.get_parameter("layers.0.mixer.initial_state")
 
 
-def test_the_published_equations_step_by_step() -> None:
+def test_logits_follow_the_published_equations() -> None:
     """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, written out."""
     settings = resolve("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
     model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
@@ -113,7 +113,7 @@ def test_the_published_equations_step_by_step() -> None:
         return torch.stack(columns, dim=1), B @ u
 
     tokens = [2, 0, 1, 1, 2]
-    x, wanted = torch.zeros(6, dtype=torch.float64), []
+    x, expected = torch.zeros(6, dtype=torch.float64), []
     for token in tokens:
         A, b = transition(token)
         x = A @ x + b
@@ -122,13 +122,13 @@ def test_the_published_equations_step_by_step() -> None:
         assert model.norm is not None
         h = (h - h.mean()) / torch.sqrt(h.var(unbiased=False) + 1e-5) * model.norm.weight + model.norm.bias
         assert model.readout.bias is not None
-        wanted.append(model.readout.weight @ h + model.readout.bias)
+        expected.append(model.readout.weight @ h + model.readout.bias)
     # p is kept in float32, so the two agree to that.
-    torch.testing.assert_close(model(torch.tensor([tokens]))[0], torch.stack(wanted), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(model(torch.tensor([tokens]))[0], torch.stack(expected), rtol=1e-6, atol=1e-6)
 
 
 def test_the_scale_free_readout_is_a_bounded_cosine() -> None:
-    model = built("scale-free")
+    model = build_model("scale-free")
     x = torch.randn(50, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     h = x - x.mean(-1, keepdim=True)
     assert model.readout.scale is not None
@@ -144,9 +144,9 @@ def test_the_scale_free_readout_is_a_bounded_cosine() -> None:
     torch.testing.assert_close(model.logits(x), cosine * model.readout.scale, rtol=1e-6, atol=1e-6)
 
 
-def test_attraction_is_zero_exactly_where_every_class_has_its_place() -> None:
+def test_the_centre_loss_is_zero_exactly_at_the_class_centres() -> None:
     """Two classes that lie where their strings are read: the loss is the cross-entropy alone; moved away it is not."""
-    model = built("scale-free", classes=3)
+    model = build_model("scale-free", classes=3)
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
     seen = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
     for place in (0.0, 0.1):
@@ -165,7 +165,7 @@ def test_attraction_is_zero_exactly_where_every_class_has_its_place() -> None:
         torch.testing.assert_close(pulled - plain, 8 * margin * apart / spread, rtol=1e-6, atol=1e-12)
 
 
-def test_it_starts_as_the_fact_sheet_says() -> None:
+def test_initial_values_as_published() -> None:
     settings = resolve("sd-ssm", "paper", "a5", {"dictionary": 40})
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
     bounds = {"dictionary": (3 / 64) ** 0.5, "selection.weight": 2**-0.5, "selection.bias": 2**-0.5}
@@ -185,24 +185,24 @@ def test_it_starts_as_the_fact_sheet_says() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_step_by_step_equals_all_at_once_and_piece_by_piece(kind: str) -> None:
-    model, tokens = built(kind).eval(), strings(2, 3, 7)
-    whole = model(tokens)
-    assert whole.shape == (2, 3, 7, 5)
+def test_steps_and_pieces_agree_with_the_whole_string(kind: str) -> None:
+    model, tokens = build_model(kind).eval(), strings(2, 3, 7)
+    all_outputs = model(tokens)
+    assert all_outputs.shape == (2, 3, 7, 5)
     state, rows = None, []
     for t in range(7):
         logits, state = model.step(tokens[..., t], state)
         rows.append(logits)
-    torch.testing.assert_close(torch.stack(rows, dim=-2), whole)
+    torch.testing.assert_close(torch.stack(rows, dim=-2), all_outputs)
     first, state = model.advance(tokens[..., :3])
     rest, _ = model.advance(tokens[..., 3:], state)
-    torch.testing.assert_close(torch.cat([first, rest], dim=-2), whole)
-    torch.testing.assert_close(model(tokens[0, 0]), whole[0, 0])
+    torch.testing.assert_close(torch.cat([first, rest], dim=-2), all_outputs)
+    torch.testing.assert_close(model(tokens[0, 0]), all_outputs[0, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_future_symbols_change_nothing_and_rows_do_not_meet(kind: str) -> None:
-    model, tokens = built(kind).eval(), strings(4, 6)
+def test_later_symbols_and_other_rows_have_no_effect(kind: str) -> None:
+    model, tokens = build_model(kind).eval(), strings(4, 6)
     other = tokens.clone()
     other[:, 4:] = (other[:, 4:] + 1) % 3
     torch.testing.assert_close(model(tokens)[:, :4], model(other)[:, :4])
@@ -212,7 +212,7 @@ def test_future_symbols_change_nothing_and_rows_do_not_meet(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_the_cross_entropy_of_the_last_logits(kind: str) -> None:
-    model, tokens = built(kind).eval(), strings(6, 5)
+    model, tokens = build_model(kind).eval(), strings(6, 5)
     labels = torch.tensor([0, 1, 2, 3, 4, 0])
     lengths = torch.tensor([1, 5, 3, 2, 5, 4])
     logits = model(tokens)
@@ -224,8 +224,8 @@ def test_the_loss_is_the_cross_entropy_of_the_last_logits(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_finite_differences(kind: str) -> None:
-    model, tokens, labels = built(kind), strings(3, 4), torch.tensor([0, 1, 2])
+def test_gradients_agree_with_finite_differences(kind: str) -> None:
+    model, tokens, labels = build_model(kind), strings(3, 4), torch.tensor([0, 1, 2])
     loss, _ = model.loss(tokens, labels)
     grads = torch.autograd.grad(loss, list(model.parameters()))
     generator = torch.Generator().manual_seed(4)
@@ -241,8 +241,8 @@ def test_gradients_are_those_of_finite_differences(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded_it_says_the_same(kind: str, tmp_path: Path) -> None:
-    model = built(kind).float().eval()
+def test_a_loaded_model_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
+    model = build_model(kind).float().eval()
     model.save(tmp_path / "model")
     same = sdssm.load(tmp_path / "model")
     assert same.settings == model.settings
@@ -250,14 +250,14 @@ def test_saved_and_loaded_it_says_the_same(kind: str, tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_the_same_seed_gives_the_same_model_and_another_another() -> None:
+def test_the_model_depends_on_the_seed() -> None:
     tokens = strings(1, 5)
-    assert torch.equal(built("scale-free", 3)(tokens), built("scale-free", 3)(tokens))
-    assert not torch.equal(built("scale-free", 3)(tokens), built("scale-free", 4)(tokens))
+    assert torch.equal(build_model("scale-free", 3)(tokens), build_model("scale-free", 3)(tokens))
+    assert not torch.equal(build_model("scale-free", 3)(tokens), build_model("scale-free", 4)(tokens))
 
 
-def test_dropout_drops_what_the_noise_says_and_keeps_the_mean() -> None:
-    model, tokens, labels = built("mlp"), strings(2, 4), torch.tensor([0, 1])
+def test_dropout_follows_the_noise_and_keeps_the_mean() -> None:
+    model, tokens, labels = build_model("mlp"), strings(2, 4), torch.tensor([0, 1])
     kept = model.loss(tokens, labels, noise={"readout": torch.ones(2, 7)})[0]
     assert not torch.equal(kept, model.loss(tokens, labels)[0])  # all kept, each twice as large
     none = model.loss(tokens, labels, noise={"readout": torch.zeros(2, 7)})[0]
@@ -274,7 +274,7 @@ def test_a_given_initial_state() -> None:
     assert logits.shape == (2, 4, 5)
 
 
-def test_the_length_efficiency_set_up() -> None:
+def test_length_efficiency_settings() -> None:
     settings = resolve("sd-ssm", "length-efficiency-6", "a5")
     assert (settings.train.train_length, settings.train.validate_length, settings.train.lr) == (6, 40, 7.5e-3)
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
@@ -284,8 +284,8 @@ def test_the_length_efficiency_set_up() -> None:
     starts = torch.tensor([3, 59])
     logits, state = model.advance(torch.tensor([[0, 1], [1, 1]]), starts=starts)
     more, _ = model.advance(torch.tensor([[0], [1]]), state)
-    whole = model(torch.tensor([[0, 1, 0], [1, 1, 1]]), starts=starts)
-    torch.testing.assert_close(torch.cat([logits, more], dim=1), whole)
+    all_outputs = model(torch.tensor([[0, 1, 0], [1, 1, 1]]), starts=starts)
+    torch.testing.assert_close(torch.cat([logits, more], dim=1), all_outputs)
     with pytest.raises(ModelError, match="starts="):
         model(torch.tensor([[0, 1]]))
     assert "vectors" in model.state_dict()
@@ -313,22 +313,22 @@ def test_the_length_efficiency_set_up() -> None:
         ({"state_embedding": 8}, "initial_state=given"),
     ],
 )
-def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
+def test_invalid_settings(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         resolve("sd-ssm", "scale-free", "a5", values)
 
 
-def test_saving_does_not_spoil_a_run(tmp_path: Path) -> None:
+def test_saving_does_not_overwrite_a_run(tmp_path: Path) -> None:
     (run,) = sdssm.train("parity", out=tmp_path, steps=2, settings={"state": 4, "batch": 2}, device="cpu")
     with pytest.raises(OutputError, match="holds a run"):
         sdssm.load(run.path).save(run.path)
     with pytest.raises(OutputError, match="null bytes"):
-        built("scale-free").save("a\0b")
+        build_model("scale-free").save("a\0b")
 
 
-def test_whatever_whole_numbers_tokens_are(tmp_path: Path) -> None:
+def test_tokens_of_any_integer_dtype(tmp_path: Path) -> None:
     for kind in ("skip", "stack", "wide"):
-        model, tokens = built(kind), strings(2, 4)
+        model, tokens = build_model(kind), strings(2, 4)
         torch.testing.assert_close(model(tokens.to(torch.uint8)), model(tokens))
         torch.testing.assert_close(model.step(tokens[:, 0].short())[0], model(tokens)[:, 0])
         for wrong in (-1, 3):
@@ -339,14 +339,14 @@ def test_whatever_whole_numbers_tokens_are(tmp_path: Path) -> None:
 
 
 def test_saving_keeps_the_precision(tmp_path: Path) -> None:
-    built("scale-free").save(tmp_path)
+    build_model("scale-free").save(tmp_path)
     assert sdssm.load(tmp_path).dictionary.dtype == torch.float64
 
 
 @pytest.mark.parametrize("kind", ["scale-free", "stack"])
 def test_only_files_have_the_names_of_the_paper(kind: str, tmp_path: Path) -> None:
     """In memory a model is an ordinary module; files of a single layer leave out the path to it."""
-    model, path = built(kind), "layers.0.mixer."
+    model, path = build_model(kind), "layers.0.mixer."
     module_names = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
     assert module_names == set(model.state_dict())
     assert {path + "dictionary", path + "temperature", "readout.weight"} <= module_names
@@ -356,7 +356,7 @@ def test_only_files_have_the_names_of_the_paper(kind: str, tmp_path: Path) -> No
 
 
 def test_tensors_go_into_a_model_by_their_names_in_files() -> None:
-    source, model = built("scale-free", seed=1), built("scale-free", seed=2)
+    source, model = build_model("scale-free", seed=1), build_model("scale-free", seed=2)
     load_tensors(model, tensors_for_file(source))
     assert torch.equal(model(strings(2, 5)), source(strings(2, 5)))
     with pytest.raises(RuntimeError, match="Missing"):
@@ -366,17 +366,17 @@ def test_tensors_go_into_a_model_by_their_names_in_files() -> None:
 
 
 def test_parameters_of_a_single_layer_are_attributes_of_the_model() -> None:
-    model = built("scale-free")
+    model = build_model("scale-free")
     assert model.dictionary is model.get_parameter("layers.0.mixer.dictionary")
     assert model.selection is model.get_submodule("layers.0.mixer.selection")
     assert model.input_matrix is None and model.skip is None
     with pytest.raises(AttributeError):
         model.nothing  # noqa: B018  # looking for it is what fails
     with pytest.raises(AttributeError):
-        built("stack").dictionary  # noqa: B018  # there are two
+        build_model("stack").dictionary  # noqa: B018  # there are two
 
 
-def test_settings_are_valid_however_they_are_made() -> None:
+def test_settings_are_validated_on_construction() -> None:
     wrong: list[Any] = [{"layers": 1.5}, {"layers": "2"}]
     for values in wrong:
         with pytest.raises(SettingsError, match="it must be"):
@@ -385,13 +385,13 @@ def test_settings_are_valid_however_they_are_made() -> None:
         Classifier(ModelSettings(), 2, 0, generator=torch.Generator())
 
 
-def test_none_is_a_word_where_words_are_wanted() -> None:
+def test_none_is_accepted_for_settings_that_are_words() -> None:
     assert resolve("sd-ssm", "scale-free", "a5", {"norm": None}).model.norm == "none"
     assert resolve("sd-ssm", "scale-free", "a5", {"column_norm": None}).model.mixer.column_norm is None
 
 
-def test_loading_where_there_is_no_such_device(tmp_path: Path) -> None:
-    built("scale-free").float().save(tmp_path)
+def test_loading_onto_an_unknown_device_is_refused(tmp_path: Path) -> None:
+    build_model("scale-free").float().save(tmp_path)
     assert next(sdssm.load(tmp_path, device="auto").parameters()).device.type in ("cpu", "cuda")
     with pytest.raises(DeviceError, match="no device 'tpu'"):
         sdssm.load(tmp_path, device="tpu")
@@ -399,7 +399,7 @@ def test_loading_where_there_is_no_such_device(tmp_path: Path) -> None:
         sdssm.load(tmp_path / "config.json")
 
 
-def test_names_that_stand_for_nothing() -> None:
+def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'paper'"):
         preset("papper", "sd-ssm", "a5")
     with pytest.raises(UnknownNameError, match="no model 'sdsm'"):
@@ -410,16 +410,6 @@ def test_names_that_stand_for_nothing() -> None:
         Classifier(ModelSettings(width=3, query=True), 3, 5, generator=torch.Generator())
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_makes_a_model(name: str) -> None:
-    for model, tasks in PRESETS[name].items():
-        for of in tasks:
-            chosen = get_task(of or "parity")
-            settings = resolve(model, name, of or "parity")
-            made = Classifier(settings.model, chosen.n_symbols, chosen.n_classes, generator=torch.Generator())
-            assert made.n_classes == chosen.n_classes
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -428,12 +418,12 @@ def test_every_preset_makes_a_model(name: str) -> None:
         (lambda folder: (folder / "config.json").write_text("[]"), "does not describe a model"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"12"), "cannot be read"),
-        (lambda folder: built("query", classes=4).save(folder.parent / "other"), None),
+        (lambda folder: build_model("query", classes=4).save(folder.parent / "other"), None),
     ],
 )
-def test_folders_that_hold_no_model(change: Any, words: str | None, tmp_path: Path) -> None:
+def test_folders_without_a_model_are_refused(change: Any, words: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    built("scale-free").float().save(folder)
+    build_model("scale-free").float().save(folder)
     change(folder)
     if words is None:
         (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")
