@@ -1,4 +1,4 @@
-"""Settings as data: what a file or a command line may say, and where it ends."""
+"""Settings: validation and conversion of values from files and the command line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sdssm.settings import build_settings, check_at_least, check_one_of, convert
 
 
 class Other(NamedTuple):
-    """A value that is not the default: as text and as it ends, and what must be set with it for the rules to hold."""
+    """A value other than the default, as text and converted, and other settings that it requires."""
 
     text: str
     value: Any
-    beside: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    required: dict[str, Any] = {}  # noqa: RUF012  # never changed
 
 
-#: For every setting; a new one must be written here, or its tests fail.
+#: For every setting; a new setting must be added here, or the tests fail.
 OTHERS: dict[str, Other] = {
     "state": Other("5", 5),
     "dictionary": Other("3", 3),
@@ -99,9 +99,9 @@ class Pump:
     inner: Inner = field(default_factory=Inner)
 
 
-# -- one value ---------------------------------------------------------------------------------------------------------
+# -- a single value ----------------------------------------------------------------------------------------------------
 
-FITTING: list[tuple[Any, Any, Any]] = [
+VALID: list[tuple[Any, Any, Any]] = [
     (3, int, 3),
     (1e6, int, 1_000_000),
     (-2.0, int, -2),
@@ -129,7 +129,7 @@ FITTING: list[tuple[Any, Any, Any]] = [
     (Inner(3), Inner, Inner(3)),
 ]
 
-UNFIT: list[tuple[Any, Any, str]] = [
+INVALID: list[tuple[Any, Any, str]] = [
     ("3", int, "x is '3'; it must be a whole number"),
     ("0.5", float, "x is '0.5'; it must be a finite number"),
     (True, int, "x is True; it must be a whole number"),
@@ -164,21 +164,21 @@ UNFIT: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "wanted", "result"), FITTING, ids=str)
+@pytest.mark.parametrize(("value", "wanted", "result"), VALID, ids=str)
 def test_valid_values_are_converted(value: Any, wanted: Any, result: Any) -> None:
-    found = convert_value("x", value, wanted)
-    assert (found, type(found)) == (result, type(result))
-    if isinstance(found, tuple):
-        assert [type(part) for part in found] == [type(part) for part in result]
+    converted = convert_value("x", value, wanted)
+    assert (converted, type(converted)) == (result, type(result))
+    if isinstance(converted, tuple):
+        assert [type(part) for part in converted] == [type(part) for part in result]
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, 10**17 + 1, 2**62 + 1])
 def test_large_integers_are_kept_exactly(value: int) -> None:
-    """Seeds go to 2^63, and a run that is resumed reads its seed from config.json."""
+    """Seeds go up to 2^63, and a resumed run reads its seed from config.json."""
     assert convert_value("seed", value, int) == value
 
 
-@pytest.mark.parametrize(("value", "wanted", "message"), UNFIT, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("value", "wanted", "message"), INVALID, ids=lambda value: str(value)[:40])
 def test_invalid_values_are_refused(value: Any, wanted: Any, message: str) -> None:
     with pytest.raises(SettingsError) as error:
         convert_value("x", value, wanted)
@@ -199,10 +199,10 @@ def test_checks_of_a_single_value() -> None:
 
 
 def test_setting_types_are_the_fields_in_order() -> None:
-    found = setting_types(Pump)
-    assert list(found) == ["strokes", "speed", "on", "kind", "pair", "limit", "old", "mixed", "state", "inner"]
-    assert (found["strokes"], found["pair"], found["inner"]) == (int, tuple[float, float], Inner)
-    assert found["limit"] == int | None and found["old"] == float | None
+    types = setting_types(Pump)
+    assert list(types) == ["strokes", "speed", "on", "kind", "pair", "limit", "old", "mixed", "state", "inner"]
+    assert (types["strokes"], types["pair"], types["inner"]) == (int, tuple[float, float], Inner)
+    assert types["limit"] == int | None and types["old"] == float | None
 
 
 def test_build_settings_keeps_defaults_and_converts_values() -> None:
@@ -211,7 +211,7 @@ def test_build_settings_keeps_defaults_and_converts_values() -> None:
     built = build_settings(Pump, values)
     assert built == Pump(strokes=2, speed=2.0, pair=(1.0, 0.0), kind="none", inner=Inner(share=1.0))
     assert isinstance(built.strokes, int) and isinstance(built.speed, float) and isinstance(built.inner.share, float)
-    assert values["pair"] == [1, 0]  # what was given stays as it was
+    assert values["pair"] == [1, 0]  # the argument is not modified
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,11 @@ def test_settings_survive_a_round_trip_through_json(settings: Any) -> None:
     assert build_settings(type(settings), json.loads(text)) == settings
 
 
-# -- every setting there is --------------------------------------------------------------------------------------------
+# -- all settings ------------------------------------------------------------------------------------------------------
 
 
-def place(settings: Settings, part: str) -> Any:
-    """Where a part of the settings stands, written out apart from the code that puts it there."""
+def get_part(settings: Settings, part: str) -> Any:
+    """Return a part of the settings, independently of the code that sets it."""
     return {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}[part]
 
 
@@ -263,18 +263,19 @@ def test_no_two_parts_share_a_name() -> None:
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
 def test_every_setting_can_be_changed_by_name(name: str) -> None:
-    _, value, beside = OTHERS[name]
+    _, value, required = OTHERS[name]
     known, defaults = setting_names(Settings()), Settings()
     part, _ = known[name]
-    found = resolve("sd-ssm", "scale-free", "parity", {name: value, **beside})
-    assert getattr(place(found, part), name) == value != getattr(place(defaults, part), name)
-    assert type(getattr(place(found, part), name)) is type(value)
-    # Nothing but the names given has moved.
-    for other, (where, _) in known.items():
-        wanted = {name: value, **beside}.get(other, getattr(place(defaults, where), other))
-        assert getattr(place(found, where), other) == wanted, other
-    assert (found.model.name, build_settings(ModelSettings, settings_to_dict(found.model))) == ("sd-ssm", found.model)
-    assert build_settings(TrainSettings, settings_to_dict(found.train)) == found.train
+    changed = resolve("sd-ssm", "scale-free", "parity", {name: value, **required})
+    assert getattr(get_part(changed, part), name) == value != getattr(get_part(defaults, part), name)
+    assert type(getattr(get_part(changed, part), name)) is type(value)
+    # All other settings have their defaults.
+    for other, (other_part, _) in known.items():
+        expected = {name: value, **required}.get(other, getattr(get_part(defaults, other_part), other))
+        assert getattr(get_part(changed, other_part), other) == expected, other
+    assert changed.model.name == "sd-ssm"
+    assert build_settings(ModelSettings, settings_to_dict(changed.model)) == changed.model
+    assert build_settings(TrainSettings, settings_to_dict(changed.train)) == changed.train
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
@@ -285,13 +286,13 @@ def test_a_setting_refuses_values_of_another_type(name: str) -> None:
 
 
 def test_changes_override_a_preset() -> None:
-    found = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
+    changed = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
     paper = resolve("sd-ssm", "paper", "a5")
-    assert found.model == replace(
+    assert changed.model == replace(
         paper.model,
         mixer=build_settings(SelectiveDenseSettings, {**settings_to_dict(paper.model.mixer), "column_norm": 1.5}),
     )
-    assert found.train == replace(paper.train, lr=1.0)
+    assert changed.train == replace(paper.train, lr=1.0)
     assert resolve("sd-ssm", "paper", "A5") == paper
 
 

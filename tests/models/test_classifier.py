@@ -1,4 +1,4 @@
-"""The classifier: equations, parameter counts, names, and the many settings of one class."""
+"""The classifier: equations, parameter counts, names in files, and its settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.runs.schema import resolve
 from sdssm.tasks import PAPER, get_task
 
-#: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), as the fact sheet counts them.
+#: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), the counts of the published code.
 COUNTS = {
     "parity": 33_250,
     "even_pairs": 33_250,
@@ -29,7 +29,7 @@ COUNTS = {
     "c2xc30": 45_146,
     "d30": 45_146,
 }
-#: One of each kind of model that the settings can make; every law below holds for all of them.
+#: One model for each choice of the settings; the properties below hold for all of them.
 KINDS: dict[str, dict[str, Any]] = {
     "scale-free": {},
     "query": {"query": True},
@@ -68,9 +68,9 @@ def strings(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameter_counts_of_the_paper(name: str) -> None:
-    of = get_task(name)
+    task = get_task(name)
     settings = resolve("sd-ssm", "paper", name)
-    model = Classifier(settings.model, of.n_symbols, of.n_classes, generator=torch.Generator())
+    model = Classifier(settings.model, task.n_symbols, task.n_classes, generator=torch.Generator())
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
 
 
@@ -96,7 +96,7 @@ def test_names_in_files_and_shapes_are_those_of_the_paper() -> None:
 
 
 def test_logits_follow_the_published_equations() -> None:
-    """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, written out."""
+    """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, in a plain loop."""
     settings = resolve("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
     model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
     D, S, s, B = (
@@ -123,7 +123,7 @@ def test_logits_follow_the_published_equations() -> None:
         h = (h - h.mean()) / torch.sqrt(h.var(unbiased=False) + 1e-5) * model.norm.weight + model.norm.bias
         assert model.readout.bias is not None
         expected.append(model.readout.weight @ h + model.readout.bias)
-    # p is kept in float32, so the two agree to that.
+    # p is stored in float32, which limits the agreement.
     torch.testing.assert_close(model(torch.tensor([tokens]))[0], torch.stack(expected), rtol=1e-6, atol=1e-6)
 
 
@@ -145,24 +145,24 @@ def test_the_scale_free_readout_is_a_bounded_cosine() -> None:
 
 
 def test_the_centre_loss_is_zero_exactly_at_the_class_centres() -> None:
-    """Two classes that lie where their strings are read: the loss is the cross-entropy alone; moved away it is not."""
+    """At the centres of both classes the loss is the cross-entropy; away from them the centre loss is added."""
     model = build_model("scale-free", classes=3)
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
-    seen = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
-    for place in (0.0, 0.1):
+    classes = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    for shift in (0.0, 0.1):
         x = torch.eye(8, dtype=torch.float64)[labels]
         h = torch.nn.functional.layer_norm(x, (8,), eps=1e-5) / 8**0.5
         with torch.no_grad():
-            model.readout.weight[:2] = h[:2] * (1 + place)
+            model.readout.weight[:2] = h[:2] * (1 + shift)
         plain, _ = model.readout.loss(x, labels, model.norm)
-        pulled, _ = model.readout.loss(x, labels, model.norm, attraction=torch.tensor(8.0), classes=seen)
+        pulled, _ = model.readout.loss(x, labels, model.norm, attraction=torch.tensor(8.0), classes=classes)
         centre = model.readout.weight[:2].mean(0)
-        spread = (model.readout.weight[:2] - centre).square().sum(-1).mean()
+        variance = (model.readout.weight[:2] - centre).square().sum(-1).mean()
         cosine = torch.nn.functional.cosine_similarity(h[:2, None], model.readout.weight[None], dim=-1)
         others = torch.stack([cosine[0, 1:].max(), cosine[1, [0, 2]].max()])
-        margin = (cosine.diagonal() - others).clamp(0, 1).mean()  # of the two classes, which are equally frequent
-        apart = (place * h[0]).square().sum()
-        torch.testing.assert_close(pulled - plain, 8 * margin * apart / spread, rtol=1e-6, atol=1e-12)
+        margin = (cosine.diagonal() - others).clamp(0, 1).mean()  # the two classes are equally frequent
+        distance = (shift * h[0]).square().sum()
+        torch.testing.assert_close(pulled - plain, 8 * margin * distance / variance, rtol=1e-6, atol=1e-12)
 
 
 def test_initial_values_as_published() -> None:
@@ -181,7 +181,7 @@ def test_initial_values_as_published() -> None:
     assert 0.6 < float(free.initial_state.detach().std()) < 1.4
 
 
-# -- laws --------------------------------------------------------------------------------------------------------------
+# -- properties of all kinds -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -244,9 +244,9 @@ def test_gradients_agree_with_finite_differences(kind: str) -> None:
 def test_a_loaded_model_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
     model = build_model(kind).float().eval()
     model.save(tmp_path / "model")
-    same = sdssm.load(tmp_path / "model")
-    assert same.settings == model.settings
-    torch.testing.assert_close(same(strings(2, 9)), model(strings(2, 9)), rtol=0, atol=0)
+    loaded = sdssm.load(tmp_path / "model")
+    assert loaded.settings == model.settings
+    torch.testing.assert_close(loaded(strings(2, 9)), model(strings(2, 9)), rtol=0, atol=0)
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
@@ -259,10 +259,10 @@ def test_the_model_depends_on_the_seed() -> None:
 def test_dropout_follows_the_noise_and_keeps_the_mean() -> None:
     model, tokens, labels = build_model("mlp"), strings(2, 4), torch.tensor([0, 1])
     kept = model.loss(tokens, labels, noise={"readout": torch.ones(2, 7)})[0]
-    assert not torch.equal(kept, model.loss(tokens, labels)[0])  # all kept, each twice as large
-    none = model.loss(tokens, labels, noise={"readout": torch.zeros(2, 7)})[0]
+    assert not torch.equal(kept, model.loss(tokens, labels)[0])  # nothing dropped, all entries doubled
+    all_dropped = model.loss(tokens, labels, noise={"readout": torch.zeros(2, 7)})[0]
     assert model.readout.bias is not None
-    torch.testing.assert_close(none, torch.nn.functional.cross_entropy(model.readout.bias.expand(2, -1), labels))
+    torch.testing.assert_close(all_dropped, torch.nn.functional.cross_entropy(model.readout.bias.expand(2, -1), labels))
 
 
 def test_a_given_initial_state() -> None:
@@ -292,7 +292,7 @@ def test_length_efficiency_settings() -> None:
     assert "vectors" not in dict(model.named_parameters())
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_parameters_of_a_single_layer_are_attributes_of_the_model() -> None:
     assert model.selection is model.get_submodule("layers.0.mixer.selection")
     assert model.input_matrix is None and model.skip is None
     with pytest.raises(AttributeError):
-        model.nothing  # noqa: B018  # looking for it is what fails
+        model.nothing  # noqa: B018  # the lookup fails
     with pytest.raises(AttributeError):
-        build_model("stack").dictionary  # noqa: B018  # there are two
+        build_model("stack").dictionary  # noqa: B018  # two layers have one each
 
 
 def test_settings_are_validated_on_construction() -> None:
@@ -395,7 +395,7 @@ def test_loading_onto_an_unknown_device_is_refused(tmp_path: Path) -> None:
     assert next(sdssm.load(tmp_path, device="auto").parameters()).device.type in ("cpu", "cuda")
     with pytest.raises(DeviceError, match="no device 'tpu'"):
         sdssm.load(tmp_path, device="tpu")
-    with pytest.raises(ModelError, match="holds no config.json"):
+    with pytest.raises(ModelError, match="has no config.json"):
         sdssm.load(tmp_path / "config.json")
 
 
@@ -413,7 +413,7 @@ def test_unknown_names_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "holds no config.json"),
+        (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "config.json").write_text("[]"), "does not describe a model"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),

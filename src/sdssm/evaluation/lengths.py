@@ -18,7 +18,7 @@ from torch import Tensor
 from sdssm import ops
 from sdssm.evaluation.strings import TestStrings
 from sdssm.models import Classifier, State
-from sdssm.models.scaled import Scaled
+from sdssm.models.rescaled import Scaled
 
 #: A model, or one whose states are read by their direction.
 Reader = Classifier | Scaled

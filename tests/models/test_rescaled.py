@@ -1,4 +1,4 @@
-"""States that outgrow their numbers, read by their direction."""
+"""Evaluation of SD-SSMs whose states overflow float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sdssm.automata import get_machine
 from sdssm.evaluation import evaluate
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
-from sdssm.models.scaled import Scaled
+from sdssm.models.rescaled import Scaled
 from sdssm.runs.schema import resolve
 from tests.evaluation.machines import exact
 
@@ -27,16 +27,16 @@ def build_model(name: str, **changed: object) -> Classifier:
 def test_logits_agree_while_states_are_finite(changed: dict[str, object]) -> None:
     model = build_model("a5", **changed)
     tokens = torch.randint(3, (4, 30), generator=torch.Generator().manual_seed(0))
-    scaled = Scaled(model)
+    rescaled = Scaled(model)
     expected = model(tokens)
-    first, state = scaled.advance(tokens[:, :11])
-    rest, _ = scaled.advance(tokens[:, 11:], state)
+    first, state = rescaled.advance(tokens[:, :11])
+    rest, _ = rescaled.advance(tokens[:, 11:], state)
     torch.testing.assert_close(torch.cat([first, rest], 1), expected, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(scaled.last(tokens[:, 11:], scaled.carry(tokens[:, :11])), expected[:, -1])
+    torch.testing.assert_close(rescaled.last(tokens[:, 11:], rescaled.carry(tokens[:, :11])), expected[:, -1])
 
 
 def doubling() -> Classifier:
-    """Parity as the paper maps it, but for matrices twice as large."""
+    """Return the parity model of the paper's construction, with matrices multiplied by 2."""
     source = exact(get_machine("parity"))
     mixer = SelectiveDenseSettings(state=2, dictionary=2, column_norm=None, rescale=False)
     settings = ModelSettings(mixer=mixer, norm="plain", readout="linear")
@@ -57,14 +57,14 @@ def test_supported_models_are_linear_up_to_their_norm() -> None:
 
 
 def test_states_beyond_float32_are_classified_correctly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parity with a state that doubles at every step: its square, which LayerNorm takes, is infinite after 64."""
+    """Parity with a state that doubles at every step: its square, which LayerNorm needs, overflows after 64 steps."""
     model = doubling()
-    actual = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
-    assert actual.mean == 100.0
-    assert "read by their direction" in str(actual.note)
+    result = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
+    assert result.mean == 100.0
+    assert "read by their direction" in str(result.note)
     fresh = evaluate(model, task="parity", lengths=[100, 700], fresh=True, strings=32, device="cpu").runs[0]
     assert fresh.mean == 100.0
-    monkeypatch.setattr(Scaled, "reads", lambda model: False)
+    monkeypatch.setattr(Scaled, Scaled.reads.__name__, lambda model: False)
     plain = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
     assert plain.first_below_99 is not None
     assert 60 < plain.first_below_99 < 70
