@@ -76,58 +76,6 @@ def test_outputs_follow_the_equations(kind: type[DeltaRule], settings: DeltaNetS
 
 
 @every
-def test_steps_and_pieces_agree_with_the_whole_sequence(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
-    layer, u = make_layer(kind, settings), random_tensor(3, 9, 5)
-    with torch.no_grad():
-        all_outputs, final = layer(u)
-        state = None
-        for t in range(9):
-            y, state = layer.step(u[:, t], state)
-            torch.testing.assert_close(y, all_outputs[:, t])
-        torch.testing.assert_close(state, final)
-        first, state = layer(u[:, :2])
-        rest, state = layer(u[:, 2:], state)
-        torch.testing.assert_close(torch.cat([first, rest], 1), all_outputs)
-        torch.testing.assert_close(state, final)
-        torch.testing.assert_close(layer(u.reshape(3, 1, 9, 5))[0][:, 0], all_outputs)
-
-
-@every
-def test_inputs_past_the_length_of_a_row_are_ignored(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
-    layer, u = make_layer(kind, settings), random_tensor(3, 6, 5)
-    all_outputs, _ = layer(u)
-    short, state = layer(u, lengths=torch.tensor([1, 4, 6]))
-    assert state is None
-    for row, length in enumerate((1, 4, 6)):
-        torch.testing.assert_close(short[row, :length], all_outputs[row, :length])
-
-
-@every
-def test_vmap_over_replicas_agrees_with_each_layer_alone(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
-    """Outputs and gradients under vmap are those of each layer alone."""
-    layers = [make_layer(kind, settings, seed=seed) for seed in range(3)]
-    parameters = {
-        name: torch.stack([dict(layer.named_parameters())[name].detach() for layer in layers]).requires_grad_()
-        for name, _ in layers[0].named_parameters()
-    }
-    u = random_tensor(3, 2, 6, 5)
-
-    def run(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-        outputs: Tensor = torch.func.functional_call(layers[0], tensors, (x,))[0]
-        return outputs
-
-    together = torch.func.vmap(run)(parameters, u)
-    grads = torch.autograd.grad(together.square().sum(), list(parameters.values()))
-    for i, layer in enumerate(layers):
-        alone = layer(u[i])[0]
-        torch.testing.assert_close(together[i], alone)
-        for grad, expected in zip(
-            grads, torch.autograd.grad(alone.square().sum(), list(layer.parameters())), strict=True
-        ):
-            torch.testing.assert_close(grad[i], expected)
-
-
-@every
 def test_gradients_agree_with_finite_differences(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     layer, u = make_layer(kind, settings, width=2), random_tensor(1, 4, 2).requires_grad_()
     inputs = [u, *(p.detach().requires_grad_() for p in layer.parameters())]
@@ -167,11 +115,6 @@ def test_ranges_of_beta_and_alpha() -> None:
         _, beta, alpha, _ = make_layer(GatedDeltaProduct, settings).parts(u)
         assert beta.min() >= 0 and 0.99 * most < beta.max() <= most
         assert alpha.min() >= 0 and alpha.max() <= 1
-
-
-def test_the_same_seed_gives_the_same_layer() -> None:
-    first, second = (GatedDeltaProduct(4, generator=torch.Generator().manual_seed(3)) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -88,40 +87,7 @@ def test_the_comparison_detects_a_soft_transition() -> None:
     assert (layer(u)[0] - by_hand(layer, u, harden=False)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_parameter_has_a_gradient(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 4, WIDTH)
-    outputs, _ = layer(u)
-    (outputs * random_tensor(*outputs.shape, seed=4)).sum().backward()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
-
-
 # -- properties of a mixer ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_steps_and_pieces_agree_with_the_whole_sequence(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 3, 7, WIDTH)
-    all_outputs, final = layer(u)
-    assert final.shape == (2, 3, STATE) and final.dtype == torch.complex128
-    state, outputs = None, []
-    for t in range(7):
-        output, state = layer.step(u[..., t, :], state)
-        outputs.append(output)
-    assert_same((torch.stack(outputs, dim=-2), state), (all_outputs, final))
-    first, state = layer(u[..., :3, :])
-    rest, state = layer(u[..., 3:, :], state)
-    assert_same((torch.cat([first, rest], dim=-2), state), (all_outputs, final))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_are_independent_and_inputs_past_their_length_are_ignored(form: str) -> None:
-    layer, u, lengths = make_layer(**FORMS[form]), random_tensor(3, 6, WIDTH), torch.tensor([2, 6, 4])
-    outputs, state = layer(u, lengths=lengths)
-    assert state is None
-    for row, steps in enumerate(lengths):
-        assert_same(outputs[row, :steps], layer(u[row])[0][:steps])
 
 
 @pytest.mark.parametrize("lengths", [None, torch.tensor([2, 6, 4])], ids=["whole", "lengths"])
@@ -190,14 +156,6 @@ def test_gradients_are_finite_at_length_500() -> None:
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
 
 
-def test_float32_agrees_with_float64() -> None:
-    single = make_layer().float()
-    double, u = copy.deepcopy(single).double(), random_tensor(2, 20, WIDTH)
-    actual, expected = single(u.float())[0], double(u)[0]
-    assert actual.dtype == torch.float32 and expected.dtype == torch.float64
-    assert (actual.double() - expected).abs().max() / expected.abs().max() < RELATIVE[torch.float32][0]
-
-
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
@@ -218,11 +176,6 @@ def test_shapes_and_initial_values_of_parameters() -> None:
     assert layer.input_matrix is not None and layer.input_matrix.std().item() == pytest.approx(
         (2 * n) ** -0.5, rel=0.05
     )
-
-
-def test_parameters_depend_only_on_the_generator() -> None:
-    first, again, other = (nn.utils.parameters_to_vector(make_layer(seed=seed).parameters()) for seed in (0, 0, 1))
-    assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 # -- an automaton in its weights ---------------------------------------------------------------------------------------

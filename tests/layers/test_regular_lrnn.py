@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.mixer import pick
 from sdssm.layers.regular_lrnn import RegularLrnn, RegularLrnnSettings
 from tests.ops.tolerances import RELATIVE
 
@@ -161,37 +160,6 @@ def test_a_block_emulates_any_automaton_of_its_size() -> None:
 
 
 @each_form
-def test_pieces_and_steps_agree_with_the_whole_sequence(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 3, 7, WIDTH)
-    all_outputs, final = layer(u)
-    first, state = layer(u[..., :3, :])
-    rest, state = layer(u[..., 3:, :], state)
-    assert_same((torch.cat([first, rest], dim=-2), state), (all_outputs, final))
-    state, steps = None, []
-    for u_t in u.unbind(-2):
-        output, state = layer.step(u_t, state)
-        steps.append(output)
-    assert_same((torch.stack(steps, dim=-2), state), (all_outputs, final))
-
-
-@each_form
-def test_inputs_past_the_length_of_a_row_are_ignored(form: str) -> None:
-    layer, u, lengths = make_layer(**FORMS[form]), random_tensor(3, 6, WIDTH), torch.tensor([4, 6, 1])
-    outputs, state = layer(u, lengths=lengths)
-    assert state is None
-    for row, length in enumerate(lengths.tolist()):
-        assert_same(outputs[row, :length], layer(u[row, :length])[0])
-
-
-@each_form
-def test_symbols_agree_with_their_input_vectors(form: str) -> None:
-    layer, table = make_layer(**FORMS[form]), random_tensor(5, WIDTH)
-    tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    parts = tuple(pick(part, tokens) for part in layer.parts(table))
-    assert_same(layer.mix(parts), layer(table[tokens]))
-
-
-@each_form
 def test_gradients_agree_with_finite_differences(form: str) -> None:
     layer = make_layer(**{"state": 4, "block_size": 2, **FORMS[form], **({"state": 6} if form == "one block" else {})})
     leaves = {name: p.detach().clone().requires_grad_() for name, p in layer.named_parameters()}
@@ -203,26 +171,6 @@ def test_gradients_agree_with_finite_differences(form: str) -> None:
         return outputs
 
     assert torch.autograd.gradcheck(run, (u, *leaves.values()), fast_mode=True)
-
-
-@each_form
-def test_vmap_over_replicas_agrees_with_each_layer_alone(form: str) -> None:
-    layers = [make_layer(seed=seed, **FORMS[form]) for seed in (0, 1)]
-    parameters, _ = stack_module_state(nn.ModuleList(layers))
-    u, lengths = random_tensor(2, 3, 5, WIDTH), torch.tensor([[5, 5, 5], [3, 2, 5]])
-
-    def run(tensors: Any, u: Tensor, lengths: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(layers[0], tensors, (u,), {"lengths": lengths})[0]
-        return outputs
-
-    outputs = vmap(run)(parameters, u, lengths)
-    weights = random_tensor(*outputs.shape, seed=4)
-    together = torch.autograd.grad((outputs * weights).sum(), list(parameters.values()))
-    for i, layer in enumerate(layers):
-        alone = layer(u[i], lengths=lengths[i])[0]
-        torch.testing.assert_close(outputs[i], alone)
-        grads = torch.autograd.grad((alone * weights[i]).sum(), list(layer.parameters()))
-        torch.testing.assert_close([grad[i] for grad in together], list(grads))
 
 
 @each_form

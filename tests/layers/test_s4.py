@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import copy
 import pickle
-from operator import itemgetter
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, grad, vmap
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import channels, h3
 from sdssm.layers.channels import SHORT, convolve, delay_matrices, fft_size, short_convolution
 from sdssm.layers.h3 import H3
 from sdssm.layers.hyena import Hyena
-from sdssm.layers.mixer import Mixer, each, pick
+from sdssm.layers.mixer import Mixer
 from sdssm.layers.s4 import S4, S4Settings, hippo_legs
 from sdssm.layers.s4d import S4d
 from tests.ops.tolerances import RELATIVE
@@ -223,43 +222,6 @@ def test_class_attributes(form: str) -> None:
     assert "width=3" in repr(layer)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_are_independent_with_any_leading_dimensions(form: str) -> None:
-    layer, u = make_layer(form), random_tensor(2, 3, 5, WIDTH)
-    outputs, state = layer(u)
-    for i in range(2):
-        for j in range(3):
-            alone, last = layer(u[i, j])
-            assert_same(outputs[i, j], alone)
-            if last is not None:
-                assert_same_state(each(itemgetter((i, j)), state), last)
-
-
-@pytest.mark.parametrize("form", RECURRENT)
-def test_steps_agree_with_the_whole_sequence(form: str) -> None:
-    layer, u = make_layer(form), random_tensor(2, 13, WIDTH)
-    all_outputs, final = layer(u)
-    state, steps = None, []
-    for u_t in u.unbind(dim=-2):
-        output, state = layer.step(u_t, state)
-        steps.append(output)
-    assert_same(torch.stack(steps, dim=-2), all_outputs)
-    assert_same_state(state, final)
-
-
-@pytest.mark.parametrize("form", RECURRENT)
-@pytest.mark.parametrize("cuts", [(1,), (5,), (2, 3, 11)])
-def test_pieces_agree_with_the_whole_sequence(form: str, cuts: tuple[int, ...]) -> None:
-    layer, u = make_layer(form), random_tensor(2, 13, WIDTH)
-    all_outputs, final = layer(u)
-    state, pieces = None, []
-    for piece in u.tensor_split(cuts, dim=1):
-        output, state = layer(piece, state)
-        pieces.append(output)
-    assert_same(torch.cat(pieces, dim=1), all_outputs)
-    assert_same_state(state, final)
-
-
 @pytest.mark.parametrize("length", [1, 6, 19, 70])  # short convolutions are products, long ones FFTs
 @pytest.mark.parametrize("form", FORMS)
 def test_a_query_after_every_prefix(form: str, length: int) -> None:
@@ -297,36 +259,6 @@ def test_no_state_is_returned_unless_requested(form: str) -> None:
     cut, state = layer(u, lengths=torch.tensor([2, 6]))
     assert state is None
     assert_same(cut[0, :2], outputs[0, :2])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_symbols_agree_with_their_input_vectors(form: str) -> None:
-    layer, table = make_layer(form), random_tensor(4, WIDTH)
-    tokens = torch.tensor([[0, 3, 1, 1, 2], [2, 2, 0, 3, 3]])
-    parts = tuple(pick(part, tokens) for part in layer.parts(table))
-    assert_same(layer.mix(parts, carry=False)[0], layer(table[tokens])[0])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_vmap_over_replicas_agrees_with_each_layer_alone(form: str) -> None:
-    """vmap over parameters and data gives the outputs and gradients of each layer alone."""
-    layers = [make_layer(form, seed=seed) for seed in (0, 1)]
-    parameters, buffers = stack_module_state(nn.ModuleList(layers))
-    u = random_tensor(2, 4, 9, WIDTH)
-
-    def run(parameters: dict[str, Tensor], buffers: dict[str, Tensor], u: Tensor) -> Tensor:
-        return functional_call(layers[0], (parameters, buffers), (u,))[0]  # type: ignore[no-any-return]  # a module's
-
-    outputs = vmap(run)(parameters, buffers, u)
-    stacked = torch.autograd.grad(
-        (outputs * random_tensor(*outputs.shape[1:], seed=4)).sum(), list(parameters.values())
-    )
-    for i, layer in enumerate(layers):
-        alone = layer(u[i])[0]
-        assert_same(outputs[i], alone)
-        grads = torch.autograd.grad((alone * random_tensor(*alone.shape, seed=4)).sum(), list(layer.parameters()))
-        for actual_grad, expected_grad in zip(stacked, grads, strict=True):
-            assert_same(actual_grad[i], expected_grad, tolerance=RELATIVE[torch.float64][1])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -118,16 +118,6 @@ def test_parameters_depend_only_on_the_generator() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_leading_dimensions_are_independent_rows(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 3, 5, WIDTH)
-    start = start_of(layer, 2, 3)
-    outputs, final = layer(u, start)
-    assert outputs.shape == (2, 3, 5, STATE) and final.shape == (2, 3, STATE)
-    for i in range(2):
-        assert_same((outputs[i], final[i]), layer(u[i], None if start is None else start[i]))
-
-
-@pytest.mark.parametrize("form", FORMS)
 def test_a_single_sequence(form: str) -> None:
     layer, u = make_layer(**FORMS[form]), random_tensor(5, WIDTH)
     start = start_of(layer)
@@ -181,32 +171,6 @@ def test_a_given_state_replaces_the_initial_state(form: str) -> None:
     for row in range(2):
         assert_same((outputs[row], final[row]), by_hand(layer, u[row], start[row]))
     assert_same(layer(u, start[0])[0][0], outputs[0])  # one state for all rows
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("cuts", [(1,), (2, 3, 6)])
-def test_pieces_agree_with_the_whole_sequence(form: str, cuts: tuple[int, ...]) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 7, WIDTH)
-    state = start_of(layer, 2)
-    all_outputs, final = layer(u, state)
-    pieces = []
-    for piece in u.tensor_split(cuts, dim=1):
-        outputs, state = layer(piece, state)
-        pieces.append(outputs)
-    assert_same((torch.cat(pieces, dim=1), state), (all_outputs, final))
-
-
-@pytest.mark.parametrize("lead", [(2,), (2, 3)])
-@pytest.mark.parametrize("form", FORMS)
-def test_steps_agree_with_the_whole_sequence(form: str, lead: tuple[int, ...]) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(*lead, 5, WIDTH)
-    state = start_of(layer, *lead)
-    all_outputs, final = layer(u, state)
-    steps = []
-    for u_t in u.unbind(dim=-2):
-        output, state = layer.step(u_t, state)
-        steps.append(output)
-    assert_same((torch.stack(steps, dim=-2), state), (all_outputs, final))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -266,15 +230,6 @@ def test_gradients_agree_with_finite_differences(form: str) -> None:
     assert torch.autograd.gradcheck(run, (u, start, *leaves.values()))
     if layer.initial_state is not None:  # used only without a given state
         assert torch.autograd.gradcheck(begin, (leaves["layer.initial_state"],))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_parameter_has_a_gradient(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 3, WIDTH)
-    outputs, _ = layer(u, start_of(layer, 2))
-    (outputs * random_tensor(*outputs.shape, seed=4)).sum().backward()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
 
 
 @pytest.mark.parametrize("form", FORMS)

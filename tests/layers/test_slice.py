@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import SettingsError
 from sdssm.layers.slice import Slice, SliceSettings
@@ -80,40 +78,7 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda inputs: layer(inputs)[0], (u,))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_parameter_has_a_gradient(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 4, WIDTH)
-    outputs, _ = layer(u)
-    (outputs * random_tensor(*outputs.shape, seed=4)).sum().backward()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
-
-
 # -- properties of a mixer ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_steps_and_pieces_agree_with_the_whole_sequence(form: str) -> None:
-    layer, u = make_layer(**FORMS[form]), random_tensor(2, 3, 7, WIDTH)
-    all_outputs, final = layer(u)
-    assert final.shape == (2, 3, STATE)
-    state, outputs = None, []
-    for t in range(7):
-        output, state = layer.step(u[..., t, :], state)
-        outputs.append(output)
-    assert_same((torch.stack(outputs, dim=-2), state), (all_outputs, final))
-    for cut in (1, 3):
-        first, state = layer(u[..., :cut, :])
-        rest, state = layer(u[..., cut:, :], state)
-        assert_same((torch.cat([first, rest], dim=-2), state), (all_outputs, final))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_are_independent_and_inputs_past_their_length_are_ignored(form: str) -> None:
-    layer, u, lengths = make_layer(**FORMS[form]), random_tensor(3, 6, WIDTH), torch.tensor([1, 6, 4])
-    outputs, _ = layer(u, lengths=lengths)
-    for row, steps in enumerate(lengths):
-        assert_same(outputs[row, :steps], layer(u[row])[0][:steps])
 
 
 @pytest.mark.parametrize("symbols", [2, 20])
@@ -125,26 +90,6 @@ def test_symbols_agree_with_their_input_vectors(form: str, symbols: int) -> None
     assert layer.mix_symbols(layer.symbol_parts(table), tokens, carry=False)[1] is None
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_vmap_over_replicas_agrees_with_each_layer_alone(form: str) -> None:
-    """vmap over stacked parameters gives the outputs and gradients of each layer alone."""
-    layers = [make_layer(seed=seed, **FORMS[form]) for seed in (0, 1)]
-    parameters, _ = stack_module_state(nn.ModuleList(layers))
-    u, lengths = random_tensor(2, 2, 5, WIDTH), torch.tensor([3, 5])
-
-    def run(tensors: dict[str, Tensor], u: Tensor) -> Tensor:
-        return functional_call(layers[0], tensors, (u, None, lengths))[0]  # type: ignore[no-any-return]  # result of a module
-
-    outputs = vmap(run)(parameters, u)
-    weights = random_tensor(*outputs.shape, seed=4)
-    stacked = torch.autograd.grad((outputs * weights).sum(), list(parameters.values()))
-    for i, layer in enumerate(layers):
-        alone, _ = layer(u[i], lengths=lengths)
-        torch.testing.assert_close(outputs[i], alone)
-        grads = torch.autograd.grad((alone * weights[i]).sum(), list(layer.parameters()))
-        torch.testing.assert_close([grad[i] for grad in stacked], list(grads))
-
-
 def test_gradients_are_finite_at_length_500() -> None:
     layer = Slice(64, SliceSettings(), generator=torch.Generator().manual_seed(0))
     u = torch.randn(2, 500, 64, generator=torch.Generator().manual_seed(1))
@@ -153,14 +98,6 @@ def test_gradients_are_finite_at_length_500() -> None:
     assert outputs.isfinite().all()
     for name, parameter in layer.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-
-
-def test_float32_agrees_with_float64() -> None:
-    single = make_layer().float()
-    double, u = copy.deepcopy(single).double(), random_tensor(2, 20, WIDTH)
-    actual, expected = single(u.float())[0], double(u)[0]
-    assert actual.dtype == torch.float32 and expected.dtype == torch.float64
-    assert (actual.double() - expected).abs().max() / expected.abs().max() < RELATIVE[torch.float32][0]
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
@@ -179,11 +116,6 @@ def test_shapes_and_initial_values_of_parameters() -> None:
     assert layer.field.std().item() == pytest.approx(0.25, rel=0.05)
     assert layer.start is not None and layer.start.std().item() == pytest.approx(0.5, rel=0.05)
     assert {name for name, _ in make_layer(initial_state="learned").named_parameters()} == {"field", "initial_state"}
-
-
-def test_parameters_depend_only_on_the_generator() -> None:
-    first, again, other = (nn.utils.parameters_to_vector(make_layer(seed=seed).parameters()) for seed in (0, 0, 1))
-    assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 @pytest.mark.parametrize("initial_state", ["input", "learned"])
