@@ -164,9 +164,9 @@ INVALID: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "wanted", "result"), VALID, ids=str)
-def test_valid_values_are_converted(value: Any, wanted: Any, result: Any) -> None:
-    converted = convert_value("x", value, wanted)
+@pytest.mark.parametrize(("value", "kind", "result"), VALID, ids=str)
+def test_valid_values_are_converted(value: Any, kind: Any, result: Any) -> None:
+    converted = convert_value("x", value, kind)
     assert (converted, type(converted)) == (result, type(result))
     if isinstance(converted, tuple):
         assert [type(part) for part in converted] == [type(part) for part in result]
@@ -178,10 +178,10 @@ def test_large_integers_are_kept_exactly(value: int) -> None:
     assert convert_value("seed", value, int) == value
 
 
-@pytest.mark.parametrize(("value", "wanted", "message"), INVALID, ids=lambda value: str(value)[:40])
-def test_invalid_values_are_refused(value: Any, wanted: Any, message: str) -> None:
+@pytest.mark.parametrize(("value", "kind", "message"), INVALID, ids=lambda value: str(value)[:40])
+def test_invalid_values_are_refused(value: Any, kind: Any, message: str) -> None:
     with pytest.raises(SettingsError) as error:
-        convert_value("x", value, wanted)
+        convert_value("x", value, kind)
     assert message in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 160
 
 

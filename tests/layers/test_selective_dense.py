@@ -224,12 +224,12 @@ def test_gradients_agree_with_finite_differences(form: str) -> None:
     def run(u: Tensor, start: Tensor | None, *values: Tensor) -> tuple[Tensor, ...]:
         return functional_call(both, dict(zip(leaves, values, strict=True)), (u, start))  # type: ignore[no-any-return]  # result of a module
 
-    def begin(learned: Tensor) -> tuple[Tensor, ...]:
+    def run_from(learned: Tensor) -> tuple[Tensor, ...]:
         return run(u.detach(), None, *({**leaves, "layer.initial_state": learned}).values())
 
     assert torch.autograd.gradcheck(run, (u, start, *leaves.values()))
     if layer.initial_state is not None:  # used only without a given state
-        assert torch.autograd.gradcheck(begin, (leaves["layer.initial_state"],))
+        assert torch.autograd.gradcheck(run_from, (leaves["layer.initial_state"],))
 
 
 @pytest.mark.parametrize("form", FORMS)
