@@ -1,4 +1,4 @@
-"""Settings as data: what a file or a command line may say, and where it ends."""
+"""Settings: validation and conversion of values from files and the command line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sdssm.settings import build_settings, check_at_least, check_one_of, convert
 
 
 class Other(NamedTuple):
-    """A value that is not the default: as text and as it ends, and what must be set with it for the rules to hold."""
+    """A value other than the default, as text and converted, and other settings that it requires."""
 
     text: str
     value: Any
-    beside: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    required: dict[str, Any] = {}  # noqa: RUF012  # never changed
 
 
-#: For every setting; a new one must be written here, or its tests fail.
+#: For every setting; a new setting must be added here, or the tests fail.
 OTHERS: dict[str, Other] = {
     "state": Other("5", 5),
     "dictionary": Other("3", 3),
@@ -99,9 +99,9 @@ class Pump:
     inner: Inner = field(default_factory=Inner)
 
 
-# -- one value ---------------------------------------------------------------------------------------------------------
+# -- a single value ----------------------------------------------------------------------------------------------------
 
-FITTING: list[tuple[Any, Any, Any]] = [
+VALID: list[tuple[Any, Any, Any]] = [
     (3, int, 3),
     (1e6, int, 1_000_000),
     (-2.0, int, -2),
@@ -129,7 +129,7 @@ FITTING: list[tuple[Any, Any, Any]] = [
     (Inner(3), Inner, Inner(3)),
 ]
 
-UNFIT: list[tuple[Any, Any, str]] = [
+INVALID: list[tuple[Any, Any, str]] = [
     ("3", int, "x is '3'; it must be a whole number"),
     ("0.5", float, "x is '0.5'; it must be a finite number"),
     (True, int, "x is True; it must be a whole number"),
@@ -164,28 +164,28 @@ UNFIT: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "wanted", "result"), FITTING, ids=str)
-def test_values_that_fit(value: Any, wanted: Any, result: Any) -> None:
-    found = convert_value("x", value, wanted)
-    assert (found, type(found)) == (result, type(result))
-    if isinstance(found, tuple):
-        assert [type(part) for part in found] == [type(part) for part in result]
+@pytest.mark.parametrize(("value", "kind", "result"), VALID, ids=str)
+def test_valid_values_are_converted(value: Any, kind: Any, result: Any) -> None:
+    converted = convert_value("x", value, kind)
+    assert (converted, type(converted)) == (result, type(result))
+    if isinstance(converted, tuple):
+        assert [type(part) for part in converted] == [type(part) for part in result]
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, 10**17 + 1, 2**62 + 1])
-def test_a_seed_is_kept_to_the_last_digit(value: int) -> None:
-    """Seeds go to 2^63, and a run that is resumed reads its seed from config.json."""
+def test_large_integers_are_kept_exactly(value: int) -> None:
+    """Seeds go up to 2^63, and a resumed run reads its seed from config.json."""
     assert convert_value("seed", value, int) == value
 
 
-@pytest.mark.parametrize(("value", "wanted", "message"), UNFIT, ids=lambda value: str(value)[:40])
-def test_values_that_do_not(value: Any, wanted: Any, message: str) -> None:
+@pytest.mark.parametrize(("value", "kind", "message"), INVALID, ids=lambda value: str(value)[:40])
+def test_invalid_values_are_refused(value: Any, kind: Any, message: str) -> None:
     with pytest.raises(SettingsError) as error:
-        convert_value("x", value, wanted)
+        convert_value("x", value, kind)
     assert message in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 160
 
 
-def test_rules_of_one_value() -> None:
+def test_checks_of_a_single_value() -> None:
     check_at_least("x", 1, 1)
     check_one_of("x", "plain", ("plain", "none"))
     for value in (0, float("nan")):
@@ -198,20 +198,20 @@ def test_rules_of_one_value() -> None:
 # -- a class of settings -----------------------------------------------------------------------------------------------
 
 
-def test_names_are_the_fields_in_order() -> None:
-    found = setting_types(Pump)
-    assert list(found) == ["strokes", "speed", "on", "kind", "pair", "limit", "old", "mixed", "state", "inner"]
-    assert (found["strokes"], found["pair"], found["inner"]) == (int, tuple[float, float], Inner)
-    assert found["limit"] == int | None and found["old"] == float | None
+def test_setting_types_are_the_fields_in_order() -> None:
+    types = setting_types(Pump)
+    assert list(types) == ["strokes", "speed", "on", "kind", "pair", "limit", "old", "mixed", "state", "inner"]
+    assert (types["strokes"], types["pair"], types["inner"]) == (int, tuple[float, float], Inner)
+    assert types["limit"] == int | None and types["old"] == float | None
 
 
-def test_build_keeps_defaults_and_converts_the_rest() -> None:
+def test_build_settings_keeps_defaults_and_converts_values() -> None:
     assert build_settings(Pump, {}) == Pump()
     values = {"strokes": 2e0, "speed": 2, "pair": [1, 0], "limit": None, "kind": "none", "inner": {"share": 1}}
     built = build_settings(Pump, values)
     assert built == Pump(strokes=2, speed=2.0, pair=(1.0, 0.0), kind="none", inner=Inner(share=1.0))
     assert isinstance(built.strokes, int) and isinstance(built.speed, float) and isinstance(built.inner.share, float)
-    assert values["pair"] == [1, 0]  # what was given stays as it was
+    assert values["pair"] == [1, 0]  # the argument is not modified
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_build_keeps_defaults_and_converts_the_rest() -> None:
     ],
     ids=str,
 )
-def test_build_refuses(values: dict[Any, Any], message: str) -> None:
+def test_build_settings_refuses_invalid_values(values: dict[Any, Any], message: str) -> None:
     with pytest.raises(SettingsError) as error:
         build_settings(Pump, values)
     assert str(error.value).startswith(message)
@@ -238,20 +238,20 @@ def test_build_refuses(values: dict[Any, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "settings", [Pump(), Pump(pair=(1.0, 2.0), limit=4, state=None, inner=Inner(2, 0.1)), Settings(), ModelSettings()]
 )
-def test_plain_is_the_reverse_of_build_through_json(settings: Any) -> None:
+def test_settings_survive_a_round_trip_through_json(settings: Any) -> None:
     text = json.dumps(settings_to_dict(settings))
     assert build_settings(type(settings), json.loads(text)) == settings
 
 
-# -- every setting there is --------------------------------------------------------------------------------------------
+# -- all settings ------------------------------------------------------------------------------------------------------
 
 
-def place(settings: Settings, part: str) -> Any:
-    """Where a part of the settings stands, written out apart from the code that puts it there."""
+def get_part(settings: Settings, part: str) -> Any:
+    """Return a part of the settings, independently of the code that sets it."""
     return {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}[part]
 
 
-def test_every_setting_has_another_value_here() -> None:
+def test_every_setting_is_listed_in_this_file() -> None:
     assert set(OTHERS) == set(setting_names(Settings()))
 
 
@@ -262,40 +262,41 @@ def test_no_two_parts_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
-def test_every_setting_can_be_reached(name: str) -> None:
-    _, value, beside = OTHERS[name]
+def test_every_setting_can_be_changed_by_name(name: str) -> None:
+    _, value, required = OTHERS[name]
     known, defaults = setting_names(Settings()), Settings()
     part, _ = known[name]
-    found = resolve("sd-ssm", "scale-free", "parity", {name: value, **beside})
-    assert getattr(place(found, part), name) == value != getattr(place(defaults, part), name)
-    assert type(getattr(place(found, part), name)) is type(value)
-    # Nothing but the names given has moved.
-    for other, (where, _) in known.items():
-        wanted = {name: value, **beside}.get(other, getattr(place(defaults, where), other))
-        assert getattr(place(found, where), other) == wanted, other
-    assert (found.model.name, build_settings(ModelSettings, settings_to_dict(found.model))) == ("sd-ssm", found.model)
-    assert build_settings(TrainSettings, settings_to_dict(found.train)) == found.train
+    changed = resolve("sd-ssm", "scale-free", "parity", {name: value, **required})
+    assert getattr(get_part(changed, part), name) == value != getattr(get_part(defaults, part), name)
+    assert type(getattr(get_part(changed, part), name)) is type(value)
+    # All other settings have their defaults.
+    for other, (other_part, _) in known.items():
+        expected = {name: value, **required}.get(other, getattr(get_part(defaults, other_part), other))
+        assert getattr(get_part(changed, other_part), other) == expected, other
+    assert changed.model.name == "sd-ssm"
+    assert build_settings(ModelSettings, settings_to_dict(changed.model)) == changed.model
+    assert build_settings(TrainSettings, settings_to_dict(changed.train)) == changed.train
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
-def test_a_setting_takes_no_value_of_another_kind(name: str) -> None:
+def test_a_setting_refuses_values_of_another_type(name: str) -> None:
     for wrong in ({}, [], object(), "3"):
         with pytest.raises(SettingsError, match=f"^{name} is "):
             Settings().changed({name: wrong})
 
 
-def test_changes_stand_over_a_preset() -> None:
-    found = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
+def test_changes_override_a_preset() -> None:
+    changed = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
     paper = resolve("sd-ssm", "paper", "a5")
-    assert found.model == replace(
+    assert changed.model == replace(
         paper.model,
         mixer=build_settings(SelectiveDenseSettings, {**settings_to_dict(paper.model.mixer), "column_norm": 1.5}),
     )
-    assert found.train == replace(paper.train, lr=1.0)
+    assert changed.train == replace(paper.train, lr=1.0)
     assert resolve("sd-ssm", "paper", "A5") == paper
 
 
-def test_rules_between_settings_hold_at_the_end_and_not_on_the_way() -> None:
+def test_rules_between_settings_are_checked_after_all_changes() -> None:
     values = {"initial_state": "zero", "rescale": False, "input_matrix": True}
     for order in (list(values), list(reversed(values))):
         assert Settings().changed({name: values[name] for name in order}).model.mixer.input_matrix
@@ -304,12 +305,12 @@ def test_rules_between_settings_hold_at_the_end_and_not_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["stat", "name", "mixer", "model", "train", "", 3])
-def test_names_that_are_no_settings(name: Any) -> None:
+def test_unknown_settings_are_refused(name: Any) -> None:
     with pytest.raises(SettingsError, match="there is no setting"):
         resolve("sd-ssm", "scale-free", "parity", {name: 3})
 
 
-def test_models_and_presets_that_are_not_there() -> None:
+def test_unknown_models_and_presets_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'sd-ssm'?"):
         resolve("sdssm", "scale-free", "parity")
     with pytest.raises(UnknownNameError, match="did you mean 'scale-free'?"):

@@ -7,6 +7,7 @@ import torch
 from sdssm.automata import Machine
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
+from sdssm.models.names import load_tensors, tensors_for_file
 
 
 def exact(machine: Machine, *, query: bool = False) -> Classifier:
@@ -31,7 +32,7 @@ def exact(machine: Machine, *, query: bool = False) -> Classifier:
         "readout.weight": torch.nn.functional.one_hot(torch.tensor(machine.outputs), machine.n_outputs).T.float(),
         "readout.bias": torch.zeros(machine.n_outputs),
     }
-    model.load_state_dict({**model.state_dict(), **values})
+    load_tensors(model, {**tensors_for_file(model), **values})
     return model.eval()
 
 

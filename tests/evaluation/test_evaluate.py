@@ -17,6 +17,7 @@ from sdssm.evaluation import Evaluation, RunEvaluation, correct_counts, evaluate
 from sdssm.evaluation.statistics import wilson_intervals
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
+from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.report import apart, curves
 from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
@@ -215,13 +216,13 @@ def test_random_start_states() -> None:
     values = {
         "vectors": torch.eye(60),
         "start.weight": torch.eye(60),
-        "dictionary": torch.cat([plain.state_dict()["dictionary"], torch.zeros(4, 60, 60)]),
+        "dictionary": torch.cat([plain.dictionary, torch.zeros(4, 60, 60)]),
         "selection.weight": 1000 * torch.eye(6)[:, :2],
         "selection.bias": torch.zeros(6),
         "input_matrix": torch.zeros(60, 2),
         "readout.weight": torch.eye(60),
     }
-    model.load_state_dict({**model.state_dict(), **values})
+    load_tensors(model, {**tensors_for_file(model), **values})
     for fresh in (False, True):
         assert evaluate_one(model, task="a5", max_length=30, strings=100, fresh=fresh).mean == 100.0
 

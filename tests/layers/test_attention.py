@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.attention import PRIME, Attention, AttentionSettings, rotated
+from sdssm.layers.attention import PRIME, Attention, AttentionSettings, rotate
 from sdssm.layers.mixer import pick
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, HEADS, POSITIONS = 8, 2, 50
 SIZE = WIDTH // HEADS
-#: Each setting somewhere away from its default.
+#: Each setting with a value other than its default.
 FORMS: dict[str, dict[str, Any]] = {
     "published": {},
     "causal": {"causal_mask": True},
@@ -25,233 +25,240 @@ FORMS: dict[str, dict[str, Any]] = {
     "one head, causal": {"heads": 1, "causal_mask": True},
     "as many positions as inputs": {"positions": 6},
 }
-EACH = pytest.mark.parametrize("form", FORMS)
+each_form = pytest.mark.parametrize("form", FORMS)
 CAUSAL = pytest.mark.parametrize("causal_mask", [False, True])
 
 
-def made(*, seed: int = 0, width: int = WIDTH, **changes: Any) -> Attention:
+def make_layer(*, seed: int = 0, width: int = WIDTH, **changes: Any) -> Attention:
     settings = AttentionSettings(**{"heads": HEADS, "positions": POSITIONS, **changes})
     return Attention(width, settings, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def drawn(*shape: int, seed: int = 1) -> Tensor:
+def random_tensor(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def chance(layer: Attention, *lead: int, seed: int = 2) -> Tensor:
+def make_noise(layer: Attention, *lead: int, seed: int = 2) -> Tensor:
     return torch.rand(*lead, *layer.chance(1), generator=torch.Generator().manual_seed(seed))
 
 
-def same(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found, wanted, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
+def assert_same(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
 
 
-def by_hand(layer: Attention, u: Tensor, places: list[int]) -> Tensor:
-    """One string (L, D), query by query; pairs of entries are complex numbers that turn with their places."""
+def by_hand(layer: Attention, u: Tensor, positions: list[int]) -> Tensor:
+    """Compute one sequence (L, D), query by query; pairs of entries are complex numbers rotated by their positions."""
     heads = layer.settings.heads
     size = WIDTH // heads
     Q, K, V = (u @ weight.mT for weight in layer.queries_keys_values.chunk(3))
     angular = torch.tensor([10_000 ** (-2 * i / size) for i in range(size // 2)], dtype=torch.float64)
-    turns = torch.exp(1j * torch.tensor(places, dtype=torch.float64)[:, None] * angular)
+    rotations = torch.exp(1j * torch.tensor(positions, dtype=torch.float64)[:, None] * angular)
     outputs = []
     for t in range(len(u)):
         seen = range(t + 1) if layer.settings.causal_mask else range(len(u))
-        heard = []
+        outputs_of_heads = []
         for h in range(heads):
             part = slice(h * size, (h + 1) * size)
-            q = torch.view_as_complex(Q[t, part].reshape(-1, 2)) * turns[t]
+            q = torch.view_as_complex(Q[t, part].reshape(-1, 2)) * rotations[t]
             logits = []
             for s in seen:
-                k = torch.view_as_complex(K[s, part].reshape(-1, 2)) * turns[s]
+                k = torch.view_as_complex(K[s, part].reshape(-1, 2)) * rotations[s]
                 logits.append((q * k.conj()).real.sum() / size**0.5)
             weights = torch.stack(logits).exp()
-            heard.append(sum(w * V[s, part] for w, s in zip(weights / weights.sum(), seen, strict=True)))
-        outputs.append(layer.projection @ torch.cat([torch.as_tensor(x) for x in heard]))
+            outputs_of_heads.append(sum(w * V[s, part] for w, s in zip(weights / weights.sum(), seen, strict=True)))
+        outputs.append(layer.projection @ torch.cat([torch.as_tensor(x) for x in outputs_of_heads]))
     return torch.stack(outputs)
 
 
-def places_of(noise: Tensor, length: int) -> list[int]:
-    """Where the smallest numbers are."""
+def positions_of(noise: Tensor, length: int) -> list[int]:
+    """Return the positions of the smallest numbers."""
     return sorted(sorted(range(len(noise)), key=lambda i: float(noise[i]))[:length])
 
 
-# -- what it computes --------------------------------------------------------------------------------------------------
+# -- outputs -----------------------------------------------------------------------------------------------------------
 
 
-@EACH
-def test_the_equations(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 6, WIDTH)
-    noise = chance(layer)
+@each_form
+def test_outputs_follow_the_equations(form: str) -> None:
+    layer, u = make_layer(**FORMS[form]), random_tensor(2, 6, WIDTH)
+    noise = make_noise(layer)
     outputs, state = layer(u, noise=noise)
     assert outputs.shape == (2, 6, layer.outputs) == (2, 6, WIDTH) and state is None
     for row in range(2):
-        same(outputs[row], by_hand(layer, u[row], places_of(noise, 6)))
+        assert_same(outputs[row], by_hand(layer, u[row], positions_of(noise, 6)))
 
 
-def test_turning_is_a_complex_product() -> None:
-    x, places = drawn(3, 5, 8), torch.tensor([0, 1, 7, 100, 2_047])
+def test_rotation_is_a_complex_product() -> None:
+    x, positions = random_tensor(3, 5, 8), torch.tensor([0, 1, 7, 100, 2_047])
     pairs = torch.view_as_complex(x.reshape(3, 5, 4, 2))
     angular = torch.tensor([1, 0.1, 0.01, 0.001], dtype=torch.float64)
-    turned = pairs * torch.polar(torch.ones(5, 4, dtype=torch.float64), places[:, None] * angular)
-    same(rotated(x, places), torch.view_as_real(turned).reshape(3, 5, 8))
+    rotated = pairs * torch.polar(torch.ones(5, 4, dtype=torch.float64), positions[:, None] * angular)
+    assert_same(rotate(x, positions), torch.view_as_real(rotated).reshape(3, 5, 8))
 
 
-def test_only_distances_matter() -> None:
-    q, k = drawn(8), drawn(8, seed=2)
-    found = [rotated(q, torch.tensor(a)) @ rotated(k, torch.tensor(a + 9)) for a in (0, 5, 1_900)]
-    same(found, [found[0]] * 3)
+def test_scores_depend_only_on_distances() -> None:
+    q, k = random_tensor(8), random_tensor(8, seed=2)
+    actual = [rotate(q, torch.tensor(a)) @ rotate(k, torch.tensor(a + 9)) for a in (0, 5, 1_900)]
+    assert_same(actual, [actual[0]] * 3)
 
 
-def test_parameters_and_how_they_begin() -> None:
-    layer = made(width=256, heads=8)
+def test_shapes_and_initial_values_of_parameters() -> None:
+    layer = make_layer(width=256, heads=8)
     assert {name: tuple(p.shape) for name, p in layer.named_parameters()} == {
         "queries_keys_values": (768, 256),
         "projection": (256, 256),
     }
-    for parameter in layer.parameters():  # a normal cut at two standard deviations of 1/16 has 0.88 of its spread
+    for (
+        parameter
+    ) in layer.parameters():  # truncated at two standard deviations of 1/16, which leaves 0.88 of the deviation
         assert 0.99 / 8 < parameter.abs().max() <= 1 / 8
         assert (parameter.std() * 16 - 0.8796).abs() < 0.01
-    assert torch.equal(made().projection, made().projection) and not torch.equal(made(seed=1).draw, made().draw)
-    assert sum(p.numel() for p in made(width=64, heads=8).parameters()) == 4 * 64 * 64
+    assert torch.equal(make_layer().projection, make_layer().projection) and not torch.equal(
+        make_layer(seed=1).draw, make_layer().draw
+    )
+    assert sum(p.numel() for p in make_layer(width=64, heads=8).parameters()) == 4 * 64 * 64
     assert layer.transition_parameters() == 0 and layer.numbers == 8 * 256
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
 @pytest.mark.parametrize("causal_mask", [False, True])
-def test_who_only_reads_hears_the_same(causal_mask: bool, device: str) -> None:
-    """Fused attention where nothing is trained, against the products that training takes; a row without inputs too."""
-    layer = made(causal_mask=causal_mask).to(device)
-    u = drawn(4, 7, layer.width).to(device)
+def test_fused_attention_gives_the_same_outputs(causal_mask: bool, device: str) -> None:
+    """Fused attention without gradients agrees with the products of training, also for a row of length zero."""
+    layer = make_layer(causal_mask=causal_mask).to(device)
+    u = random_tensor(4, 7, layer.width).to(device)
     for lengths in (None, torch.tensor([7, 4, 1, 0], device=device)):
-        wanted, _ = layer(u, lengths=lengths)
+        expected, _ = layer(u, lengths=lengths)
         with torch.no_grad():
-            found, _ = layer(u, lengths=lengths)
-        same(found, wanted.detach())
+            actual, _ = layer(u, lengths=lengths)
+        assert_same(actual, expected.detach())
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
+# -- positions ---------------------------------------------------------------------------------------------------------
 
 
-def test_places_are_sorted_draws_without_replacement() -> None:
-    layer, lengths = made(), torch.tensor([12, 1, 7, 0])
-    noise = chance(layer)
-    places = layer.places(12, lengths, noise, lengths.device)
+def test_positions_are_sorted_draws_without_replacement() -> None:
+    layer, lengths = make_layer(), torch.tensor([12, 1, 7, 0])
+    noise = make_noise(layer)
+    positions = layer.draw_positions(12, lengths, noise, lengths.device)
     for row, length in enumerate(lengths.tolist()):
-        assert places[row].tolist() == places_of(noise, length) + [POSITIONS] * (12 - length)
-    whole = layer.places(12, None, noise, lengths.device)
-    assert whole.tolist() == [places_of(noise, 12)] and len(set(whole[0].tolist())) == 12
+        assert positions[row].tolist() == positions_of(noise, length) + [POSITIONS] * (12 - length)
+    all_positions = layer.draw_positions(12, None, noise, lengths.device)
+    assert all_positions.tolist() == [positions_of(noise, 12)] and len(set(all_positions[0].tolist())) == 12
 
 
-def test_places_without_chance_are_those_of_the_length() -> None:
-    layer, device = made(positions=2_048), torch.device("cpu")
-    five, many = layer.places(5, None, None, device), layer.places(9, torch.tensor([5, 9, 5]), None, device)
+def test_positions_without_noise_depend_only_on_the_length() -> None:
+    layer, device = make_layer(positions=2_048), torch.device("cpu")
+    five, many = (
+        layer.draw_positions(5, None, None, device),
+        layer.draw_positions(9, torch.tensor([5, 9, 5]), None, device),
+    )
     assert many[:, :5].tolist() == [five[0].tolist(), many[1, :5].tolist(), five[0].tolist()]
-    assert many[1].tolist() == layer.places(9, None, None, device)[0].tolist()
-    assert torch.equal(many, layer.float().places(9, torch.tensor([5, 9, 5]), None, device))
-    other = made(positions=2_048, seed=1).places(9, None, None, device)
-    assert not torch.equal(other, many[1:2])  # another layer, another draw
+    assert many[1].tolist() == layer.draw_positions(9, None, None, device)[0].tolist()
+    assert torch.equal(many, layer.float().draw_positions(9, torch.tensor([5, 9, 5]), None, device))
+    other = make_layer(positions=2_048, seed=1).draw_positions(9, None, None, device)
+    assert not torch.equal(other, many[1:2])  # another layer has other positions
 
 
-def test_places_without_chance_look_like_chance() -> None:
-    """Over layers and lengths: places spread evenly, neighbouring lengths and layers with nothing in common."""
+def test_positions_without_noise_look_random() -> None:
+    """Over layers and lengths, positions are uniform and independent between neighbouring lengths and layers."""
     device, rows, shared = torch.device("cpu"), [], []
     for seed in range(10):
-        found = made(positions=2_048, seed=seed).places(239, torch.arange(200, 240), None, device)
-        rows += [row[:length] for row, length in zip(found, range(200, 240), strict=True)]
-    for one, next_one, far in zip(rows, rows[1:], rows[40:], strict=False):  # of the next length, of another layer
-        shared += [len(set(one.tolist()) & set(x.tolist())) / (len(one) * len(x) / 2_048) for x in (next_one, far)]
+        actual = make_layer(positions=2_048, seed=seed).draw_positions(239, torch.arange(200, 240), None, device)
+        rows += [row[:length] for row, length in zip(actual, range(200, 240), strict=True)]
+    for row, next_row, far_row in zip(rows, rows[1:], rows[40:], strict=False):  # next length, another layer
+        shared += [len(set(row.tolist()) & set(x.tolist())) / (len(row) * len(x) / 2_048) for x in (next_row, far_row)]
     counts = torch.bincount(torch.cat(rows), minlength=2_048).double()  # 43 draws of each, on average
     assert len(counts) == 2_048 and 0.8 < counts.var() / (counts.mean() * (1 - counts.mean() / 400)) < 1.2
-    gaps = torch.cat([places.diff() for places in rows]).double()
+    gaps = torch.cat([positions.diff() for positions in rows]).double()
     assert 0.9 < gaps.std() / gaps.mean() < 1.0  # nearly geometric: sqrt(1 - 1 / mean)
     assert abs(sum(shared) / len(shared) - 1) < 0.05
 
 
-def test_whole_numbers_of_the_fixed_draw_stay_apart() -> None:
-    layer = made(positions=2_048)
-    for draw in (0, 1, PRIME - 1, PRIME - 7):  # the sums run past the prime
+def test_integers_of_the_fixed_noise_are_distinct() -> None:
+    layer = make_layer(positions=2_048)
+    for draw in (0, 1, PRIME - 1, PRIME - 7):  # sums exceed the prime
         layer.draw.fill_(draw)
-        keys = layer._fixed(torch.tensor([1, 2_048]), torch.arange(2_048))
+        keys = layer._fixed_noise(torch.tensor([1, 2_048]), torch.arange(2_048))
         assert keys.min() >= 0 and keys.max() < PRIME and all(len(row.unique()) == 2_048 for row in keys)
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
-@EACH
-def test_what_an_output_depends_on(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 6, WIDTH)
-    noise = chance(layer)
-    other = torch.cat([u[:, :4], drawn(2, 2, WIDTH, seed=5)], dim=1)
+@each_form
+def test_only_a_causal_layer_ignores_later_inputs(form: str) -> None:
+    layer, u = make_layer(**FORMS[form]), random_tensor(2, 6, WIDTH)
+    noise = make_noise(layer)
+    other = torch.cat([u[:, :4], random_tensor(2, 2, WIDTH, seed=5)], dim=1)
     assert layer.causal is layer.settings.causal_mask
-    for given in (noise, None):
-        apart = (layer(other, noise=given)[0] - layer(u, noise=given)[0])[:, :4].abs().max()
-        assert apart < 1e-12 if layer.causal else apart > 1e-3
-        same(layer(u[1:], noise=given)[0], layer(u, noise=given)[0][1:])
+    for draw in (noise, None):
+        difference = (layer(other, noise=draw)[0] - layer(u, noise=draw)[0])[:, :4].abs().max()
+        assert difference < 1e-12 if layer.causal else difference > 1e-3
+        assert_same(layer(u[1:], noise=draw)[0], layer(u, noise=draw)[0][1:])
 
 
-@EACH
-def test_lengths_cut_each_row(form: str) -> None:
-    layer, u, lengths = made(**FORMS[form]), drawn(3, 6, WIDTH), torch.tensor([4, 6, 1])
-    for noise in (chance(layer), None):
+@each_form
+def test_inputs_past_the_length_of_a_row_are_ignored(form: str) -> None:
+    layer, u, lengths = make_layer(**FORMS[form]), random_tensor(3, 6, WIDTH), torch.tensor([4, 6, 1])
+    for noise in (make_noise(layer), None):
         outputs, _ = layer(u, lengths=lengths, noise=noise)
         for row, length in enumerate(lengths.tolist()):
-            same(outputs[row, :length], layer(u[row, :length], noise=noise)[0])
+            assert_same(outputs[row, :length], layer(u[row, :length], noise=noise)[0])
     beyond = torch.where(torch.arange(6)[:, None] < lengths[:, None, None], u, 1e6)
     again = layer(beyond, lengths=lengths)[0]
     assert again.isfinite().all()
-    same(again[0, :4], outputs[0, :4])
+    assert_same(again[0, :4], outputs[0, :4])
 
 
 @CAUSAL
-def test_a_row_without_inputs_is_finite(causal_mask: bool) -> None:
-    layer, u = made(causal_mask=causal_mask), drawn(2, 3, WIDTH).requires_grad_()
+def test_a_row_of_length_zero_is_finite(causal_mask: bool) -> None:
+    layer, u = make_layer(causal_mask=causal_mask), random_tensor(2, 3, WIDTH).requires_grad_()
     outputs, _ = layer(u, lengths=torch.tensor([0, 3]))
     outputs[1].square().sum().backward()
     assert outputs.isfinite().all() and u.grad is not None and u.grad.isfinite().all()
     assert u.grad[0].abs().max() == 0
 
 
-@EACH
+@each_form
 def test_leading_dimensions_and_symbols(form: str) -> None:
-    layer, table = made(**FORMS[form]), drawn(5, WIDTH)
+    layer, table = make_layer(**FORMS[form]), random_tensor(5, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    picked = tuple(pick(part, tokens) for part in layer.parts(table))
-    wanted = layer(table[tokens])[0]
-    same(layer.mix(picked)[0], wanted)
-    same(layer(table[tokens][None])[0], wanted[None])
-    same(layer(table[tokens[0]])[0], wanted[0])
+    parts = tuple(pick(part, tokens) for part in layer.parts(table))
+    expected = layer(table[tokens])[0]
+    assert_same(layer.mix(parts)[0], expected)
+    assert_same(layer(table[tokens][None])[0], expected[None])
+    assert_same(layer(table[tokens[0]])[0], expected[0])
 
 
-@EACH
-def test_gradients_are_those_of_finite_differences(form: str) -> None:
-    layer = made(**FORMS[form])
+@each_form
+def test_gradients_agree_with_finite_differences(form: str) -> None:
+    layer = make_layer(**FORMS[form])
     leaves = {name: p.detach().clone().requires_grad_() for name, p in layer.named_parameters()}
-    u, lengths, noise = drawn(2, 3, WIDTH).requires_grad_(), torch.tensor([2, 3]), chance(layer)
+    u, lengths, noise = random_tensor(2, 3, WIDTH).requires_grad_(), torch.tensor([2, 3]), make_noise(layer)
 
     def run(u: Tensor, *values: Tensor) -> Tensor:
-        given = dict(zip(leaves, values, strict=True))
-        outputs: Tensor = functional_call(layer, given, (u,), {"lengths": lengths, "noise": noise})[0]
+        tensors = dict(zip(leaves, values, strict=True))
+        outputs: Tensor = functional_call(layer, tensors, (u,), {"lengths": lengths, "noise": noise})[0]
         return outputs
 
     assert torch.autograd.gradcheck(run, (u, *leaves.values()), fast_mode=True)
 
 
 @pytest.mark.parametrize("noisy", [True, False])
-@EACH
-def test_models_side_by_side(form: str, noisy: bool) -> None:
-    layers = [made(seed=seed, **FORMS[form]) for seed in (0, 1)]
+@each_form
+def test_vmap_over_replicas_agrees_with_each_layer_alone(form: str, noisy: bool) -> None:
+    layers = [make_layer(seed=seed, **FORMS[form]) for seed in (0, 1)]
     parameters, buffers = stack_module_state(nn.ModuleList(layers))
-    u, lengths = drawn(2, 3, 5, WIDTH), torch.tensor([[5, 5, 5], [3, 2, 5]])
-    noise = chance(layers[0], 2) if noisy else None
+    u, lengths = random_tensor(2, 3, 5, WIDTH), torch.tensor([[5, 5, 5], [3, 2, 5]])
+    noise = make_noise(layers[0], 2) if noisy else None
 
-    def run(given: Any, buffers: Any, u: Tensor, lengths: Tensor, noise: Tensor | None) -> Tensor:
+    def run(tensors: Any, buffers: Any, u: Tensor, lengths: Tensor, noise: Tensor | None) -> Tensor:
         options = {"lengths": lengths, "noise": noise}
-        outputs: Tensor = functional_call(layers[0], (given, buffers), (u,), options)[0]
+        outputs: Tensor = functional_call(layers[0], (tensors, buffers), (u,), options)[0]
         return outputs
 
     outputs = vmap(run, in_dims=(0, 0, 0, 0, 0 if noisy else None))(parameters, buffers, u, lengths, noise)
-    weights = drawn(*outputs.shape, seed=4)
+    weights = random_tensor(*outputs.shape, seed=4)
     together = torch.autograd.grad((outputs * weights).sum(), list(parameters.values()))
     for i, layer in enumerate(layers):
         alone = layer(u[i], lengths=lengths[i], noise=None if noise is None else noise[i])[0]
@@ -261,19 +268,19 @@ def test_models_side_by_side(form: str, noisy: bool) -> None:
 
 
 @CAUSAL
-def test_long_strings(causal_mask: bool) -> None:
+def test_long_sequences(causal_mask: bool) -> None:
     """At length 500: finite gradients, and float32 near float64."""
-    double = made(positions=2_048, causal_mask=causal_mask)
-    single, u = copy.deepcopy(double).float(), drawn(2, 500, WIDTH)
-    wanted, found = double(u)[0], single(u.float())[0]
-    assert found.dtype == torch.float32
-    assert (found - wanted).abs().max() / wanted.abs().max() < RELATIVE[torch.float32][1]
-    found[:, -1].square().sum().backward()
+    double = make_layer(positions=2_048, causal_mask=causal_mask)
+    single, u = copy.deepcopy(double).float(), random_tensor(2, 500, WIDTH)
+    expected, actual = double(u)[0], single(u.float())[0]
+    assert actual.dtype == torch.float32
+    assert (actual - expected).abs().max() / expected.abs().max() < RELATIVE[torch.float32][1]
+    actual[:, -1].square().sum().backward()
     for parameter in single.parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -286,21 +293,21 @@ def test_long_strings(causal_mask: bool) -> None:
         ({"causal_mask": "yes"}, "causal_mask is 'yes'; it must be true or false"),
     ],
 )
-def test_bad_settings(changes: dict[str, Any], words: str) -> None:
+def test_invalid_settings(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        made(**changes)
+        make_layer(**changes)
 
 
-def test_bad_inputs() -> None:
-    layer = made()
-    with pytest.raises(ModelError, match="at most 50 inputs, and 51 were given"):
-        layer(drawn(1, 51, WIDTH))
-    with pytest.raises(ModelError, match="at most 50 inputs, and 51 were given"):
-        layer.mix(layer.parts(drawn(1, 51, WIDTH)))
-    assert layer(drawn(1, 50, WIDTH))[0].shape == (1, 50, WIDTH) and layer.longest == 50
+def test_invalid_inputs() -> None:
+    layer = make_layer()
+    with pytest.raises(ModelError, match="at most 50 inputs, got 51"):
+        layer(random_tensor(1, 51, WIDTH))
+    with pytest.raises(ModelError, match="at most 50 inputs, got 51"):
+        layer.mix(layer.parts(random_tensor(1, 51, WIDTH)))
+    assert layer(random_tensor(1, 50, WIDTH))[0].shape == (1, 50, WIDTH) and layer.longest == 50
     with pytest.raises(ModelError, match="no state"):
-        layer(drawn(1, 5, WIDTH), torch.zeros(1, 2))
+        layer(random_tensor(1, 5, WIDTH), torch.zeros(1, 2))
     with pytest.raises(ModelError, match="no state to step from"):
-        layer.step(drawn(1, WIDTH))
+        layer.step(random_tensor(1, WIDTH))
     with pytest.raises(ModelError, match="vectors of 8 entries"):
-        layer(drawn(1, 5, WIDTH + 1))
+        layer(random_tensor(1, 5, WIDTH + 1))

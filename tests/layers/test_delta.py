@@ -1,4 +1,4 @@
-"""DeltaNet and Gated DeltaProduct: their papers' equations written out, and the laws of every mixer."""
+"""DeltaNet and Gated DeltaProduct: the equations of the papers, and properties of a mixer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.errors import SettingsError
-from sdssm.layers.delta import Delta, DeltaNet, DeltaNetSettings, GatedDeltaProduct, GatedDeltaProductSettings
+from sdssm.layers.delta import DeltaNet, DeltaNetSettings, DeltaRule, GatedDeltaProduct, GatedDeltaProductSettings
 
 SMALL: dict[str, Any] = {"heads": 2, "head_size": 3}
-CASES: list[tuple[type[Delta], DeltaNetSettings]] = [
+CASES: list[tuple[type[DeltaRule], DeltaNetSettings]] = [
     (DeltaNet, DeltaNetSettings(**SMALL)),
     (DeltaNet, DeltaNetSettings(**SMALL, conv=None, negative_eigenvalues=False)),
     (GatedDeltaProduct, GatedDeltaProductSettings(**SMALL)),
@@ -23,17 +23,17 @@ CASES: list[tuple[type[Delta], DeltaNetSettings]] = [
 every = pytest.mark.parametrize(("kind", "settings"), CASES, ids=[f"{k.name}-{i}" for i, (k, _) in enumerate(CASES)])
 
 
-def made(kind: type[Delta], settings: DeltaNetSettings, width: int = 5, seed: int = 0) -> Delta:
-    layer: Delta = kind(width, settings, generator=torch.Generator().manual_seed(seed))  # type: ignore[call-arg]
+def make_layer(kind: type[DeltaRule], settings: DeltaNetSettings, width: int = 5, seed: int = 0) -> DeltaRule:
+    layer: DeltaRule = kind(width, settings, generator=torch.Generator().manual_seed(seed))  # type: ignore[call-arg]
     return layer.double()
 
 
-def drawn(*shape: int, seed: int = 1) -> Tensor:
+def random_tensor(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def written_out(layer: Delta, u: Tensor) -> Tensor:
-    """The equations of the docstrings for one sequence (L, D), with whole matrices, a head and a step at a time."""
+def by_hand(layer: DeltaRule, u: Tensor) -> Tensor:
+    """Compute one sequence (L, D) from the equations of the docstrings, with full matrices, head by head."""
     settings, n = layer.settings, layer.steps
     H, D, inner = settings.heads, settings.head_size, layer.inner
     x = u @ layer.projection.weight.mT
@@ -69,90 +69,34 @@ def written_out(layer: Delta, u: Tensor) -> Tensor:
 
 
 @every
-def test_is_its_equations(kind: type[Delta], settings: DeltaNetSettings) -> None:
-    layer, u = made(kind, settings), drawn(7, 5)
+def test_outputs_follow_the_equations(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
+    layer, u = make_layer(kind, settings), random_tensor(7, 5)
     with torch.no_grad():
-        torch.testing.assert_close(layer(u[None])[0][0], written_out(layer, u))
+        torch.testing.assert_close(layer(u[None])[0][0], by_hand(layer, u))
 
 
 @every
-def test_steps_pieces_and_the_future(kind: type[Delta], settings: DeltaNetSettings) -> None:
-    layer, u = made(kind, settings), drawn(3, 9, 5)
-    with torch.no_grad():
-        whole, final = layer(u)
-        state = None
-        for t in range(9):
-            y, state = layer.step(u[:, t], state)
-            torch.testing.assert_close(y, whole[:, t])
-        torch.testing.assert_close(state, final)
-        first, state = layer(u[:, :2])
-        rest, state = layer(u[:, 2:], state)
-        torch.testing.assert_close(torch.cat([first, rest], 1), whole)
-        torch.testing.assert_close(state, final)
-        changed = u.clone()
-        changed[:, 5:] += 1
-        torch.testing.assert_close(layer(changed)[0][:, :5], whole[:, :5])
-        torch.testing.assert_close(layer(u[1:2])[0], whole[1:2])
-        torch.testing.assert_close(layer(u.reshape(3, 1, 9, 5))[0][:, 0], whole)
-
-
-@every
-def test_lengths(kind: type[Delta], settings: DeltaNetSettings) -> None:
-    layer, u = made(kind, settings), drawn(3, 6, 5)
-    whole, _ = layer(u)
-    short, state = layer(u, lengths=torch.tensor([1, 4, 6]))
-    assert state is None
-    for row, length in enumerate((1, 4, 6)):
-        torch.testing.assert_close(short[row, :length], whole[row, :length])
-
-
-@every
-def test_models_side_by_side(kind: type[Delta], settings: DeltaNetSettings) -> None:
-    """Outputs and gradients under vmap are those of each model alone."""
-    layers = [made(kind, settings, seed=seed) for seed in range(3)]
-    parameters = {
-        name: torch.stack([dict(layer.named_parameters())[name].detach() for layer in layers]).requires_grad_()
-        for name, _ in layers[0].named_parameters()
-    }
-    u = drawn(3, 2, 6, 5)
-
-    def run(of: dict[str, Tensor], x: Tensor) -> Tensor:
-        found: Tensor = torch.func.functional_call(layers[0], of, (x,))[0]
-        return found
-
-    together = torch.func.vmap(run)(parameters, u)
-    grads = torch.autograd.grad(together.square().sum(), list(parameters.values()))
-    for i, layer in enumerate(layers):
-        alone = layer(u[i])[0]
-        torch.testing.assert_close(together[i], alone)
-        for grad, wanted in zip(
-            grads, torch.autograd.grad(alone.square().sum(), list(layer.parameters())), strict=True
-        ):
-            torch.testing.assert_close(grad[i], wanted)
-
-
-@every
-def test_gradients(kind: type[Delta], settings: DeltaNetSettings) -> None:
-    layer, u = made(kind, settings, width=2), drawn(1, 4, 2).requires_grad_()
-    given = [u, *(p.detach().requires_grad_() for p in layer.parameters())]
+def test_gradients_agree_with_finite_differences(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
+    layer, u = make_layer(kind, settings, width=2), random_tensor(1, 4, 2).requires_grad_()
+    inputs = [u, *(p.detach().requires_grad_() for p in layer.parameters())]
     names = [name for name, _ in layer.named_parameters()]
 
     def run(x: Tensor, *values: Tensor) -> Any:
         return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))[0]
 
-    assert torch.autograd.gradcheck(run, given)
+    assert torch.autograd.gradcheck(run, inputs)
 
 
 @pytest.mark.parametrize("kind", [DeltaNet, GatedDeltaProduct])
 def test_gradients_are_finite_at_length_500(kind: type[Any]) -> None:
     layer = kind(8, generator=torch.Generator().manual_seed(0))
-    y, _ = layer(drawn(2, 500, 8).float())
+    y, _ = layer(random_tensor(2, 500, 8).float())
     y[:, -1].square().sum().backward()
     assert y.isfinite().all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
 
 
-def test_parameters_are_counted() -> None:
+def test_number_of_parameters() -> None:
     layer = DeltaNet(10, generator=torch.Generator().manual_seed(0))
     count = 3 * 10 * 64 + 3 * 64 * 4 + 10 * 4 + 16 + 64 * 10  # q, k, v; filters; beta; gain; output
     assert sum(p.numel() for p in layer.parameters()) == count
@@ -163,19 +107,14 @@ def test_parameters_are_counted() -> None:
     assert gated.transition_parameters() == 10 * 128 + 128 * 4 + 10 * 8 + 10 * 4 + 4 + 4
 
 
-def test_eigenvalues() -> None:
+def test_ranges_of_beta_and_alpha() -> None:
     """beta lies in (0, 2), or (0, 1) without negative eigenvalues; alpha starts in (0, 1)."""
-    u = 100 * drawn(50, 5)
+    u = 100 * random_tensor(50, 5)
     for negative, most in ((True, 2.0), (False, 1.0)):
         settings = GatedDeltaProductSettings(negative_eigenvalues=negative)
-        _, beta, alpha, _ = made(GatedDeltaProduct, settings).parts(u)
+        _, beta, alpha, _ = make_layer(GatedDeltaProduct, settings).parts(u)
         assert beta.min() >= 0 and 0.99 * most < beta.max() <= most
         assert alpha.min() >= 0 and alpha.max() <= 1
-
-
-def test_the_same_seed_is_the_same_layer() -> None:
-    first, second = (GatedDeltaProduct(4, generator=torch.Generator().manual_seed(3)) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +127,6 @@ def test_the_same_seed_is_the_same_layer() -> None:
         (GatedDeltaProductSettings, {"householders": 0}, "householders is 0"),
     ],
 )
-def test_bad_settings_are_named(kind: type[Any], settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings(kind: type[Any], settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         kind(**settings)

@@ -1,4 +1,4 @@
-"""Hyena against direct sums. The laws that it keeps stand in test_s4.py."""
+"""Hyena against direct sums; properties that it shares with S4 are tested in test_s4.py."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.hyena import Hyena, HyenaSettings
-from tests.layers.test_s4 import WIDTH, drawn, same
+from tests.layers.test_s4 import WIDTH, assert_same, random_tensor
 
 
-def made(**changes: Any) -> Hyena:
+def make_layer(**changes: Any) -> Hyena:
     settings = HyenaSettings(**{"longest": 12, "filter_width": 5, "bands": 2, "frequency": 3.0, **changes})
     return Hyena(WIDTH, settings, generator=torch.Generator().manual_seed(0)).double()
 
 
 def tap(layer: Hyena, t: int) -> Tensor:
-    """h(t) (D,), number by number."""
+    """Compute the filter h(t) (D,) entry by entry."""
     settings, parts = layer.settings, layer.filter
     linear: Any
     last = settings.longest - 1
@@ -34,7 +34,7 @@ def tap(layer: Hyena, t: int) -> Tensor:
 
 
 def by_hand(layer: Hyena, u: Tensor) -> Tensor:
-    """One string (L, D), by direct sums."""
+    """Compute one sequence (L, D) by direct sums."""
     D, taps, weight = WIDTH, layer.settings.conv, layer.conv_weight
     p = u @ layer.input.weight.mT + layer.input.bias
     projected = []
@@ -56,52 +56,52 @@ def by_hand(layer: Hyena, u: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("changes", [{}, {"bands": 1}, {"conv": 1}, {"conv": 5}, {"learned_features": False}])
 @pytest.mark.parametrize("length", [1, 7, 12])
-def test_the_whole_layer_is_its_sums(changes: dict[str, Any], length: int) -> None:
-    layer, u = made(**changes), drawn(2, length, WIDTH)
-    # The tables of features and of the window are kept in float32, which is all that a parameter is.
-    same(layer(u)[0], torch.stack([by_hand(layer, row) for row in u]), tolerance=1e-6)
+def test_outputs_agree_with_direct_sums(changes: dict[str, Any], length: int) -> None:
+    layer, u = make_layer(**changes), random_tensor(2, length, WIDTH)
+    # The tables of features and of the window are stored in float32.
+    assert_same(layer(u)[0], torch.stack([by_hand(layer, row) for row in u]), tolerance=1e-6)
 
 
-def test_the_filter_is_made_of_tables() -> None:
-    """As above without the rounding of the tables."""
-    layer: Any = made()
+def test_the_filter_is_computed_from_its_tables() -> None:
+    """As above, without the rounding of the tables."""
+    layer: Any = make_layer()
     x = layer.filter.features[:9]
     for linear in layer.filter.layers:
         x = torch.sin(layer.filter.frequency * (x @ linear.weight.mT + linear.bias))
-    same(layer.filter.kernel(9), (x @ layer.filter.last.weight.mT * layer.filter.window[:9]).mT)
+    assert_same(layer.filter.kernel(9), (x @ layer.filter.last.weight.mT * layer.filter.window[:9]).mT)
     assert (layer.filter.frequency == 3).all()
 
 
-def test_a_filter_is_the_same_at_every_length_but_not_for_every_longest() -> None:
-    layer = made()
-    same(layer.filter.kernel(5), layer.filter.kernel(12)[:, :5])
-    assert not torch.allclose(made(longest=13).filter.kernel(5), layer.filter.kernel(5))
+def test_the_filter_depends_on_longest_but_not_on_the_input_length() -> None:
+    layer = make_layer()
+    assert_same(layer.filter.kernel(5), layer.filter.kernel(12)[:, :5])
+    assert not torch.allclose(make_layer(longest=13).filter.kernel(5), layer.filter.kernel(5))
 
 
-def test_inputs_that_are_too_long() -> None:
-    layer = made()
+def test_inputs_longer_than_the_limit_are_refused() -> None:
+    layer = make_layer()
     assert layer.longest == 12
     for call in (layer, lambda u: layer.mix(layer.parts(u))):
-        with pytest.raises(ModelError, match="hyena was made for at most 12 inputs, and 13 were given"):
-            call(drawn(2, 13, WIDTH))
+        with pytest.raises(ModelError, match="hyena reads at most 12 inputs, got 13"):
+            call(random_tensor(2, 13, WIDTH))
 
 
-def test_it_has_no_state() -> None:
-    layer, u = made(), drawn(2, 5, WIDTH)
+def test_there_is_no_state() -> None:
+    layer, u = make_layer(), random_tensor(2, 5, WIDTH)
     assert not layer.recurrent and layer(u)[1] is None
     with pytest.raises(ModelError, match="no state to step from"):
         layer.step(u[:, 0])
-    with pytest.raises(ModelError, match="no state to go on from"):
-        layer(u, drawn(2, 5))
+    with pytest.raises(ModelError, match="no state to continue from"):
+        layer(u, random_tensor(2, 5))
 
 
-def test_parameters() -> None:
+def test_number_of_parameters() -> None:
     """Maps D 3D + 3D and D D + D, the short convolution, D, the features, their network of width 64, frequencies."""
-    found = sum(p.numel() for p in Hyena(64, generator=torch.Generator()).parameters())
+    actual = sum(p.numel() for p in Hyena(64, generator=torch.Generator()).parameters())
     network = (3 * 64 + 64) + 2 * (64 * 64 + 64) + 64 * 64 + 64
-    assert found == (64 * 192 + 192) + (64 * 64 + 64) + 192 * (3 + 1) + 64 + 602 * 3 + network
+    assert actual == (64 * 192 + 192) + (64 * 64 + 64) + 192 * (3 + 1) + 64 + 602 * 3 + network
     fixed = Hyena(64, HyenaSettings(learned_features=False), generator=torch.Generator())
-    assert sum(p.numel() for p in fixed.parameters()) == found - 602 * 3
+    assert sum(p.numel() for p in fixed.parameters()) == actual - 602 * 3
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_parameters() -> None:
         ({"learned_features": 1}, "learned_features is 1; it must be true or false"),
     ],
 )
-def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as error:
         HyenaSettings(**changes)
     assert message in str(error.value)

@@ -1,8 +1,7 @@
-"""PD-SSM: its equations, its straight-through gradient, the laws of a mixer, and an automaton in its weights."""
+"""PD-SSM: its equations, its straight-through gradient, properties of a mixer, and an automaton in its weights."""
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -24,21 +23,21 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(*, seed: int = 0, **changes: Any) -> PdSsm:
+def make_layer(*, seed: int = 0, **changes: Any) -> PdSsm:
     settings = PdSsmSettings(**{"state": STATE, "dictionary": DICTIONARY, **changes})
     return PdSsm(WIDTH, settings, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def drawn(*shape: int, seed: int = 1) -> Tensor:
+def random_tensor(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def same(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found, wanted, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
+def assert_same(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
 
 
 def by_hand(layer: PdSsm, u: Tensor, *, harden: bool = True) -> Tensor:
-    """One string (L, D), equation by equation, with whole complex matrices: outputs (L, 2N)."""
+    """Compute one sequence (L, D) equation by equation, with full complex matrices: outputs (L, 2N)."""
     x = torch.zeros(STATE, dtype=torch.complex128)
     if layer.settings.initial_state == "one-hot":
         x[0] = 1
@@ -68,99 +67,59 @@ def by_hand(layer: PdSsm, u: Tensor, *, harden: bool = True) -> Tensor:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_equations_and_their_gradient(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 6, WIDTH).requires_grad_()
+def test_outputs_and_gradients_follow_the_equations(form: str) -> None:
+    layer, u = make_layer(**FORMS[form]), random_tensor(2, 6, WIDTH).requires_grad_()
     leaves = [u, *layer.parameters()]
-    found, wanted = layer(u)[0], torch.stack([by_hand(layer, row) for row in u])
-    assert found.shape == (2, 6, 2 * STATE) and layer.outputs == 2 * STATE
-    same(found, wanted)
-    weights = drawn(*found.shape, seed=4)
-    for one, other in zip(
-        torch.autograd.grad((found * weights).sum(), leaves),
-        torch.autograd.grad((wanted * weights).sum(), leaves),
+    actual, expected = layer(u)[0], torch.stack([by_hand(layer, row) for row in u])
+    assert actual.shape == (2, 6, 2 * STATE) and layer.outputs == 2 * STATE
+    assert_same(actual, expected)
+    weights = random_tensor(*actual.shape, seed=4)
+    for grad, expected_grad in zip(
+        torch.autograd.grad((actual * weights).sum(), leaves),
+        torch.autograd.grad((expected * weights).sum(), leaves),
         strict=True,
     ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-11)
 
 
-def test_the_check_would_see_a_soft_transition() -> None:
-    layer, u = made(), drawn(6, WIDTH)
+def test_the_comparison_detects_a_soft_transition() -> None:
+    layer, u = make_layer(), random_tensor(6, WIDTH)
     assert (layer(u)[0] - by_hand(layer, u, harden=False)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_parameter_learns(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 4, WIDTH)
-    outputs, _ = layer(u)
-    (outputs * drawn(*outputs.shape, seed=4)).sum().backward()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
-
-
-# -- the laws of a mixer -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_later_inputs_change_nothing(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 6, WIDTH)
-    other = torch.cat([u[:, :4], drawn(2, 2, WIDTH, seed=5)], dim=1)
-    same(layer(other)[0][:, :4], layer(u)[0][:, :4])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_steps_and_pieces(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 3, 7, WIDTH)
-    whole, final = layer(u)
-    assert final.shape == (2, 3, STATE) and final.dtype == torch.complex128
-    state, outputs = None, []
-    for t in range(7):
-        output, state = layer.step(u[..., t, :], state)
-        outputs.append(output)
-    same((torch.stack(outputs, dim=-2), state), (whole, final))
-    first, state = layer(u[..., :3, :])
-    rest, state = layer(u[..., 3:, :], state)
-    same((torch.cat([first, rest], dim=-2), state), (whole, final))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_are_their_own_and_end_where_they_end(form: str) -> None:
-    layer, u, lengths = made(**FORMS[form]), drawn(3, 6, WIDTH), torch.tensor([2, 6, 4])
-    outputs, state = layer(u, lengths=lengths)
-    assert state is None
-    for row, steps in enumerate(lengths):
-        same(outputs[row, :steps], layer(u[row])[0][:steps])
+# -- properties of a mixer ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lengths", [None, torch.tensor([2, 6, 4])], ids=["whole", "lengths"])
 @pytest.mark.parametrize("symbols", [2, 20])
 @pytest.mark.parametrize("form", FORMS)
-def test_symbols_are_inputs(form: str, symbols: int, lengths: Tensor | None) -> None:
-    layer, table = made(**FORMS[form]), drawn(symbols, WIDTH).requires_grad_()
+def test_symbols_agree_with_their_input_vectors(form: str, symbols: int, lengths: Tensor | None) -> None:
+    layer, table = make_layer(**FORMS[form]), random_tensor(symbols, WIDTH).requires_grad_()
     tokens = torch.randint(symbols, (3, 6), generator=torch.Generator().manual_seed(2))
-    found, final = layer.mix_symbols(layer.symbols(table), tokens, lengths=lengths)
-    wanted, again = layer(table[tokens], lengths=lengths)
+    actual, final = layer.mix_symbols(layer.symbol_parts(table), tokens, lengths=lengths)
+    expected, again = layer(table[tokens], lengths=lengths)
     kept = torch.ones(3, 6) if lengths is None else (torch.arange(6) < lengths[:, None]).double()
-    weights = drawn(*found.shape, seed=4) * kept[..., None]
-    same(found * weights, wanted * weights)
+    weights = random_tensor(*actual.shape, seed=4) * kept[..., None]
+    assert_same(actual * weights, expected * weights)
     if lengths is None:
-        same(final, again)
+        assert_same(final, again)
     leaves = [table, *layer.parameters()]
-    for one, other in zip(
-        torch.autograd.grad((found * weights).sum(), leaves),
-        torch.autograd.grad((wanted * weights).sum(), leaves),
+    for grad, expected_grad in zip(
+        torch.autograd.grad((actual * weights).sum(), leaves),
+        torch.autograd.grad((expected * weights).sum(), leaves),
         strict=True,
     ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-    assert layer.mix_symbols(layer.symbols(table), tokens, carry=False)[1] is None
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-11)
+    assert layer.mix_symbols(layer.symbol_parts(table), tokens, carry=False)[1] is None
 
 
 @pytest.mark.parametrize("as_symbols", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_models_side_by_side(form: str, as_symbols: bool) -> None:
-    """vmap over stacked parameters is each model alone, gradients too."""
-    layers = [made(seed=seed, **FORMS[form]) for seed in (0, 1)]
+def test_vmap_over_replicas_agrees_with_each_layer_alone(form: str, as_symbols: bool) -> None:
+    """vmap over stacked parameters gives the outputs and gradients of each layer alone."""
+    layers = [make_layer(seed=seed, **FORMS[form]) for seed in (0, 1)]
     parameters, _ = stack_module_state(nn.ModuleList(layers))
-    u, table = drawn(2, 2, 5, WIDTH), drawn(2, 3, WIDTH, seed=7)
+    u, table = random_tensor(2, 2, 5, WIDTH), random_tensor(2, 3, WIDTH, seed=7)
     tokens, lengths = torch.randint(3, (2, 2, 5), generator=torch.Generator().manual_seed(2)), torch.tensor([3, 5])
 
     class Whole(nn.Module):
@@ -170,15 +129,15 @@ def test_models_side_by_side(form: str, as_symbols: bool) -> None:
 
         def forward(self, u: Tensor, table: Tensor, tokens: Tensor) -> Tensor:
             if as_symbols:
-                return self.layer.mix_symbols(self.layer.symbols(table), tokens, lengths=lengths, carry=False)[0]
-            return self.layer(u, lengths=lengths)[0]  # type: ignore[no-any-return]  # a module's
+                return self.layer.mix_symbols(self.layer.symbol_parts(table), tokens, lengths=lengths, carry=False)[0]
+            return self.layer(u, lengths=lengths)[0]  # type: ignore[no-any-return]  # result of a module
 
-    def run(given: dict[str, Tensor], *data: Tensor) -> Tensor:
-        named = {f"layer.{name}": value for name, value in given.items()}
-        return functional_call(Whole(layers[0]), named, data)  # type: ignore[no-any-return]  # a module's
+    def run(tensors: dict[str, Tensor], *data: Tensor) -> Tensor:
+        prefixed = {f"layer.{name}": value for name, value in tensors.items()}
+        return functional_call(Whole(layers[0]), prefixed, data)  # type: ignore[no-any-return]  # result of a module
 
     outputs = vmap(run)(parameters, u, table, tokens)
-    weights = drawn(*outputs.shape, seed=4)
+    weights = random_tensor(*outputs.shape, seed=4)
     stacked = torch.autograd.grad((outputs * weights).sum(), list(parameters.values()))
     for i, layer in enumerate(layers):
         alone = Whole(layer)(u[i], table[i], tokens[i])
@@ -187,28 +146,20 @@ def test_models_side_by_side(form: str, as_symbols: bool) -> None:
         torch.testing.assert_close([grad[i] for grad in stacked], list(grads))
 
 
-def test_gradients_are_finite_at_500() -> None:
+def test_gradients_are_finite_at_length_500() -> None:
     layer = PdSsm(8, PdSsmSettings(state=16), generator=torch.Generator().manual_seed(0))
     table, tokens = torch.randn(2, 8, generator=torch.Generator().manual_seed(1)), torch.randint(2, (2, 500))
-    outputs, _ = layer.mix_symbols(layer.symbols(table), tokens)
+    outputs, _ = layer.mix_symbols(layer.symbol_parts(table), tokens)
     torch.autograd.backward(outputs[:, -1].square().sum())
-    assert outputs.isfinite().all() and outputs.abs().max() < 100  # |D| < 1: bounded inputs, bounded states
+    assert outputs.isfinite().all() and outputs.abs().max() < 100  # |D| < 1, so bounded inputs give bounded states
     for name, parameter in layer.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-
-
-def test_double_and_back() -> None:
-    single = made().float()
-    double, u = copy.deepcopy(single).double(), drawn(2, 20, WIDTH)
-    found, wanted = single(u.float())[0], double(u)[0]
-    assert found.dtype == torch.float32 and wanted.dtype == torch.float64
-    assert (found.double() - wanted).abs().max() / wanted.abs().max() < RELATIVE[torch.float32][0]
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_and_how_they_begin() -> None:
+def test_shapes_and_initial_values_of_parameters() -> None:
     layer = PdSsm(32, PdSsmSettings(), generator=torch.Generator().manual_seed(0))
     n, k, d = 64, 8, 32
     shapes = {name: tuple(value.shape) for name, value in layer.named_parameters()}
@@ -227,17 +178,12 @@ def test_parameters_and_how_they_begin() -> None:
     )
 
 
-def test_the_generator_decides_the_parameters() -> None:
-    first, again, other = (nn.utils.parameters_to_vector(made(seed=seed).parameters()) for seed in (0, 0, 1))
-    assert torch.equal(first, again) and not torch.equal(first, other)
-
-
 # -- an automaton in its weights ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_symbols", [False, True])
-def test_any_automaton_exactly(as_symbols: bool) -> None:
-    """Maps that are no permutations too: a one-hot state is sent to a one-hot state, 10,000 times."""
+def test_any_automaton_is_emulated_exactly(as_symbols: bool) -> None:
+    """Also if symbols are not permutations: a one-hot state is mapped to a one-hot state, 10,000 times."""
     Q, V = 7, 3
     table = torch.randint(Q, (V, Q), generator=torch.Generator().manual_seed(3))  # symbol, state -> state
     settings = PdSsmSettings(state=Q, dictionary=V, input_matrix=False)
@@ -252,18 +198,18 @@ def test_any_automaton_exactly(as_symbols: bool) -> None:
             last.bias.fill_(limit)
         tokens = torch.randint(V, (1, 10_000), generator=torch.Generator().manual_seed(4))
         if as_symbols:
-            outputs, _ = layer.mix_symbols(layer.symbols(torch.eye(V)), tokens)
+            outputs, _ = layer.mix_symbols(layer.symbol_parts(torch.eye(V)), tokens)
         else:
             outputs, _ = layer(torch.eye(V)[tokens])
     state, states = 0, []
     for token in tokens[0].tolist():
         state = int(table[token, state])
         states.append(state)
-    wanted = nn.functional.one_hot(torch.tensor(states), 2 * Q).float()
-    assert torch.equal(outputs[0], wanted)
+    expected = nn.functional.one_hot(torch.tensor(states), 2 * Q).float()
+    assert torch.equal(outputs[0], expected)
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -277,12 +223,12 @@ def test_any_automaton_exactly(as_symbols: bool) -> None:
         ({"input_matrix": 1}, "input_matrix is 1; it must be true or false"),
     ],
 )
-def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as error:
         PdSsmSettings(**changes)
     assert message in str(error.value)
 
 
-def test_inputs_that_cannot_be() -> None:
+def test_invalid_inputs() -> None:
     with pytest.raises(ModelError, match="this layer reads"):
-        made()(drawn(2, 5, WIDTH + 1))
+        make_layer()(random_tensor(2, 5, WIDTH + 1))

@@ -1,4 +1,4 @@
-"""RNN and LSTM: torch's own networks, the laws of a mixer, and the automata that they are said to emulate."""
+"""RNN and LSTM: agreement with torch, properties of a mixer, and the automata that they emulate."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch.func import functional_call, vmap
 from sdssm import ops
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.mixer import each
-from sdssm.layers.recurrent import Lstm, LstmSettings, Recurrent, Rnn, RnnSettings
+from sdssm.layers.recurrent import Lstm, LstmSettings, RecurrentNetwork, Rnn, RnnSettings
 
 WIDTH, STATE = 3, 5
-KINDS: dict[str, type[Recurrent]] = {"rnn": Rnn, "lstm": Lstm}
+KINDS: dict[str, type[RecurrentNetwork]] = {"rnn": Rnn, "lstm": Lstm}
 STARTS = ("zero", "learned", "given")
 
 
@@ -33,7 +33,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-#: Torch's own network and our scan, as it runs and as a plain loop: the ways an input may go.
+#: The implementations that may run: torch's own network, our CPU scan, and the reference loop.
 @pytest.fixture(params=["torch", "cpu", "reference"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "cpu":
@@ -42,30 +42,32 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield str(request.param)
 
 
-def made(kind: str, seed: int = 0, width: int = WIDTH, state: int = STATE, initial_state: str = "zero") -> Recurrent:
+def make_layer(
+    kind: str, seed: int = 0, width: int = WIDTH, state: int = STATE, initial_state: str = "zero"
+) -> RecurrentNetwork:
     layer = KINDS[kind]
     settings = layer.Settings(state=state, initial_state=initial_state)
     return layer(width, settings, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def drawn(*shape: int, seed: int = 1) -> Tensor:
+def random_tensor(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def start_of(layer: Recurrent, *lead: int) -> Any:
-    return drawn(*lead, STATE, seed=7) if layer.settings.initial_state == "given" else None
+def start_of(layer: RecurrentNetwork, *lead: int) -> Any:
+    return random_tensor(*lead, STATE, seed=7) if layer.settings.initial_state == "given" else None
 
 
-def same(a: Any, b: Any) -> None:
+def assert_same(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-# -- what it computes --------------------------------------------------------------------------------------------------
+# -- outputs -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("initial_state", STARTS)
-def test_is_torch_s_network(kind: str, way: str, initial_state: str) -> None:
-    layer, u = made(kind, initial_state=initial_state), drawn(4, 7, WIDTH).requires_grad_()
+def test_outputs_and_gradients_agree_with_torch(kind: str, way: str, initial_state: str) -> None:
+    layer, u = make_layer(kind, initial_state=initial_state), random_tensor(4, 7, WIDTH).requires_grad_()
     own: Any = nn.RNN(WIDTH, STATE, nonlinearity="relu", batch_first=True) if kind == "rnn" else None
     own = (own or nn.LSTM(WIDTH, STATE, batch_first=True)).double()
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -77,97 +79,92 @@ def test_is_torch_s_network(kind: str, way: str, initial_state: str) -> None:
         first = [start] * layer.starts
     else:
         first = [zero] * layer.starts if layer.initial_state is None else list(layer.initial_state.chunk(layer.starts))
-    begin = [one.expand(1, 4, STATE).contiguous() for one in first]
-    wanted, after = own(u, begin[0] if kind == "rnn" else tuple(begin))
+    vectors = [vector.expand(1, 4, STATE).contiguous() for vector in first]
+    expected, after = own(u, vectors[0] if kind == "rnn" else tuple(vectors))
     outputs, state = layer(u, start)
-    same(outputs, wanted)
-    same(state, each(lambda x: x[0], after))
-    weights = drawn(*outputs.shape, seed=3)
-    found = torch.autograd.grad((outputs * weights).sum(), (u, *layer.weights))
-    same(found, torch.autograd.grad((wanted * weights).sum(), (u, *(getattr(own, name) for name in names))))
+    assert_same(outputs, expected)
+    assert_same(state, each(lambda x: x[0], after))
+    weights = random_tensor(*outputs.shape, seed=3)
+    actual = torch.autograd.grad((outputs * weights).sum(), (u, *layer.weights))
+    assert_same(actual, torch.autograd.grad((expected * weights).sum(), (u, *(getattr(own, name) for name in names))))
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("rnn", 1), ("lstm", 4)])
 @pytest.mark.parametrize("symbols", [2, 5, 60])
-def test_as_many_parameters_as_published(kind: str, gates: int, symbols: int) -> None:
-    layer = made(kind, width=symbols, state=64)
+def test_number_of_parameters_as_published(kind: str, gates: int, symbols: int) -> None:
+    layer = make_layer(kind, width=symbols, state=64)
     assert sum(parameter.numel() for parameter in layer.parameters()) == gates * 64 * (symbols + 64 + 2)
     assert layer.outputs == 64 and layer.transition_parameters() == 0
 
 
-def test_the_parts_are_those_of_the_settings() -> None:
+def test_parameters_for_each_setting() -> None:
     weights = {"input_weight": (5, 3), "recurrent_weight": (5, 5), "input_bias": (5,), "recurrent_bias": (5,)}
-    shapes = {name: tuple(value.shape) for name, value in made("rnn", initial_state="learned").named_parameters()}
+    shapes = {name: tuple(value.shape) for name, value in make_layer("rnn", initial_state="learned").named_parameters()}
     assert shapes == {**weights, "initial_state": (5,)}
-    shapes = {name: tuple(value.shape) for name, value in made("lstm", initial_state="learned").named_parameters()}
+    shapes = {
+        name: tuple(value.shape) for name, value in make_layer("lstm", initial_state="learned").named_parameters()
+    }
     assert shapes == {name: (20, *shape[1:]) for name, shape in weights.items()} | {"initial_state": (10,)}
 
 
-def test_everything_begins_uniform_and_from_the_generator_alone(kind: str) -> None:
+def test_parameters_are_uniform_and_depend_only_on_the_generator(kind: str) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    for value in made(kind, state=64, initial_state="learned").parameters():
+    for value in make_layer(kind, state=64, initial_state="learned").parameters():
         assert value.abs().max() <= 1 / 8 and value.abs().max() > 0.11
-    first, again, other = (nn.utils.parameters_to_vector(made(kind, seed).parameters()) for seed in (0, 0, 1))
+    first, again, other = (nn.utils.parameters_to_vector(make_layer(kind, seed).parameters()) for seed in (0, 0, 1))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# -- the laws of a mixer -----------------------------------------------------------------------------------------------
+# -- properties of a mixer ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("initial_state", STARTS)
-def test_step_by_step_and_in_pieces(kind: str, way: str, initial_state: str) -> None:
-    layer, u = made(kind, initial_state=initial_state), drawn(2, 3, 7, WIDTH)
+def test_steps_and_pieces_agree_with_the_whole_sequence(kind: str, way: str, initial_state: str) -> None:
+    layer, u = make_layer(kind, initial_state=initial_state), random_tensor(2, 3, 7, WIDTH)
     start = start_of(layer, 2, 3)
-    whole, final = layer(u, start)
-    assert whole.shape == (2, 3, 7, STATE)
+    all_outputs, final = layer(u, start)
+    assert all_outputs.shape == (2, 3, 7, STATE)
     first, state = layer(u[..., :4, :], start)
     rest, state = layer(u[..., 4:, :], state)
-    same((torch.cat([first, rest], -2), state), (whole, final))
+    assert_same((torch.cat([first, rest], -2), state), (all_outputs, final))
     state = start
     for t in range(7):
         output, state = layer.step(u[..., t, :], state)
-        same(output, whole[..., t, :])
-    same(state, final)
+        assert_same(output, all_outputs[..., t, :])
+    assert_same(state, final)
 
 
-def test_one_sequence_needs_no_batch(kind: str) -> None:
-    layer, u = made(kind), drawn(2, 6, WIDTH)
+def test_a_single_sequence_needs_no_batch_dimension(kind: str) -> None:
+    layer, u = make_layer(kind), random_tensor(2, 6, WIDTH)
     outputs, final = layer(u[0])
     both, finals = layer(u)
-    same((outputs, final), (both[0], each(lambda x: x[0], finals)))
-    same(layer.step(u[0, 0]), (outputs[0], each(lambda x: x, layer(u[0, :1])[1])))
+    assert_same((outputs, final), (both[0], each(lambda x: x[0], finals)))
+    assert_same(layer.step(u[0, 0]), (outputs[0], each(lambda x: x, layer(u[0, :1])[1])))
 
 
-def test_later_inputs_and_other_rows_change_nothing(kind: str, way: str) -> None:
-    layer, u = made(kind), drawn(3, 6, WIDTH)
-    other = torch.cat([u[:, :4], drawn(3, 2, WIDTH, seed=5)], dim=1)
-    same(layer(other)[0][:, :4], layer(u)[0][:, :4])
-    same(layer(u[[2, 0]])[0], layer(u)[0][[2, 0]])
-
-
-def test_rows_may_end_early(kind: str, way: str) -> None:
-    layer, u = made(kind), drawn(4, 6, WIDTH)
+def test_inputs_past_the_length_of_a_row_are_ignored(kind: str, way: str) -> None:
+    layer, u = make_layer(kind), random_tensor(4, 6, WIDTH)
     lengths = torch.tensor([6, 1, 4, 3])
     outputs, state = layer(u, lengths=lengths)
-    whole, _ = layer(u)
+    all_outputs, _ = layer(u)
     assert state is None
     for row, length in enumerate(lengths.tolist()):
-        same(outputs[row, :length], whole[row, :length])
+        assert_same(outputs[row, :length], all_outputs[row, :length])
         assert not outputs[row, length:].any()
 
 
-def test_symbols_are_one_hot_inputs(kind: str, way: str) -> None:
-    layer, tokens = made(kind), torch.tensor([[0, 2, 1, 1], [2, 2, 0, 1]])
-    outputs, state = layer.mix_symbols(layer.symbols(None), tokens)
+def test_symbols_agree_with_one_hot_inputs(kind: str, way: str) -> None:
+    layer, tokens = make_layer(kind), torch.tensor([[0, 2, 1, 1], [2, 2, 0, 1]])
+    outputs, state = layer.mix_symbols(layer.symbol_parts(None), tokens)
     one_hot = torch.eye(WIDTH, dtype=torch.float64)[tokens]
-    same((outputs, state), layer(one_hot))
-    assert layer.mix_symbols(layer.symbols(None), tokens, carry=False)[1] is None
+    assert_same((outputs, state), layer(one_hot))
+    assert layer.mix_symbols(layer.symbol_parts(None), tokens, carry=False)[1] is None
 
 
-def test_replicas_are_as_each_alone(kind: str) -> None:
-    layers = [made(kind, seed) for seed in range(3)]
+def test_vmap_over_replicas_agrees_with_each_layer_alone(kind: str) -> None:
+    layers = [make_layer(kind, seed) for seed in range(3)]
     stacked = {
         name: torch.stack([dict(layer.named_parameters())[name].detach() for layer in layers]).requires_grad_()
         for name, _ in layers[0].named_parameters()
@@ -181,52 +178,52 @@ def test_replicas_are_as_each_alone(kind: str) -> None:
             self.layer = layers[0]
 
         def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-            found: Tensor = self.layer.mix_symbols(self.layer.symbols(None), tokens, lengths=lengths)[0]
-            return found
+            outputs: Tensor = self.layer.mix_symbols(self.layer.symbol_parts(None), tokens, lengths=lengths)[0]
+            return outputs
 
-    def one(given: dict[str, Tensor], tokens: Tensor, lengths: Tensor) -> Any:
-        return functional_call(Read(), {f"layer.{name}": value for name, value in given.items()}, (tokens, lengths))
+    def run(tensors: dict[str, Tensor], tokens: Tensor, lengths: Tensor) -> Any:
+        return functional_call(Read(), {f"layer.{name}": value for name, value in tensors.items()}, (tokens, lengths))
 
-    outputs = vmap(one)(stacked, tokens, lengths)
-    weights = drawn(*outputs.shape, seed=3)
+    outputs = vmap(run)(stacked, tokens, lengths)
+    weights = random_tensor(*outputs.shape, seed=3)
     grads = torch.autograd.grad((outputs * weights).sum(), list(stacked.values()))
     for r, layer in enumerate(layers):
-        alone = layer.mix_symbols(layer.symbols(None), tokens[r], lengths=lengths[r])[0]
-        same(outputs[r], alone)
-        same(
+        alone = layer.mix_symbols(layer.symbol_parts(None), tokens[r], lengths=lengths[r])[0]
+        assert_same(outputs[r], alone)
+        assert_same(
             [grad[r] for grad in grads], list(torch.autograd.grad((alone * weights[r]).sum(), list(layer.parameters())))
         )
 
 
 def test_gradients_are_finite_at_length_500(kind: str) -> None:
-    layer = made(kind, state=64).float()
+    layer = make_layer(kind, state=64).float()
     outputs, _ = layer(torch.eye(WIDTH)[torch.randint(WIDTH, (8, 500), generator=torch.Generator().manual_seed(0))])
     grads = torch.autograd.grad(outputs[:, -1].square().sum(), list(layer.parameters()))
     assert all(grad.isfinite().all() for grad in grads) and grads[0].any()
 
 
-# -- states that are given ---------------------------------------------------------------------------------------------
+# -- given states ------------------------------------------------------------------------------------------------------
 
 
-def test_one_vector_starts_state_and_cell_of_an_lstm() -> None:
-    layer, u, x = made("lstm", initial_state="given"), drawn(2, 4, WIDTH), drawn(2, STATE, seed=4)
-    same(layer(u, x), layer(u, (x, x)))
-    same(layer.step(u[:, 0], x), layer.step(u[:, 0], (x, x)))
+def test_a_single_initial_vector_is_used_for_h_and_c_of_an_lstm() -> None:
+    layer, u, x = make_layer("lstm", initial_state="given"), random_tensor(2, 4, WIDTH), random_tensor(2, STATE, seed=4)
+    assert_same(layer(u, x), layer(u, (x, x)))
+    assert_same(layer.step(u[:, 0], x), layer.step(u[:, 0], (x, x)))
 
 
-def test_a_given_state_must_be_given_and_fit(kind: str) -> None:
-    layer, u = made(kind, initial_state="given"), drawn(2, 4, WIDTH)
+def test_a_given_state_must_be_passed_and_have_the_right_shape(kind: str) -> None:
+    layer, u = make_layer(kind, initial_state="given"), random_tensor(2, 4, WIDTH)
     with pytest.raises(SettingsError, match="'given' but no state was"):
         layer(u)
     with pytest.raises(SettingsError, match="'given' but no state was"):
         layer.step(u[:, 0])
-    with pytest.raises(ModelError, match=rf"the state of {kind} is . x \(..., 5\), and \(2, 4\)"):
-        layer(u, drawn(2, 4))
+    with pytest.raises(ModelError, match=rf"the state of {kind} must be . x \(..., 5\), got \(2, 4\)"):
+        layer(u, random_tensor(2, 4))
     with pytest.raises(ModelError, match="the state of"):
-        layer(u, (drawn(2, STATE),) * 3)
+        layer(u, (random_tensor(2, STATE),) * 3)
 
 
-def test_bad_settings_are_named() -> None:
+def test_invalid_settings() -> None:
     for settings in (RnnSettings, LstmSettings):
         assert settings().state == 64 and settings().initial_state == "zero"
         with pytest.raises(SettingsError, match="state is 257; it must be from 1 to 256"):
@@ -236,60 +233,62 @@ def test_bad_settings_are_named() -> None:
     with pytest.raises(SettingsError, match="width is 0"):
         Rnn(0, generator=torch.Generator())
     with pytest.raises(ModelError, match="reads torch.float64 vectors of 3 entries"):
-        made("rnn")(drawn(2, 4, 2))
+        make_layer("rnn")(random_tensor(2, 4, 2))
 
 
 # -- what they emulate -------------------------------------------------------------------------------------------------
 
 Q, V = 4, 3
-DELTA = torch.randint(Q, (Q, V), generator=torch.Generator().manual_seed(3))  # the next of each state and symbol
+DELTA = torch.randint(Q, (Q, V), generator=torch.Generator().manual_seed(3))  # the next state for each state and symbol
 WORDS = torch.randint(V, (6, 200), generator=torch.Generator().manual_seed(4))
 
 
 def labels() -> Tensor:
-    """The states after every symbol, from state 0."""
-    state, found = torch.zeros(len(WORDS), dtype=torch.long), []
+    """Return the states after every symbol, from state 0."""
+    state, actual = torch.zeros(len(WORDS), dtype=torch.long), []
     for symbols in WORDS.unbind(1):
         state = DELTA[state, symbols]
-        found.append(state)
-    return torch.stack(found, 1)
+        actual.append(state)
+    return torch.stack(actual, 1)
 
 
-def test_an_rnn_is_any_automaton() -> None:
-    """Entry (q, a) is 1 where a was read in state q. Before the first symbol none is, and that is state 0 too."""
-    layer = made("rnn", width=V, state=Q * V)
+def test_an_rnn_emulates_any_automaton() -> None:
+    """Entry (q, a) is 1 if a was read in state q. Before the first symbol all entries are 0, which is also state 0."""
+    layer = make_layer("rnn", width=V, state=Q * V)
     before, reads = torch.arange(Q).repeat_interleave(V), torch.arange(V).repeat(Q)
-    reached = torch.nn.functional.one_hot(DELTA.flatten(), Q).mT.double()  # (Q, Q V): the state that an entry leads to
+    reached = torch.nn.functional.one_hot(
+        DELTA.flatten(), Q
+    ).mT.double()  # (Q, Q V): the state that each entry leads to
     is_state, bias = reached.clone(), torch.zeros(Q, dtype=torch.float64)
-    is_state[0], bias[0] = reached[0] - 1, 1  # no entry that leads elsewhere
+    is_state[0], bias[0] = reached[0] - 1, 1  # state 0 is: no entry leads to another state
     with torch.no_grad():
         layer.recurrent_weight.copy_(is_state[before])
         layer.input_weight.copy_(torch.eye(V)[reads])
         layer.input_bias.fill_(-1)
         layer.recurrent_bias.copy_(bias[before])
-    outputs, _ = layer.mix_symbols(layer.symbols(None), WORDS)
+    outputs, _ = layer.mix_symbols(layer.symbol_parts(None), WORDS)
     assert torch.equal((outputs @ reached.mT).argmax(-1), labels())
     assert set(outputs.flatten().tolist()) == {0, 1}
 
 
-def test_an_lstm_with_saturated_gates_is_any_automaton() -> None:
-    """It adds all and keeps nothing: h = tanh(tanh(g)), and entries are +-tanh(1) instead of 1 and 0."""
-    layer = made("lstm", width=V, state=Q * V, initial_state="given")
+def test_an_lstm_with_saturated_gates_emulates_any_automaton() -> None:
+    """With i and o open and f closed, h = tanh(tanh(g)), and entries are +-tanh(1) instead of 1 and 0."""
+    layer = make_layer("lstm", width=V, state=Q * V, initial_state="given")
     before, reads = torch.arange(Q).repeat_interleave(V), torch.arange(V).repeat(Q)
     reached = torch.nn.functional.one_hot(DELTA.flatten(), Q).mT.double()
-    n, large, one = Q * V, 40.0, torch.tensor(1.0, dtype=torch.float64).tanh()
+    n, large, level = Q * V, 40.0, torch.tensor(1.0, dtype=torch.float64).tanh()
     with torch.no_grad():
         for weight in layer.weights:
             weight.zero_()
         gate = slice(2 * n, 3 * n)
-        layer.recurrent_weight[gate] = large * reached[before] / (2 * one)
+        layer.recurrent_weight[gate] = large * reached[before] / (2 * level)
         layer.input_weight[gate] = large * torch.eye(V, dtype=torch.float64)[reads]
         layer.input_bias[gate] = large * (reached[before].sum(1) / 2 - 1.5)
-        for at, sign in ((0, 1), (1, -1), (3, 1)):  # i open, f shut, o open
+        for at, sign in ((0, 1), (1, -1), (3, 1)):  # i open, f closed, o open
             layer.input_bias[at * n : (at + 1) * n] = sign * large
-    entry = int((DELTA.flatten() == 0).nonzero()[0])  # one that leads to state 0
-    start = torch.full((len(WORDS), n), -one.item(), dtype=torch.float64)
-    start[:, entry] = one
-    outputs, _ = layer.mix_symbols(layer.symbols(None), WORDS, start)
-    assert torch.equal(((outputs + one) @ reached.mT).argmax(-1), labels())
-    same(outputs.abs(), torch.full_like(outputs, one.item()))
+    entry = int((DELTA.flatten() == 0).nonzero()[0])  # an entry that leads to state 0
+    start = torch.full((len(WORDS), n), -level.item(), dtype=torch.float64)
+    start[:, entry] = level
+    outputs, _ = layer.mix_symbols(layer.symbol_parts(None), WORDS, start)
+    assert torch.equal(((outputs + level) @ reached.mT).argmax(-1), labels())
+    assert_same(outputs.abs(), torch.full_like(outputs, level.item()))

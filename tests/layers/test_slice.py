@@ -1,14 +1,12 @@
-"""Block-diagonal SLiCE: its equations, the laws of a mixer, and an automaton in its weights."""
+"""Block-diagonal SLiCE: its equations, properties of a mixer, and an automaton in its weights."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import SettingsError
 from sdssm.layers.slice import Slice, SliceSettings
@@ -23,21 +21,21 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(*, seed: int = 0, **changes: Any) -> Slice:
+def make_layer(*, seed: int = 0, **changes: Any) -> Slice:
     settings = SliceSettings(**{"state": STATE, "block_size": 2, "dt": 0.3, **changes})
     return Slice(WIDTH, settings, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def drawn(*shape: int, seed: int = 1) -> Tensor:
+def random_tensor(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def same(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found, wanted, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
+def assert_same(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
 
 
 def by_hand(layer: Slice, u: Tensor) -> Tensor:
-    """One string (L, D), equation by equation, block by block: outputs (L, N)."""
+    """Compute one sequence (L, D) equation by equation, block by block: outputs (L, N)."""
     outputs: list[Tensor] = []
     size = layer.settings.block_size
     x: Tensor = layer.initial_state
@@ -60,99 +58,39 @@ def by_hand(layer: Slice, u: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("length", [1, 6])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_equations_and_their_gradient(form: str, length: int) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, length, WIDTH).requires_grad_()
+def test_outputs_and_gradients_follow_the_equations(form: str, length: int) -> None:
+    layer, u = make_layer(**FORMS[form]), random_tensor(2, length, WIDTH).requires_grad_()
     leaves = [u, *layer.parameters()]
-    found, wanted = layer(u)[0], torch.stack([by_hand(layer, row) for row in u])
-    assert found.shape == (2, length, STATE) and layer.outputs == STATE
-    same(found, wanted)
-    weights = drawn(*found.shape, seed=4)
-    for one, other in zip(
-        torch.autograd.grad((found * weights).sum(), leaves),
-        torch.autograd.grad((wanted * weights).sum(), leaves, allow_unused=True, materialize_grads=True),
+    actual, expected = layer(u)[0], torch.stack([by_hand(layer, row) for row in u])
+    assert actual.shape == (2, length, STATE) and layer.outputs == STATE
+    assert_same(actual, expected)
+    weights = random_tensor(*actual.shape, seed=4)
+    for grad, expected_grad in zip(
+        torch.autograd.grad((actual * weights).sum(), leaves),
+        torch.autograd.grad((expected * weights).sum(), leaves, allow_unused=True, materialize_grads=True),
         strict=True,
     ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-11)
 
 
 def test_gradcheck() -> None:
-    layer, u = made(input_matrix=True), drawn(1, 3, WIDTH).requires_grad_()
-    assert torch.autograd.gradcheck(lambda given: layer(given)[0], (u,))
+    layer, u = make_layer(input_matrix=True), random_tensor(1, 3, WIDTH).requires_grad_()
+    assert torch.autograd.gradcheck(lambda inputs: layer(inputs)[0], (u,))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_parameter_learns(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 4, WIDTH)
-    outputs, _ = layer(u)
-    (outputs * drawn(*outputs.shape, seed=4)).sum().backward()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
-
-
-# -- the laws of a mixer -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_later_inputs_change_nothing(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 6, WIDTH)
-    other = torch.cat([u[:, :4], drawn(2, 2, WIDTH, seed=5)], dim=1)
-    same(layer(other)[0][:, :4], layer(u)[0][:, :4])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_steps_and_pieces(form: str) -> None:
-    layer, u = made(**FORMS[form]), drawn(2, 3, 7, WIDTH)
-    whole, final = layer(u)
-    assert final.shape == (2, 3, STATE)
-    state, outputs = None, []
-    for t in range(7):
-        output, state = layer.step(u[..., t, :], state)
-        outputs.append(output)
-    same((torch.stack(outputs, dim=-2), state), (whole, final))
-    for cut in (1, 3):
-        first, state = layer(u[..., :cut, :])
-        rest, state = layer(u[..., cut:, :], state)
-        same((torch.cat([first, rest], dim=-2), state), (whole, final))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_are_their_own_and_end_where_they_end(form: str) -> None:
-    layer, u, lengths = made(**FORMS[form]), drawn(3, 6, WIDTH), torch.tensor([1, 6, 4])
-    outputs, _ = layer(u, lengths=lengths)
-    for row, steps in enumerate(lengths):
-        same(outputs[row, :steps], layer(u[row])[0][:steps])
+# -- properties of a mixer ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("symbols", [2, 20])
 @pytest.mark.parametrize("form", FORMS)
-def test_symbols_are_inputs(form: str, symbols: int) -> None:
-    layer, table = made(**FORMS[form]), drawn(symbols, WIDTH)
+def test_symbols_agree_with_their_input_vectors(form: str, symbols: int) -> None:
+    layer, table = make_layer(**FORMS[form]), random_tensor(symbols, WIDTH)
     tokens = torch.randint(symbols, (3, 6), generator=torch.Generator().manual_seed(2))
-    same(layer.mix_symbols(layer.symbols(table), tokens), layer(table[tokens]))
-    assert layer.mix_symbols(layer.symbols(table), tokens, carry=False)[1] is None
+    assert_same(layer.mix_symbols(layer.symbol_parts(table), tokens), layer(table[tokens]))
+    assert layer.mix_symbols(layer.symbol_parts(table), tokens, carry=False)[1] is None
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_models_side_by_side(form: str) -> None:
-    """vmap over stacked parameters is each model alone, gradients too."""
-    layers = [made(seed=seed, **FORMS[form]) for seed in (0, 1)]
-    parameters, _ = stack_module_state(nn.ModuleList(layers))
-    u, lengths = drawn(2, 2, 5, WIDTH), torch.tensor([3, 5])
-
-    def run(given: dict[str, Tensor], u: Tensor) -> Tensor:
-        return functional_call(layers[0], given, (u, None, lengths))[0]  # type: ignore[no-any-return]  # a module's
-
-    outputs = vmap(run)(parameters, u)
-    weights = drawn(*outputs.shape, seed=4)
-    stacked = torch.autograd.grad((outputs * weights).sum(), list(parameters.values()))
-    for i, layer in enumerate(layers):
-        alone, _ = layer(u[i], lengths=lengths)
-        torch.testing.assert_close(outputs[i], alone)
-        grads = torch.autograd.grad((alone * weights[i]).sum(), list(layer.parameters()))
-        torch.testing.assert_close([grad[i] for grad in stacked], list(grads))
-
-
-def test_gradients_are_finite_at_500() -> None:
+def test_gradients_are_finite_at_length_500() -> None:
     layer = Slice(64, SliceSettings(), generator=torch.Generator().manual_seed(0))
     u = torch.randn(2, 500, 64, generator=torch.Generator().manual_seed(1))
     outputs, _ = layer(u)
@@ -162,18 +100,10 @@ def test_gradients_are_finite_at_500() -> None:
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
 
 
-def test_double_and_back() -> None:
-    single = made().float()
-    double, u = copy.deepcopy(single).double(), drawn(2, 20, WIDTH)
-    found, wanted = single(u.float())[0], double(u)[0]
-    assert found.dtype == torch.float32 and wanted.dtype == torch.float64
-    assert (found.double() - wanted).abs().max() / wanted.abs().max() < RELATIVE[torch.float32][0]
-
-
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_and_how_they_begin() -> None:
+def test_shapes_and_initial_values_of_parameters() -> None:
     layer = Slice(32, SliceSettings(input_matrix=True), generator=torch.Generator().manual_seed(0))
     shapes = {name: tuple(value.shape) for name, value in layer.named_parameters()}
     assert shapes == {
@@ -185,16 +115,11 @@ def test_parameters_and_how_they_begin() -> None:
     assert layer.transition_parameters() == 33 * 64 * 4
     assert layer.field.std().item() == pytest.approx(0.25, rel=0.05)
     assert layer.start is not None and layer.start.std().item() == pytest.approx(0.5, rel=0.05)
-    assert {name for name, _ in made(initial_state="learned").named_parameters()} == {"field", "initial_state"}
-
-
-def test_the_generator_decides_the_parameters() -> None:
-    first, again, other = (nn.utils.parameters_to_vector(made(seed=seed).parameters()) for seed in (0, 0, 1))
-    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert {name for name, _ in make_layer(initial_state="learned").named_parameters()} == {"field", "initial_state"}
 
 
 @pytest.mark.parametrize("initial_state", ["input", "learned"])
-def test_any_automaton_in_one_block(initial_state: str) -> None:
+def test_one_block_emulates_any_automaton(initial_state: str) -> None:
     Q, V = 5, 3
     table = torch.randint(Q, (V, Q), generator=torch.Generator().manual_seed(3))  # symbol, state -> state
     settings = SliceSettings(state=Q, block_size=Q, dt=0.5, initial_state=initial_state)
@@ -216,7 +141,7 @@ def test_any_automaton_in_one_block(initial_state: str) -> None:
     assert torch.equal(outputs[0], nn.functional.one_hot(torch.tensor(states), Q).float())
 
 
-# -- settings that cannot be -------------------------------------------------------------------------------------------
+# -- invalid settings --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,7 +155,7 @@ def test_any_automaton_in_one_block(initial_state: str) -> None:
         ({"initial_state": "inputs"}, "initial_state is 'inputs'; did you mean 'input'?"),
     ],
 )
-def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as error:
         SliceSettings(**changes)
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""The classifier: equations, parameter counts, names, and the many settings of one class."""
+"""The classifier: equations, parameter counts, names in files, and its settings."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 import sdssm
 from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
-from sdssm.models import PRESETS, Classifier, ModelSettings, preset
+from sdssm.models import Classifier, ModelSettings, preset
+from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.runs.schema import resolve
 from sdssm.tasks import PAPER, get_task
 
-#: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), as the fact sheet counts them.
+#: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), the counts of the published code.
 COUNTS = {
     "parity": 33_250,
     "even_pairs": 33_250,
@@ -27,7 +29,7 @@ COUNTS = {
     "c2xc30": 45_146,
     "d30": 45_146,
 }
-#: One of each kind of model that the settings can make; every law below holds for all of them.
+#: One model for each choice of the settings; the properties below hold for all of them.
 KINDS: dict[str, dict[str, Any]] = {
     "scale-free": {},
     "query": {"query": True},
@@ -51,7 +53,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def built(kind: str, seed: int = 0, classes: int = 5) -> Classifier:
+def build_model(kind: str, seed: int = 0, classes: int = 5) -> Classifier:
     settings = resolve("sd-ssm", "scale-free", "a5", {"state": 8, "dictionary": 3, **KINDS[kind]})
     model = Classifier(settings.model, n_symbols=3, n_classes=classes, generator=torch.Generator().manual_seed(seed))
     return model.double()
@@ -66,16 +68,16 @@ def strings(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameter_counts_of_the_paper(name: str) -> None:
-    of = get_task(name)
+    task = get_task(name)
     settings = resolve("sd-ssm", "paper", name)
-    model = Classifier(settings.model, of.n_symbols, of.n_classes, generator=torch.Generator())
+    model = Classifier(settings.model, task.n_symbols, task.n_classes, generator=torch.Generator())
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
 
 
-def test_names_and_shapes_are_the_paper_s() -> None:
+def test_names_in_files_and_shapes_are_those_of_the_paper() -> None:
     settings = resolve("sd-ssm", "paper", "arithmetic")
     model = Classifier(settings.model, 8, 5, generator=torch.Generator().manual_seed(0))
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    shapes = {name: tuple(value.shape) for name, value in tensors_for_file(model).items()}
     assert shapes == {
         "dictionary": (18, 64, 64),
         "selection.weight": (18, 10),
@@ -85,14 +87,16 @@ def test_names_and_shapes_are_the_paper_s() -> None:
         "norm.bias": (64,),
         "readout.weight": (5, 64),
         "readout.bias": (5,),
+        "column_norm": (),
+        "temperature": (),
     }
     free = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
-    assert dict(free.named_parameters())["initial_state"].shape == (64,)
-    assert free.initial_state is dict(free.named_parameters())["initial_state"]
+    assert tensors_for_file(free)["initial_state"].shape == (64,)
+    assert free.initial_state is free.get_parameter("layers.0.mixer.initial_state")
 
 
-def test_the_published_equations_step_by_step() -> None:
-    """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, written out."""
+def test_logits_follow_the_published_equations() -> None:
+    """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, in a plain loop."""
     settings = resolve("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
     model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
     D, S, s, B = (
@@ -109,7 +113,7 @@ def test_the_published_equations_step_by_step() -> None:
         return torch.stack(columns, dim=1), B @ u
 
     tokens = [2, 0, 1, 1, 2]
-    x, wanted = torch.zeros(6, dtype=torch.float64), []
+    x, expected = torch.zeros(6, dtype=torch.float64), []
     for token in tokens:
         A, b = transition(token)
         x = A @ x + b
@@ -118,13 +122,13 @@ def test_the_published_equations_step_by_step() -> None:
         assert model.norm is not None
         h = (h - h.mean()) / torch.sqrt(h.var(unbiased=False) + 1e-5) * model.norm.weight + model.norm.bias
         assert model.readout.bias is not None
-        wanted.append(model.readout.weight @ h + model.readout.bias)
-    # p is kept in float32, so the two agree to that.
-    torch.testing.assert_close(model(torch.tensor([tokens]))[0], torch.stack(wanted), rtol=1e-6, atol=1e-6)
+        expected.append(model.readout.weight @ h + model.readout.bias)
+    # p is stored in float32, which limits the agreement.
+    torch.testing.assert_close(model(torch.tensor([tokens]))[0], torch.stack(expected), rtol=1e-6, atol=1e-6)
 
 
 def test_the_scale_free_readout_is_a_bounded_cosine() -> None:
-    model = built("scale-free")
+    model = build_model("scale-free")
     x = torch.randn(50, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     h = x - x.mean(-1, keepdim=True)
     assert model.readout.scale is not None
@@ -140,64 +144,65 @@ def test_the_scale_free_readout_is_a_bounded_cosine() -> None:
     torch.testing.assert_close(model.logits(x), cosine * model.readout.scale, rtol=1e-6, atol=1e-6)
 
 
-def test_attraction_is_zero_exactly_where_every_class_has_its_place() -> None:
-    """Two classes that lie where their strings are read: the loss is the cross-entropy alone; moved away it is not."""
-    model = built("scale-free", classes=3)
+def test_the_centre_loss_is_zero_exactly_at_the_class_centres() -> None:
+    """At the centres of both classes the loss is the cross-entropy; away from them the centre loss is added."""
+    model = build_model("scale-free", classes=3)
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
-    seen = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
-    for place in (0.0, 0.1):
+    classes = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    for shift in (0.0, 0.1):
         x = torch.eye(8, dtype=torch.float64)[labels]
         h = torch.nn.functional.layer_norm(x, (8,), eps=1e-5) / 8**0.5
         with torch.no_grad():
-            model.readout.weight[:2] = h[:2] * (1 + place)
+            model.readout.weight[:2] = h[:2] * (1 + shift)
         plain, _ = model.readout.loss(x, labels, model.norm)
-        pulled, _ = model.readout.loss(x, labels, model.norm, attraction=torch.tensor(8.0), classes=seen)
+        pulled, _ = model.readout.loss(x, labels, model.norm, attraction=torch.tensor(8.0), classes=classes)
         centre = model.readout.weight[:2].mean(0)
-        spread = (model.readout.weight[:2] - centre).square().sum(-1).mean()
+        variance = (model.readout.weight[:2] - centre).square().sum(-1).mean()
         cosine = torch.nn.functional.cosine_similarity(h[:2, None], model.readout.weight[None], dim=-1)
         others = torch.stack([cosine[0, 1:].max(), cosine[1, [0, 2]].max()])
-        margin = (cosine.diagonal() - others).clamp(0, 1).mean()  # of the two classes, which are equally frequent
-        apart = (place * h[0]).square().sum()
-        torch.testing.assert_close(pulled - plain, 8 * margin * apart / spread, rtol=1e-6, atol=1e-12)
+        margin = (cosine.diagonal() - others).clamp(0, 1).mean()  # the two classes are equally frequent
+        distance = (shift * h[0]).square().sum()
+        torch.testing.assert_close(pulled - plain, 8 * margin * distance / variance, rtol=1e-6, atol=1e-12)
 
 
-def test_it_starts_as_the_fact_sheet_says() -> None:
+def test_initial_values_as_published() -> None:
     settings = resolve("sd-ssm", "paper", "a5", {"dictionary": 40})
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
     bounds = {"dictionary": (3 / 64) ** 0.5, "selection.weight": 2**-0.5, "selection.bias": 2**-0.5}
     bounds |= {"input_matrix": 2**-0.5, "readout.weight": 1 / 8, "readout.bias": 1 / 8}
-    for name, parameter in model.named_parameters():
-        if name in bounds:
-            assert parameter.abs().max() <= bounds[name]
-            assert parameter.abs().max() > 0.9 * bounds[name]
-            if parameter.numel() > 1000:
-                assert abs(float(parameter.detach().var()) / (bounds[name] ** 2 / 3) - 1) < 0.05
+    tensors = tensors_for_file(model)
+    for name, bound in bounds.items():
+        value = tensors[name]
+        assert value.abs().max() <= bound
+        assert value.abs().max() > 0.9 * bound
+        if value.numel() > 1000:
+            assert abs(float(value.var()) / (bound**2 / 3) - 1) < 0.05
     free = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
     assert 0.6 < float(free.initial_state.detach().std()) < 1.4
 
 
-# -- laws --------------------------------------------------------------------------------------------------------------
+# -- properties of all kinds -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_step_by_step_equals_all_at_once_and_piece_by_piece(kind: str) -> None:
-    model, tokens = built(kind).eval(), strings(2, 3, 7)
-    whole = model(tokens)
-    assert whole.shape == (2, 3, 7, 5)
+def test_steps_and_pieces_agree_with_the_whole_string(kind: str) -> None:
+    model, tokens = build_model(kind).eval(), strings(2, 3, 7)
+    all_outputs = model(tokens)
+    assert all_outputs.shape == (2, 3, 7, 5)
     state, rows = None, []
     for t in range(7):
         logits, state = model.step(tokens[..., t], state)
         rows.append(logits)
-    torch.testing.assert_close(torch.stack(rows, dim=-2), whole)
+    torch.testing.assert_close(torch.stack(rows, dim=-2), all_outputs)
     first, state = model.advance(tokens[..., :3])
     rest, _ = model.advance(tokens[..., 3:], state)
-    torch.testing.assert_close(torch.cat([first, rest], dim=-2), whole)
-    torch.testing.assert_close(model(tokens[0, 0]), whole[0, 0])
+    torch.testing.assert_close(torch.cat([first, rest], dim=-2), all_outputs)
+    torch.testing.assert_close(model(tokens[0, 0]), all_outputs[0, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_future_symbols_change_nothing_and_rows_do_not_meet(kind: str) -> None:
-    model, tokens = built(kind).eval(), strings(4, 6)
+def test_later_symbols_and_other_rows_have_no_effect(kind: str) -> None:
+    model, tokens = build_model(kind).eval(), strings(4, 6)
     other = tokens.clone()
     other[:, 4:] = (other[:, 4:] + 1) % 3
     torch.testing.assert_close(model(tokens)[:, :4], model(other)[:, :4])
@@ -207,7 +212,7 @@ def test_future_symbols_change_nothing_and_rows_do_not_meet(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_the_cross_entropy_of_the_last_logits(kind: str) -> None:
-    model, tokens = built(kind).eval(), strings(6, 5)
+    model, tokens = build_model(kind).eval(), strings(6, 5)
     labels = torch.tensor([0, 1, 2, 3, 4, 0])
     lengths = torch.tensor([1, 5, 3, 2, 5, 4])
     logits = model(tokens)
@@ -219,8 +224,8 @@ def test_the_loss_is_the_cross_entropy_of_the_last_logits(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_finite_differences(kind: str) -> None:
-    model, tokens, labels = built(kind), strings(3, 4), torch.tensor([0, 1, 2])
+def test_gradients_agree_with_finite_differences(kind: str) -> None:
+    model, tokens, labels = build_model(kind), strings(3, 4), torch.tensor([0, 1, 2])
     loss, _ = model.loss(tokens, labels)
     grads = torch.autograd.grad(loss, list(model.parameters()))
     generator = torch.Generator().manual_seed(4)
@@ -236,28 +241,28 @@ def test_gradients_are_those_of_finite_differences(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded_it_says_the_same(kind: str, tmp_path: Path) -> None:
-    model = built(kind).float().eval()
+def test_a_loaded_model_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
+    model = build_model(kind).float().eval()
     model.save(tmp_path / "model")
-    same = sdssm.load(tmp_path / "model")
-    assert same.settings == model.settings
-    torch.testing.assert_close(same(strings(2, 9)), model(strings(2, 9)), rtol=0, atol=0)
+    loaded = sdssm.load(tmp_path / "model")
+    assert loaded.settings == model.settings
+    torch.testing.assert_close(loaded(strings(2, 9)), model(strings(2, 9)), rtol=0, atol=0)
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_the_same_seed_gives_the_same_model_and_another_another() -> None:
+def test_the_model_depends_on_the_seed() -> None:
     tokens = strings(1, 5)
-    assert torch.equal(built("scale-free", 3)(tokens), built("scale-free", 3)(tokens))
-    assert not torch.equal(built("scale-free", 3)(tokens), built("scale-free", 4)(tokens))
+    assert torch.equal(build_model("scale-free", 3)(tokens), build_model("scale-free", 3)(tokens))
+    assert not torch.equal(build_model("scale-free", 3)(tokens), build_model("scale-free", 4)(tokens))
 
 
-def test_dropout_drops_what_the_noise_says_and_keeps_the_mean() -> None:
-    model, tokens, labels = built("mlp"), strings(2, 4), torch.tensor([0, 1])
+def test_dropout_follows_the_noise_and_keeps_the_mean() -> None:
+    model, tokens, labels = build_model("mlp"), strings(2, 4), torch.tensor([0, 1])
     kept = model.loss(tokens, labels, noise={"readout": torch.ones(2, 7)})[0]
-    assert not torch.equal(kept, model.loss(tokens, labels)[0])  # all kept, each twice as large
-    none = model.loss(tokens, labels, noise={"readout": torch.zeros(2, 7)})[0]
+    assert not torch.equal(kept, model.loss(tokens, labels)[0])  # nothing dropped, all entries doubled
+    all_dropped = model.loss(tokens, labels, noise={"readout": torch.zeros(2, 7)})[0]
     assert model.readout.bias is not None
-    torch.testing.assert_close(none, torch.nn.functional.cross_entropy(model.readout.bias.expand(2, -1), labels))
+    torch.testing.assert_close(all_dropped, torch.nn.functional.cross_entropy(model.readout.bias.expand(2, -1), labels))
 
 
 def test_a_given_initial_state() -> None:
@@ -269,7 +274,7 @@ def test_a_given_initial_state() -> None:
     assert logits.shape == (2, 4, 5)
 
 
-def test_the_length_efficiency_set_up() -> None:
+def test_length_efficiency_settings() -> None:
     settings = resolve("sd-ssm", "length-efficiency-6", "a5")
     assert (settings.train.train_length, settings.train.validate_length, settings.train.lr) == (6, 40, 7.5e-3)
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
@@ -279,15 +284,15 @@ def test_the_length_efficiency_set_up() -> None:
     starts = torch.tensor([3, 59])
     logits, state = model.advance(torch.tensor([[0, 1], [1, 1]]), starts=starts)
     more, _ = model.advance(torch.tensor([[0], [1]]), state)
-    whole = model(torch.tensor([[0, 1, 0], [1, 1, 1]]), starts=starts)
-    torch.testing.assert_close(torch.cat([logits, more], dim=1), whole)
+    all_outputs = model(torch.tensor([[0, 1, 0], [1, 1, 1]]), starts=starts)
+    torch.testing.assert_close(torch.cat([logits, more], dim=1), all_outputs)
     with pytest.raises(ModelError, match="starts="):
         model(torch.tensor([[0, 1]]))
     assert "vectors" in model.state_dict()
     assert "vectors" not in dict(model.named_parameters())
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -308,22 +313,22 @@ def test_the_length_efficiency_set_up() -> None:
         ({"state_embedding": 8}, "initial_state=given"),
     ],
 )
-def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
+def test_invalid_settings(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         resolve("sd-ssm", "scale-free", "a5", values)
 
 
-def test_saving_does_not_spoil_a_run(tmp_path: Path) -> None:
+def test_saving_does_not_overwrite_a_run(tmp_path: Path) -> None:
     (run,) = sdssm.train("parity", out=tmp_path, steps=2, settings={"state": 4, "batch": 2}, device="cpu")
     with pytest.raises(OutputError, match="holds a run"):
         sdssm.load(run.path).save(run.path)
     with pytest.raises(OutputError, match="null bytes"):
-        built("scale-free").save("a\0b")
+        build_model("scale-free").save("a\0b")
 
 
-def test_whatever_whole_numbers_tokens_are(tmp_path: Path) -> None:
+def test_tokens_of_any_integer_dtype(tmp_path: Path) -> None:
     for kind in ("skip", "stack", "wide"):
-        model, tokens = built(kind), strings(2, 4)
+        model, tokens = build_model(kind), strings(2, 4)
         torch.testing.assert_close(model(tokens.to(torch.uint8)), model(tokens))
         torch.testing.assert_close(model.step(tokens[:, 0].short())[0], model(tokens)[:, 0])
         for wrong in (-1, 3):
@@ -333,20 +338,45 @@ def test_whatever_whole_numbers_tokens_are(tmp_path: Path) -> None:
                 model.step(torch.tensor([wrong]))
 
 
-def test_precision_is_kept_and_names_hold_under_a_prefix(tmp_path: Path) -> None:
-    model = built("scale-free")
-    model.save(tmp_path)
+def test_saving_keeps_the_precision(tmp_path: Path) -> None:
+    build_model("scale-free").save(tmp_path)
     assert sdssm.load(tmp_path).dictionary.dtype == torch.float64
-    assert {name for name, _ in model.named_parameters("x")} >= {"x.dictionary", "x.readout.weight"}
-    assert {name for name, _ in model.named_buffers()} == {"column_norm", "temperature", "readout.scale"}
-    assert model.input_matrix is None
-    with pytest.raises(AttributeError):
-        model.nothing  # noqa: B018  # looking for it is what fails
-    with pytest.raises(AttributeError):
-        built("stack").dictionary  # noqa: B018  # there are two
 
 
-def test_settings_are_valid_however_they_are_made() -> None:
+@pytest.mark.parametrize("kind", ["scale-free", "stack"])
+def test_only_files_have_the_names_of_the_paper(kind: str, tmp_path: Path) -> None:
+    """In memory a model is an ordinary module; files of a single layer leave out the path to it."""
+    model, path = build_model(kind), "layers.0.mixer."
+    module_names = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    assert module_names == set(model.state_dict())
+    assert {path + "dictionary", path + "temperature", "readout.weight"} <= module_names
+    in_files = {name.removeprefix(path) for name in module_names} if kind == "scale-free" else module_names
+    model.save(tmp_path)
+    assert set(load_file(tmp_path / "model.safetensors")) == set(tensors_for_file(model)) == in_files
+
+
+def test_tensors_go_into_a_model_by_their_names_in_files() -> None:
+    source, model = build_model("scale-free", seed=1), build_model("scale-free", seed=2)
+    load_tensors(model, tensors_for_file(source))
+    assert torch.equal(model(strings(2, 5)), source(strings(2, 5)))
+    with pytest.raises(RuntimeError, match="Missing"):
+        load_tensors(model, {"dictionary": source.dictionary})
+    with pytest.raises(RuntimeError, match="Unexpected"):
+        load_tensors(model, {**tensors_for_file(source), "dictionaries": source.dictionary})
+
+
+def test_parameters_of_a_single_layer_are_attributes_of_the_model() -> None:
+    model = build_model("scale-free")
+    assert model.dictionary is model.get_parameter("layers.0.mixer.dictionary")
+    assert model.selection is model.get_submodule("layers.0.mixer.selection")
+    assert model.input_matrix is None and model.skip is None
+    with pytest.raises(AttributeError):
+        model.nothing  # noqa: B018  # the lookup fails
+    with pytest.raises(AttributeError):
+        build_model("stack").dictionary  # noqa: B018  # two layers have one each
+
+
+def test_settings_are_validated_on_construction() -> None:
     wrong: list[Any] = [{"layers": 1.5}, {"layers": "2"}]
     for values in wrong:
         with pytest.raises(SettingsError, match="it must be"):
@@ -355,21 +385,21 @@ def test_settings_are_valid_however_they_are_made() -> None:
         Classifier(ModelSettings(), 2, 0, generator=torch.Generator())
 
 
-def test_none_is_a_word_where_words_are_wanted() -> None:
+def test_none_is_accepted_for_settings_that_are_words() -> None:
     assert resolve("sd-ssm", "scale-free", "a5", {"norm": None}).model.norm == "none"
     assert resolve("sd-ssm", "scale-free", "a5", {"column_norm": None}).model.mixer.column_norm is None
 
 
-def test_loading_where_there_is_no_such_device(tmp_path: Path) -> None:
-    built("scale-free").float().save(tmp_path)
+def test_loading_onto_an_unknown_device_is_refused(tmp_path: Path) -> None:
+    build_model("scale-free").float().save(tmp_path)
     assert next(sdssm.load(tmp_path, device="auto").parameters()).device.type in ("cpu", "cuda")
     with pytest.raises(DeviceError, match="no device 'tpu'"):
         sdssm.load(tmp_path, device="tpu")
-    with pytest.raises(ModelError, match="holds no config.json"):
+    with pytest.raises(ModelError, match="has no config.json"):
         sdssm.load(tmp_path / "config.json")
 
 
-def test_names_that_stand_for_nothing() -> None:
+def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'paper'"):
         preset("papper", "sd-ssm", "a5")
     with pytest.raises(UnknownNameError, match="no model 'sdsm'"):
@@ -380,30 +410,20 @@ def test_names_that_stand_for_nothing() -> None:
         Classifier(ModelSettings(width=3, query=True), 3, 5, generator=torch.Generator())
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_makes_a_model(name: str) -> None:
-    for model, tasks in PRESETS[name].items():
-        for of in tasks:
-            chosen = get_task(of or "parity")
-            settings = resolve(model, name, of or "parity")
-            made = Classifier(settings.model, chosen.n_symbols, chosen.n_classes, generator=torch.Generator())
-            assert made.n_classes == chosen.n_classes
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "holds no config.json"),
+        (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "config.json").write_text("[]"), "does not describe a model"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"12"), "cannot be read"),
-        (lambda folder: built("query", classes=4).save(folder.parent / "other"), None),
+        (lambda folder: build_model("query", classes=4).save(folder.parent / "other"), None),
     ],
 )
-def test_folders_that_hold_no_model(change: Any, words: str | None, tmp_path: Path) -> None:
+def test_folders_without_a_model_are_refused(change: Any, words: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    built("scale-free").float().save(folder)
+    build_model("scale-free").float().save(folder)
     change(folder)
     if words is None:
         (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.models import Classifier, State
-from sdssm.models.scaled import Scaled
+from sdssm.models.rescaled import Scaled
 from sdssm.tasks.evaluation_strings import TestStrings
 
 #: A model, or a model whose states are rescaled as it reads.

@@ -35,8 +35,8 @@ from sdssm.evaluation.statistics import (
 )
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import Classifier
+from sdssm.models.rescaled import Scaled
 from sdssm.models.saved import holds_a_model
-from sdssm.models.scaled import Scaled
 from sdssm.runs import RunFolder, Status, find_runs, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task, get_task

@@ -1,4 +1,4 @@
-"""Sequence mixers: (..., L, D) -> (..., L, F), most of them with a state that can be carried and a single step."""
+"""Sequence mixers: layers (..., L, D) -> (..., L, F), most of them recurrent."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from sdssm.layers.s4d import S4d, S4dSettings
 from sdssm.layers.selective_dense import SelectiveDense, SelectiveDenseSettings
 from sdssm.layers.slice import Slice, SliceSettings
 
-#: Every mixer by its name.
+#: All mixers by name.
 MIXERS: Mapping[str, type[Mixer]] = {
     mixer.name: mixer
     for mixer in (

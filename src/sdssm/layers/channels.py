@@ -1,8 +1,8 @@
-"""Convolutions along time, channel by channel: y = K * u + D u.
+"""Causal convolutions along time for each channel, y = K * u + D u.
 
-Long ones go through FFTs. Short ones are products with a matrix for each channel: an FFT pads, copies and multiplies
-complex numbers, one small kernel after the other, and its gradient more so. Channels come first, (D, L, B), so that
-such a product, and a linear map across channels, read and write their numbers as they lie.
+Long convolutions use FFTs. Short ones multiply by a Toeplitz matrix for each channel: an FFT and its gradient launch
+many small kernels that pad, copy and multiply complex numbers. Tensors have channels first, (D, L, B), so that these
+products, and linear maps across channels, read and write contiguous memory.
 """
 
 from __future__ import annotations
@@ -17,45 +17,49 @@ from torch import Tensor, nn
 from sdssm.layers.mixer import FEW, Mixer, State, pick
 from sdssm.ops.products import product
 
-#: The longest convolution that is a product with a matrix. The work for it grows as L^2, and that of laying it out as
-#: L^3; at this length both are still small beside the memory that an FFT goes through.
+#: The largest length that is convolved by a matrix product. The product costs O(L^2) and building the matrix O(L^3);
+#: at this length both still cost less than the memory traffic of an FFT.
 SHORT = 64
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def fixed(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A table that depends on sizes alone, `make(*sizes)`, made once for each device and dtype and kept for good.
+def cached_table(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Cache a constant tensor `make(*sizes)` for each device and dtype, for the lifetime of the process.
 
-    A CUDA graph reads it where it lies. It is made on the host, so that it is there for every stream once it is
-    there at all, and outside of whatever transforms the caller is in.
+    The decorated function is called as `table(like, *sizes)` and returns the tensor with the device and dtype of
+    `like`. The tensor is never freed, because CUDA graphs refer to its address. It is built on the host, so that it is
+    complete for every stream, and outside of the caller's torch.func transforms.
     """
 
     @cache
-    def kept(device: torch.device, dtype: torch.dtype, *sizes: int) -> Tensor:
+    def cached(device: torch.device, dtype: torch.dtype, *sizes: int) -> Tensor:
         with torch.inference_mode(False), torch._C._DisableFuncTorch():
             return make(*sizes).to(device, dtype)
 
     @wraps(make)
     def table(like: Tensor, *sizes: int) -> Tensor:
-        if torch.compiler.is_compiling():  # a part of what is compiled
+        if torch.compiler.is_compiling():  # traced as part of the graph
             return make(*sizes).to(like.device, like.dtype)
-        return kept(like.device, like.dtype, *sizes)
+        return cached(like.device, like.dtype, *sizes)
 
     return table
 
 
-@fixed
-def delays(length: int) -> Tensor:
-    """(L + 1, L, L): no delay, and delays by 0, 1, .. L - 1, as matrices."""
+@cached_table
+def delay_matrices(length: int) -> Tensor:
+    """Return matrices (L + 1, L, L): the identity, then delays by 0, 1, .. L - 1 steps."""
     matrices = [torch.eye(length).roll(k, 0).tril() for k in range(length)]
     return torch.stack([torch.eye(length), *matrices])
 
 
-@fixed
-def window(length: int, taps: int) -> Tensor:
-    """(1 + taps, L, L + 1): a constant, whose 1 stands after the inputs, and delays by taps - 1, .. 1, 0."""
+@cached_table
+def window_matrices(length: int, taps: int) -> Tensor:
+    """Return matrices (1 + taps, L, L + 1) for inputs of length L followed by a constant 1.
+
+    The first matrix selects the constant, which carries the bias; the others delay by taps - 1, .. 1, 0 steps.
+    """
     matrices = torch.zeros(1 + taps, length, length + 1)
     matrices[0, :, -1] = 1
     for k in range(taps):
@@ -63,15 +67,15 @@ def window(length: int, taps: int) -> Tensor:
     return matrices
 
 
-@fixed
-def counting(first: int, count: int) -> Tensor:
-    """first, first + 1, .. (count,)."""
+@cached_table
+def integers(first: int, count: int) -> Tensor:
+    """Return first, first + 1, .. as a tensor (count,)."""
     return torch.arange(first, first + count)
 
 
-@fixed
-def one() -> Tensor:
-    """1 (1, 1, 1)."""
+@cached_table
+def unit() -> Tensor:
+    """Return the constant 1 as a tensor (1, 1, 1)."""
     return torch.ones(1, 1, 1)
 
 
@@ -79,10 +83,10 @@ def one() -> Tensor:
 
 
 @cache
-def good_size(least: int) -> int:
-    """The first even size from `least` on without prime factors above 5: FFTs are fast there.
+def fft_size(least: int) -> int:
+    """Return the smallest even size >= `least` without prime factors above 5, for which FFTs are fast.
 
-    >>> [good_size(n) for n in (0, 1, 7, 81, 1023)]
+    >>> [fft_size(n) for n in (0, 1, 7, 81, 1023)]
     [2, 2, 8, 90, 1024]
     """
     size = max(2, least + least % 2)
@@ -97,50 +101,57 @@ def good_size(least: int) -> int:
 
 
 def convolve(u: Tensor, kernel: Tensor) -> Tensor:
-    """y_l = sum_{m <= l} K_m u_{l-m}: u (..., L), kernel (..., up to L taps) -> (..., L).
+    """Convolve by FFT, y_l = sum_{m <= l} K_m u_{l-m}.
+
+    u (..., L), kernel (..., at most L taps) -> (..., L).
 
     >>> convolve(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0])).round().tolist()
     [1.0, 12.0, 23.0]
     """
     length = u.shape[-1]
-    size = good_size(length + kernel.shape[-1] - 1)  # long enough that no product comes round
+    size = fft_size(length + kernel.shape[-1] - 1)  # long enough that nothing wraps around
     spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(kernel, n=size)
     y: Tensor = torch.fft.irfft(spectrum, n=size)
     return y[..., :length]
 
 
-def combined(weights: Tensor, matrices: Tensor, u: Tensor) -> Tensor:
-    """(sum_w weights_w matrices_w) u for each channel: weights (D, W), matrices (W, L, M), u (D, M, B) -> (D, L, B)."""
-    # The sum as a product with zeros and ones: an index would cost as much, and its gradient many times more.
+def apply_matrices(weights: Tensor, matrices: Tensor, u: Tensor) -> Tensor:
+    """Return (sum_w weights_w matrices_w) u for each channel.
+
+    weights (D, W), matrices (W, L, M), u (D, M, B) -> (D, L, B).
+    """
+    # A product with 0/1 matrices: indexing would cost as much, and its gradient many times more.
     return (weights @ matrices.flatten(1)).reshape(len(weights), *matrices.shape[1:]) @ u
 
 
-def convolved(u: Tensor, kernel: Tensor, skip: Tensor) -> Tensor:
-    """K * u + D u: u (D, L, B), kernel (D, up to L taps), skip (D,) -> (D, L, B).
+def convolve_with_skip(u: Tensor, kernel: Tensor, skip: Tensor) -> Tensor:
+    """Return K * u + D u: u (D, L, B), kernel (D, at most L taps), skip (D,) -> (D, L, B).
 
-    >>> convolved(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[1.0, 10.0]]), torch.ones(1)).flatten()
+    >>> convolve_with_skip(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[1.0, 10.0]]), torch.ones(1)).flatten()
     tensor([ 2., 14., 26.])
     """
     length = u.shape[1]
     if length > SHORT:
         return convolve(u.mT, kernel[:, None]).mT + skip[:, None, None] * u
     weights = torch.cat([skip[:, None], kernel], 1)
-    return combined(weights, delays(u, length)[: weights.shape[1]], u.contiguous())
+    return apply_matrices(weights, delay_matrices(u, length)[: weights.shape[1]], u.contiguous())
 
 
 def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A few taps for each channel: u (D, L, B), weight (D, W), bias (D,) -> (D, L, B); the last tap is the present.
+    """Convolve with a few taps, the last of which has no delay.
+
+    u (D, L, B), weight (D, W), bias (D,) -> (D, L, B).
 
     >>> short_convolution(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[10.0, 1.0]]), torch.zeros(1)).flatten()
     tensor([ 1., 12., 23.])
     """
     length, taps = u.shape[1], weight.shape[-1]
-    if not taps:  # what came before the present, for a convolution of one tap
+    if not taps:  # the earlier inputs of a convolution with a single tap
         return bias[:, None, None].expand_as(u)
     if length <= SHORT:
-        longer = torch.cat([u, one(u).expand_as(u[:, :1])], 1)
-        return combined(torch.cat([bias[:, None], weight], 1), window(u, length, taps), longer)
-    # Shifted products: as quick as a grouped convolution for 3 or 4 taps, and the same under vmap.
+        longer = torch.cat([u, unit(u).expand_as(u[:, :1])], 1)
+        return apply_matrices(torch.cat([bias[:, None], weight], 1), window_matrices(u, length, taps), longer)
+    # Shifted products: as fast as a grouped convolution for 3 or 4 taps, and unchanged by vmap.
     padded = nn.functional.pad(u, (0, 0, taps - 1, 0))
     y = bias[:, None, None] + padded[:, :length] * weight[:, 0, None, None]
     for tap in range(1, taps):
@@ -151,18 +162,18 @@ def short_convolution(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 # -- channels first ---------------------------------------------------------------------------------------------------
 
 
-def channels(u: Tensor) -> Tensor:
-    """(B, L, D) -> (D, L, B), and the reverse."""
+def swap_channels(u: Tensor) -> Tensor:
+    """Transpose (B, L, D) -> (D, L, B), or back."""
     return u.permute(2, 1, 0)
 
 
-def mapped(layer: nn.Linear, u: Tensor) -> Tensor:
-    """A linear map across channels: (D, L, B) -> (F, L, B)."""
+def linear_over_channels(layer: nn.Linear, u: Tensor) -> Tensor:
+    """Apply a linear map across channels: (D, L, B) -> (F, L, B)."""
     return (product(layer.weight, u.flatten(1)) + layer.bias[:, None]).reshape(len(layer.weight), *u.shape[1:])
 
 
 class ChannelsFirst(Mixer):
-    """A mixer whose inputs, where they are symbols, are laid out from the first as its convolutions read them."""
+    """Base class of mixers that select rows of a symbol table in the layout of their convolutions."""
 
     def mix_symbols(
         self,
@@ -174,19 +185,19 @@ class ChannelsFirst(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        parts = tuple(picked(part, tokens) for part in symbols)
+        parts = tuple(select_rows_channels_first(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
 
-def picked(table: Tensor, tokens: Tensor) -> Tensor:
-    """The rows of a table (V, D) that tokens (B, L) name: (B, L, D), which lies in memory as (D, L, B).
+def select_rows_channels_first(table: Tensor, tokens: Tensor) -> Tensor:
+    """Select rows of a table (V, D) by tokens (B, L): (B, L, D), stored in memory as (D, L, B).
 
-    >>> found = picked(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1, 0, 1]]))
-    >>> found.tolist(), channels(found).is_contiguous()
+    >>> rows = select_rows_channels_first(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1, 0, 1]]))
+    >>> rows.tolist(), swap_channels(rows).is_contiguous()
     ([[[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]], True)
     """
     if len(table) > FEW:
         return pick(table, tokens)
     times = tokens.mT.contiguous()
-    chosen = (times == counting(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
-    return channels(product(table.mT, chosen.flatten(1)).reshape(table.shape[1], *times.shape))
+    one_hot = (times == integers(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
+    return swap_channels(product(table.mT, one_hot.flatten(1)).reshape(table.shape[1], *times.shape))

@@ -1,4 +1,4 @@
-"""The complex diagonal recurrence: input-dependent phases on a circle, x_t = a(u_t) * x_{t-1} + B u_t."""
+"""A complex diagonal recurrence x_t = a(u_t) * x_{t-1} + B u_t with input-dependent phases."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ GENERATORS = ("joint", "separate")
 
 @dataclass(frozen=True, kw_only=True)
 class ComplexDiagonalSettings(MixerSettings):
-    """What tells one complex diagonal recurrence from another. The defaults are the published code's."""
+    """Settings of `ComplexDiagonal`. The defaults are those of the published code."""
 
     state: int = 64  #: n, complex entries of the state
     input_matrix: bool = True  #: B, adding B u_t to each state
     radius: float = 1.0  #: beta, the absolute value of every transition
-    generator: str = "joint"  #: of the transitions: joint (one MLP, the code) or separate (two, the paper's text)
+    generator: str = "joint"  #: of the transitions: joint (one MLP, as in the code) or separate (two, as in the paper)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -36,14 +36,15 @@ class ComplexDiagonalSettings(MixerSettings):
 
 
 class ComplexDiagonal(Mixer):
-    """x_t = a_t * x_{t-1} + B u_t with a_t = beta a~(u_t) / |a~(u_t)|, entry by entry; outputs [Re x_t; Im x_t].
+    """Complex diagonal SSM, x_t = a_t * x_{t-1} + B u_t with a_t = beta a~(u_t) / |a~(u_t)|, entrywise.
 
-    The real and imaginary parts of a~ come from the generator: one MLP D -> 4n -> 2n with biases, or two MLPs
-    D -> n -> n without. The first state holds fixed random phasors, exp(i phi). Terzić et al. 2025 (arXiv 2412.19350),
-    "On the Expressiveness and Length Generalization of Selective State-Space Models on Regular Languages".
+    The outputs are [Re x_t; Im x_t] (2n,). The real and imaginary parts of a~ come from the generator: one MLP
+    D -> 4n -> 2n with biases, or two MLPs D -> n -> n without. The initial state is fixed random phasors, exp(i phi).
+    Terzić et al. 2025 (arXiv 2412.19350), "On the Expressiveness and Length Generalization of Selective State-Space
+    Models on Regular Languages".
 
-    Where a~ is exactly zero, which has no phase, the phase is taken as 0 and no gradient goes back; published, that
-    is NaN. Nowhere else does this change anything: there is no epsilon.
+    If a~ is exactly zero, its phase is set to 0 with zero gradient; the published code gives NaN. There is no epsilon:
+    all other values are as published.
 
     >>> layer = ComplexDiagonal(3, ComplexDiagonalSettings(state=2), generator=torch.Generator().manual_seed(0))
     >>> outputs, state = layer(torch.ones(5, 3))
@@ -54,8 +55,8 @@ class ComplexDiagonal(Mixer):
     name = "complex-diagonal"
     Settings = ComplexDiagonalSettings
     emulates = (
-        "One layer with B = 0 ends in the same state whatever the order of its inputs, so that it emulates only "
-        "commutative automata (Terzić et al. 2025, Proposition 1). With B or more layers that does not hold."
+        "One layer with B = 0 ends in the same state for every order of its inputs, so it emulates only commutative "
+        "automata (Terzić et al. 2025, Proposition 1). With B, or with more layers, this does not hold."
     )
     settings: ComplexDiagonalSettings
 
@@ -78,33 +79,33 @@ class ComplexDiagonal(Mixer):
             for hidden, outputs in sizes
         )
         bound = (3 / (n + width)) ** 0.5
-        # Real and imaginary part, (2, n, D).
+        # Real and imaginary parts, (2, n, D).
         self.input_matrix = initial.uniform((2, n, width), bound, generator) if settings.input_matrix else None
-        # Angles, and not their cosines: in float64 too the phasors then lie on the circle.
+        # Angles rather than cosines: the phasors have absolute value 1 in float64 as well.
         self.register_buffer("phase", torch.rand(n, generator=generator) * (2 * math.pi))
         self.phase: Tensor
 
     @property
     def outputs(self) -> int:
-        """Entries of an output: the real and the imaginary part of each of the state."""
+        """The width of an output: real and imaginary part of each entry of the state."""
         return 2 * self.settings.state
 
     @property
     def numbers(self) -> int:
-        """Transitions, what is added, states and outputs, of two numbers for each entry."""
+        """Transitions, inputs B u, states and outputs, two numbers for each entry."""
         return max(self.width, 4 * self.outputs)
 
     def transition_parameters(self) -> int:
-        """Those of the generator."""
+        """Return the number of parameters of the generator."""
         return sum(parameter.numel() for parameter in self.generator.parameters())
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """u (..., D) -> transitions (..., n, 2) and with B what is added (..., n, 2): real and imaginary parts."""
+        """Return transitions (..., n, 2) and, with B, inputs B u (..., n, 2): real and imaginary parts."""
         raw = torch.cat([mlp(u) for mlp in self.generator], dim=-1)
         real, imaginary = raw.chunk(2, dim=-1)
         zero = (real == 0) & (imaginary == 0)
         real, imaginary = torch.where(zero, 1, real), torch.where(zero, 0, imaginary)
-        size = torch.hypot(real, imaginary)  # its squares neither overflow nor vanish
+        size = torch.hypot(real, imaginary)  # the squares neither overflow nor underflow
         a = torch.stack([real, imaginary], dim=-1) * (self.settings.radius / size)[..., None]
         if self.input_matrix is None:
             return (a,)
@@ -120,13 +121,13 @@ class ComplexDiagonal(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Transitions (B, L, n, 2), what is added, a complex state (B, n) -> outputs (B, L, 2n), the state after."""
+        """Scan: transitions and inputs (B, L, n, 2), complex state (B, n) -> outputs (B, L, 2n), final state."""
         a, b = self._complex(parts)
         states, final = ops.diagonal_scan(a, b, self._start(state), lengths=lengths)
         return self._read(states), final if carry else None
 
-    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """u (B, D), a complex state (B, n) -> output (B, 2n), the state after it."""
+    def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         a, b = self._complex(self.parts(u))
         x = ops.diagonal_step(a, self._start(state), b)
         return self._read(x), x

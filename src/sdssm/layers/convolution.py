@@ -1,13 +1,13 @@
-"""Linear maps along time that are the same at every time: y = K * u + D u, channel by channel.
+"""Linear time-invariant maps for each channel, y = K * u + D u, and their state-space systems.
 
-Where the kernel comes from a linear system x_l = Abar x_{l-1} + Bbar u_l, y_l = C x_l, it is K_l = C Abar^l Bbar, and
-the system can also step, and go on from a state.
+The kernel of a system x_l = Abar x_{l-1} + Bbar u_l, y_l = C x_l is K_l = C Abar^l Bbar. Such a system can also step,
+and continue from a state.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,18 +16,25 @@ from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.channels import ChannelsFirst, channels, convolved, counting, fixed, mapped
+from sdssm.layers.channels import (
+    ChannelsFirst,
+    cached_table,
+    convolve_with_skip,
+    integers,
+    linear_over_channels,
+    swap_channels,
+)
 from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import check_between, check_settings
 
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: Diagonalising HiPPO's matrix takes seconds from here on.
+#: Diagonalising a larger HiPPO matrix takes seconds.
 LARGEST_STATE = 1_024
 
 
-class Convolution(nn.Module):
-    """y = K * u + D u with a kernel K (D, L) for any length, and D ~ N(0, 1) as it begins."""
+class Convolution(nn.Module, ABC):
+    """Base class of convolutions y = K * u + D u with a kernel for every length; initially D ~ N(0, 1)."""
 
     def __init__(self, width: int, *, generator: torch.Generator) -> None:
         super().__init__()
@@ -35,62 +42,62 @@ class Convolution(nn.Module):
 
     @abstractmethod
     def kernel(self, length: int) -> Tensor:
-        """The first taps (D, length), or all of them where there are fewer."""
+        """Return the first taps (D, length), or fewer if the kernel is shorter."""
 
-    def filtered(self, u: Tensor) -> Tensor:
-        """u (D, L, B) -> (D, L, B)."""
-        return convolved(u, self.kernel(u.shape[1]), self.skip)
+    def filter_inputs(self, u: Tensor) -> Tensor:
+        """Convolve inputs: u (D, L, B) -> (D, L, B)."""
+        return convolve_with_skip(u, self.kernel(u.shape[1]), self.skip)
 
-    def ask(self, u: Tensor, asked: Tensor) -> Tensor:
-        """After each of the inputs u (D, L, B) the output for `asked` (D, L, B) in the place of the next one.
+    def query_outputs(self, u: Tensor, query: Tensor) -> Tensor:
+        """Return the output for query t after inputs 0..t, for every t: u and query (D, L, B) -> (D, L, B).
 
-        Of the next place all that came before is the same convolution without its first tap.
+        The first tap acts on the query, the others on the inputs before it.
         """
         kernel = self.kernel(u.shape[1] + 1)
-        now, later = kernel[:, 0] + self.skip, kernel[:, 1:]
-        return now[:, None, None] * asked + convolved(u, later, torch.zeros_like(self.skip))
+        first, others = kernel[:, 0] + self.skip, kernel[:, 1:]
+        return first[:, None, None] * query + convolve_with_skip(u, others, torch.zeros_like(self.skip))
 
 
-class System(Convolution):
-    """A convolution whose kernel is that of a linear system: it has a state, None for zero, and can step."""
-
-    @abstractmethod
-    def respond(self, state: Tensor, length: int) -> Tensor:
-        """What a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (D, length, B)."""
+class LtiSystem(Convolution):
+    """A convolution that is a linear time-invariant (LTI) system; its state can be carried, None is zero."""
 
     @abstractmethod
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
-        """The state after inputs u (D, L, B) from a state."""
+    def state_response(self, state: Tensor, length: int) -> Tensor:
+        """Return what a state adds to the next outputs, C Abar^{l+1} x: (B, D, N) -> (D, length, B)."""
+
+    @abstractmethod
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
+        """Return the state after inputs u (D, L, B)."""
 
     @abstractmethod
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One step without D u: u (B, D) -> C x (B, D) and the state x."""
+        """Run one step without D u: u (B, D) -> C x (B, D) and the next state x."""
 
     def run(self, u: Tensor, state: Tensor | None, *, carry: bool) -> tuple[Tensor, Tensor | None]:
-        """u (D, L, B) -> y (D, L, B), and the state after the last input where it is to be carried."""
-        y = self.filtered(u)
+        """Run over inputs u (D, L, B) -> y (D, L, B), and with `carry` the final state."""
+        y = self.filter_inputs(u)
         if state is not None:
-            y = y + self.respond(state, u.shape[1])
-        return y, self.absorb(u, state) if carry else None
+            y = y + self.state_response(state, u.shape[1])
+        return y, self.final_state(u, state) if carry else None
 
-    def ask(self, u: Tensor, asked: Tensor, state: Tensor | None = None) -> Tensor:
-        """The same, where the inputs came after a state."""
-        y = super().ask(u, asked)
-        return y if state is None else y + self.respond(state, u.shape[1] + 1)[:, 1:]
+    def query_outputs(self, u: Tensor, query: Tensor, state: Tensor | None = None) -> Tensor:
+        """As in `Convolution`, with inputs that continue from a state."""
+        y = super().query_outputs(u, query)
+        return y if state is None else y + self.state_response(state, u.shape[1] + 1)[:, 1:]
 
     def step(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One step: u (B, D) -> y (B, D) and the state after it."""
+        """Run one step: u (B, D) -> y (B, D) and the next state."""
         y, state = self.advance(u, state)
         return y + self.skip * u, state
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeSettings(MixerSettings):
-    """What every system of modes has."""
+    """Settings shared by S4, S4D and H3."""
 
-    state: int = 64  #: N for each channel: N / 2 complex modes, each standing for itself and its conjugate
-    dt_min: float = 1e-3  #: the smallest time step that a channel begins with
-    dt_max: float = 0.1  #: and the largest
+    state: int = 64  #: N of each channel: N / 2 complex modes, each with its conjugate
+    dt_min: float = 1e-3  #: smallest initial time step of a channel
+    dt_max: float = 0.1  #: largest initial time step
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -101,15 +108,15 @@ class ModeSettings(MixerSettings):
             raise SettingsError(f"dt_min is {self.dt_min} and dt_max is {self.dt_max}; it must be 0 < dt_min <= dt_max")
 
 
-class Modes(System):
-    """A system x' = A x + B u, y = 2 Re(C x) of M complex modes for each channel, in time steps dt.
+class ModalSystem(LtiSystem):
+    """A system x' = A x + B u, y = 2 Re(C x) with M complex modes for each channel and time step dt.
 
-    Eigenvalues are -exp(log_decay) + i frequency, so every mode decays. C ~ complex N(0, 1), dt log-uniform. Complex
-    parameters are kept as (2, D, M): real parts, imaginary parts.
+    The eigenvalues of A are -exp(log_decay) + i frequency, so every mode decays. Initially C ~ complex N(0, 1) and dt
+    is log-uniform. Complex parameters are stored as (2, D, M): real parts, imaginary parts.
     """
 
     def __init__(self, width: int, eigenvalues: Tensor, settings: ModeSettings, *, generator: torch.Generator) -> None:
-        """Eigenvalues (M,), with which each channel begins."""
+        """`eigenvalues` (M,) are the initial ones of every channel."""
         super().__init__(width, generator=generator)
         low, high = math.log(settings.dt_min), math.log(settings.dt_max)
         self.log_dt = nn.Parameter(torch.rand(width, generator=generator) * (high - low) + low)
@@ -119,18 +126,20 @@ class Modes(System):
 
     @property
     def dt(self) -> Tensor:
+        """The time step of each channel."""
         return self.log_dt.exp()[:, None]  # (D, 1)
 
     @property
     def eigenvalues(self) -> Tensor:
+        """The eigenvalues of each channel."""
         return torch.complex(-self.log_decay.exp(), self.frequency)  # (D, M)
 
 
-class Diagonal(Modes):
-    """Modes that do not meet: Abar = exp(rate), so that every power has a closed form.
+class DiagonalSystem(ModalSystem):
+    """A system with diagonal A: Abar = exp(rate), so every power of it has a closed form.
 
-    >>> from sdssm.layers.s4d import lin
-    >>> system = Diagonal(3, lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
+    >>> from sdssm.layers.s4d import s4d_lin
+    >>> system = DiagonalSystem(3, s4d_lin(8), ModeSettings(), bilinear, generator=torch.Generator().manual_seed(0))
     >>> system.kernel(100).shape
     torch.Size([3, 100])
     """
@@ -145,29 +154,29 @@ class Diagonal(Modes):
         input_matrix: bool = False,
         generator: torch.Generator,
     ) -> None:
-        """B begins as 1, and stays so without an input matrix."""
+        """B is initialised to 1; it is trained only with `input_matrix`."""
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.discretisation = discretisation
-        one = torch.ones(len(eigenvalues))
-        self.B = repeated(torch.stack([one, 0 * one]), width) if input_matrix else None
+        ones = torch.ones(len(eigenvalues))
+        self.B = repeated(torch.stack([ones, 0 * ones]), width) if input_matrix else None
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
-        """log Abar and Bbar, both (D, M)."""
+        """Return log Abar and Bbar, both (D, M)."""
         rate, gain = self.discretisation(self.dt, self.eigenvalues)
         return rate, gain if self.B is None else gain * as_complex(self.B)
 
     def kernel(self, length: int) -> Tensor:
-        # 2 Re(w z) is a product of real numbers, of those of 2 w* and of z: there is no complex product to take apart.
+        # 2 Re(w z) is the real product of (2 Re w, -2 Im w) and (Re z, Im z), which needs no complex kernels.
         rate, gain = self._discrete()
         rows = torch.view_as_real(powers(rate, 0, length)).flatten(-2)  # (D, L, 2M)
         weights = torch.view_as_real(as_complex(self.C) * gain)
         return (rows @ (weights * twice_conjugate(weights)).flatten(-2)[..., None]).squeeze(-1)
 
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         rows = powers(self._discrete()[0], 1, length) * as_complex(self.C)[:, None]  # (D, L, M)
         return 2 * torch.einsum("bdm,dlm->dlb", state, rows).real
 
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         length = u.shape[1]
         rate, gain = self._discrete()
         x = torch.einsum("dlb,dlm->bdm", u.flip(1).to(rate.dtype), powers(rate, 0, length)) * gain
@@ -181,44 +190,50 @@ class Diagonal(Modes):
 
 
 def zero_order_hold(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """Inputs that stand still between two times: Abar = e^{dt A}, Bbar = (e^{dt A} - 1) / A B."""
+    """Discretise with inputs constant during a step: Abar = e^{dt A}, Bbar = (e^{dt A} - 1) / A B."""
     rate = dt * eigenvalues
     return rate, rate.expm1() / eigenvalues
 
 
 def bilinear(dt: Tensor, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
-    """The trapezoid rule: Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B."""
+    """Discretise by the trapezoidal rule.
+
+    Abar = (1 + dt A / 2) / (1 - dt A / 2), Bbar = dt / (1 - dt A / 2) B.
+    """
     gain = 2 / (2 / dt - eigenvalues)
     return (eigenvalues * gain).log1p(), gain  # Abar - 1 = A dt / (1 - dt A / 2)
 
 
-@fixed
+@cached_table
 def twice_conjugate() -> Tensor:
-    """What makes 2 w* of a pair (Re w, Im w)."""
+    """Return the factors that turn a pair (Re w, Im w) into that of 2 conj(w)."""
     return torch.tensor([2.0, -2.0])
 
 
 def powers(rate: Tensor, first: int, count: int) -> Tensor:
-    """exp(rate l) for l = first, first + 1, ...: (..., M) -> (..., count, M)."""
-    return (rate[..., None, :] * counting(rate.real, first, count)[:, None]).exp()
+    """Return exp(rate l) for l = first, first + 1, ..: (..., M) -> (..., count, M)."""
+    return (rate[..., None, :] * integers(rate.real, first, count)[:, None]).exp()
 
 
 def as_complex(parts: Tensor) -> Tensor:
-    """(2, ...) -> complex (...). Not a view: a parameter may lie anywhere in memory."""
+    """Return real and imaginary parts (2, ...) as a complex tensor (...).
+
+    It is a copy: a parameter that is a slice of a larger buffer may not be aligned for a complex view.
+    """
     return torch.view_as_complex(parts.movedim(0, -1).clone(memory_format=torch.contiguous_format))
 
 
 def repeated(values: Tensor, width: int) -> nn.Parameter:
-    """A parameter (..., D, M) with which every channel begins alike: values (..., M)."""
+    """Return a parameter (..., D, M) with the same initial values (..., M) for every channel."""
     return nn.Parameter(values[..., None, :].repeat(*[1] * (values.dim() - 1), width, 1).float())
 
 
-class Filter(ChannelsFirst):
-    """A mixer that is one system for each channel, GELU, and a gated linear map across channels: S4 and S4D."""
+class LtiMixer(ChannelsFirst):
+    """Base class of S4 and S4D: a system for each channel, GELU, and a gated linear map across channels."""
 
-    projects = True
-    asks = True
-    system: System
+    has_output_projection = True
+    can_query = True
+    system: LtiSystem
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
         super().__init__(width, settings)
@@ -230,7 +245,7 @@ class Filter(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 12 * self.width  # two spectra of twice the length, what comes back from them, and a query's beside it
+        return 12 * self.width  # two spectra of twice the length, the inverse transform, and those of a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         return (u,)
@@ -244,16 +259,16 @@ class Filter(ChannelsFirst):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        y, state = self.system.run(channels(parts[0]), state, carry=carry)
+        y, state = self.system.run(swap_channels(parts[0]), state, carry=carry)
         return self._read(y), state
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        return self._read(self.system.ask(channels(parts[0]), channels(asked[0]), state))
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+        return self._read(self.system.query_outputs(swap_channels(parts[0]), swap_channels(query_parts[0]), state))
 
     def _read(self, y: Tensor) -> Tensor:
-        """What the systems say (D, L, B) -> outputs (B, L, D)."""
-        return channels(nn.functional.glu(mapped(self.output, nn.functional.gelu(y)), 0))
+        """Map outputs of the systems (D, L, B) to outputs of the layer (B, L, D)."""
+        return swap_channels(nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0))
 
-    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         y, state = self.system.step(u, state)
         return nn.functional.glu(self.output(nn.functional.gelu(y))), state

@@ -1,4 +1,4 @@
-"""DeltaNet and Gated DeltaProduct: a matrix per head, corrected by each input under a key of its own."""
+"""DeltaNet and Gated DeltaProduct: each input updates the matrix of a head by the delta rule."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sdssm.ops.delta import LARGEST_HEAD, delta_scan, delta_step
 from sdssm.ops.filter import causal_filter
 from sdssm.settings import check_between, check_settings
 
-#: What is added to a head's mean square before its root, as in the public code.
+#: The epsilon of the RMSNorm of a head, as in flash-linear-attention.
 NORM_EPSILON = 1e-5
-#: Where the forget gate starts: A uniform up to the first, steps log-uniform between the others.
+#: Initial forget gate: exp(A) uniform up to the first value, steps log-uniform between the other two.
 FORGET_RATE, STEP_LEAST, STEP_MOST = 16.0, 1e-3, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaNetSettings(MixerSettings):
-    """What tells one DeltaNet from another."""
+    """Settings of `DeltaNet`."""
 
-    heads: int = 4  #: H, matrices side by side
-    head_size: int = 16  #: rows and columns of each
+    heads: int = 4  #: H, the number of heads, each with its own matrix
+    head_size: int = 16  #: rows and columns of the matrix of a head
     conv: int | None = 4  #: taps of the convolution before the scan; none: no convolution
     negative_eigenvalues: bool = True  #: beta up to 2 instead of 1
 
@@ -41,20 +41,20 @@ class DeltaNetSettings(MixerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class GatedDeltaProductSettings(DeltaNetSettings):
-    """What tells one Gated DeltaProduct from another."""
+    """Settings of `GatedDeltaProduct`."""
 
-    householders: int = 2  #: n_h, corrections for each input
-    forget_gate: bool = True  #: alpha, shrinking the matrix before them
+    householders: int = 2  #: n_h, delta-rule updates for each input
+    forget_gate: bool = True  #: alpha, which decays the matrix before the updates
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_between("householders", self.householders, 1, 64)
 
 
-class Delta(Mixer):
-    """What both mixers share: `steps` corrections for each input, with and without gates (see the two below)."""
+class DeltaRule(Mixer):
+    """Base class of both mixers: `steps` delta-rule updates for each input, with or without gates."""
 
-    projects: ClassVar[bool] = True
+    has_output_projection: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -87,25 +87,25 @@ class Delta(Mixer):
 
     @property
     def numbers(self) -> int:
-        """Three times q, k and v (as they come, filtered, and of length 1), gates and outputs."""
+        """q, k and v before the convolution, after it and normalised; gates and outputs."""
         return 3 * self.projection.out_features + 4 * self.inner + self.width
 
     def transition_parameters(self) -> int:
-        """Those of k, with its filters, of beta and of the forget gate."""
+        """Return the number of parameters of k with its filters, of beta and of the forget gate."""
         keys = self.inner * self.steps
         count = keys * (self.width + (self.settings.conv or 0)) + self.strength.weight.numel()
         if self.decay is not None and self.rate is not None:
-            count += sum(one.numel() for one in self.decay.parameters()) + self.rate.numel()
+            count += sum(parameter.numel() for parameter in self.decay.parameters()) + self.rate.numel()
         return count
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """q, k and v as they enter the convolution (..., C), beta (..., n H), then alpha (..., H), gate (..., H D)."""
-        found = [self.projection(u), self.strength(u).sigmoid() * (2 if self.settings.negative_eigenvalues else 1)]
+        """Return q, k, v before the convolution (..., C), beta (..., n H), alpha (..., H), gate (..., H D)."""
+        parts = [self.projection(u), self.strength(u).sigmoid() * (2 if self.settings.negative_eigenvalues else 1)]
         if self.decay is not None and self.rate is not None:
-            found.append(torch.exp(-self.rate.exp() * functional.softplus(self.decay(u))))
+            parts.append(torch.exp(-self.rate.exp() * functional.softplus(self.decay(u))))
         if self.gate is not None:
-            found.append(functional.silu(self.gate(u)))
-        return tuple(found)
+            parts.append(functional.silu(self.gate(u)))
+        return tuple(parts)
 
     def mix(
         self,
@@ -124,7 +124,7 @@ class Delta(Mixer):
         o, S = delta_scan(q, k.flatten(1, 2), v.flatten(1, 2), beta, alpha, S, steps=self.steps, lengths=lengths)
         return self.read(o, parts), (window, S) if carry else None
 
-    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         parts = self.parts(u)
         window, S = (None, None) if state is None else state
         q, k, v, window = self.vectors(parts[0][:, None], window)
@@ -136,7 +136,7 @@ class Delta(Mixer):
         return self.read(o, parts), (window, S)
 
     def vectors(self, x: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """x (B, L, C) and the inputs before it -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs."""
+        """Convolve x (B, L, C) -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs."""
         B, L, C = x.shape
         H, D, n = self.settings.heads, self.settings.head_size, self.steps
         filters = x.new_ones(1, C) if self.filters is None else self.filters
@@ -146,58 +146,57 @@ class Delta(Mixer):
         return q, k, v, None if self.filters is None else last
 
     def read(self, o: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
-        """What the heads say (..., H, D) -> outputs (..., F)."""
+        """Normalise and gate the outputs of the heads (..., H, D), and map them to outputs (..., F)."""
         o = o * (o.square().mean(-1, keepdim=True) + NORM_EPSILON).rsqrt() * self.gain
         o = o.flatten(-2)
         y: Tensor = self.output(o if self.gate is None else o * parts[-1])
         return y
 
 
-class DeltaNet(Delta):
-    """DeltaNet, with eigenvalues down to -1: each input replaces what the matrix S of a head says of its key.
+class DeltaNet(DeltaRule):
+    """DeltaNet: S_t = S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T for each head, read as S_t q_t.
 
-        q, k, v = SiLU(conv(W_q u)), SiLU(conv(W_k u)), SiLU(conv(W_v u)), q and k then divided by their length
-        beta_t  = 2 sigmoid(W_b u_t), without negative_eigenvalues sigmoid(W_b u_t)
+        q, k, v = SiLU(conv(W_q u)), SiLU(conv(W_k u)), SiLU(conv(W_v u)); q and k are then divided by their l2 norm
+        beta_t  = 2 sigmoid(W_b u_t), or sigmoid(W_b u_t) without negative_eigenvalues
         S_t     = S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T, from S_0 = 0
         y_t     = W_o RMSNorm(S_t q_t), the norm over each head
 
-    conv is causal, a filter of its own for each channel; no map has a bias. beta = 2, where I - beta k k^T reflects, is
-    reached by rounding alone. Equations: Yang et al. 2024
-    (Parallelizing Linear Transformers with the Delta Rule over Sequence Length) and, for the 2 in beta, Grazzi et al.
-    2025 (Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues); details and starting values as in
-    flash-linear-attention, layers/delta_net.py.
+    conv is a causal depthwise convolution; no map has a bias. The eigenvalues of I - beta k k^T lie in (-1, 1];
+    a reflection, beta = 2, is reached only by rounding. Equations: Yang et al. 2024 (Parallelizing Linear Transformers
+    with the Delta Rule over Sequence Length) and, for the 2 in beta, Grazzi et al. 2025 (Unlocking State-Tracking in
+    Linear RNNs Through Negative Eigenvalues). Details and initial values: flash-linear-attention, layers/delta_net.py.
 
     >>> layer = DeltaNet(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, _ = layer(u)
+    >>> outputs, _ = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, _ = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape
     (True, torch.Size([2, 10, 3]))
     """
 
     name: ClassVar[str] = "delta-net"
     Settings: ClassVar[type[Any]] = DeltaNetSettings
     emulates: ClassVar[str] = (
-        "with negative eigenvalues one layer's recurrence keeps the parity of its inputs, and with positive ones alone "
-        "no finite number of layers does in finite precision (Grazzi et al. 2025)"
+        "With negative eigenvalues one layer computes the parity of its inputs. With positive eigenvalues only, no "
+        "number of layers does so in finite precision (Grazzi et al. 2025)."
     )
 
     def __init__(self, width: int, settings: DeltaNetSettings | None = None, *, generator: torch.Generator) -> None:
         super().__init__(width, settings or DeltaNetSettings(), 1, forget=False, gated=False, generator=generator)
 
 
-class GatedDeltaProduct(Delta):
-    """Gated DeltaProduct: DeltaNet with n_h corrections for each input, a forget gate and a gate at the output.
+class GatedDeltaProduct(DeltaRule):
+    """Gated DeltaProduct: DeltaNet with n_h updates for each input, a forget gate and an output gate.
 
-        alpha_t = exp(-exp(A) softplus(W_a u_t + a)), a number for each head; 1 without forget_gate
-        S_t     = alpha_t S_{t-1}, then for each of n_h keys, values and beta of u_t in turn
+        alpha_t = exp(-exp(A) softplus(W_a u_t + a)), a scalar for each head; 1 without forget_gate
+        S_t     = alpha_t S_{t-1}, then for each of the n_h keys, values and beta of u_t in turn
                   S_t = S_t (I - beta k k^T) + beta v k^T
         y_t     = W_o (RMSNorm(S_t q_t) * SiLU(W_g u_t))
 
     The rest as in `DeltaNet`. Equations: Siems et al. 2025 (DeltaProduct: Improving State-Tracking in Linear RNNs via
-    Householder Products); the gate is that of Yang et al. 2025 (Gated Delta Networks); details and starting values as
-    in flash-linear-attention, layers/gated_deltaproduct.py.
+    Householder Products); the gate is that of Yang et al. 2025 (Gated Delta Networks). Details and initial values:
+    flash-linear-attention, layers/gated_deltaproduct.py.
 
     >>> layer = GatedDeltaProduct(3, generator=torch.Generator().manual_seed(0))
     >>> y, (window, S) = layer(torch.randn(2, 10, 3))
@@ -208,8 +207,8 @@ class GatedDeltaProduct(Delta):
     name: ClassVar[str] = "delta-product"
     Settings: ClassVar[type[Any]] = GatedDeltaProductSettings
     emulates: ClassVar[str] = (
-        "with negative eigenvalues and alpha 1, one layer's recurrence composes permutations of householders + 1 "
-        "elements, and finitely many layers with enough factors recognise any regular language (Grazzi et al. 2025)"
+        "With negative eigenvalues and alpha = 1 one layer composes permutations of householders + 1 elements, and "
+        "finitely many layers with enough factors recognise any regular language (Grazzi et al. 2025)."
     )
 
     def __init__(
@@ -222,7 +221,10 @@ class GatedDeltaProduct(Delta):
 
 
 def forget_gate(width: int, heads: int, generator: torch.Generator) -> tuple[nn.Linear, nn.Parameter]:
-    """W_a with its bias a, and A: exp(A) uniform on (0, 16], softplus(a) log-uniform on 0.001..0.1, as in Mamba-2."""
+    """Return W_a with its bias a, and A, initialised as in Mamba-2.
+
+    exp(A) is uniform on (0, 16], softplus(a) log-uniform on [0.001, 0.1].
+    """
     decay = initial.linear(width, heads, generator, bias=False)
     rate = nn.Parameter(torch.log(FORGET_RATE * (1 - torch.rand(heads, generator=generator))))
     spread = math.log(STEP_MOST / STEP_LEAST)

@@ -1,4 +1,4 @@
-"""H3 (Fu et al., "Hungry Hungry Hippos: Towards Language Modeling with State Space Models", 2023), heads of size 1."""
+"""H3: a shift system and a diagonal system with two multiplicative gates (Fu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
-from sdssm.layers.channels import SHORT, ChannelsFirst, channels, convolve, fixed, mapped
-from sdssm.layers.convolution import Diagonal, ModeSettings, System, bilinear
+from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, convolve, linear_over_channels, swap_channels
+from sdssm.layers.convolution import DiagonalSystem, LtiSystem, ModeSettings, bilinear
 from sdssm.layers.mixer import State
-from sdssm.layers.s4d import lin
+from sdssm.layers.s4d import s4d_lin
 from sdssm.ops.products import linear
 
-#: Up to so many places a short kernel is a product too: laying it out is one with a matrix of N^2 L zeros and ones.
-FEW_PLACES = 64
+#: Up to this state size a short kernel is computed by a product with a 0/1 matrix of N^2 L entries.
+SMALL_STATE = 64
 
 
-@fixed
-def windows(places: int, taps: int) -> Tensor:
-    """(N, taps, N), which takes C to C_{i+l} at (l, i), and to 0 past its end."""
+@cached_table
+def shifted_rows(places: int, taps: int) -> Tensor:
+    """Return a tensor (N, taps, N) that maps C to C_{i+l} at (l, i), and to 0 past the end of C."""
     return torch.stack([torch.eye(places).roll(-l, 1).tril() for l in range(taps)], 1)  # noqa: E741  # a time
 
 
-class Shift(System):
-    """A delay line of N places: x_l = S x_{l-1} + B u_l with S shifting by one place, y = C x.
+class ShiftSystem(LtiSystem):
+    """The shift SSM, x_l = S x_{l-1} + B u_l and y = C x, where S shifts x by one entry.
 
-    Its kernel K_l = sum_i C_{i+l} B_i ends after N taps, so that the last N inputs say as much as x does: they are the
-    state (B, D, N), the latest one last. B begins as the first unit vector, C uniform on +-1/sqrt(N).
+    The kernel K_l = sum_i C_{i+l} B_i has N taps, so the last N inputs determine x. They are the state (B, D, N), with
+    the latest input last. B is initialised to the first unit vector, C uniform on +-1/sqrt(N).
     """
 
     def __init__(self, width: int, places: int, *, generator: torch.Generator) -> None:
@@ -40,66 +40,71 @@ class Shift(System):
 
     @property
     def places(self) -> int:
+        """N, the number of taps."""
         return self.C.shape[-1]
 
     def kernel(self, length: int) -> Tensor:
         taps = min(length, self.places)
-        if taps <= SHORT and self.places <= FEW_PLACES:
-            rows = (self.C @ windows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
-            found: Tensor = (rows @ self.B[..., None]).squeeze(-1)
-            return found
-        # Correlation is convolution with C read backwards, and read backwards again.
+        if taps <= SHORT and self.places <= SMALL_STATE:
+            rows = (self.C @ shifted_rows(self.C, self.places, taps).flatten(1)).reshape(len(self.C), taps, self.places)
+            kernel: Tensor = (rows @ self.B[..., None]).squeeze(-1)
+            return kernel
+        # A correlation is a convolution of the reversed C, reversed again.
         return convolve(self.C.flip(-1), self.B).flip(-1)[..., :length]
 
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         longer = convolve(nn.functional.pad(state, (0, length)), self.kernel(self.places))  # (B, D, N + L)
         return longer[..., self.places :].permute(1, 2, 0)
 
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         u = u.permute(2, 0, 1)
         before = u.new_zeros(*u.shape[:-1], self.places) if state is None else state
         return torch.cat([before, u], dim=-1)[..., -self.places :]
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        inputs = self.absorb(u.mT[:, None], state)
+        inputs = self.final_state(u.mT[:, None], state)
         return (inputs * self.kernel(self.places).flip(-1)).sum(-1), inputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class H3Settings(ModeSettings):
-    """What tells one H3 from another: `state` is N of both systems."""
+    """Settings of `H3`; `state` is N of both systems."""
 
 
 class H3(ChannelsFirst):
-    """out = W_o(q * diagonal(shift(k) * v)): q, k and v are linear in u, shift and diagonal are systems with D u added.
+    """H3, W_o(q * diagonal(shift(k) * v)), where q, k, v are linear in u and both functions are systems.
 
-    The diagonal system is S4D's with Lin frequencies, the bilinear discretisation and a B that is trained.
+    Both systems add D u to their outputs. The diagonal system is that of S4D with Lin frequencies, the bilinear
+    discretisation and a trained B. Heads have size 1. Fu et al. 2023, "Hungry Hungry
+    Hippos: Towards Language Modeling with State Space Models".
 
     >>> layer = H3(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape
     (True, torch.Size([2, 10, 3]))
     """
 
     name = "h3"
     Settings = H3Settings
-    projects = True
-    asks = True
+    has_output_projection = True
+    can_query = True
     emulates = (
-        "its two recurrences do not depend on its inputs and its products are local, so at precision logarithmic in "
-        "the length it stays in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths "
-        "(after Merrill et al. 2024)"
+        "The transitions of its two recurrences do not depend on the inputs and its products are local. In log "
+        "precision it is in TC0 and, unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (after "
+        "Merrill et al. 2024)."
     )
 
     def __init__(self, width: int, settings: H3Settings | None = None, *, generator: torch.Generator) -> None:
         settings = settings or H3Settings()
         super().__init__(width, settings)
         self.q, self.k, self.v, self.output = (initial.linear(width, width, generator) for _ in range(4))
-        self.shift = Shift(width, settings.state, generator=generator)
-        self.diagonal = Diagonal(width, lin(settings.state), settings, bilinear, input_matrix=True, generator=generator)
+        self.shift = ShiftSystem(width, settings.state, generator=generator)
+        self.diagonal = DiagonalSystem(
+            width, s4d_lin(settings.state), settings, bilinear, input_matrix=True, generator=generator
+        )
 
     @property
     def outputs(self) -> int:
@@ -107,12 +112,12 @@ class H3(ChannelsFirst):
 
     @property
     def numbers(self) -> int:
-        return 16 * self.width  # q, k, v, two spectra of twice the length, what comes back, and a query's beside it
+        return 16 * self.width  # q, k, v, two spectra of twice the length, the inverse transforms, and a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        # In one product: what follows is paid once for all three.
+        # One product for all three, so that later operations run once.
         maps = (self.q, self.k, self.v)
-        weight, bias = torch.cat([one.weight for one in maps]), torch.cat([one.bias for one in maps])
+        weight, bias = torch.cat([layer.weight for layer in maps]), torch.cat([layer.bias for layer in maps])
         return (linear(u, weight, bias),)
 
     def mix(
@@ -124,21 +129,21 @@ class H3(ChannelsFirst):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        q, k, v = channels(parts[0]).chunk(3)  # (D, L, B)
+        q, k, v = swap_channels(parts[0]).chunk(3)  # (D, L, B)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
-        return channels(mapped(self.output, y * q)), (inputs, modes) if carry else None
+        return swap_channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        _, k, v = channels(parts[0]).chunk(3)
-        q, own_k, own_v = channels(asked[0]).chunk(3)
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+        _, k, v = swap_channels(parts[0]).chunk(3)
+        q, query_k, query_v = swap_channels(query_parts[0]).chunk(3)
         inputs, modes = state or (None, None)
-        own = self.shift.ask(k, own_k, inputs) * own_v
+        query = self.shift.query_outputs(k, query_k, inputs) * query_v
         past = self.shift.run(k, inputs, carry=False)[0] * v
-        return channels(mapped(self.output, self.diagonal.ask(past, own, modes) * q))
+        return swap_channels(linear_over_channels(self.output, self.diagonal.query_outputs(past, query, modes) * q))
 
-    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         q, k, v = self.parts(u)[0].chunk(3, -1)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.step(k, inputs)

@@ -1,4 +1,4 @@
-"""Hyena (Poli et al., "Hyena Hierarchy: Towards Larger Convolutional Language Models", 2023), order 2."""
+"""Hyena of order 2: gated long convolutions with an implicit filter (Poli et al. 2023)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.channels import ChannelsFirst, channels, mapped, short_convolution
+from sdssm.layers.channels import ChannelsFirst, linear_over_channels, short_convolution, swap_channels
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerSettings, State
 from sdssm.settings import check_between, check_settings
 
-#: How fast the window of a channel decays over the longest input: to 1 % after 1.5 and after 0.3 of it.
+#: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
 SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3
 LOWEST_BAND = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
 class HyenaSettings(MixerSettings):
-    """What tells one Hyena from another."""
+    """Settings of `Hyena`."""
 
-    longest: int = 602  #: the most inputs; the filter is laid out over so many
-    filter_width: int = 64  #: of the network that makes the filter
-    bands: int = 1  #: frequencies among the features of a time: 2 bands + 1 features
-    frequency: float = 1.0  #: with which every frequency of the sines begins
-    learned_features: bool = True  #: train the table of features, as published
+    longest: int = 602  #: the largest sequence length; the filter has this many taps
+    filter_width: int = 64  #: width of the network that computes the filter
+    bands: int = 1  #: frequencies of the positional features: 2 bands + 1 features
+    frequency: float = 1.0  #: initial frequency of all sines
+    learned_features: bool = True  #: train the positional features, as published
     conv: int = 3  #: taps of the short convolution
 
     def __post_init__(self) -> None:
@@ -42,10 +42,11 @@ class HyenaSettings(MixerSettings):
 
 
 class ImplicitFilter(Convolution):
-    """A kernel that a network makes from features of the time: sin(f W .) three times, a linear map, a decaying window.
+    """A convolution whose kernel a network computes from positional features.
 
-    The features of time t are t / (L - 1), then cos and -sin of 2 pi f t / L for each band f, where L is the longest
-    input. One vector of frequencies serves all sines.
+    The network is sin(f W .) three times and a linear map; its outputs are multiplied by a decaying window.
+    The features of time t are t / (L - 1), then cos and -sin of 2 pi f t / L for each band f, where L is the largest
+    sequence length. All sines share one vector of frequencies.
     """
 
     features: Tensor
@@ -80,26 +81,28 @@ class ImplicitFilter(Convolution):
 
 
 class Hyena(ChannelsFirst):
-    """out = W_o(x1 * (h * (x2 v) + D x2 v)): x1, x2 and v are linear in u and pass a short convolution; h is implicit.
+    """Hyena of order 2, W_o(x1 * (h conv (x2 v) + D x2 v)), where a network computes the filter h.
 
-    It holds no state: an output looks back at every input, with a filter laid out over the longest.
+    x1, x2 and v are linear in u and pass a short convolution. There is no recurrent state: an output depends on all
+    earlier inputs, through a filter of `longest` taps. Poli et al. 2023, "Hyena Hierarchy: Towards Larger Convolutional
+    Language Models".
 
     >>> layer = Hyena(3, HyenaSettings(longest=20), generator=torch.Generator().manual_seed(0))
     >>> layer(torch.randn(2, 10, 3))[0].shape
     torch.Size([2, 10, 3])
     >>> layer(torch.randn(2, 21, 3))
     Traceback (most recent call last):
-    sdssm.errors.ModelError: hyena was made for at most 20 inputs, and 21 were given
+    sdssm.errors.ModelError: hyena reads at most 20 inputs, got 21; pass a shorter sequence
     """
 
     name = "hyena"
     Settings = HyenaSettings
     recurrent = False
-    projects = True
-    asks = True
+    has_output_projection = True
+    can_query = True
     emulates = (
-        "a fixed number of convolutions and products, which threshold circuits of constant depth compute (TC0); past "
-        "its longest input it is not defined"
+        "It is a fixed number of convolutions and products, which threshold circuits of constant depth compute (TC0). "
+        "It is not defined for sequences longer than `longest`."
     )
 
     def __init__(self, width: int, settings: HyenaSettings | None = None, *, generator: torch.Generator) -> None:
@@ -118,11 +121,11 @@ class Hyena(ChannelsFirst):
 
     @property
     def longest(self) -> int:
-        return self.settings.longest  # type: ignore[no-any-return]  # Mixer leaves the kind of settings open
+        return self.settings.longest  # type: ignore[no-any-return]  # settings is Any in Mixer
 
     @property
     def numbers(self) -> int:
-        return 20 * self.width  # projections before and after their convolution, two spectra, and a query's beside it
+        return 20 * self.width  # projections before and after the short convolution, two spectra, and a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
         return (self.input(u),)
@@ -137,16 +140,18 @@ class Hyena(ChannelsFirst):
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         if state is not None:
-            raise ModelError("hyena has no state to go on from; give it whole sequences")
+            raise ModelError("hyena has no state to continue from; pass whole sequences")
         self.check_length(parts[0].shape[1])
-        x1, x2, v = short_convolution(channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
-        return channels(mapped(self.output, x1 * self.filter.filtered(x2 * v))), None
+        x1, x2, v = short_convolution(swap_channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
+        return swap_channels(linear_over_channels(self.output, x1 * self.filter.filter_inputs(x2 * v))), None
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
         self.check_length(parts[0].shape[1] + 1)
-        inputs, weight = channels(parts[0]), self.conv_weight
+        inputs, weight = swap_channels(parts[0]), self.conv_weight
         _, x2, v = short_convolution(inputs, weight, self.conv_bias).chunk(3)
-        # What came before the next place is the same convolution without its last tap.
-        own = short_convolution(inputs, weight[:, :-1], self.conv_bias) + weight[:, -1, None, None] * channels(asked[0])
-        x1, own_x2, own_v = own.chunk(3)
-        return channels(mapped(self.output, x1 * self.filter.ask(x2 * v, own_x2 * own_v)))
+        # Earlier inputs of a query: the same convolution without its last tap, which acts on the query.
+        earlier = short_convolution(inputs, weight[:, :-1], self.conv_bias)
+        query = earlier + weight[:, -1, None, None] * swap_channels(query_parts[0])
+        x1, query_x2, query_v = query.chunk(3)
+        outputs = x1 * self.filter.query_outputs(x2 * v, query_x2 * query_v)
+        return swap_channels(linear_over_channels(self.output, outputs))

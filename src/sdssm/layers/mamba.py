@@ -1,4 +1,4 @@
-"""Mamba: a diagonal recurrence for every channel, whose step size, input and readout depend on the input.
+"""Mamba: a diagonal recurrence for each channel whose coefficients depend on the input.
 
 Gu and Dao, "Mamba: Linear-time sequence modeling with selective state spaces", 2023, section 3, with the sizes and the
 initial values of the authors' code (state-spaces/mamba, modules/mamba_simple.py).
@@ -20,20 +20,20 @@ from sdssm.ops.filter import causal_filter
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.settings import check_between, check_settings
 
-#: The kernels hold the states of a channel in registers, as those of the authors do.
+#: The kernels hold the state of a channel in registers, as the authors' kernels do.
 LARGEST_STATE = 256
-#: Step sizes begin between these, evenly in their logarithm.
-SHORTEST, LONGEST = 1e-3, 0.1
+#: Initial step sizes are log-uniform between these.
+SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MambaSettings(MixerSettings):
-    """What tells one Mamba layer from another. The defaults are those of the paper's tables."""
+    """Settings of `Mamba`. The defaults are those of the paper's tables."""
 
     state: int = 128  #: N, entries of the state of each channel
-    expand: int = 2  #: channels for each entry of an input
-    conv: int = 4  #: width of the causal convolution
-    rank: int | None = None  #: of the map to step sizes; none: a 16th of the width, rounded up
+    expand: int = 2  #: number of channels as a multiple of the width
+    conv: int = 4  #: taps of the causal convolution
+    rank: int | None = None  #: rank of the map to step sizes; none: width / 16, rounded up
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -45,34 +45,35 @@ class MambaSettings(MixerSettings):
 
 
 class Mamba(Mixer):
-    """h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t: delta_t, B_t and C_t come from the input.
+    """Mamba: h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t.
 
-    For each of E = expand * D channels, with B_t, C_t in R^N shared by all of them:
+    delta_t, B_t and C_t depend on the input. For each of E = expand * D channels, with B_t, C_t in R^N shared by all of
+    them:
 
         (x, z)  W_in u;  x = SiLU(causal convolution of each channel + bias)
         (r, B_t, C_t) = W_x x,  delta_t = softplus(W_dt r + b_dt)
         h_t     exp(delta_t A) h_{t-1} + delta_t B_t x_t,  A = -exp(A_log), h_0 = 0
         out     W_out ((C_t h_t + D x_t) * SiLU(z))
 
-    A state is the last inputs of the convolution (B, E, conv - 1) and h (B, E, N). At first A[d, n] = -n, D = 1, and
+    The state is the last inputs of the convolution (B, E, conv - 1) and h (B, E, N). Initially A[d, n] = -n, D = 1, and
     softplus(b_dt) is between 1e-3 and 0.1.
 
     >>> layer = Mamba(8, MambaSettings(state=4), generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 8)
-    >>> whole, _ = layer(u)
+    >>> outputs, _ = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), [tuple(part.shape) for part in state]
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), [tuple(part.shape) for part in state]
     (True, [(2, 16, 3), (2, 16, 4)])
     """
 
     name: ClassVar[str] = "mamba"
     Settings: ClassVar[type[MambaSettings]] = MambaSettings
-    projects: ClassVar[bool] = True
+    has_output_projection: ClassVar[bool] = True
     emulates: ClassVar[str] = (
-        "Its transitions are diagonal and positive: in finite precision no number of layers decides parity at every "
-        "length (Sarrof et al. 2024, Grazzi et al. 2025), enough layers represent any star-free language (Sarrof et "
-        "al. 2024), and in log precision all of them stay within TC0 (Merrill et al. 2024)."
+        "Its transitions are diagonal and positive. In finite precision no number of layers computes parity at all "
+        "lengths (Sarrof et al. 2024, Grazzi et al. 2025), and enough layers represent any star-free language (Sarrof "
+        "et al. 2024). In log precision it is in TC0 for any number of layers (Merrill et al. 2024)."
     )
     settings: MambaSettings
 
@@ -87,7 +88,7 @@ class Mamba(Mixer):
         self.convolution_bias = initial.uniform((E,), settings.conv**-0.5, generator)
         self.x_projection = initial.linear(E, self.rank + 2 * N, generator, bias=False)
         self.dt_projection = initial.linear(self.rank, E, generator, bias=False)
-        self.dt_bias = nn.Parameter(first_step_sizes(E, generator))
+        self.dt_bias = nn.Parameter(initial_step_size_bias(E, generator))
         self.A_log = nn.Parameter(torch.arange(1, N + 1, dtype=torch.float32).log().repeat(E, 1))
         self.D = nn.Parameter(torch.ones(E))
         self.output_projection = initial.linear(E, width, generator, bias=False)
@@ -101,11 +102,11 @@ class Mamba(Mixer):
         return 8 * self.channels + self.rank + 4 * self.settings.state
 
     def transition_parameters(self) -> int:
-        """A_log, and what gives the step sizes: the rows of W_x for them, W_dt and b_dt."""
+        """Return the number of parameters of A_log and of the step sizes: their rows of W_x, W_dt and b_dt."""
         return self.A_log.numel() + 2 * self.dt_projection.weight.numel() + self.dt_bias.numel()
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """x and z, (..., E) each."""
+        """Return x and z, (..., E) each."""
         x, z = self.input_projection(u).chunk(2, -1)
         return x, z
 
@@ -126,7 +127,7 @@ class Mamba(Mixer):
         y, h = selective_scan(x, delta, -self.A_log.exp(), B, C, h, lengths=lengths)
         return self._output(y, x, z), (last.mT, h) if carry else None
 
-    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
         x, z = self.parts(u)
         before, h = (x.new_zeros(*x.shape, self.settings.conv - 1), None) if state is None else state
         window = torch.cat([before, x[..., None]], -1)  # (B, E, conv)
@@ -136,7 +137,7 @@ class Mamba(Mixer):
         return self._output(y, x, z), (window[..., 1:], h)
 
     def _selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the recurrence takes beside x: delta (..., E), B and C (..., N)."""
+        """Return the input-dependent delta (..., E), B and C (..., N) of the recurrence."""
         N = self.settings.state
         r, B, C = self.x_projection(x).split([self.rank, N, N], -1)
         return functional.softplus(self.dt_projection(r) + self.dt_bias), B, C
@@ -146,13 +147,13 @@ class Mamba(Mixer):
         return out
 
 
-def first_step_sizes(channels: int, generator: torch.Generator) -> Tensor:
-    """The inverse softplus of step sizes, their logarithms uniform between those of SHORTEST and LONGEST.
+def initial_step_size_bias(channels: int, generator: torch.Generator) -> Tensor:
+    """Return the inverse softplus of log-uniform random step sizes (channels,).
 
-    >>> sizes = functional.softplus(first_step_sizes(1000, torch.Generator().manual_seed(0)))
+    >>> sizes = functional.softplus(initial_step_size_bias(1000, torch.Generator().manual_seed(0)))
     >>> bool(sizes.min() > 0.99e-3), bool(sizes.max() < 0.101)
     (True, True)
     """
-    low, high = math.log(SHORTEST), math.log(LONGEST)
+    low, high = math.log(SMALLEST_STEP), math.log(LARGEST_STEP)
     sizes = (low + torch.rand(channels, generator=generator) * (high - low)).exp()
-    return sizes + torch.log(-torch.expm1(-sizes))  # log(exp(size) - 1), exact for small ones
+    return sizes + torch.log(-torch.expm1(-sizes))  # log(exp(size) - 1), accurate for small sizes

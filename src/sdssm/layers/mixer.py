@@ -1,8 +1,8 @@
-"""What every sequence mixer is: a map along time, from inputs (..., L, D) to outputs (..., L, F)."""
+"""The base class of all sequence mixers, maps from inputs (..., L, D) to outputs (..., L, F)."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,46 +14,48 @@ from sdssm.errors import ModelError
 from sdssm.ops.products import product
 from sdssm.settings import check_at_least
 
-#: What a recurrent mixer remembers: tensors (B, ...), alone or in tuples; None before the first input.
+#: The state of a recurrent mixer: tensors (B, ...), alone or in nested tuples; None before the first input.
 State = Any
-#: Up to so many symbols a row of a table is picked by a product with one-hot vectors: its gradient is a product too,
-#: where that of an index would add up thousands of rows one by one.
+#: Tables with at most this many rows are indexed by a product with one-hot vectors. The gradient is then a matrix
+#: product as well; the gradient of an index would add up thousands of rows one by one.
 FEW = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixerSettings:
-    """Base of the settings of each mixer, see `sdssm.settings`."""
+    """Base class of the settings of a mixer, see `sdssm.settings`."""
 
     def shape(self) -> Self:
-        """These settings without what may differ between models trained side by side."""
+        """Return these settings without the values that may differ between replicas trained in one batch."""
         return self
 
     def ramps(self) -> Mapping[str, tuple[float, float | None]]:
-        """Buffers of the mixer that change during training, each from one value to another; None: it stays."""
+        """Return first and last value of each buffer that may change during training; None: constant."""
         return {}
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Who holds the settings of some mixer may ask for what that one has."""
+            """Allow code that holds the settings of an unknown mixer to read any of its fields."""
 
 
-class Mixer(nn.Module):
-    """A layer that mixes along time.
+class Mixer(nn.Module, ABC):
+    """A layer that maps a sequence of inputs to a sequence of outputs.
 
-    A mixer is written in two halves, for one batch dimension: `parts` is what an input does at its own place, `mix`
-    what happens along time. Where inputs are symbols, `parts` runs over a table of V rows instead of B L inputs.
-    A recurrent mixer also has `one`, a single step from a state.
+    A mixer has two halves, written for one batch dimension: `parts` acts on each input separately, `mix` along time.
+    For strings over an alphabet, `parts` runs on a table of V rows instead of B L inputs.
+    A recurrent mixer also has `mix_step`, a single step from a state.
+
+    Subclasses define `name`, `Settings`, `outputs`, `parts` and `mix`.
     """
 
     name: ClassVar[str]  # in the catalogue
-    Settings: ClassVar[type[Any]]  # its settings
-    causal: ClassVar[bool] = True  # an output depends on no later input
-    recurrent: ClassVar[bool] = True  # it can go on from a state, and step
-    projects: ClassVar[bool] = False  # it ends in a linear map back to the width of its inputs
-    asks: ClassVar[bool] = False  # it can be asked after all inputs at once what it would say of another one next
-    emulates: ClassVar[str] = ""  # what is proved of it, in one sentence
+    Settings: ClassVar[type[Any]]  # the class of its settings
+    causal: ClassVar[bool] = True  # an output does not depend on later inputs
+    recurrent: ClassVar[bool] = True  # it can continue from a state, and step
+    has_output_projection: ClassVar[bool] = False  # it ends in a linear map to the width of its inputs
+    can_query: ClassVar[bool] = False  # it implements `mix_query`
+    emulates: ClassVar[str] = ""  # which automata it provably emulates, in one sentence
 
     def __init__(self, width: int, settings: Any) -> None:
         super().__init__()
@@ -63,42 +65,42 @@ class Mixer(nn.Module):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """F, entries of an output."""
+        """F, the width of an output."""
 
     @property
     def longest(self) -> int | None:
-        """The most inputs that it takes; None for any number."""
+        """The largest sequence length that it can read; None if there is no limit."""
         return None
 
     @property
     def numbers(self) -> int:
-        """About how many numbers one symbol needs in memory while a string is read."""
+        """Estimate of the numbers in memory for each symbol of a string during evaluation."""
         return max(self.width, self.outputs)
 
     @property
-    def own_numbers(self) -> int:
-        """The same for an input that is no symbol: what it does has to be kept for each."""
+    def numbers_per_input(self) -> int:
+        """The same estimate for inputs that are not symbols, whose `parts` are all in memory."""
         return self.numbers
 
     @property
     def pairs(self) -> int:
-        """The same for each pair of inputs of a string, where it is trained."""
+        """Estimate of the numbers in memory for each pair of positions of a string during training."""
         return 0
 
     @property
     def kernel_size(self) -> int:
-        """Rows of the matrices that a GPU's kernels have to hold, if it has such."""
+        """Rows of the transition matrices that a GPU kernel holds; 1 if there are no matrices."""
         return 1
 
     def transition_parameters(self) -> int:
-        """Parameters that say how one state becomes the next, for a mixer whose transitions depend on its inputs."""
+        """Return the number of parameters that compute input-dependent transitions."""
         return 0
 
     # -- the two halves, and a step ------------------------------------------------------------------------------------
 
     @abstractmethod
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """What inputs (..., D) do, each at its own place: tensors (..., *)."""
+        """Compute everything that depends on a single input: u (..., D) -> tensors (..., *)."""
 
     @abstractmethod
     def mix(
@@ -110,31 +112,36 @@ class Mixer(nn.Module):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Parts (B, L, *) -> outputs (B, L, F), and the state after the last input where `carry` asks for it.
+        """Run along time: parts (B, L, *) -> outputs (B, L, F) and the final state.
 
-        `lengths` (B,) say where rows end; what comes past an end is of no account, and there is no state with them.
-        `noise` is chance for a mixer that needs it, of the shape that `chance` names, on [0, 1).
+        Args:
+            parts: the result of `parts`.
+            state: the state to continue from; None for the initial state.
+            lengths: (B,), the length of each row. Inputs past the end of a row are ignored.
+            carry: whether the final state is needed; if not, None may be returned for it.
+            noise: uniform random numbers on [0, 1) of the shape that `chance` returns, for mixers that need them.
         """
 
-    def ask(self, parts: tuple[Tensor, ...], asked: tuple[Tensor, ...], state: State = None) -> Tensor:
-        """For a mixer that `asks`: after each input, the output for another one in the place of the next.
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+        """Return the output for a query read after each prefix: parts (B, L, *) of both -> (B, L, F).
 
-        Parts (B, L, *) of the inputs, and of those others -> (B, L, F). So all prefixes are asked in one pass.
+        Output t is the one that the mixer would give to query t after inputs 0..t, without the earlier queries. A
+        mixer with `can_query` does this for all prefixes in one pass.
         """
-        raise ModelError(f"{self.name} cannot be asked after many inputs at once")
+        raise ModelError(f"{self.name} cannot read a query after all prefixes at once")
 
-    def one(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """A single step: u (B, D) -> output (B, F) and the state after it."""
-        raise ModelError(f"{self.name} has no state to step from; give it whole sequences")
+    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Run a single step: u (B, D) -> output (B, F) and the next state."""
+        raise ModelError(f"{self.name} has no state to step from; pass whole sequences")
 
     def chance(self, length: int) -> tuple[int, ...] | None:
-        """The shape of the noise that it needs for inputs of a length; None: no chance in it."""
+        """Return the shape of the noise that `mix` needs for this sequence length; None if it needs none."""
         return None
 
-    # -- where inputs are symbols --------------------------------------------------------------------------------------
+    # -- strings of symbols --------------------------------------------------------------------------------------------
 
-    def symbols(self, table: Tensor | None) -> Any:
-        """What each symbol does, from a table of their inputs (V, D); None is the table of all one-hot inputs."""
+    def symbol_parts(self, table: Tensor | None) -> Any:
+        """Compute `parts` for each symbol, from a table of inputs (V, D); None is the identity (one-hot)."""
         if table is None:
             like = next(self.parameters())
             table = torch.eye(self.width, dtype=like.dtype, device=like.device)
@@ -150,16 +157,19 @@ class Mixer(nn.Module):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """`mix` of the symbols that tokens (B, L) name."""
+        """Run `mix` on tokens (B, L), with the result of `symbol_parts`."""
         parts = tuple(pick(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
-    # -- for everybody -------------------------------------------------------------------------------------------------
+    # -- any leading dimensions ----------------------------------------------------------------------------------------
 
     def forward(
         self, u: Tensor, state: State = None, lengths: Tensor | None = None, noise: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """u (..., L, D), a state to go on from, lengths (...) -> outputs (..., L, F) and the state after them."""
+        """Map inputs u (..., L, D) to outputs (..., L, F) and the final state.
+
+        `state` is the state to continue from; `lengths` (...) cut the rows, and then no state is returned.
+        """
         self.check_inputs(u)
         self.check_length(u.shape[-2])
         lead = u.shape[:-2]
@@ -170,14 +180,15 @@ class Mixer(nn.Module):
         return out.reshape(*lead, *out.shape[1:]), each(lambda x: x.reshape(*lead, *x.shape[1:]), after)
 
     def step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """One step: u (..., D), a state -> output (..., F), the state after it."""
+        """Run a single step: u (..., D) -> output (..., F) and the next state."""
         self.check_inputs(u)
         lead = u.shape[:-1]
         flat = each(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
-        out, after = self.one(u.reshape(-1, u.shape[-1]), flat)
+        out, after = self.mix_step(u.reshape(-1, u.shape[-1]), flat)
         return out.reshape(*lead, *out.shape[1:]), each(lambda x: x.reshape(*lead, *x.shape[1:]), after)
 
     def check_inputs(self, u: Tensor) -> None:
+        """Raise ModelError unless inputs have the width and the dtype of this layer."""
         like = next(self.parameters())
         if u.shape[-1:] != (self.width,) or u.dtype != like.dtype:
             raise ModelError(
@@ -186,15 +197,18 @@ class Mixer(nn.Module):
             )
 
     def check_length(self, length: int) -> None:
+        """Raise ModelError for a sequence that is longer than `longest`."""
         if self.longest is not None and length > self.longest:
-            raise ModelError(f"{self.name} was made for at most {self.longest:,} inputs, and {length:,} were given")
+            raise ModelError(
+                f"{self.name} reads at most {self.longest:,} inputs, got {length:,}; pass a shorter sequence"
+            )
 
     def extra_repr(self) -> str:
         return f"width={self.width}, {self.settings}"
 
 
 def each(change: Callable[[Tensor], Tensor], state: State) -> State:
-    """A state with every tensor in it changed.
+    """Apply a function to every tensor of a state.
 
     >>> each(lambda x: x + 1, (torch.zeros(1), (torch.ones(1), None)))
     (tensor([1.]), (tensor([2.]), None))
@@ -205,12 +219,12 @@ def each(change: Callable[[Tensor], Tensor], state: State) -> State:
 
 
 def pick(table: Tensor, tokens: Tensor) -> Tensor:
-    """The rows of a table (V, *) that tokens (...) name: (..., *).
+    """Select rows of a table: table (V, *), tokens (...) -> (..., *).
 
     >>> pick(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0, 1])).tolist()
     [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
     if len(table) > FEW or not table.is_floating_point():
         return table[tokens]
-    chosen = (tokens[..., None] == torch.arange(len(table), device=tokens.device)).to(table.dtype)
-    return product(chosen, table.flatten(1)).reshape(*tokens.shape, *table.shape[1:])
+    one_hot = (tokens[..., None] == torch.arange(len(table), device=tokens.device)).to(table.dtype)
+    return product(one_hot, table.flatten(1)).reshape(*tokens.shape, *table.shape[1:])

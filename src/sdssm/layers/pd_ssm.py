@@ -1,4 +1,4 @@
-"""PD-SSM: transitions that send every entry of the state to one place and multiply it by a complex number."""
+"""PD-SSM: transitions P D with P a 0/1 matrix with one 1 in each column, and D complex diagonal."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ INITIAL_STATES = ("one-hot", "zero", "learned")
 
 @dataclass(frozen=True, kw_only=True)
 class PdSsmSettings(MixerSettings):
-    """What tells one PD-SSM from another. The defaults are the published code's for state tracking."""
+    """Settings of `PdSsm`. The defaults are those of the published code for state tracking."""
 
     state: int = 64  #: n, complex entries of the state
-    dictionary: int = 8  #: k, matrices to mix
-    expansion: int = 2  #: the two MLPs behind D have expansion x n hidden units
+    dictionary: int = 8  #: k, number of matrices in the dictionary
+    expansion: int = 2  #: the two MLPs of D have expansion * n hidden units
     input_matrix: bool = True  #: B, adding B u_t to each state
     initial_state: str = "one-hot"  #: (1, 0, .., 0), zero, or learned
 
@@ -43,18 +43,19 @@ class PdSsmSettings(MixerSettings):
 
 
 class PdSsm(Mixer):
-    """x_t = P(u_t) D(u_t) x_{t-1} + B u_t, complex; outputs [Re x_t; Im x_t].
+    """PD-SSM: complex x_t = P(u_t) D(u_t) x_{t-1} + B u_t with one 1 in each column of P and D diagonal.
 
-        M(u) = sum_k softmax(S u)_k M_k        a dictionary of k real matrices, mixed
-        P(u) = a 1 at the largest entry of each column of M(u), and zeros
-        D(u) = sigmoid(f(u)) exp(2 pi i sigmoid(g(u))), entry by entry; f, g MLPs D -> 2n -> n with GELU
+        M(u) = sum_k softmax(S u)_k M_k        a mixture of a dictionary of k real matrices
+        P(u) = 1 at the largest entry of each column of M(u), 0 elsewhere
+        D(u) = sigmoid(f(u)) exp(2 pi i sigmoid(g(u))), entrywise; f, g MLPs D -> 2n -> n with GELU
 
-    The arg max has no gradient: P(u) receives that of the softmax down each column of M(u), straight through.
-    Terzić et al. 2025 (arXiv 2509.22284), "Structured Sparse Transition Matrices to Enable State Tracking in
-    State-Space Models". Beginnings are those of its code: M_k ~ N(0, 1/n), B ~ N(0, 1/2n) in each part, S without
-    bias, x_0 = (1, 0, .., 0). That code for state tracking (PyTorch) has the largest entry of each row and D on the
-    left, the transpose of this; the paper, and its code for time series (JAX), have columns, as here. Its linear map
-    of [Re x; Im x] back to the width, with u_t added, is left to the model around this layer.
+    The outputs are [Re x_t; Im x_t] (2n,). The arg max has no gradient: P(u) uses the straight-through gradient of the
+    softmax over each column of M(u). Terzić et al. 2025 (arXiv 2509.22284), "Structured Sparse Transition Matrices to
+    Enable State Tracking in State-Space Models". Initial values are those of its code: M_k ~ N(0, 1/n), real and
+    imaginary part of B ~ N(0, 1/2n), S without bias, x_0 = (1, 0, .., 0). The published PyTorch code for state tracking
+    takes the largest entry of each row and multiplies by D from the left, the transpose of this; the paper and the
+    published JAX code for time series use columns, as here. The published linear map of [Re x; Im x] back to the width,
+    with u_t added, is not part of this layer: it belongs to the block around it.
 
     >>> layer = PdSsm(3, PdSsmSettings(state=4), generator=torch.Generator().manual_seed(0))
     >>> outputs, state = layer(torch.ones(5, 3))
@@ -66,8 +67,8 @@ class PdSsm(Mixer):
     Settings = PdSsmSettings
     emulates = (
         "One layer with n entries and a linear readout emulates any automaton of n states (Terzić et al. 2025): P is "
-        "the automaton's table, D = 1 and B = 0. Here that needs a matrix of the dictionary for each symbol, and "
-        "sigmoids at their limits, which finite precision reaches."
+        "the automaton's table, D = 1 and B = 0. Here this needs a matrix of the dictionary for each symbol, and "
+        "saturated sigmoids, which finite precision reaches."
     )
     settings: PdSsmSettings
 
@@ -86,38 +87,40 @@ class PdSsm(Mixer):
         self.dictionary = normal((k, n, n), 1 / n)
         self.selection = initial.linear(width, k, generator, bias=False)
         self.magnitude, self.phase = mlp(), mlp()
-        # Real and imaginary part, (2, n, D) and (2, n).
+        # Real and imaginary parts, (2, n, D) and (2, n).
         self.input_matrix = normal((2, n, width), 1 / (2 * n)) if settings.input_matrix else None
         self.initial_state = normal((2, n), 1 / (2 * n)) if settings.initial_state == "learned" else None
 
     @property
     def outputs(self) -> int:
-        """Entries of an output: the real and the imaginary part of each of the state."""
+        """The width of an output: real and imaginary part of each entry of the state."""
         return 2 * self.settings.state
 
     @property
     def numbers(self) -> int:
-        """What is added, states and outputs."""
+        """Inputs B u, states and outputs."""
         return 4 * self.outputs
 
     @property
-    def own_numbers(self) -> int:
-        """M and its softmax beside them, which on a GPU are never in memory."""
+    def numbers_per_input(self) -> int:
+        """Also M and its softmax, which a GPU kernel does not write to memory."""
         return self.numbers + (0 if self.dictionary.is_cuda else 2 * self.settings.state**2)
 
     @property
     def kernel_size(self) -> int:
-        """Those of a transition."""
+        """The size of a transition matrix."""
         return self.settings.state
 
     def transition_parameters(self) -> int:
-        """Those of P and D: dictionary, selection and the two MLPs."""
-        makers = (self.selection, self.magnitude, self.phase)
-        return self.dictionary.numel() + sum(one.numel() for maker in makers for one in maker.parameters())
+        """Return the number of parameters of P and D: dictionary, selection and the two MLPs."""
+        modules = (self.selection, self.magnitude, self.phase)
+        return self.dictionary.numel() + sum(value.numel() for module in modules for value in module.parameters())
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """u (..., D) -> weights of the dictionary (..., k), D (..., n, 2), with B what is added (..., n, 2): complex in
-        pairs."""
+        """Return weights of the dictionary (..., k), D (..., n, 2) and, with B, inputs B u (..., n, 2).
+
+        The last axis of complex values holds real and imaginary part.
+        """
         weights = torch.softmax(self.selection(u), dim=-1)
         size, angle = torch.sigmoid(self.magnitude(u)), 2 * math.pi * torch.sigmoid(self.phase(u))
         D = torch.stack([size * angle.cos(), size * angle.sin()], dim=-1)
@@ -135,11 +138,13 @@ class PdSsm(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Parts (B, L, *), a complex state (B, n) -> outputs (B, L, 2n), the state after."""
+        """Scan: parts (B, L, *), complex state (B, n) -> outputs (B, L, 2n), final state."""
         weights, D, *drive = parts
-        b = paired(drive[0]) if drive else None
-        found = column_mixture_scan(self.dictionary, weights, paired(D), b, self._start(state), lengths=lengths)
-        return self._read(found[0]), found[1] if carry else None
+        b = to_complex(drive[0]) if drive else None
+        states, final = column_mixture_scan(
+            self.dictionary, weights, to_complex(D), b, self._start(state), lengths=lengths
+        )
+        return self._read(states), final if carry else None
 
     def mix_symbols(
         self,
@@ -151,18 +156,18 @@ class PdSsm(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """`mix` where every input is a symbol: tokens (B, L). Only V matrices exist."""
+        """Scan over tokens (B, L) with only V transition matrices in memory."""
         weights, D, *drive = symbols
         P = mixed_columns(self.dictionary, weights)
-        b = paired(pick(drive[0], tokens)) if drive else None
-        found = column_one_hot_scan(P, paired(D), tokens, b, self._start(state), lengths=lengths)
-        return self._read(found[0]), found[1] if carry else None
+        b = to_complex(pick(drive[0], tokens)) if drive else None
+        states, final = column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
+        return self._read(states), final if carry else None
 
-    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """u (B, D), a complex state (B, n) -> output (B, 2n), the state after it."""
+    def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         weights, D, *drive = self.parts(u)
         P = mixed_columns(self.dictionary, weights)
-        x = column_one_hot_step(P, paired(D), self._start(state), paired(drive[0]) if drive else None)
+        x = column_one_hot_step(P, to_complex(D), self._start(state), to_complex(drive[0]) if drive else None)
         return self._read(x), x
 
     def _start(self, state: Tensor | None) -> Tensor:
@@ -178,6 +183,6 @@ class PdSsm(Mixer):
         return torch.cat([x.real, x.imag], dim=-1)
 
 
-def paired(x: Tensor) -> Tensor:
-    """Real and imaginary parts (..., 2) as complex numbers (...)."""
+def to_complex(x: Tensor) -> Tensor:
+    """Return pairs of real and imaginary parts (..., 2) as complex numbers (...)."""
     return torch.view_as_complex(x.contiguous())

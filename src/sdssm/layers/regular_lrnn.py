@@ -1,4 +1,4 @@
-"""RegularLRNN: a linear recurrence whose block-diagonal matrices an MLP makes of each input."""
+"""RegularLRNN: a linear recurrence with input-dependent block-diagonal transitions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sdssm.layers.mixer import Mixer, MixerSettings
 from sdssm.settings import check_between, check_one_of, check_settings
 
 NORMALISATIONS = ("largest", "columns")
-#: Powers of small entries beyond this vanish in float32.
+#: Larger powers of small entries underflow in float32.
 LARGEST_NORM = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegularLrnnSettings(MixerSettings):
-    """What tells one RegularLRNN from another. The defaults are the published code's."""
+    """Settings of `RegularLrnn`. The defaults are those of the published code."""
 
     state: int = 64  #: n, entries of the state
-    block_size: int = 8  #: S, of each block along the diagonal
-    column_norm: float = 1.2  #: p, of the norm of a column
-    normalisation: str = "largest"  #: centre columns, divide a block by the largest (code), or each column (text)
+    block_size: int = 8  #: S, size of each block on the diagonal
+    column_norm: float = 1.2  #: p of the l_p norm of a column
+    normalisation: str = "largest"  #: largest (of a block, after centring; code) or columns (each column; paper)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -46,12 +46,13 @@ class RegularLrnnSettings(MixerSettings):
 
 
 class RegularLrnn(Mixer):
-    """x_t = A(u_t) x_{t-1} + v(u_t) with H = n / S blocks of S x S in A(u), all made by MLPs, from a learned x_0.
+    """RegularLRNN, x_t = A(u_t) x_{t-1} + v(u_t) with a block-diagonal A; MLPs compute A and v.
 
-    A comes from Linear(D, n S) -> ReLU -> Linear(n S, n S), v from Linear(D, n) -> ReLU -> Linear(n, n). "largest"
-    takes from each column of a block its mean, then divides the block by the largest l_p norm of its columns, as the
-    code does; "columns" divides each column by max(1, its l_p norm), as the text says. Fan et al. 2024 (arXiv
-    2309.07412), "Advancing Regular Language Reasoning in Linear Recurrent Neural Networks".
+    A has H = n / S blocks of S x S and comes from Linear(D, n S) -> ReLU -> Linear(n S, n S), v from Linear(D, n) ->
+    ReLU -> Linear(n, n); x_0 is learned, and the outputs are x_t (n,). Normalisation "largest" subtracts the mean of
+    each column of a block, then divides the block by the largest l_p norm of its columns, as in the published code;
+    "columns" divides each column by max(1, its l_p norm), as in the paper. Fan et al. 2024 (arXiv 2309.07412),
+    "Advancing Regular Language Reasoning in Linear Recurrent Neural Networks".
 
     >>> settings = RegularLrnnSettings(state=6, block_size=3)
     >>> layer = RegularLrnn(2, settings, generator=torch.Generator().manual_seed(0))
@@ -63,8 +64,8 @@ class RegularLrnn(Mixer):
     name = "regular-lrnn"
     Settings = RegularLrnnSettings
     emulates = (
-        "Where normalisation is columns, every automaton of at most block_size states: the columns of a block can be "
-        "one-hot. Where it is largest, columns add up to zero, and nothing is proved."
+        "With normalisation 'columns' every automaton of at most block_size states: the columns of a block can be "
+        "one-hot. With 'largest' the columns add up to zero, and nothing is proved."
     )
     settings: RegularLrnnSettings
 
@@ -78,28 +79,31 @@ class RegularLrnn(Mixer):
 
     @property
     def outputs(self) -> int:
-        """Entries of an output: as many as of the state."""
+        """The width of an output, which is the size of the state."""
         return self.settings.state
 
     @property
     def numbers(self) -> int:
-        """The blocks, before and after they are normalised, beside the states."""
+        """The blocks, before and after normalisation, and the states."""
         return max(self.width, (3 * self.settings.block_size + 3) * self.settings.state)
 
     @property
     def kernel_size(self) -> int:
-        """Those of a block."""
+        """The size of a block."""
         return self.settings.block_size
 
     def transition_parameters(self) -> int:
-        """Those of the generator: d n S + (n S)^2 and biases, which for S = sqrt(n) is d n sqrt(n) + n^3."""
+        """Return the number of parameters of the generator of A.
+
+        d n S + (n S)^2 and biases, which for S = sqrt(n) is d n sqrt(n) + n^3.
+        """
         return sum(parameter.numel() for parameter in self.generator.parameters())
 
     def parts(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """u (..., D) -> blocks (..., H, S, S) and what is added (..., N)."""
+        """Return blocks (..., H, S, S) and v (..., N), from u (..., D)."""
         S = self.settings.block_size
         A = self.generator(u).unflatten(-1, (-1, S, S))
-        return self._normalised(A), self.drive(u)
+        return self._normalise(A), self.drive(u)
 
     def mix(
         self,
@@ -110,13 +114,13 @@ class RegularLrnn(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Blocks (B, L, H, S, S), what is added (B, L, N), a state (B, N) -> states (B, L, N), the last of them."""
+        """Scan: blocks (B, L, H, S, S), v (B, L, N), state (B, N) -> states (B, L, N), final state."""
         A, v = parts
         states, final = ops.block_diagonal_scan(A, v, self._start(state), lengths=lengths)
         return states, final if carry else None
 
-    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """u (B, D), a state (B, N) -> the state after it, twice: it is the output."""
+    def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""
         A, v = self.parts(u)
         x = ops.block_diagonal_step(A, self._start(state), v)
         return x, x
@@ -124,19 +128,19 @@ class RegularLrnn(Mixer):
     def _start(self, state: Tensor | None) -> Tensor:
         return self.initial_state if state is None else state
 
-    def _normalised(self, A: Tensor) -> Tensor:
+    def _normalise(self, A: Tensor) -> Tensor:
         if self.settings.normalisation == "largest":
             A = A - A.mean(dim=-2, keepdim=True)
-        # Unlike a power of a sum of powers, its gradient at a column of zeros is zero.
+        # Its gradient at a column of zeros is zero, unlike that of (sum |a|^p)^(1/p).
         norms: Tensor = torch.linalg.vector_norm(A, ord=self.settings.column_norm, dim=-2, keepdim=True)
         if self.settings.normalisation == "columns":
             return A / norms.clamp(min=1)
         largest = norms.amax(dim=-1, keepdim=True)
-        return A / torch.where(largest == 0, 1, largest)  # a block of zeros stays one
+        return A / torch.where(largest == 0, 1, largest)  # a block of zeros stays zero
 
 
 def _mlp(inputs: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
-    """As wide inside as its outputs."""
+    """Return Linear(inputs, outputs) -> ReLU -> Linear(outputs, outputs)."""
     return nn.Sequential(
         initial.linear(inputs, outputs, generator), nn.ReLU(), initial.linear(outputs, outputs, generator)
     )

@@ -1,4 +1,4 @@
-"""S4 (Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", 2022), HiPPO-LegS."""
+"""S4 with HiPPO-LegS initialisation (Gu, Goel and Re 2022)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdssm.layers.channels import fixed, good_size
-from sdssm.layers.convolution import Filter, Modes, ModeSettings, as_complex, repeated
+from sdssm.layers.channels import cached_table, fft_size
+from sdssm.layers.convolution import LtiMixer, ModalSystem, ModeSettings, as_complex, repeated
 
-#: Imaginary parts of B begin within this bound; unbounded, those of the fastest modes would drown the rest.
+#: Initial imaginary parts of B are clipped here; otherwise those of the fastest modes would dominate.
 LARGEST_INPUT = 2.0
 
 
-def legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
-    """HiPPO-LegS as A = diag(lambda) - P P^*: lambda, P and B (N / 2,), one mode of each conjugate pair.
+def hippo_legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return lambda, P and B (N / 2,) of HiPPO-LegS, A = diag(lambda) - P P^*.
 
+    There is one mode of each conjugate pair.
     A_ij = -sqrt((2i + 1)(2j + 1)) below the diagonal, -(i + 1) on it, B_i = sqrt(2i + 1). With P_i = sqrt(i + 1/2),
-    A + P P^T = -1/2 I + S, and S is skew: its eigenvectors are unitary. Their phases are free; here the first entry of
-    each is positive.
+    A + P P^T = -1/2 I + S with S skew-symmetric, so the eigenvectors are unitary. Their phases are arbitrary; here the
+    first entry of each is positive.
 
-    >>> eigenvalues, P, B = legs(4)
+    >>> eigenvalues, P, B = hippo_legs(4)
     >>> eigenvalues.imag, bool((eigenvalues.real == -0.5).all())
     (tensor([0.5565, 4.6033], dtype=torch.float64), True)
     """
@@ -37,65 +38,68 @@ def legs(state: int) -> tuple[Tensor, Tensor, Tensor]:
     return eigenvalues, P, torch.complex(B.real, B.imag.clamp(-LARGEST_INPUT, LARGEST_INPUT))
 
 
-def growth(points: int, length: int, digits: int) -> float:
-    """-log r of the circle on which a kernel is found, with so many binary digits."""
+def log_radius(points: int, length: int, digits: int) -> float:
+    """Return -log r of the circle |z| = r that kernels are evaluated on, with this many binary digits."""
     return digits * math.log(2) / (points + length)
 
 
-@fixed
-def circle(points: int, length: int, digits: int) -> Tensor:
-    """s = (1 - z) / (1 + z) and 2 / (1 + z) for z on the lower half of the circle: (2, points / 2 + 1).
+@cached_table
+def circle_points(points: int, length: int, digits: int) -> Tensor:
+    """Return (1 - z) / (1 + z) and 2 / (1 + z) for z on half of the circle, (2, points / 2 + 1).
 
-    In double precision, and rounded once: z may be near 1.
+    Computed in double precision and rounded once, because z may be near 1.
     """
     k = torch.arange(points // 2 + 1, dtype=torch.float64)
-    z = torch.polar(torch.full_like(k, math.exp(-growth(points, length, digits))), -2 * math.pi / points * k)
+    z = torch.polar(torch.full_like(k, math.exp(-log_radius(points, length, digits))), -2 * math.pi / points * k)
     return torch.stack([(1 - z) / (1 + z), 2 / (1 + z)])
 
 
-@fixed
-def regrown(points: int, length: int, digits: int) -> Tensor:
-    """r^-l (L,)."""
-    return torch.exp(growth(points, length, digits) * torch.arange(length, dtype=torch.float64))
+@cached_table
+def inverse_radius_powers(points: int, length: int, digits: int) -> Tensor:
+    """Return r^-l for l = 0, 1, .. (L,)."""
+    return torch.exp(log_radius(points, length, digits) * torch.arange(length, dtype=torch.float64))
 
 
-@fixed
-def conjugate() -> Tensor:
-    """What makes w* of w (2, ...), real parts and imaginary parts."""
+@cached_table
+def conjugate_signs() -> Tensor:
+    """Return the signs (2, 1, 1) that turn real and imaginary parts of w into those of conj(w)."""
     return torch.tensor([1.0, -1.0])[:, None, None]
 
 
-class DiagonalPlusLowRank(Modes):
-    """Modes that meet in one number: A = diag(lambda) - P P^* over conjugate pairs, bilinear discretisation.
+class DiagonalPlusLowRank(ModalSystem):
+    """The system of S4, A = diag(lambda) - P P^* over conjugate pairs, with the bilinear discretisation.
 
-    A mode stands for its conjugate too, so that P^* x is 2 Re of a sum over the M modes that are kept. The real part of
-    A is negative whatever the parameters are, and Abar never makes a state longer.
+    Only one mode of each pair is stored, so P^* x is 2 Re of a sum over M modes. The Hermitian part of A is negative
+    definite for all parameters, so Abar does not increase the norm of a state.
     """
 
     def __init__(self, width: int, settings: ModeSettings, *, generator: torch.Generator) -> None:
-        eigenvalues, P, B = legs(settings.state)
+        eigenvalues, P, B = hippo_legs(settings.state)
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.P = repeated(torch.stack([P.real, P.imag]), width)
         self.B = repeated(torch.stack([B.real, B.imag]), width)
 
     def kernel(self, length: int) -> Tensor:
-        """K from sum_l K_l z^l = dt C ((1 - z) - dt/2 (1 + z) A)^{-1} B on a circle |z| = r < 1, by Woodbury's formula.
+        """Return the taps of the kernel, from its generating function on a circle |z| = r < 1.
 
-        On M points of it, K_l comes out with r^M K_{l+M} added, and rounding grows by r^-l. With r^(M + L) the unit of
-        rounding both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix power is needed
-        to end the sum, and away from the unit circle nothing blows up.
+        The function is sum_l K_l z^l = dt C ((1 - z) - dt/2 (1 + z) A)^{-1} B. The inverse uses Woodbury's formula.
+        With M points on the circle, K_l has an aliasing error r^M K_{l+M}, and rounding errors grow by r^-l. For r^(M +
+        L) equal to the unit roundoff both are about the same: 3e-6 of the largest tap for M = 4 L in float32. No matrix
+        power is needed to truncate the sum, and there are no poles near the circle.
         """
         digits = 23 if self.log_dt.dtype == torch.float32 else 52
-        points = good_size((4 if digits == 23 else 12) * length)
+        points = fft_size((4 if digits == 23 else 12) * length)
         # ((1 - z) - h A (1 + z))^{-1} = (s - h A)^{-1} / (1 + z) with s = (1 - z) / (1 + z) and h = dt / 2.
-        h, rate = self.dt / 2, paired(self.dt / 2 * self.eigenvalues)
-        s, factor = circle(rate, points, length, digits)
-        left = paired(as_complex(torch.stack([self.C, self.P * conjugate(self.P)], 2)))  # (D, 2, 2M): C, P^*
-        right = paired(as_complex(torch.stack([self.B, self.P], 2)))  # B, P
+        h, rate = self.dt / 2, with_conjugates(self.dt / 2 * self.eigenvalues)
+        s, factor = circle_points(rate, points, length, digits)
+        left = with_conjugates(
+            as_complex(torch.stack([self.C, self.P * conjugate_signs(self.P)], 2))
+        )  # (D, 2, 2M): C, P^*
+        right = with_conjugates(as_complex(torch.stack([self.B, self.P], 2)))  # B, P
         products = (left[:, :, None] * right[:, None]).flatten(1, 2)
         CB, CP, PB, PP = (products @ (s - rate[..., None]).reciprocal()).unbind(1)  # (D, points / 2 + 1) each
         taps: Tensor = torch.fft.irfft((CB - h * CP * PB / (1 + h * PP)) * factor, n=points)[..., :length]
-        return h * taps * regrown(taps, points, length, digits)
+        return h * taps * inverse_radius_powers(taps, points, length, digits)
 
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         # Abar x + Bbar u = (I - h A)^{-1} ((I + h A) x + dt B u)
@@ -103,15 +107,15 @@ class DiagonalPlusLowRank(Modes):
         x = self._solved(x if state is None else x + self._forward(state))
         return 2 * (as_complex(self.C) * x).real.sum(-1), x
 
-    # A state of M complex modes is also one of N = 2M real numbers, on which Abar is a matrix. Its powers come by
-    # doubling, and only where a state is carried.
+    # M complex modes are N = 2M real numbers, on which Abar acts as a matrix. Its powers are computed by repeated
+    # squaring, and only if a state is carried.
 
-    def respond(self, state: Tensor, length: int) -> Tensor:
+    def state_response(self, state: Tensor, length: int) -> Tensor:
         C = as_complex(self.C)
         rows = krylov(self._matrix().mT, 2 * as_real(C.conj()), length + 1)[..., 1:]  # (D, N, L): C Abar^{l+1}
         return torch.einsum("bdn,dnl->dlb", as_real(state), rows)
 
-    def absorb(self, u: Tensor, state: Tensor | None) -> Tensor:
+    def final_state(self, u: Tensor, state: Tensor | None) -> Tensor:
         A, B = self._matrix(), as_real(self._solved(self.dt * as_complex(self.B)))
         x = torch.einsum("dlb,dnl->bdn", u.flip(1), krylov(A, B, u.shape[1]))
         if state is not None:
@@ -119,41 +123,43 @@ class DiagonalPlusLowRank(Modes):
         return torch.complex(*x.chunk(2, dim=-1))
 
     def _matrix(self) -> Tensor:
-        """Abar over the reals (D, N, N): its columns are what becomes of the unit vectors."""
+        """Return Abar as a real matrix (D, N, N); its columns are the images of the unit vectors."""
         eye = torch.eye(self.C.shape[-1], device=self.C.device, dtype=self.C.dtype)
         zero = torch.zeros_like(eye)
         units = torch.cat([torch.complex(eye, zero), torch.complex(zero, eye)])[:, None]  # (N, 1, M)
         return as_real(self._solved(self._forward(units))).permute(1, 2, 0)
 
     def _forward(self, x: Tensor) -> Tensor:
-        """(I + h A) x with h = dt / 2: (..., D, M)."""
+        """Return (I + h A) x with h = dt / 2: (..., D, M)."""
         P = as_complex(self.P)
-        return x + self.dt / 2 * (self.eigenvalues * x - P * self._met(x))
+        return x + self.dt / 2 * (self.eigenvalues * x - P * self._project(x))
 
     def _solved(self, x: Tensor) -> Tensor:
-        """(I - h A)^{-1} x, by Woodbury's formula."""
+        """Return (I - h A)^{-1} x, by Woodbury's formula."""
         P, h = as_complex(self.P), self.dt / 2
         shrink = (1 - h * self.eigenvalues).reciprocal()
-        met = self._met(shrink * x) / (1 + h * self._met(shrink * P))
-        return shrink * (x - h * P * met)
+        coefficient = self._project(shrink * x) / (1 + h * self._project(shrink * P))
+        return shrink * (x - h * P * coefficient)
 
-    def _met(self, x: Tensor) -> Tensor:
-        """P^* x: (..., D, M) -> (..., D, 1)."""
+    def _project(self, x: Tensor) -> Tensor:
+        """Return P^* x: (..., D, M) -> (..., D, 1)."""
         return 2 * (as_complex(self.P).conj() * x).real.sum(-1, keepdim=True)
 
 
-def paired(modes: Tensor) -> Tensor:
-    """Modes and their conjugates: (..., M) -> (..., 2M)."""
+def with_conjugates(modes: Tensor) -> Tensor:
+    """Append the conjugates of modes: (..., M) -> (..., 2M)."""
     return torch.cat([modes, modes.conj()], dim=-1)
 
 
 def as_real(modes: Tensor) -> Tensor:
-    """Complex (..., M) -> real (..., 2M): real parts, then imaginary parts."""
+    """Return the real parts, then the imaginary parts: complex (..., M) -> real (..., 2M)."""
     return torch.cat([modes.real, modes.imag], dim=-1)
 
 
 def krylov(A: Tensor, b: Tensor, length: int) -> Tensor:
-    """b, A b, A^2 b, ...: A (..., N, N), b (..., N) -> (..., N, length), in log2 of the length many products.
+    """Return b, A b, A^2 b, .. as columns: A (..., N, N), b (..., N) -> (..., N, length).
+
+    It takes O(log length) matrix products.
 
     >>> krylov(torch.tensor([[2.0]]), torch.tensor([1.0]), 5)
     tensor([[ 1.,  2.,  4.,  8., 16.]])
@@ -167,29 +173,30 @@ def krylov(A: Tensor, b: Tensor, length: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class S4Settings(ModeSettings):
-    """What tells one S4 from another."""
+    """Settings of `S4`."""
 
 
-class S4(Filter):
-    """y = K * u + D u with K_l = C Abar^l Bbar, then GELU, Linear, GLU; A = diag(lambda) - P P^* begins as HiPPO-LegS.
+class S4(LtiMixer):
+    """S4: y = K * u + D u with K_l = C Abar^l Bbar and A = diag(lambda) - P P^*; then GELU, Linear, GLU.
 
-    For each channel N / 2 modes with B, C, P and dt of their own. The kernel is that of C at every length: nothing is
-    rewritten when an input is longer than those before.
+    Every channel has N / 2 modes with its own B, C, P and dt; A is initialised to HiPPO-LegS. The kernel of every
+    length comes from the same C, which is not rewritten for longer inputs. Gu, Goel and Re 2022,
+    "Efficiently Modeling Long Sequences with Structured State Spaces".
 
     >>> layer = S4(3, S4Settings(state=8), generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape, final.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape, final.shape
     (True, torch.Size([2, 10, 3]), torch.Size([2, 3, 4]))
     """
 
     name = "s4"
     Settings = S4Settings
     emulates = (
-        "its transitions do not depend on its inputs, so at precision logarithmic in the length it stays in TC0 and, "
-        "unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (Merrill et al. 2024)"
+        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
+        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
     )
 
     def __init__(self, width: int, settings: S4Settings | None = None, *, generator: torch.Generator) -> None:

@@ -1,4 +1,4 @@
-"""S4D (Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State Space Models", 2022)."""
+"""S4D: S4 with a diagonal state matrix (Gu, Gupta, Goel and Re 2022)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdssm.layers.convolution import Diagonal, Filter, ModeSettings, zero_order_hold
+from sdssm.layers.convolution import DiagonalSystem, LtiMixer, ModeSettings, zero_order_hold
 from sdssm.settings import check_one_of
 
 
-def lin(state: int) -> Tensor:
-    """S4D-Lin: -1/2 + i pi j for j < N / 2.
+def s4d_lin(state: int) -> Tensor:
+    """Return the eigenvalues of S4D-Lin, -1/2 + i pi j for j < N / 2.
 
-    >>> lin(4)
+    >>> s4d_lin(4)
     tensor([-0.5000+0.0000j, -0.5000+3.1416j], dtype=torch.complex128)
     """
     return _decaying(math.pi * torch.arange(state // 2, dtype=torch.float64))
 
 
-def inv(state: int) -> Tensor:
-    """S4D-Inv: -1/2 + i (N / pi) (N / (2j + 1) - 1) for j < N / 2.
+def s4d_inv(state: int) -> Tensor:
+    """Return the eigenvalues of S4D-Inv, -1/2 + i (N / pi) (N / (2j + 1) - 1) for j < N / 2.
 
-    >>> inv(4)
+    >>> s4d_inv(4)
     tensor([-0.5000+3.8197j, -0.5000+0.4244j], dtype=torch.complex128)
     """
     j = torch.arange(state // 2, dtype=torch.float64)
@@ -35,43 +35,45 @@ def _decaying(frequency: Tensor) -> Tensor:
     return torch.complex(torch.full_like(frequency, -0.5), frequency)
 
 
-INITS = {"lin": lin, "inv": inv}
+INITS = {"lin": s4d_lin, "inv": s4d_inv}
 
 
 @dataclass(frozen=True, kw_only=True)
 class S4dSettings(ModeSettings):
-    """What tells one S4D from another."""
+    """Settings of `S4d`."""
 
-    init: str = "lin"  #: frequencies of the modes: lin, evenly spaced, or inv, as 1 / j
+    init: str = "lin"  #: initial frequencies: lin (evenly spaced) or inv (proportional to 1 / j)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_one_of("init", self.init, tuple(INITS))
 
 
-class S4d(Filter):
-    """K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}, y = K * u + D u, GELU, Linear, GLU.
+class S4d(LtiMixer):
+    """S4D: y = K * u + D u with K_l = C Abar^l Bbar and a diagonal A; then GELU, Linear, GLU.
 
-    For each channel N / 2 modes lambda_j = -exp(a_j) + i b_j, B = 1, zero-order hold.
+    With a zero-order hold K_l = 2 Re sum_j C_j (e^{dt lambda_j} - 1) / lambda_j e^{l dt lambda_j}. Every channel has
+    N / 2 modes lambda_j = -exp(a_j) + i b_j, and B = 1. Gu, Gupta, Goel and Re 2022, "On the Parameterization and
+    Initialization of Diagonal State Space Models".
 
     >>> layer = S4d(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape, final.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape, final.shape
     (True, torch.Size([2, 10, 3]), torch.Size([2, 3, 32]))
     """
 
     name = "s4d"
     Settings = S4dSettings
     emulates = (
-        "its transitions do not depend on its inputs, so at precision logarithmic in the length it stays in TC0 and, "
-        "unless TC0 = NC1, tracks no non-solvable group such as A5 at all lengths (Merrill et al. 2024)"
+        "Its transitions do not depend on the inputs. In log precision it is in TC0 and, unless TC0 = NC1, tracks no "
+        "non-solvable group such as A5 at all lengths (Merrill et al. 2024)."
     )
 
     def __init__(self, width: int, settings: S4dSettings | None = None, *, generator: torch.Generator) -> None:
         settings = settings or S4dSettings()
         super().__init__(width, settings, generator=generator)
         eigenvalues = INITS[settings.init](settings.state)
-        self.system = Diagonal(width, eigenvalues, settings, zero_order_hold, generator=generator)
+        self.system = DiagonalSystem(width, eigenvalues, settings, zero_order_hold, generator=generator)

@@ -1,4 +1,4 @@
-"""SD-SSM's recurrence: a dictionary of dense matrices, mixed by a softmax of the input, columns l_p-normalised."""
+"""The SD-SSM layer: a softmax mixture of dense transition matrices with l_p-normalised columns."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sdssm.ops.reference import rescaled
 from sdssm.settings import check_between, check_one_of, check_settings
 
 INITIAL_STATES = ("zero", "learned", "given")
-#: Powers of small entries beyond this vanish in float32, and with them whole columns.
+#: Larger powers of small entries underflow in float32, so that whole columns would be zero.
 LARGEST_NORM = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectiveDenseSettings(MixerSettings):
-    """What tells one selective dense recurrence from another. The defaults are the scale-free form."""
+    """Settings of `SelectiveDense`. The defaults are the scale-free form."""
 
     state: int = 64  #: n, entries of the state
-    dictionary: int = 16  #: k, matrices to mix
-    column_norm: float | None = 1.2  #: p; none: columns as they are
-    initial_state: str = "learned"  #: zero, learned, or given with each call
+    dictionary: int = 16  #: k, number of matrices in the dictionary
+    column_norm: float | None = 1.2  #: p of the l_p norm of columns; none: no normalisation
+    initial_state: str = "learned"  #: zero, learned, or given (passed with each call)
     input_matrix: bool = False  #: B, adding B u_t to each state
     rescale: bool = True  #: divide each state by its l2 norm
-    temperature: float = 1.0  #: of the softmax, at the first step of training
-    temperature_end: float | None = None  #: and at the last; none: the same
+    temperature: float = 1.0  #: temperature of the softmax at the first training step
+    temperature_end: float | None = None  #: temperature at the last training step; none: constant
     skip: bool = False  #: D, adding D u_t to each output
 
     @property
@@ -41,12 +41,12 @@ class SelectiveDenseSettings(MixerSettings):
         return self.temperature != 1 or self.temperature_end is not None
 
     def shape(self) -> SelectiveDenseSettings:
-        """p and the temperature are numbers in buffers: each replica may have its own."""
+        """Remove p and the temperature, which are buffers: each replica may have its own values."""
         norm = None if self.column_norm is None else 1.0
         return replace(self, column_norm=norm, temperature=2.0 if self.is_tempered else 1.0, temperature_end=None)
 
     def ramps(self) -> Mapping[str, tuple[float, float | None]]:
-        """The temperature may fall."""
+        """Return the first and last value of the temperature."""
         return {"temperature": (self.temperature, self.temperature_end)}
 
     def __post_init__(self) -> None:
@@ -62,7 +62,8 @@ class SelectiveDenseSettings(MixerSettings):
                 raise SettingsError(f"{name} is {value}; it must be above 0")
         if self.rescale and self.input_matrix:
             raise SettingsError(
-                "rescale is on with an input matrix; a rescaled recurrence is homogeneous, set input_matrix=false"
+                "rescale is on with an input matrix, but a rescaled recurrence must be homogeneous; "
+                "set input_matrix=false"
             )
         if self.initial_state == "zero" and not self.input_matrix:
             raise SettingsError(
@@ -71,8 +72,8 @@ class SelectiveDenseSettings(MixerSettings):
             )
 
 
-class Symbols(NamedTuple):
-    """What each symbol does: matrices A (V, N, N), with an input matrix b (V, N), with a skip term D u (V, N)."""
+class SymbolTransitions(NamedTuple):
+    """The transition of each symbol: A (V, N, N); B u (V, N) and D u (V, N), or None without them."""
 
     A: Tensor
     b: Tensor | None
@@ -80,24 +81,27 @@ class Symbols(NamedTuple):
 
 
 class SelectiveDense(Mixer):
-    """x_t = A(u_t) x_{t-1} + B u_t with A(u) = columns of sum_i softmax(S u + s)_i A_i, each divided by its l_p norm.
+    """SD-SSM, x_t = A(u_t) x_{t-1} + B u_t, where A(u) is a softmax mixture of dense matrices A_i.
 
-    A drop-in module for real inputs (..., L, D). A state can be given and is returned: a sequence may come in pieces.
+    A(u) is sum_i softmax(S u + s)_i A_i with each column divided by its l_p norm. Inputs are real vectors (..., L, D),
+    outputs the states x_t (..., L, N). The state is an argument and is returned, so a sequence can be read in pieces.
+    Terzić et al. 2025 (arXiv 2412.19350), "On the Expressiveness and Length Generalization of Selective State-Space
+    Models on Regular Languages".
 
     >>> layer = SelectiveDense(3, generator=torch.Generator().manual_seed(0))
     >>> u = torch.randn(2, 10, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:, :4])
     >>> rest, state = layer(u[:, 4:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest], dim=1), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest], dim=1), atol=1e-5), outputs.shape
     (True, torch.Size([2, 10, 64]))
     """
 
     name = "sd-ssm"
     Settings = SelectiveDenseSettings
     emulates = (
-        "every automaton with at most n states, in one layer: a 0/1 matrix for each symbol (On the Expressiveness and "
-        "Length Generalization of Selective State-Space Models on Regular Languages, section 2)"
+        "Every automaton with at most n states, in one layer: a 0/1 matrix for each symbol (Terzić et al. 2025, "
+        "section 2)."
     )
     settings: SelectiveDenseSettings
 
@@ -112,45 +116,46 @@ class SelectiveDense(Mixer):
         self.input_matrix = initial.uniform((n, width), width**-0.5, generator) if settings.input_matrix else None
         self.initial_state = initial.normal((n,), generator) if settings.initial_state == "learned" else None
         self.skip = initial.uniform((n, width), width**-0.5, generator) if settings.skip else None
-        # Numbers that may differ between models trained side by side, or change during training, are buffers.
+        # Values that may differ between replicas, or change during training, are buffers.
         p = settings.column_norm
-        self.register_buffer("column_norm", None if p is None else initial.scheduled(p))
-        self.register_buffer("temperature", initial.scheduled(settings.temperature))
+        self.register_buffer("column_norm", None if p is None else initial.scalar_buffer(p))
+        self.register_buffer("temperature", initial.scalar_buffer(settings.temperature))
         self.column_norm: Tensor | None
         self.temperature: Tensor
 
     @property
     def outputs(self) -> int:
-        """Entries of an output: as many as of the state."""
+        """The width of an output, which is the size of the state."""
         return self.settings.state
 
     @property
     def kernel_size(self) -> int:
-        """Those of a transition."""
+        """The size of a transition matrix."""
         return self.settings.state
 
     def transition_parameters(self) -> int:
-        """k (d + n^2), as the paper counts, and the k biases of the selection."""
+        """Return k (d + n^2), as the paper counts, plus the k biases of the selection."""
         return sum(p.numel() for p in (self.dictionary, *self.selection.parameters()))
 
     def forward(
         self, u: Tensor, state: Tensor | None = None, lengths: Tensor | None = None, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """u (..., L, D), a state (..., N) to go on from, lengths (...) -> outputs (..., L, N), final state (..., N).
+        """Map inputs u (..., L, D) to outputs (..., L, N) and the final state (..., N).
 
-        States past the end of a row are zero, and the final state is that at its end.
+        `state` (..., N) is the state to continue from, `lengths` (...) are the lengths of the rows. Outputs past the
+        end of a row are zero, and the final state is the one at its end.
         """
         self.check_inputs(u)
-        if u.dim() == 2:  # one sequence: the scans want a batch
-            rows = [None if given is None else given[None] for given in (state, lengths)]
+        if u.dim() == 2:  # a single sequence: the scans need a batch dimension
+            rows = [None if value is None else value[None] for value in (state, lengths)]
             outputs, final = self.forward(u[None], *rows)
             return outputs[0], final[0]
         return self.mix(self.parts(u), state, lengths=lengths)
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """The weights of the dictionary, and where there are such what B and D add."""
-        found = [self._weights(u), self._drive(u), None if self.skip is None else u @ self.skip.mT]
-        return tuple(part for part in found if part is not None)
+        """Return the weights of the dictionary (..., K) and, if present, B u (..., N) and D u (..., N)."""
+        parts = [self._weights(u), self._drive(u), None if self.skip is None else u @ self.skip.mT]
+        return tuple(part for part in parts if part is not None)
 
     def mix(
         self,
@@ -175,14 +180,14 @@ class SelectiveDense(Mixer):
         return states + added[0] if added else states, final
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step: u (..., D), state (..., N) -> output (..., N), state (..., N)."""
+        """Run a single step: u (..., D), state (..., N) -> output (..., N), next state (..., N)."""
         self.check_inputs(u)
         if u.dim() == 1:
-            output, x = self.one(u[None], None if state is None else state[None])
+            output, x = self.mix_step(u[None], None if state is None else state[None])
             return output[0], x[0]
-        return self.one(u, state)
+        return self.mix_step(u, state)
 
-    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         start = self._start(state)
         start = u.new_zeros(self.settings.state) if start is None else start
         x = ops.mixture_step(
@@ -195,17 +200,17 @@ class SelectiveDense(Mixer):
         )
         return x if self.skip is None else x + u @ self.skip.mT, x
 
-    def symbols(self, table: Tensor | None) -> Symbols:
-        """The transition of every row of a table of inputs (V, D), or without one of every one-hot input."""
+    def symbol_parts(self, table: Tensor | None) -> SymbolTransitions:
+        """Return the transitions for a table of inputs (V, D); None is the identity (one-hot inputs)."""
         A = ops.mixed_matrices(self.dictionary, self._weights(table), self.column_norm)
         added = None
         if self.skip is not None:
             added = self.skip.mT if table is None else table @ self.skip.mT
-        return Symbols(A, self._drive(table), added)
+        return SymbolTransitions(A, self._drive(table), added)
 
     def mix_symbols(
         self,
-        symbols: Symbols,
+        symbols: SymbolTransitions,
         tokens: Tensor,
         state: Tensor | None = None,
         *,
@@ -213,21 +218,21 @@ class SelectiveDense(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """`mix` where every input is a symbol: tokens (..., L). Only V matrices exist."""
+        """Scan over tokens (..., L) with only V transition matrices in memory."""
         start = self._start(state)
         states, final = ops.token_scan(
             symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale
         )
         return states if symbols.skip is None else states + pick(symbols.skip, tokens), final
 
-    def step_symbol(self, symbols: Symbols, symbol: int, states: Tensor) -> Tensor:
-        """The same symbol after each of many states: (..., N) -> (..., N)."""
+    def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
+        """Apply the transition of one symbol to many states: (..., N) -> (..., N)."""
         x = states @ symbols.A[symbol].mT
         if symbols.b is not None:
             x = x + symbols.b[symbol]
         return rescaled(x) if self.settings.rescale else x
 
-    # Below, None stands for the identity: the table of one-hot inputs.
+    # Below, u = None is the identity matrix, the table of one-hot inputs.
 
     def _weights(self, u: Tensor | None) -> Tensor:
         logits = self.selection.weight.mT + self.selection.bias if u is None else self.selection(u)
@@ -239,7 +244,7 @@ class SelectiveDense(Mixer):
         return self.input_matrix.mT if u is None else u @ self.input_matrix.mT
 
     def _start(self, state: Tensor | None) -> Tensor | None:
-        """The state to start from; None is zero."""
+        """Return the initial state; None is zero."""
         if state is None and self.settings.initial_state == "given":
-            raise SettingsError("initial_state is 'given' but no state was; pass state=")
+            raise SettingsError("initial_state is 'given' but no state was passed; pass state=")
         return self.initial_state if state is None else state

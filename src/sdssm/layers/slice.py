@@ -1,4 +1,4 @@
-"""Block-diagonal SLiCE: a linear controlled differential equation in Euler steps, its matrices linear in the input."""
+"""Block-diagonal SLiCE: Euler steps of a linear controlled differential equation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ INITIAL_STATES = ("input", "learned")
 
 @dataclass(frozen=True, kw_only=True)
 class SliceSettings(MixerSettings):
-    """What tells one block-diagonal SLiCE from another. The defaults are the published code's for formal languages."""
+    """Settings of `Slice`. The defaults are those of the published code for formal languages."""
 
     state: int = 64  #: n, entries of the state
-    block_size: int = 4  #: s, entries of a block; n is a multiple of it
-    dt: float = 0.025  #: what the inputs are multiplied by, 1/40
-    spread: float = 0.5  #: standard deviation of the first weights, over sqrt(s) for the matrices
+    block_size: int = 4  #: s, size of a block; it must divide n
+    dt: float = 0.025  #: step size, a factor of the inputs
+    spread: float = 0.5  #: standard deviation of the initial weights; divided by sqrt(s) for the matrices
     input_matrix: bool = False  #: B, adding dt B [1, u_t] to each state
-    initial_state: str = "input"  #: a linear map of the first input, which does nothing else; or learned
+    initial_state: str = "input"  #: input (a linear map of the first input, which has no other effect) or learned
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -43,31 +43,31 @@ class SliceSettings(MixerSettings):
 
 
 class Slice(Mixer):
-    """x_t = x_{t-1} + dt (A_0 + sum_i A_i u_t^i) x_{t-1}, every A_i block diagonal; outputs x_t.
+    """SLiCE, x_t = x_{t-1} + dt (A_0 + sum_i A_i u_t^i) x_{t-1} with block-diagonal A_i.
 
-    An Euler step of dx = sum_i A_i x dw^i along the path w whose increments are dt [1, u_t]: time, and the inputs.
-    With B there is dt B [1, u_t] added. The first state is C u_1 + c: the first input chooses it and moves it nowhere,
-    so that x_1 = C u_1 + c; or it is learned, and the first input moves it as all others do. Walker et al. 2025 (arXiv
-    2505.17761), "Structured Linear CDEs: Maximally Expressive and Parallel-in-Time Sequence Models"; sizes and
-    beginnings are those of its code: A_i ~ N(0, spread^2 / s), C, c and B ~ N(0, spread^2), no B in the last version.
-    Its guard against states beyond 1e10, a tanh of each step, is left out: below, it changes nothing.
+    This is an Euler step of dx = sum_i A_i x dw^i along the path w with increments dt [1, u_t], time and the inputs.
+    With an input matrix, dt B [1, u_t] is added. The outputs are x_t (n,). With initial_state "input" x_1 = C u_1 + c,
+    and the first input makes no Euler step; with "learned" x_0 is a parameter, and the first input is like all others.
+    Walker et al. 2025 (arXiv 2505.17761), "Structured Linear CDEs: Maximally Expressive and Parallel-in-Time Sequence
+    Models". Sizes and initial values are those of its code: A_i ~ N(0, spread^2 / s); C, c and B ~ N(0, spread^2); its
+    last version has no B. Its tanh of each step, which has an effect only for states above 1e10, is left out.
 
     >>> layer = Slice(3, SliceSettings(state=8), generator=torch.Generator().manual_seed(0))
     >>> u = torch.ones(5, 3)
-    >>> whole, final = layer(u)
+    >>> outputs, final = layer(u)
     >>> first, state = layer(u[:2])
     >>> rest, state = layer(u[2:], state)
-    >>> torch.allclose(whole, torch.cat([first, rest]), atol=1e-5), whole.shape
+    >>> torch.allclose(outputs, torch.cat([first, rest]), atol=1e-5), outputs.shape
     (True, torch.Size([5, 8]))
     """
 
     name = "slice"
     Settings = SliceSettings
     emulates = (
-        "With enough blocks, linear readouts of block-diagonal SLiCEs come as close as wanted to every continuous "
-        "function on a compact set of paths (Walker et al. 2025); that is about continuous time, not about strings of "
-        "any length. With one block of n entries and symbols whose inputs are affinely independent, each symbol has "
-        "any n x n matrix, so that one layer emulates any automaton of n states."
+        "With enough blocks, linear readouts of block-diagonal SLiCEs approximate every continuous function on a "
+        "compact set of paths (Walker et al. 2025); this is about continuous time, not about strings of any length. "
+        "With one block of n entries and symbols whose inputs are affinely independent, each symbol can have any n x n "
+        "matrix, so one layer emulates any automaton of n states."
     )
     settings: SliceSettings
 
@@ -87,27 +87,27 @@ class Slice(Mixer):
 
     @property
     def outputs(self) -> int:
-        """Entries of an output: as many as of the state."""
+        """The width of an output, which is the size of the state."""
         return self.settings.state
 
     @property
     def numbers(self) -> int:
-        """The blocks of a step, what it adds, its state."""
+        """The blocks of a step, its input term and its state."""
         return max(self.width, self.settings.state * (self.settings.block_size + 2))
 
     @property
     def kernel_size(self) -> int:
-        """Those of a block."""
+        """The size of a block."""
         return self.settings.block_size
 
     def transition_parameters(self) -> int:
-        """Those of the A_i."""
+        """Return the number of entries of all A_i."""
         return self.field.numel()
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:
-        """u (..., D) -> matrices (..., H, s, s), what they add (..., n) with B, the states they start (..., n) with C.
+        """Return matrices (..., H, s, s) and, if present, dt B [1, u] (..., n) and C u + c (..., n).
 
-        The constant 1 of [1, u] is a row added, and not a column of u.
+        The constant 1 of [1, u] is applied as an added row, without appending a column to u.
         """
         shape = self.field.shape[1:]
         steps = product(u, self.field[1:].flatten(1)) + self.field[0].flatten()
@@ -125,10 +125,10 @@ class Slice(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Parts (B, L, *), a state (B, n) -> outputs (B, L, n), the state after."""
+        """Scan: parts (B, L, *), state (B, n) -> outputs (B, L, n), final state."""
         A, *rest = parts
         b = rest[0] if self.input_matrix is not None else None
-        if state is None and self.start is not None:  # the first step stands still
+        if state is None and self.start is not None:  # the first step is the identity
             state = rest[-1][:, 0]
             eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A[:, :1])
             A = torch.cat([eye, A[:, 1:]], dim=1)
@@ -136,8 +136,8 @@ class Slice(Mixer):
         states, final = ops.block_diagonal_scan(A, b, self.initial_state if state is None else state, lengths=lengths)
         return states, final if carry else None
 
-    def one(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """u (B, D), a state (B, n) -> output (B, n), the state after it."""
+    def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run a single step: u (B, D), state (B, n) -> output (B, n), next state."""
         if state is None and self.start is not None:
             x = self._first(u)
         else:

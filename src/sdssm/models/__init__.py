@@ -1,4 +1,4 @@
-"""Models: one classifier class, its settings, the presets, and models in a folder."""
+"""Models: the classifier, its settings, the presets, and loading from a folder."""
 
 from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, preset
 from sdssm.models.classifier import Classifier

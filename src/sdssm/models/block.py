@@ -1,4 +1,4 @@
-"""A mixer and what stands around it."""
+"""One layer of a model: a mixer with its normalisation, residual connection and feed-forward layer."""
 
 from __future__ import annotations
 
@@ -10,42 +10,44 @@ from torch.nn import functional
 
 from sdssm.errors import SettingsError
 from sdssm.layers import MIXERS, Mixer, initial
-from sdssm.models.readout import dropped
+from sdssm.models.readout import apply_dropout
 from sdssm.models.settings import ModelSettings
 
 
-def new_mixer(settings: ModelSettings, width: int, generator: torch.Generator) -> Mixer:
-    """The mixer that the settings name."""
-    return MIXERS[settings.name](width, settings.mixer, generator=generator)  # type: ignore[call-arg]  # every one has it
+def build_mixer(settings: ModelSettings, width: int, generator: torch.Generator) -> Mixer:
+    """Build the mixer that the settings name."""
+    return MIXERS[settings.name](width, settings.mixer, generator=generator)  # type: ignore[call-arg]  # all have it
 
 
 class Block(nn.Module):
-    """One layer of a stack: h -> the inputs of the next.
+    """One layer of a model: h (..., D) -> the inputs of the next layer.
 
         bare        mixer(h)
         pre-norm    h + W mixer(LayerNorm(h)), then with a feed-forward layer h + F(LayerNorm(h))
         post-norm   LayerNorm(h + W mixer(h)), then LayerNorm(h + F(h))
-        last-bare   h + mixer(LayerNorm(h)), and mixer(LayerNorm(h)) alone in the last layer
-        mlp         W' relu(W mixer(h)), as wide as a state if it has such, and mixer(h) alone in the last layer
+        last-bare   h + mixer(LayerNorm(h)); in the last layer mixer(LayerNorm(h))
+        mlp         W' relu(W mixer(h)), as wide as the state if there is one; in the last layer mixer(h)
 
-    W is there where the mixer does not end in a linear map itself.
+    W is left out if the mixer ends in a linear map itself.
     """
 
     def __init__(self, settings: ModelSettings, width: int, *, last: bool, generator: torch.Generator) -> None:
         super().__init__()
-        self.kind, self.last = settings.blocks, last
+        self.kind, self.is_last = settings.blocks, last
         self.dropout = settings.block_dropout
-        normed = self.kind in ("pre-norm", "post-norm", "last-bare")
-        self.norm = nn.LayerNorm(width) if normed else None
-        self.mixer = new_mixer(settings, width, generator)
+        has_norm = self.kind in ("pre-norm", "post-norm", "last-bare")
+        self.norm = nn.LayerNorm(width) if has_norm else None
+        self.mixer = build_mixer(settings, width, generator)
         features = self.mixer.outputs
         residual = self.kind in ("pre-norm", "post-norm")
         if self.kind == "last-bare" and not last and features != width:
             raise SettingsError(
-                f"block last-bare adds outputs of {features} entries to inputs of {width}; make them equally many, "
+                f"block last-bare adds outputs of width {features} to inputs of width {width}; make the widths equal, "
                 "or set block=pre-norm"
             )
-        self.projection = initial.linear(features, width, generator) if residual and not self.mixer.projects else None
+        self.projection = (
+            initial.linear(features, width, generator) if residual and not self.mixer.has_output_projection else None
+        )
         self.hidden = self.back = self.second_norm = None
         if self.kind == "mlp" and not last:
             width = getattr(settings.mixer, "state", width)
@@ -58,35 +60,38 @@ class Block(nn.Module):
         self.outputs = features if self.kind in ("bare", "last-bare") or (self.kind == "mlp" and last) else width
 
     @property
-    def adds(self) -> bool:
-        """Whether the outputs need the inputs as well."""
-        return not (self.kind in ("bare", "mlp") or (self.kind == "last-bare" and self.last))
+    def is_residual(self) -> bool:
+        """Whether `combine` uses the inputs of the block."""
+        return not (self.kind in ("bare", "mlp") or (self.kind == "last-bare" and self.is_last))
 
     def inputs(self, h: Tensor) -> Tensor:
-        """What the mixer reads: (..., D) -> (..., D)."""
+        """Return the inputs of the mixer: (..., D) -> (..., D)."""
         return h if self.norm is None or self.kind == "post-norm" else self.norm(h)
 
-    def after(self, h: Tensor, mixed: Tensor, noise: Sequence[Tensor] | None = None) -> Tensor:
-        """The outputs, from inputs h and what the mixer made of them; noise on [0, 1) of h's shape decides on drops."""
-        if self.kind == "bare" or (self.last and self.kind in ("last-bare", "mlp")):
+    def combine(self, h: Tensor, mixed: Tensor, noise: Sequence[Tensor] | None = None) -> Tensor:
+        """Return the outputs of the block, from its inputs h and the outputs of the mixer.
+
+        `noise` are two tensors of uniform random numbers of the shape of h, for dropout; None: no dropout.
+        """
+        if self.kind == "bare" or (self.is_last and self.kind in ("last-bare", "mlp")):
             return mixed
         if self.kind == "last-bare":
             return h + mixed
         if self.kind == "mlp":
-            return self._forward(mixed)
+            return self._feed_forward(mixed)
         first, second = noise or (None, None)
-        h = h + dropped(mixed if self.projection is None else self.projection(mixed), self.dropout, first)
+        h = h + apply_dropout(mixed if self.projection is None else self.projection(mixed), self.dropout, first)
         if self.kind == "pre-norm":
             if self.second_norm is not None:
-                h = h + dropped(self._forward(self.second_norm(h)), self.dropout, second)
+                h = h + apply_dropout(self._feed_forward(self.second_norm(h)), self.dropout, second)
             return h
         assert self.norm is not None
         h = self.norm(h)
         if self.second_norm is not None:
-            h = self.second_norm(h + dropped(self._forward(h), self.dropout, second))
+            h = self.second_norm(h + apply_dropout(self._feed_forward(h), self.dropout, second))
         return h
 
-    def _forward(self, h: Tensor) -> Tensor:
+    def _feed_forward(self, h: Tensor) -> Tensor:
         assert self.hidden is not None and self.back is not None
         out: Tensor = self.back(self.activation(self.hidden(h)))
         return out

@@ -1,4 +1,4 @@
-"""Models by name, and the settings of a preset for each."""
+"""The names of all models, and the settings of their presets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_MODEL, DEFAULT_PRESET = "sd-ssm", "scale-free"
 
 
 def default_preset(model: str) -> str:
-    """The preset that a model is trained with where none is named.
+    """Return the name of the preset that a model is trained with by default.
 
     >>> default_preset("sd-ssm"), default_preset("lstm")
     ('scale-free', 'default')
@@ -23,7 +23,7 @@ def default_preset(model: str) -> str:
 
 
 def preset(name: str, model: str, task: str) -> Mapping[str, Any]:
-    """The settings of a preset for a model and a task.
+    """Return the settings of a preset for a model and a task.
 
     >>> preset("paper", "sd-ssm", "a5")["column_norm"]
     1.3
@@ -32,12 +32,12 @@ def preset(name: str, model: str, task: str) -> Mapping[str, Any]:
         raise UnknownNameError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
     if name not in PRESETS:
         raise UnknownNameError(f"there is no preset {name!r}; {did_you_mean(name, PRESETS)}")
-    of_model = PRESETS[name].get(model, {})
-    found = of_model.get(task.lower().replace("-", "_"), of_model.get(""))
-    if found is None:
-        if of_model:
-            known = f"it has them for: {', '.join(of_model)}"
+    by_task = PRESETS[name].get(model, {})
+    settings = by_task.get(task.lower().replace("-", "_"), by_task.get(""))
+    if settings is None:
+        if by_task:
+            known = f"it has them for: {', '.join(by_task)}"
         else:
             known = f"{model} has: {', '.join(other for other, models in PRESETS.items() if model in models)}"
         raise SettingsError(f"preset {name!r} has no settings for {model} on {task}; {known}")
-    return found
+    return settings

@@ -1,4 +1,4 @@
-"""The only model class: tokens -> embedding -> mixers -> readout -> a label for every prefix."""
+"""The model class: tokens -> embedding -> mixers -> readout -> logits for every prefix."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from sdssm.errors import ModelError, OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.layers import initial
 from sdssm.layers.mixer import each, pick
-from sdssm.models.readout import Readout, layer_norm
+from sdssm.models.names import tensors_for_file
+from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import ModelSettings
-from sdssm.models.stack import Stack, State, state_of
+from sdssm.models.stack import Stack, State, layer_state
 from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least, settings_to_dict
 
-#: The files of a saved model.
+#: File names of a saved model.
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 class Classifier(Stack):
-    """Tells the label of every prefix of a string: tokens (..., L) -> logits (..., L, C).
+    """Classify every prefix of a string: tokens (..., L) -> logits (..., L, C).
 
     >>> model = Classifier(ModelSettings(), n_symbols=2, n_classes=60, generator=torch.Generator().manual_seed(0))
     >>> logits = model(torch.tensor([[0, 1, 1, 0]]))
     >>> logits.shape
     torch.Size([1, 4, 60])
-    >>> first, state = model.advance(torch.tensor([[0, 1]]))      # a string in pieces
+    >>> first, state = model.advance(torch.tensor([[0, 1]]))      # read a string in pieces
     >>> rest, state = model.advance(torch.tensor([[1, 0]]), state)
     >>> torch.allclose(torch.cat([first, rest], dim=1), logits, atol=1e-4)
     True
@@ -42,65 +43,64 @@ class Classifier(Stack):
         check_at_least("n_classes", n_classes, 1)
         super().__init__(settings, n_symbols, generator=generator)
         self.n_classes = n_classes
-        self.norm = layer_norm(settings.norm, self.outputs)
+        self.norm = make_layer_norm(settings.norm, self.outputs)
         self.readout = Readout(settings, self.outputs, n_classes, generator)
-        many = settings.state_embedding
+        size = settings.state_embedding
         state = getattr(settings.mixer, "state", 0)
-        self.start = None if many is None else initial.linear(many, state, generator, bias=False)
-        # Rows have unit length in expectation; fixed, and saved with the weights.
-        vectors = None if many is None else torch.randn(n_classes, many, generator=generator) * many**-0.5
+        self.start = None if size is None else initial.linear(size, state, generator, bias=False)
+        # Not trained, but saved with the weights. The expected squared norm of a row is 1.
+        vectors = None if size is None else torch.randn(n_classes, size, generator=generator) * size**-0.5
         self.register_buffer("vectors", vectors)
         self.vectors: Tensor | None
 
     @property
     def numbers(self) -> int:
-        """About how many numbers one symbol needs in memory while strings are read."""
+        """Estimate of the numbers in memory for each symbol of a string during evaluation."""
         first, *others = self.mixers
-        return max(self.n_classes, first.numbers + sum(mixer.own_numbers for mixer in others))
+        return max(self.n_classes, first.numbers + sum(mixer.numbers_per_input for mixer in others))
 
     def chance(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of the noise that training on strings (B, L) needs, by name.
+        """Return the shapes of the noise that `loss` needs for tokens (B, L), by name.
 
-        What has an entry for each place has places first: the noise of shorter strings is then where that of longer
-        ones begins.
+        Positions are the first axis, so the noise of a shorter string is a prefix of that of a longer one.
         """
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         if self.settings.dropout:
-            found["readout"] = (batch, self.settings.hidden)
+            shapes["readout"] = (batch, self.settings.hidden)
         length += self.settings.query
         if self.settings.block_dropout:
-            found["blocks"] = (length, len(self.layers), 2, batch, self.blocks[0].outputs)
-        shapes = [mixer.chance(length) for mixer in self.mixers]
-        if shapes[0] is not None:
-            found["mixers"] = (len(shapes), *shapes[0])
-        return found
+            shapes["blocks"] = (length, len(self.layers), 2, batch, self.blocks[0].outputs)
+        mixer_shape = self.mixers[0].chance(length)
+        if mixer_shape is not None:
+            shapes["mixers"] = (len(self.mixers), *mixer_shape)
+        return shapes
 
     # -- reading strings ---------------------------------------------------------------------------------------------
 
     def forward(self, tokens: Tensor, *, starts: Tensor | None = None) -> Tensor:
-        """The logits after every symbol: tokens (..., L) -> (..., L, C)."""
+        """Return the logits after every symbol: tokens (..., L) -> (..., L, C)."""
         return self.advance(tokens, starts=starts)[0]
 
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """Logits after every symbol of the next piece of a string, and the state to go on from.
+        """Read the next piece of a string: tokens (..., L), state -> logits (..., L, C), final state.
 
-        With a state embedding, `starts` (...) are the automaton's states that the strings start from. A model that is
-        not recurrent reads whole strings only, and goes on from nothing.
+        With a state embedding, `starts` (...) are the automaton states that the strings start from. A model that is not
+        recurrent reads whole strings only: it accepts no state and returns None.
         """
-        tokens = self._checked(tokens)
+        tokens = self._check_tokens(tokens)
         lead, length = tokens.shape[:-1], tokens.shape[-1]
         rows = math.prod(lead)
         state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
-        if not length:  # nothing is read, and nothing changes
+        if not length:  # an empty string leaves the state unchanged
             return self.readout.weight.new_zeros(*lead, 0, self.n_classes), state
         logits, state = self._advance(tokens.reshape(rows, length), state)
         after = each(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return logits.reshape(*lead, length, self.n_classes), after
 
     def _advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """`advance` for (B, L)."""
+        """Run `advance` on tokens (B, L)."""
         if not self.recurrent and state is not None:
-            raise ModelError(f"{self.settings.name} cannot go on from a state; give it whole strings")
+            raise ModelError(f"{self.settings.name} cannot continue from a state; pass whole strings")
         if not self.prefixes:
             ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
             return torch.stack(ends, 1), None
@@ -109,21 +109,21 @@ class Classifier(Stack):
             return self.logits(outputs), after
         if self.bare:
             symbols = self._symbols()
-            states, final = self.mixers[0].mix_symbols(symbols, tokens, state_of(state, 0))
+            states, final = self.mixers[0].mix_symbols(symbols, tokens, layer_state(state, 0))
             return self.logits(self._query_step(symbols, states)), (final,)
-        if self.asks:
-            features, after = self._run_asked(tokens, state)
-            return self.logits(features), after
-        # What comes after a prefix and the query must not be kept: one symbol at a time, in constant memory.
-        table, told = self._table(), []
+        if self.can_query:
+            outputs, after = self._run_query(tokens, state)
+            return self.logits(outputs), after
+        # The state after the query is discarded, so this reads one symbol at a time, in constant memory.
+        table, features = self._table(), []
         for u in pick(table, tokens).unbind(1):
             _, state = self._step(u, state)
-            told.append(self._step(table[self.query].expand_as(u), state)[0])
-        return self.logits(torch.stack(told, 1)), state
+            features.append(self._step(table[self.query].expand_as(u), state)[0])
+        return self.logits(torch.stack(features, 1)), state
 
     def step(self, token: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
-        """One symbol at a time, in constant memory: token (...) -> logits (..., C), state."""
-        token = self._checked(token)
+        """Read one symbol in constant memory: token (...), state -> logits (..., C), next state."""
+        token = self._check_tokens(token)
         lead, rows = token.shape, token.numel()
         state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
         table = self._table()
@@ -134,16 +134,16 @@ class Classifier(Stack):
         return self.logits(features).reshape(*lead, self.n_classes), after
 
     def last(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
-        """The logits after the last symbol alone: (B, L) -> (B, C)."""
+        """Return the logits after the last symbol only: tokens (B, L) -> (B, C)."""
         return self.logits(self._features(tokens, self._first(state, starts), None, {}))
 
     def carry(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
-        """The state after a piece (B, L), when nobody asks what is said of it."""
+        """Return the final state only: tokens (B, L), state -> state."""
         return self._run(tokens, self._first(state, starts))[1]
 
     def logits(self, features: Tensor) -> Tensor:
-        """The readout: (..., F) -> (..., C)."""
-        return self.readout(features if self.norm is None else self.norm(features), self.vectors)  # type: ignore[no-any-return]  # a module's
+        """Apply LayerNorm and readout to features: (..., F) -> (..., C)."""
+        return self.readout(features if self.norm is None else self.norm(features), self.vectors)  # type: ignore[no-any-return]  # result of a module
 
     def loss(
         self,
@@ -156,10 +156,16 @@ class Classifier(Stack):
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of the labels (B,) of whole strings (B, L), and how many are told right.
+        """Return the mean loss of the predictions for whole strings, and the number of correct predictions.
 
-        `lengths` (B,) cut the strings; `noise` on [0, 1) is what `chance` asks for; `attraction` () and `classes` (C,)
-        are those of `Readout.loss`.
+        Args:
+            tokens: (B, L).
+            labels: (B,), the labels of the whole strings.
+            lengths: (B,), the lengths of the strings; None: all have length L.
+            starts: (B,), the automaton states that the strings start from, with a state embedding.
+            noise: uniform random numbers on [0, 1) of the shapes that `chance` returns; None: no dropout.
+            attraction: (), the weight of the centre loss, see `Readout.loss`; None: cross-entropy only.
+            classes: (C,), 1 for the classes that occur in the task.
         """
         noise = noise or {}
         features = self._features(tokens, self._first(None, starts), lengths, noise)
@@ -174,35 +180,35 @@ class Classifier(Stack):
         )
 
     def symbol_matrices(self) -> Tensor | None:
-        """The transition matrix of each symbol, (V, N, N), of a single SD-SSM; None for any other."""
+        """Return the symbols' transition matrices of a single-layer SD-SSM, (V, N, N); else None."""
         return self._symbols().A[: self.n_symbols] if self.bare else None
 
-    def _checked(self, tokens: Tensor) -> Tensor:
-        """Symbols alone: what else has a row in the table, as the query does, is none."""
+    def _check_tokens(self, tokens: Tensor) -> Tensor:
+        """Raise unless all tokens are symbols; the query has a row in the table, but is not a symbol."""
         check_range("the model", "tokens", tokens, 0, self.n_symbols - 1, "symbols are")
         return tokens.long()
 
     def _first(self, state: State, starts: Tensor | None) -> State:
-        """The state to start from: the one given, or with a state embedding that of the automaton's state."""
+        """Return the state to start from: `state`, or with a state embedding that of `starts`."""
         if state is not None or self.start is None:
             return state
         if starts is None:
-            raise ModelError("this model starts from the automaton's state; pass starts=, one state a string")
+            raise ModelError("this model starts from a state of the automaton; pass starts=, one state for each string")
         assert self.vectors is not None
         return (self.start(self.vectors[starts]),)
 
-    # -- in a folder -------------------------------------------------------------------------------------------------
+    # -- saving ------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors, each whole or not at all; `sdssm.load` reads them back."""
+        """Write config.json and model.safetensors, each atomically; `sdssm.load` reads them."""
         folder = Path(folder)
         try:
-            taken = "format" in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            is_run = "format" in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         except (OSError, ValueError, TypeError):
-            taken = False
-        if taken:
+            is_run = False
+        if is_run:
             raise OutputError(
-                f"{format_path(folder)} holds a run, which saving a model would spoil; choose another folder"
+                f"{format_path(folder)} holds a run, which saving a model would overwrite; choose another folder"
             )
         config = {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
         try:
@@ -215,13 +221,13 @@ class Classifier(Stack):
             ) from None
 
     def packed(self) -> bytes:
-        """The weights as the bytes of a safetensors file; nothing is pickled."""
-        return save({name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()})
+        """Return the weights as the bytes of a safetensors file."""
+        return save({name: value.detach().cpu().contiguous() for name, value in tensors_for_file(self).items()})
 
 
 def _flat(state: State, lead: torch.Size) -> State:
-    """A state of strings (*lead, L) as that of rows; with a single leading dimension as it is, also one for all."""
+    """Flatten the leading dimensions of a state; a state with one is unchanged, and may broadcast."""
     if len(lead) == 1:
         return state
-    found: State = each(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
-    return found
+    flat: State = each(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
+    return flat

@@ -1,4 +1,4 @@
-"""Settings that belong together, by the name of a preset: the paper's, the official commands', and our own."""
+"""The presets: settings of the paper, of the official commands, and our own, by name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 Values = Mapping[str, Any]
-#: The tasks of the paper's first table; the first four are those of the Chomsky hierarchy.
+#: The tasks of the paper's first table; the first four are those of the Chomsky hierarchy benchmark.
 CHOMSKY = ("parity", "even_pairs", "cycle", "arithmetic")
 TABLE1 = (*CHOMSKY, "c2xc4", "d4", "a5")
 
-#: How the paper trains: Adam at a constant rate.
+#: The training of the paper: Adam with a constant learning rate.
 _PUBLISHED: Values = {"steps": 1_000_000, "schedule": "constant", "warmup": 0.0}
 
 # -- SD-SSM ------------------------------------------------------------------------------------------------------------
@@ -36,8 +36,8 @@ def _sd_ssm(dictionary: int, lr: float, p: float, query: bool = False, width: in
     return {**_SD_SSM, "dictionary": dictionary, "lr": lr, "column_norm": p, "query": query, "width": width}
 
 
-#: The tables of the paper's appendix; whether a query is read stands in the official commands alone. Arithmetic is
-#: ten wide there: its eight symbols, a blank that never occurs, and the query.
+#: The tables of the paper's appendix; only the official commands say whether there is a query. The inputs of arithmetic
+#: have width ten: its eight symbols, a blank that never occurs, and the query.
 _SD_SSM_PAPER = {
     "parity": _sd_ssm(8, 1e-4, 1.2, query=True),
     "even_pairs": _sd_ssm(8, 2e-5, 1.4, query=True),
@@ -49,7 +49,7 @@ _SD_SSM_PAPER = {
     "c2xc30": _sd_ssm(10, 5e-5, 1.1),
     "d30": _sd_ssm(10, 5e-5, 1.15),
 }
-#: The official commands; there are none for the two larger groups.
+#: The official commands, which do not include the two larger groups.
 _SD_SSM_README = {
     **{name: values for name, values in _SD_SSM_PAPER.items() if name not in ("c2xc30", "d30")},
     "c2xc4": _sd_ssm(6, 2e-5, 1.1),
@@ -58,9 +58,9 @@ _SD_SSM_README = {
 
 # -- the other models of the paper -------------------------------------------------------------------------------------
 
-#: One bare layer and a linear readout of its state, without a bias.
+#: One bare layer and a linear readout of its state without a bias.
 _RECURRENT: Values = {"norm": "none", "readout": "linear", "readout_bias": False}
-#: An embedding as wide as there are symbols; between layers, and before the classes, a hidden layer of 2n.
+#: An embedding of width V; a hidden layer of width 2n between layers and before the classes.
 _COMPLEX: Values = {
     "embedding": 0,
     "embedding_init": "linear",
@@ -70,7 +70,7 @@ _COMPLEX: Values = {
     "hidden": 128,
 }
 _REGULAR_LRNN: Values = {"embedding": 64, "block": "last-bare", "norm": "affine", "readout": "mlp", "hidden": 64}
-#: Pre-norm residual blocks 64 wide; the paper does not say what stands around these models.
+#: Pre-norm residual blocks of width 64; the paper does not describe the blocks of these models.
 _RESIDUAL: Values = {"embedding": 64, "block": "pre-norm", "norm": "affine", "readout": "linear"}
 _CONVOLUTION: Values = {**_RESIDUAL, "feed_forward": 64, "query": True}
 _MAMBA: Values = {**_RESIDUAL, "embedding_init": "small", "query": True}
@@ -102,8 +102,8 @@ def _mamba(state: int, lr: float) -> Values:
     return {**_MAMBA, **_PUBLISHED, "state": state, "lr": lr}
 
 
-#: Arithmetic has a ninth symbol in the published one-hot vectors, a blank that never occurs: here the embedding is as
-#: wide as there, without a row for it.
+#: The published one-hot vectors of arithmetic have a ninth symbol, a blank that never occurs. Here the embedding has
+#: the same width, but no row for the blank.
 _COMPLEX_PAPER = {
     "parity": _complex(5e-4),
     "even_pairs": _complex(1e-3),
@@ -133,11 +133,11 @@ _MAMBA_PAPER = {
 
 
 def _same(values: Values, tasks: tuple[str, ...]) -> dict[str, Values]:
-    """Where the paper names no settings, ours, the same for each of its tasks; trained as it trains."""
+    """Return our settings for each task of a model for which the paper gives none."""
     return {task: {**values, **_PUBLISHED} for task in tasks}
 
 
-#: The four complex diagonal models of the two larger groups: with or without B, read linearly or through an MLP.
+#: The complex diagonal models on the two larger groups: with or without B, linear or MLP readout, more layers.
 _COMPLEX_VARIANTS: Mapping[str, tuple[Values, Mapping[str, float]]] = {
     "paper-b0-linear": ({"input_matrix": False, "readout": "linear"}, {"c2xc30": 1e-3, "d30": 1e-4}),
     "paper-b0-mlp": ({"input_matrix": False}, {"c2xc30": 1e-3, "d30": 1e-4}),
@@ -146,7 +146,7 @@ _COMPLEX_VARIANTS: Mapping[str, tuple[Values, Mapping[str, float]]] = {
     "paper-3-layers": ({"layers": 3}, {"c2xc30": 5e-4, "d30": 1e-3}),
     "paper-4-layers": ({"layers": 4}, {"c2xc30": 5e-4, "d30": 1e-4}),
 }
-#: Of these the paper says only that states of 128 and 256 were tried, and rates from 1e-5 to 1e-2.
+#: For these the paper says only that state sizes of 128 and 256 and learning rates from 1e-5 to 1e-2 were tried.
 _TWO_LAYERS: Mapping[str, Values] = {
     **{model: {**_CONVOLUTION, "state": 128} for model in ("s4", "s4d", "h3")},
     "hyena": _CONVOLUTION,
@@ -155,7 +155,7 @@ _TWO_LAYERS: Mapping[str, Values] = {
 
 
 def _length_efficiency(train_length: int, model: str, lr: float) -> Mapping[str, Values]:
-    """Start from a random state of the automaton, given as a fixed random vector; keep the best on lengths to 40."""
+    """Start from a random automaton state, and keep the weights that are best on lengths up to 40."""
     settings = {
         **(_sd_ssm(6, lr, 1.2) if model == "sd-ssm" else {**_RECURRENT, **_PUBLISHED, "lr": lr}),
         "state": 128,
@@ -177,7 +177,7 @@ _EFFICIENCY_RATES = {
 
 # -- all of them -------------------------------------------------------------------------------------------------------
 
-#: What `sdssm train --model NAME` takes on any task: our own choice for each.
+#: The settings of `sdssm train --model NAME` on any task, chosen by us.
 DEFAULTS: Mapping[str, Values] = {
     "rnn": _RECURRENT,
     "lstm": _RECURRENT,
@@ -195,7 +195,7 @@ DEFAULTS: Mapping[str, Values] = {
     "slice": _RESIDUAL,
 }
 
-#: preset -> model -> task -> settings by name; the task "" stands for every task that is not named.
+#: preset -> model -> task -> settings by name; the task "" applies to all tasks that are not listed.
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Values]]] = {
     "scale-free": {"sd-ssm": {"": {}}},  # the defaults of the settings themselves
     "default": {model: {"": values} for model, values in DEFAULTS.items()},

@@ -1,4 +1,4 @@
-"""From features to classes: linear, through a hidden layer, or the bounded cosine."""
+"""The readout from features to logits: linear, with a hidden layer, or by cosine similarity."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from sdssm import ops
 from sdssm.layers import initial
 from sdssm.models.settings import ModelSettings
 
-#: LayerNorm's epsilon, as published.
+#: The epsilon of LayerNorm, as published.
 EPSILON = 1e-5
 
 
 class Readout(nn.Module):
-    """Logits (..., C) of normalised features (..., F).
+    """Map normalised features h (..., F) to logits (..., C).
 
-    linear: W h + c. mlp: W relu(W' h + c') + c with dropout in between. cosine: s cos(z, W_q), bounded by s, of
-    z = h P with a learned P = I + `projection`: what the machine must remember but not yet tell has room beside it.
+        linear   W h + c
+        mlp      W relu(W' h + c') + c, with dropout of the hidden units
+        cosine   s cos(z, W_q) with z = h P, bounded by the scale s
+
+    P = I + `projection` is learned, so that a state can hold information that is not yet visible in the output.
     """
 
     def __init__(self, settings: ModelSettings, features: int, classes: int, generator: torch.Generator) -> None:
@@ -28,22 +31,26 @@ class Readout(nn.Module):
         inner = settings.hidden if self.kind == "mlp" else features
         rows = settings.state_embedding or classes
         self.weight = initial.uniform((rows, inner), inner**-0.5, generator)
-        free = self.kind == "cosine" or settings.state_embedding is not None or not settings.readout_bias
-        self.bias = None if free else initial.uniform((classes,), inner**-0.5, generator)
-        projected = self.kind == "cosine" and settings.projection
-        self.projection = nn.Parameter(torch.zeros(features, features)) if projected else None
-        self.register_buffer("scale", initial.scheduled(settings.scale) if self.kind == "cosine" else None)
+        no_bias = self.kind == "cosine" or settings.state_embedding is not None or not settings.readout_bias
+        self.bias = None if no_bias else initial.uniform((classes,), inner**-0.5, generator)
+        has_projection = self.kind == "cosine" and settings.projection
+        self.projection = nn.Parameter(torch.zeros(features, features)) if has_projection else None
+        self.register_buffer("scale", initial.scalar_buffer(settings.scale) if self.kind == "cosine" else None)
         self.scale: Tensor | None
 
     def forward(self, h: Tensor, vectors: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
-        """Features, the classes' fixed vectors (C, F') if they have such, numbers on [0, 1) for dropout -> logits."""
+        """Return logits (..., C) of features h (..., F).
+
+        `vectors` (C, M) are the fixed vectors of the classes with a state embedding; `noise` are uniform random numbers
+        on [0, 1) for dropout, None for no dropout.
+        """
         weight = self._rows(vectors)
         if self.scale is not None:
-            z = self._projected(h)
+            z = self._project(h)
             return self.scale * functional.linear(functional.normalize(z, dim=-1), functional.normalize(weight, dim=-1))
         if self.hidden is not None:
             h = torch.relu(self.hidden(h))
-            h = dropped(h, self.dropout, noise)
+            h = apply_dropout(h, self.dropout, noise)
         return functional.linear(h, weight, self.bias)
 
     def loss(
@@ -57,20 +64,21 @@ class Readout(nn.Module):
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of features (B, F) before their norm, and how many labels (B,) are right.
+        """Return the mean loss and the number of correct predictions, for features x (B, F) before the norm.
 
-        With a cosine, `attraction` times the mean of |z - W_label|^2 over the spread of the W_q is added: strings that
-        are told right, the more so the wider their margin, are pulled to one place for each class. It is zero only
-        where each of them is there, and so it presses on when every label is already right.
-        `classes` (C,) are 1 for those that occur, which alone have a place.
+        The loss is the cross-entropy of the labels (B,). With the cosine readout a centre loss is added, whose weight
+        is the setting `attraction` (): the mean of |z - W_label|^2, weighted by the margin of correctly classified
+        strings and divided by the variance of the class centres W_q. It pulls the features of a class to its centre,
+        and still has a gradient when all predictions are correct. `classes` (C,) are 1 for the classes that occur in
+        the task and 0 for the others, which have no centre.
         """
         if self.hidden is not None:
             logits = self(x if norm is None else norm(x), vectors, noise)
             return functional.cross_entropy(logits, labels), (logits.argmax(-1) == labels).sum()
         weight = self._rows(vectors)
         if self.projection is not None or attraction is not None:
-            x = self._projected(x if norm is None else norm(x)) * x.shape[-1] ** -0.5  # h has length 1
-            norm = None  # done
+            x = self._project(x if norm is None else norm(x)) * x.shape[-1] ** -0.5  # h has norm 1
+            norm = None  # already applied
         return ops.readout_loss(
             x,
             weight,
@@ -81,29 +89,29 @@ class Readout(nn.Module):
             norm=norm is not None,
             cosine=self.scale is not None,
             scale=self.scale,
-            attraction=None if attraction is None else attraction / spread(weight, classes),
+            attraction=None if attraction is None else attraction / centre_variance(weight, classes),
         )
 
-    def _projected(self, h: Tensor) -> Tensor:
+    def _project(self, h: Tensor) -> Tensor:
         return h if self.projection is None else h + h @ self.projection
 
     def _rows(self, vectors: Tensor | None) -> Tensor:
-        """One row of weights a class: X (M h) is (X M) h."""
+        """Return one row of weights for each class; with vectors X, X (W h) is computed as (X W) h."""
         return self.weight if vectors is None else vectors @ self.weight
 
 
-def spread(weight: Tensor, classes: Tensor | None) -> Tensor:
-    """The mean squared distance of the rows (C, F) from their mean, over the classes that count."""
+def centre_variance(weight: Tensor, classes: Tensor | None) -> Tensor:
+    """Return the mean squared distance of the centres (C, F) of the classes that occur from their mean."""
     share = weight.new_ones(len(weight)) if classes is None else classes
     share = (share / share.sum())[:, None]
     return (share * (weight - (share * weight).sum(0)).square()).sum().clamp(min=1e-12)
 
 
-def dropped(x: Tensor, share: float, noise: Tensor | None) -> Tensor:
-    """Without the entries whose noise on [0, 1) is below a share, the others larger by as much; all without noise."""
-    return x if noise is None else x * (noise >= share) / (1 - share)
+def apply_dropout(x: Tensor, rate: float, noise: Tensor | None) -> Tensor:
+    """Zero entries whose noise is below the rate, and divide the others by 1 - rate; None: return x."""
+    return x if noise is None else x * (noise >= rate) / (1 - rate)
 
 
-def layer_norm(kind: str, width: int) -> nn.LayerNorm | None:
-    """The norm before a readout."""
+def make_layer_norm(kind: str, width: int) -> nn.LayerNorm | None:
+    """Build the LayerNorm before the readout; None for kind "none"."""
     return None if kind == "none" else nn.LayerNorm(width, eps=EPSILON, elementwise_affine=kind == "affine")

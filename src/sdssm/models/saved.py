@@ -1,4 +1,4 @@
-"""Models from a folder, where `Classifier.save` put them."""
+"""Loading models from folders that `Classifier.save` or a training run wrote."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
 from sdssm.files import describe_file_error, format_path
 from sdssm.models.classifier import CONFIG, WEIGHTS, Classifier
+from sdssm.models.names import load_tensors
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import build_settings
 
 
 def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
-    """The model that was saved in a folder, on any device."""
-    folder, where = Path(folder), resolve_device(device)
+    """Load the model that was saved in a folder, onto any device."""
+    folder, target = Path(folder), resolve_device(device)
     config = read_config(folder)
     path = folder / WEIGHTS
     if not path.exists():
-        raise ModelError(f"{folder} holds settings but no {WEIGHTS}; training has not got that far")
+        raise ModelError(f"{folder} has a {CONFIG} but no {WEIGHTS}; the training has not finished")
     try:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
-    return with_weights(config, weights, str(path)).to(where)
+    return with_weights(config, weights, str(path)).to(target)
 
 
 def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], source: str) -> Classifier:
-    """The model that a config describes, holding these weights."""
+    """Build the model that a config describes, and load these weights."""
     try:
         settings = build_settings(ModelSettings, config["model"])
         model = Classifier(settings, config["n_symbols"], config["n_classes"], generator=torch.Generator())
         model = model.to(weights["readout.weight"].dtype)
-        model.load_state_dict(weights)
+        load_tensors(model, weights)
     except (KeyError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise ModelError(f"{source} does not hold the model that its {CONFIG} describes: {reason}") from None
@@ -46,21 +47,22 @@ def with_weights(config: dict[str, Any], weights: dict[str, torch.Tensor], sourc
 
 
 def holds_a_model(folder: Path) -> bool:
-    """Whether `Classifier.save` wrote this folder, and no training."""
+    """Return whether a folder was written by `Classifier.save`, and not by a training run."""
     try:
         return "format" not in read_config(folder)
-    except (ModelError, ValueError):  # no model, or no path at all
+    except (ModelError, ValueError):  # not a model, or not a valid path
         return False
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The settings in a folder, or one line on what is wrong with it."""
+    """Read the config.json of a folder; raise ModelError if it is missing or does not describe a model."""
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        where = format_path(folder)
-        raise ModelError(f"{where} holds no {CONFIG}; give a folder that a model or a run was saved in") from None
+        raise ModelError(
+            f"{format_path(folder)} has no {CONFIG}; pass a folder that a model or a run was saved in"
+        ) from None
     except OSError as error:
         raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
     except ValueError:

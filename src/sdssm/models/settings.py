@@ -1,4 +1,4 @@
-"""What tells one classifier from another, as data."""
+"""The settings of a classifier."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ NORMS = ("affine", "plain", "none")
 BLOCKS = ("bare", "pre-norm", "post-norm", "last-bare", "mlp")
 EMBEDDINGS = ("normal", "small", "linear")
 ACTIVATIONS = ("relu", "gelu")
-#: Models that can start from a state that is given.
-GIVEN = ("sd-ssm", "rnn", "lstm")
+#: Models that accept an initial state with each call.
+WITH_GIVEN_STATE = ("sd-ssm", "rnn", "lstm")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """An embedding, mixers and a readout. The defaults are the scale-free SD-SSM."""
+    """Settings of `Classifier`: embedding, mixers and readout. The defaults are the scale-free SD-SSM."""
 
-    name: str = "sd-ssm"  #: which mixer, by its name in the catalogue
-    mixer: MixerSettings = None  # type: ignore[assignment]  #: its settings; none: its defaults
-    layers: int = 1  #: how many mixers, one after the other
-    block: str | None = None  #: what stands around each mixer; none: bare for one layer, pre-norm for several
-    feed_forward: int | None = None  #: width of a feed-forward layer after each mixer; none: no such layer
-    activation: str = "gelu"  #: of the feed-forward layers: relu or gelu
-    block_dropout: float = 0.0  #: on what mixers and feed-forward layers add
-    embedding: int | None = None  #: width of a learned embedding; 0: as wide as there are symbols; none: one-hot
-    embedding_init: str = "normal"  #: N(0, 1) (normal), N(0, 0.02^2) (small), or as a linear map starts (linear)
-    embedding_scale: float = 1.0  #: a factor of the embedding
-    width: int | None = None  #: width of the one-hot inputs; none: as many as there are symbols and the query
-    query: bool = False  #: read every prefix through one extra learned step
-    norm: str = "plain"  #: LayerNorm before the readout: affine, plain (no gain, no shift) or none
-    readout: str = "cosine"  #: linear, mlp, or cosine with a bounded scale
-    readout_bias: bool = True  #: of the linear and the mlp readout
-    hidden: int = 64  #: width of the mlp readout
-    dropout: float = 0.0  #: on the hidden entries of the mlp readout
-    projection: bool = True  #: before the cosine, a learned map of the features
-    scale: float = 10.0  #: of the cosine, at the first step of training
-    scale_end: float | None = 30.0  #: and at the last; none: the same
-    state_embedding: int | None = None  #: start state and classes are fixed random vectors of this width
+    name: str = "sd-ssm"  #: the model, by its name in the catalogue
+    mixer: MixerSettings = None  # type: ignore[assignment]  #: settings of its mixer; none: the defaults
+    layers: int = 1  #: number of layers
+    block: str | None = None  #: the block around each mixer; none: bare for one layer, pre-norm for several
+    feed_forward: int | None = None  #: hidden width of a feed-forward layer after each mixer; none: no such layer
+    activation: str = "gelu"  #: activation of the feed-forward layers: relu or gelu
+    block_dropout: float = 0.0  #: dropout rate of the outputs of mixers and feed-forward layers
+    embedding: int | None = None  #: width of a learned embedding; 0: the number of symbols; none: one-hot inputs
+    embedding_init: str = "normal"  #: N(0, 1) (normal), N(0, 0.02^2) (small), or as a linear map (linear)
+    embedding_scale: float = 1.0  #: factor of the embedding
+    width: int | None = None  #: width of one-hot inputs; none: the number of symbols, with the query
+    query: bool = False  #: read a learned query symbol after every prefix, and predict from its output
+    norm: str = "plain"  #: LayerNorm before the readout: affine, plain (no weight, no bias) or none
+    readout: str = "cosine"  #: linear, mlp or cosine
+    readout_bias: bool = True  #: whether the linear or mlp readout has a bias
+    hidden: int = 64  #: hidden width of the mlp readout
+    dropout: float = 0.0  #: dropout rate of the hidden units of the mlp readout
+    projection: bool = True  #: learned linear map of the features before the cosine
+    scale: float = 10.0  #: scale of the cosine at the first training step
+    scale_end: float | None = 30.0  #: scale at the last training step; none: constant
+    state_embedding: int | None = None  #: width of fixed random vectors for the start state and the classes
 
     @property
     def blocks(self) -> str:
-        """What stands around each mixer."""
+        """The block around each mixer, with the default filled in."""
         return self.block or ("bare" if self.layers == 1 else "pre-norm")
 
     def __post_init__(self) -> None:
-        self._take_mixer()  # first: which settings are right depends on the name
+        self._build_mixer_settings()  # first, because the valid settings depend on the name
         check_settings(self)
         check_between("layers", self.layers, 1, 64)
         for name in ("hidden", "width", "state_embedding", "feed_forward"):
@@ -69,8 +69,8 @@ class ModelSettings:
                 raise SettingsError(f"{name} is {value}; it must be above 0")
         if self.embedding is not None and self.width is not None:
             raise SettingsError(
-                f"width is {self.width}, but inputs are embedded (embedding is {self.embedding}) and width is that of "
-                "one-hot ones; leave width out, or set embedding=none"
+                f"width is {self.width}, but it is the width of one-hot inputs and embedding is {self.embedding}; "
+                "leave width out, or set embedding=none"
             )
         if self.block is not None:
             check_one_of("block", self.block, BLOCKS)
@@ -81,16 +81,16 @@ class ModelSettings:
         if self.state_embedding is not None:
             self._check_state_embedding()
 
-    def _take_mixer(self) -> None:
-        """The mixer's settings as those of its class, whether given as such, as plain values or not at all."""
+    def _build_mixer_settings(self) -> None:
+        """Convert the mixer's settings to their class, from an instance, plain values or None."""
         if self.name not in MIXERS:
             raise UnknownNameError(f"there is no model {self.name!r}; {did_you_mean(str(self.name), MIXERS)}")
-        kind, given = MIXERS[self.name].Settings, self.mixer
-        if given is None or isinstance(given, Mapping):
-            object.__setattr__(self, "mixer", build_settings(kind, given or {}))
-        elif type(given) is not kind:
+        kind, mixer = MIXERS[self.name].Settings, self.mixer
+        if mixer is None or isinstance(mixer, Mapping):
+            object.__setattr__(self, "mixer", build_settings(kind, mixer or {}))
+        elif type(mixer) is not kind:
             raise SettingsError(
-                f"mixer is {type(given).__name__}, but {self.name} has {kind.__name__}; give those, or leave mixer out"
+                f"mixer is {type(mixer).__name__}, but {self.name} has {kind.__name__}; pass that, or leave mixer out"
             )
 
     def _check_dropout(self) -> None:
@@ -104,16 +104,16 @@ class ModelSettings:
             )
         if self.block_dropout and self.blocks not in ("pre-norm", "post-norm"):
             raise SettingsError(
-                f"block_dropout is {self.block_dropout} but block is {self.blocks!r} and only residual blocks drop; "
-                "set block=pre-norm, or block_dropout=0"
+                f"block_dropout is {self.block_dropout} but block is {self.blocks!r}, and only residual blocks have "
+                "dropout; set block=pre-norm, or block_dropout=0"
             )
 
     def _check_state_embedding(self) -> None:
         start = getattr(self.mixer, "initial_state", None)
-        if self.name not in GIVEN:
+        if self.name not in WITH_GIVEN_STATE:
             raise SettingsError(
-                f"state_embedding starts from a vector of the automaton's state, which {self.name} cannot; those that "
-                f"can: {', '.join(GIVEN)}"
+                f"state_embedding starts from a vector of the automaton's state, which {self.name} does not support; "
+                f"use one of: {', '.join(WITH_GIVEN_STATE)}"
             )
         if start != "given":
             raise SettingsError(
@@ -121,10 +121,15 @@ class ModelSettings:
                 f"{start!r}; set initial_state=given"
             )
         if self.readout != "linear":
-            raise SettingsError(f"state_embedding reads linearly, but readout is {self.readout!r}; set readout=linear")
+            raise SettingsError(
+                f"state_embedding needs a linear readout, but readout is {self.readout!r}; set readout=linear"
+            )
         if self.layers > 1 or self.blocks != "bare":
-            raise SettingsError(f"state_embedding goes with one bare layer, but layers is {self.layers}")
+            raise SettingsError(
+                f"state_embedding needs one bare layer, but layers is {self.layers} and block is {self.blocks!r}; "
+                "set layers=1 block=bare"
+            )
 
     def shape(self) -> ModelSettings:
-        """These settings without what may differ between models trained side by side."""
+        """Return these settings without the values that may differ between replicas trained in one batch."""
         return replace(self, mixer=self.mixer.shape(), scale=1.0, scale_end=None)

@@ -1,4 +1,4 @@
-"""Tokens through the layers: embedding -> mixers -> the features that are read."""
+"""The layers of a model: tokens -> embedding -> mixers -> features for the readout."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
 from sdssm.layers.mixer import pick
 from sdssm.models.block import Block
-from sdssm.models.names import PaperNames
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import check_at_least
 
-#: The states of all layers, each a tensor (..., N) or tuples of such; None before the first symbol.
+#: The states of all layers, each a tensor (..., N) or a tuple of tensors; None before the first symbol.
 State = tuple[Any, ...] | None
 
 
-class Stack(PaperNames):
-    """A model without its readout: strings (B, L) to features, from states to states."""
+class Stack(nn.Module):
+    """A model without its readout: tokens (B, L) and states -> features (B, L, F) and states."""
 
     def __init__(self, settings: ModelSettings, n_symbols: int, *, generator: torch.Generator) -> None:
         super().__init__()
@@ -32,7 +31,8 @@ class Stack(PaperNames):
         width = (settings.embedding or inputs) if embedded else settings.width or inputs
         if not embedded and width < inputs:
             raise ModelError(
-                f"width is {width}, but {n_symbols} symbols{' and the query' if settings.query else ''} need {inputs}"
+                f"width is {width}, but {n_symbols} symbols{' and the query' if settings.query else ''} need {inputs}; "
+                f"set width={inputs}, or leave it out"
             )
         self.query = (inputs if embedded else width) - 1 if settings.query else None
         self.embedding = initial.embedding(settings.embedding_init, inputs, width, generator) if embedded else None
@@ -41,72 +41,109 @@ class Stack(PaperNames):
             blocks.append(Block(settings, width, last=layer == settings.layers - 1, generator=generator))
             width = blocks[-1].outputs
         self.layers = nn.ModuleList(blocks)
-        # An SD-SSM alone is the model of the paper: read from its states, and called by the paper's names.
+        # The model of the paper: the readout uses the states of a single SD-SSM layer, without a residual block.
         self.bare = settings.layers == 1 and blocks[0].kind == "bare" and isinstance(blocks[0].mixer, SelectiveDense)
-        self.outputs = width  #: F, of the features
+        self.outputs = width  #: F, the width of the features
 
-    # -- what it is --------------------------------------------------------------------------------------------------
+    # -- parameters of a single-layer SD-SSM; any other model raises AttributeError ------------------------------------
+
+    @property
+    def dictionary(self) -> nn.Parameter:
+        """The matrices A_i (K, N, N) that the selection mixes."""
+        return self._single_layer().dictionary
+
+    @property
+    def selection(self) -> nn.Linear:
+        """The linear map S u + s to the logits of the mixture."""
+        return self._single_layer().selection
+
+    @property
+    def input_matrix(self) -> Any:
+        """B (N, D), or None."""
+        return self._single_layer().input_matrix
+
+    @property
+    def initial_state(self) -> Any:
+        """The learned x_0 (N,), or None."""
+        return self._single_layer().initial_state
+
+    @property
+    def skip(self) -> Any:
+        """The skip matrix (N, D), or None."""
+        return self._single_layer().skip
+
+    def _single_layer(self) -> SelectiveDense:
+        mixer = self.mixers[0]
+        if not self.bare or not isinstance(mixer, SelectiveDense):
+            raise AttributeError("not a single-layer SD-SSM")
+        return mixer
+
+    # -- properties --------------------------------------------------------------------------------------------------
 
     @property
     def mixers(self) -> list[Mixer]:
+        """The mixers of all layers."""
         return [block.mixer for block in self.blocks]
 
     @property
     def blocks(self) -> list[Block]:
+        """The blocks of all layers."""
         return [block for block in self.layers if isinstance(block, Block)]
 
     @property
     def causal(self) -> bool:
-        """Whether what it says after a symbol depends on no later one."""
+        """Whether the prediction for a prefix does not depend on later symbols."""
         return all(mixer.causal for mixer in self.mixers)
 
     @property
     def recurrent(self) -> bool:
-        """Whether a string can come in pieces, with a state carried from one to the next."""
+        """Whether a string can be read in pieces, with a state carried from one piece to the next."""
         return all(mixer.recurrent and mixer.causal for mixer in self.mixers)
 
     @property
     def prefixes(self) -> bool:
-        """Whether one pass over a string tells of every prefix what it would tell of that string alone."""
-        # Where places are drawn by the length of a string, a prefix stands elsewhere than it would alone.
-        drawn = any(mixer.chance(1) is not None for mixer in self.mixers)
-        return self.recurrent or (self.causal and not drawn and (self.query is None or self.asks))
+        """Whether one pass over a string gives the same predictions as reading each prefix separately."""
+        # Random positions depend on the length of the string, so a prefix has other positions than by itself.
+        is_random = any(mixer.chance(1) is not None for mixer in self.mixers)
+        return self.recurrent or (self.causal and not is_random and (self.query is None or self.can_query))
 
     @property
-    def asks(self) -> bool:
-        """Whether the query can be asked after all symbols at once."""
-        return all(mixer.asks for mixer in self.mixers)
+    def can_query(self) -> bool:
+        """Whether the query can be read after all prefixes in one pass."""
+        return all(mixer.can_query for mixer in self.mixers)
 
     @property
     def longest(self) -> int | None:
-        """The longest string that it reads; None for any length."""
+        """The largest string length that the model can read; None if there is no limit."""
         limits = [mixer.longest for mixer in self.mixers if mixer.longest is not None]
         return min(limits) - self.settings.query if limits else None
 
-    # -- through the layers ------------------------------------------------------------------------------------------
+    # -- running the layers ------------------------------------------------------------------------------------------
 
     def _symbols(self) -> Any:
-        """What each symbol does to the first layer's state."""
+        """Return the `symbol_parts` of the first layer; for an SD-SSM its `SymbolTransitions`."""
         first = self.blocks[0]
-        table = self._embedded()
+        table = self._scaled_embedding()
         if table is not None or first.norm is not None:
             table = first.inputs(self._table())
-        return first.mixer.symbols(table)
+        return first.mixer.symbol_parts(table)
 
     def _features(self, tokens: Tensor, state: State, lengths: Tensor | None, noise: Mapping[str, Tensor]) -> Tensor:
-        """What is read at the end of strings (B, L) of these lengths: (B, F)."""
+        """Return the features at the end of strings: tokens (B, L), lengths (B,) -> (B, F)."""
         if self.bare:
-            # From the final state alone: its gradient then needs no pass over all states.
+            # Using only the final state, the gradient needs no pass over all states.
             mixer, symbols = self.mixers[0], self._symbols()
             if self.query is not None or symbols.skip is None:
-                _, final = mixer.mix_symbols(symbols._replace(skip=None), tokens, state_of(state, 0), lengths=lengths)
+                _, final = mixer.mix_symbols(
+                    symbols._replace(skip=None), tokens, layer_state(state, 0), lengths=lengths
+                )
                 return final if self.query is None else self._query_step(symbols, final)
         if self.query is not None:
             tokens, lengths = self._with_query(tokens, lengths)
         return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0][:, 0]
 
     def _with_query(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Strings (B, L) with the query after the last symbol of each, (B, L + 1)."""
+        """Append the query to each string: tokens (B, L), lengths (B,) -> (B, L + 1), lengths + 1."""
         assert self.query is not None
         longer = torch.cat([tokens, torch.full_like(tokens[:, :1], self.query)], 1)
         if lengths is None:
@@ -124,94 +161,95 @@ class Stack(PaperNames):
         ends: bool = False,
         noise: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, State]:
-        """All layers over (B, L): features (B, L, F), and with `carry` the states after the last symbol.
+        """Run all layers over tokens (B, L): features (B, L, F), and with `carry` the final states.
 
-        With `ends` the features at the end of each string alone, (B, 1, F).
+        With `ends` only the features at the end of each string are returned, (B, 1, F).
         """
         noise, after = noise or {}, []
         h = tokens
         for i, block in enumerate(self.blocks):
             mixer = block.mixer
-            cut = ends and block.last  # what stands after the last mixer is needed at the ends alone
+            only_ends = ends and block.is_last  # after the last mixer only the last position is needed
             mixer.check_length(tokens.shape[1])
-            own = noise["mixers"][i] if "mixers" in noise else None
+            mixer_noise = noise["mixers"][i] if "mixers" in noise else None
             if i == 0:
                 mixed, x = mixer.mix_symbols(
-                    self._symbols(), tokens, state_of(state, i), lengths=lengths, carry=carry, noise=own
+                    self._symbols(), tokens, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise
                 )
             else:
                 parts = mixer.parts(block.inputs(h))
-                mixed, x = mixer.mix(parts, state_of(state, i), lengths=lengths, carry=carry, noise=own)
+                mixed, x = mixer.mix(parts, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise)
             drops = [noise["blocks"][:, i, j].movedim(0, 1) for j in range(2)] if "blocks" in noise else None
-            if cut:
-                h, mixed = _end(h, lengths), _end(mixed, lengths)
-                drops = None if drops is None else [_end(drop, lengths) for drop in drops]
-            if i == 0 and block.adds:
+            if only_ends:
+                h, mixed = _last_position(h, lengths), _last_position(mixed, lengths)
+                drops = None if drops is None else [_last_position(drop, lengths) for drop in drops]
+            if i == 0 and block.is_residual:
                 h = pick(self._table(), h)
-            h = block.after(h, mixed, drops)
+            h = block.combine(h, mixed, drops)
             after.append(x)
         return h, tuple(after) if carry and self.recurrent else None
 
-    def _run_asked(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Features of the query after each symbol of (B, L), (B, L, F), and the states after the last symbol.
+    def _run_query(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return the features of the query after each prefix of tokens (B, L), and the final states.
 
-        The query is no part of what follows it: beside the layers' inputs h there are those for the query, q.
+        The query does not affect the symbols after it, so each layer has inputs h for the symbols and q for the query.
         """
         assert self.query is not None
         table, symbols, after = self._table(), self._symbols(), []
         h, q = pick(table, tokens), table[self.query].expand(*tokens.shape, -1)
         for i, block in enumerate(self.blocks):
-            mixer, x = block.mixer, state_of(state, i)
+            mixer, x = block.mixer, layer_state(state, i)
             if i == 0:
                 parts = tuple(pick(part, tokens) for part in symbols)
-                own = tuple(part[self.query].expand(*tokens.shape, *part.shape[1:]) for part in symbols)
+                query_parts = tuple(part[self.query].expand(*tokens.shape, *part.shape[1:]) for part in symbols)
             else:
-                parts, own = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
-            q = block.after(q, mixer.ask(parts, own, x))
-            if not block.last or self.recurrent:  # for its outputs, or for its state alone
+                parts, query_parts = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
+            q = block.combine(q, mixer.mix_query(parts, query_parts, x))
+            if not block.is_last or self.recurrent:  # of the last layer only the state is needed
                 mixed, x = mixer.mix(parts, x, carry=self.recurrent)
-                h = h if block.last else block.after(h, mixed)
+                h = h if block.is_last else block.combine(h, mixed)
             after.append(x)
         return q, tuple(after) if self.recurrent else None
 
     def _step(self, u: Tensor, state: State) -> tuple[Tensor, tuple[Any, ...]]:
-        """All layers, one step: inputs (B, D) -> features (B, F) and states."""
+        """Run one step of all layers: inputs (B, D) -> features (B, F) and states."""
         h, after = u, []
         for i, block in enumerate(self.blocks):
-            mixed, x = block.mixer.one(block.inputs(h), state_of(state, i))
-            h = block.after(h, mixed)
+            mixed, x = block.mixer.mix_step(block.inputs(h), layer_state(state, i))
+            h = block.combine(h, mixed)
             after.append(x)
         return h, tuple(after)
 
     def _query_step(self, symbols: Any, states: Tensor) -> Tensor:
-        """Features of an SD-SSM after one more step with the query, from each of the states (..., N)."""
+        """Return the features of a single-layer SD-SSM after a query step from each of the states (..., N)."""
         mixer = self.mixers[0]
         assert isinstance(mixer, SelectiveDense) and self.query is not None
         x = mixer.step_symbol(symbols, self.query, states)
         return x if symbols.skip is None else x + symbols.skip[self.query]
 
-    def _embedded(self) -> Tensor | None:
+    def _scaled_embedding(self) -> Tensor | None:
+        """Return the embedding times its scale; None for one-hot inputs."""
         scale = self.settings.embedding_scale
         return self.embedding if self.embedding is None or scale == 1 else self.embedding * scale
 
     def _table(self) -> Tensor:
-        """The input of every symbol, (V, D)."""
-        found = self._embedded()
-        if found is not None:
-            return found
+        """Return the input vector of every symbol, (V, D)."""
+        table = self._scaled_embedding()
+        if table is not None:
+            return table
         like = next(self.layers.parameters())
         width = self.settings.width or self.n_symbols + self.settings.query
         return torch.eye(width, dtype=like.dtype, device=like.device)
 
 
-def state_of(state: State, layer: int) -> Any:
-    """The state of one layer; None before the first symbol."""
+def layer_state(state: State, layer: int) -> Any:
+    """Return the state of one layer; None before the first symbol."""
     return None if state is None else state[layer]
 
 
-def _end(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """What stands at the end of each row: (B, L, *) -> (B, 1, *)."""
+def _last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Select the last position of each row: (B, L, *) -> (B, 1, *)."""
     if lengths is None:
         return x[:, -1:]
-    at = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
-    return x.gather(1, at.expand(-1, 1, *x.shape[2:]))
+    index = (lengths - 1).reshape(-1, *(1,) * (x.dim() - 1))
+    return x.gather(1, index.expand(-1, 1, *x.shape[2:]))

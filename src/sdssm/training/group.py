@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sdssm.devices import device_name
 from sdssm.evaluation import evaluate
+from sdssm.models.names import file_name, tensors_for_file
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import TrainSettings
@@ -294,11 +295,11 @@ class ReplicaGroup:
 
     def _save_replica(self, replica: int) -> None:
         engine, folder = self.engine, self.folders[replica]
-        tensors = dict(engine.model(replica).state_dict()) | engine.replicas.moments(replica)
+        tensors = tensors_for_file(engine.model(replica)) | engine.replicas.moments(replica)
         tensors |= engine.window_state(replica)
         if self._best is not None:
             best = engine.model(replica, self._best)
-            tensors |= {BEST + name: value for name, value in best.named_parameters()}
+            tensors |= {BEST + file_name(best, name): value for name, value in best.named_parameters()}
             tensors[SCORE] = torch.tensor(self._best_score[replica], dtype=torch.float64)
         loss, accuracy = self._last_means(replica)
         folder.save_checkpoint(

@@ -11,6 +11,7 @@ from torch.func import functional_call, vmap
 
 from sdssm.errors import RunError
 from sdssm.models import Classifier
+from sdssm.models.names import file_name
 
 #: The prefixes of the optimizer's two moments in checkpoints, before the name of a parameter.
 MOMENTS = ("adam.first.", "adam.second.")
@@ -37,9 +38,8 @@ class Replicas:
 
     def __init__(self, models: Sequence[Classifier], device: torch.device) -> None:
         self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
-        # Inside the module a single layer's parameters have longer names than those that the model shows.
-        self.names = [name for name, _ in nn.Module.named_parameters(self.template)]
-        self.public = [name for name, _ in models[0].named_parameters()]
+        self.names = [name for name, _ in self.template.named_parameters()]
+        self.file_names = [file_name(models[0], name) for name, _ in models[0].named_parameters()]  # in checkpoints
         leaves = [[leaf.detach() for leaf in model.parameters()] for model in models]
         self.flat = torch.stack([torch.cat([leaf.flatten() for leaf in row]) for row in leaves]).to(device)
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
@@ -47,8 +47,8 @@ class Replicas:
         # Autograd leaves that share the memory of `flat`: there is one gradient for each, and they are concatenated.
         self.leaves = [part.detach().requires_grad_() for part in self._split(self.flat)]
         self.buffers = {
-            f"model.{name}": torch.stack([dict(nn.Module.named_buffers(model))[name] for model in models]).to(device)
-            for name, _ in nn.Module.named_buffers(models[0])
+            f"model.{name}": torch.stack([dict(model.named_buffers())[name] for model in models]).to(device)
+            for name, _ in models[0].named_buffers()
         }
         self._ones = torch.ones(len(models), device=device)
         self.alive = torch.ones(len(models), dtype=torch.bool, device=device)
@@ -84,8 +84,8 @@ class Replicas:
         return result
 
     def leaf(self, name: str) -> Tensor | None:
-        """A parameter of all replicas, (R, *shape), by the name that the model shows; None if it has no such one."""
-        return self.leaves[self.public.index(name)] if name in self.public else None
+        """A parameter of all replicas, (R, *shape), by its name in checkpoints; None if there is none of this name."""
+        return self.leaves[self.file_names.index(name)] if name in self.file_names else None
 
     # -- single replicas ---------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Replicas:
         with torch.no_grad():
             for leaf, value in zip(model.parameters(), self._split(row), strict=True):
                 leaf.copy_(value)
-            for name, buffer in nn.Module.named_buffers(model):
+            for name, buffer in model.named_buffers():
                 buffer.copy_(self.buffers[f"model.{name}"][replica])
                 if name in ramped:
                     buffer.fill_(ramped[name])
@@ -107,12 +107,12 @@ class Replicas:
         return {
             prefix + name: part
             for prefix, flat in zip(MOMENTS, (self.first, self.second), strict=True)
-            for name, part in zip(self.public, self._split(flat[replica].cpu()), strict=True)
+            for name, part in zip(self.file_names, self._split(flat[replica].cpu()), strict=True)
         }
 
     def restore(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         """Parameters and moments as a checkpoint holds them."""
-        for name, shape in zip(self.public, self.shapes, strict=True):
+        for name, shape in zip(self.file_names, self.shapes, strict=True):
             for prefix in ("", *MOMENTS):
                 value = tensors.get(prefix + name)
                 if value is None or value.shape != shape:
@@ -120,11 +120,11 @@ class Replicas:
                     raise RunError(f"{prefix}{name} of the checkpoint is {size}, but the config says {tuple(shape)}")
         for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
             flat[replica] = self.joined(tensors, prefix).to(flat.device)
-        model = self.template.model  # what is fixed but was drawn, such as phases, as it was drawn then
-        for name, public in zip(nn.Module.state_dict(model), model.state_dict(), strict=True):
-            if f"model.{name}" in self.buffers and public in tensors:
-                self.buffers[f"model.{name}"][replica] = tensors[public].to(self.flat.device)
+        for name, buffer in self.buffers.items():  # random but not trained, such as phases: as they were drawn
+            value = tensors.get(file_name(self.template.model, name.removeprefix("model.")))
+            if value is not None:
+                buffer[replica] = value.to(self.flat.device)
 
     def joined(self, tensors: Mapping[str, Tensor], prefix: str = "") -> Tensor:
         """Parameters by name as one row (P,)."""
-        return torch.cat([tensors[prefix + name].flatten() for name in self.public])
+        return torch.cat([tensors[prefix + name].flatten() for name in self.file_names])

@@ -1,4 +1,4 @@
-"""States that outgrow their numbers, read by their direction."""
+"""Evaluation of SD-SSMs whose states overflow float32."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sdssm.automata import get_machine
 from sdssm.evaluation import evaluate
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
-from sdssm.models.scaled import Scaled
+from sdssm.models.rescaled import Scaled
 from sdssm.runs.schema import resolve
 from tests.evaluation.machines import exact
 
 
-def built(name: str, **changed: object) -> Classifier:
+def build_model(name: str, **changed: object) -> Classifier:
     settings = resolve("sd-ssm", "paper", name, {"state": 6, "dictionary": 3, **changed})
     return Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
 
@@ -24,45 +24,47 @@ def built(name: str, **changed: object) -> Classifier:
     [{}, {"query": True}, {"norm": "plain"}, {"embedding": 4, "embedding_scale": 2.0}, {"readout": "mlp"}],
     ids=str,
 )
-def test_where_states_are_finite_it_says_the_same(changed: dict[str, object]) -> None:
-    model = built("a5", **changed)
+def test_logits_agree_while_states_are_finite(changed: dict[str, object]) -> None:
+    model = build_model("a5", **changed)
     tokens = torch.randint(3, (4, 30), generator=torch.Generator().manual_seed(0))
-    scaled = Scaled(model)
-    wanted = model(tokens)
-    first, state = scaled.advance(tokens[:, :11])
-    rest, _ = scaled.advance(tokens[:, 11:], state)
-    torch.testing.assert_close(torch.cat([first, rest], 1), wanted, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(scaled.last(tokens[:, 11:], scaled.carry(tokens[:, :11])), wanted[:, -1])
+    rescaled = Scaled(model)
+    expected = model(tokens)
+    first, state = rescaled.advance(tokens[:, :11])
+    rest, _ = rescaled.advance(tokens[:, 11:], state)
+    torch.testing.assert_close(torch.cat([first, rest], 1), expected, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(rescaled.last(tokens[:, 11:], rescaled.carry(tokens[:, :11])), expected[:, -1])
 
 
 def doubling() -> Classifier:
-    """Parity as the paper maps it, but for matrices twice as large."""
+    """Return the parity model of the paper's construction, with matrices multiplied by 2."""
     source = exact(get_machine("parity"))
     mixer = SelectiveDenseSettings(state=2, dictionary=2, column_norm=None, rescale=False)
     settings = ModelSettings(mixer=mixer, norm="plain", readout="linear")
     model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))
     weights = {name: value for name, value in source.state_dict().items() if name in model.state_dict()}
-    model.load_state_dict({**weights, "dictionary": 2 * weights["dictionary"]})
+    model.load_state_dict(weights)
+    with torch.no_grad():
+        model.dictionary.mul_(2)
     return model.eval()
 
 
-def test_only_what_is_linear_up_to_its_norm_is_read_so() -> None:
-    assert Scaled.reads(built("a5"))
-    assert not Scaled.reads(built("a5", norm="none"))
-    assert not Scaled.reads(built("a5", skip=True))
+def test_supported_models_are_linear_up_to_their_norm() -> None:
+    assert Scaled.reads(build_model("a5"))
+    assert not Scaled.reads(build_model("a5", norm="none"))
+    assert not Scaled.reads(build_model("a5", skip=True))
     scale_free = resolve("sd-ssm", "scale-free", "a5").model
     assert not Scaled.reads(Classifier(scale_free, 3, 5, generator=torch.Generator().manual_seed(0)))
 
 
-def test_a_state_that_grows_is_read_far_beyond_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parity with a state that doubles at every step: its square, which LayerNorm takes, is infinite after 64."""
+def test_states_beyond_float32_are_classified_correctly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parity with a state that doubles at every step: its square, which LayerNorm needs, overflows after 64 steps."""
     model = doubling()
-    found = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
-    assert found.mean == 100.0
-    assert "read by their direction" in str(found.note)
+    result = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
+    assert result.mean == 100.0
+    assert "read by their direction" in str(result.note)
     fresh = evaluate(model, task="parity", lengths=[100, 700], fresh=True, strings=32, device="cpu").runs[0]
     assert fresh.mean == 100.0
-    monkeypatch.setattr(Scaled, "reads", lambda model: False)
+    monkeypatch.setattr(Scaled, Scaled.reads.__name__, lambda model: False)
     plain = evaluate(model, task="parity", max_length=1000, strings=32, device="cpu").runs[0]
     assert plain.first_below_99 is not None
     assert 60 < plain.first_below_99 < 70
