@@ -17,12 +17,12 @@ import torch
 
 from sdssm.cli import main
 from sdssm.errors import DeviceError, MissingExtraError, RunError, SdssmError
-from sdssm.experiments import Narrowing, engine_named, evaluate_plan, make_plan, run_plan, spec_named
+from sdssm.experiments import Selection, evaluate_plan, get_executor, get_spec, make_plan, run_plan
 from sdssm.experiments.execution.ray_executor import absolute
-from sdssm.experiments.execution.ray_jobs import Job, _again, _with_more_memory
-from sdssm.experiments.execution.ray_tasks import MARK, Outcome, Share, make_mark, train_group
-from sdssm.experiments.execution.runner import groups_of
-from sdssm.experiments.execution.watcher import standing
+from sdssm.experiments.execution.ray_jobs import RayJob, _after_loss, _with_more_memory
+from sdssm.experiments.execution.ray_tasks import MARK, DeviceShare, TaskOutcome, make_mark, train_group
+from sdssm.experiments.execution.watcher import read_progress
+from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import release
@@ -50,7 +50,7 @@ settings = { state = 8, batch = 16, steps = 300, train_length = 6, checkpoint_ev
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
     path = tmp_path_factory.mktemp("spec") / "tiny.toml"
     path.write_text(TINY)
-    return spec_named(path)
+    return get_spec(path)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_stopped_continued_and_a_node_lost_is_as_on_one_machine(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     out = Path("runs")  # workers are elsewhere: it must mean the same for them
-    with engine_named("ray", device="cpu", address=cluster.address) as engine:
+    with get_executor("ray", device="cpu", address=cluster.address) as engine:
         with pytest.raises(TrainingStopped):
             engine.run_plan(make_plan(spec, out), Heard(interrupts=True))
         plan = make_plan(spec, out)
@@ -190,8 +190,8 @@ def test_stopped_continued_and_a_node_lost_is_as_on_one_machine(
 
 def test_a_lost_worker_does_not_write_beside_its_successor(spec: Spec, local: Path, tmp_path: Path) -> None:
     """A group half made by a worker that was lost begins as one; the folder goes to the last that came."""
-    plan = absolute(make_plan(spec, tmp_path, Narrowing(models=["lstm"])))
-    (group,) = groups_of(plan)
+    plan = absolute(make_plan(spec, tmp_path, Selection(models=["lstm"])))
+    (group,) = training_groups(plan)
     lost = RunFolder.create(group[0].folder, group[0].config)
     (group[0].folder / "owner").write_text("another one, on another machine\n")
     with pytest.raises(RunError, match="another process has taken over"):
@@ -204,7 +204,7 @@ def test_a_lost_worker_does_not_write_beside_its_successor(spec: Spec, local: Pa
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        outcome = train_group(tmp_path, make_mark(tmp_path), planned, 1.0, Share(device="cpu"), True)
+        outcome = train_group(tmp_path, make_mark(tmp_path), planned, 1.0, DeviceShare(device="cpu"), True)
     finally:
         torch.set_num_threads(before)
     assert (outcome.ended, outcome.messages) == ("done", ())
@@ -218,40 +218,40 @@ def test_a_node_that_does_not_share_the_folder(tmp_path: Path, monkeypatch: pyte
     assert mark == make_mark(tmp_path)
     (tmp_path / MARK).unlink()
     with pytest.raises(RunError, match="does not see .* that all nodes share"):
-        train_group(tmp_path, mark, [], 1.0, Share(device="cpu"), False)
+        train_group(tmp_path, mark, [], 1.0, DeviceShare(device="cpu"), False)
 
 
 def test_how_often_a_group_is_tried_again() -> None:
     lines: list[str] = []
     steps = iter((10, 20, 30, 30, 30))  # it comes further, then it does not
-    job = Job(name="lstm on parity", submit=lambda share, again: None, step=lambda: next(steps), share=0.3)
+    job = RayJob(name="lstm on parity", submit=lambda share, again: None, step=lambda: next(steps), share=0.3)
     for _ in range(4):
-        job = _again(job, "its node was lost", lines.append)
+        job = _after_loss(job, "its node was lost", lines.append)
     with pytest.raises(RunError, match="was lost 3 times at step 30"):
-        _again(job, "its node was lost", lines.append)
+        _after_loss(job, "its node was lost", lines.append)
     shares = []
     with pytest.raises(RunError, match="more memory than a GPU"):
         while True:
             shares.append(job.share)
-            job = _with_more_memory(job, Outcome(node="one"), lines.append)
+            job = _with_more_memory(job, TaskOutcome(node="one"), lines.append)
     assert shares == [0.3, 0.6, 1.0]
 
 
 def test_what_a_run_says_of_itself(tmp_path: Path) -> None:
-    assert standing(tmp_path).step == 0
+    assert read_progress(tmp_path).step == 0
     events = [{"step": step, "loss": 1 / step, "accuracy": float(step), "seconds": 0.1} for step in range(1, 99)]
     lines = [json.dumps(event) for event in events]
     (tmp_path / EVENTS).write_text("\n".join([*lines, '{"step": 99, "lo']))
-    found = standing(tmp_path)
+    found = read_progress(tmp_path)
     assert (found.step, found.accuracy, found.diverged) == (98, 98.0, False)
     (tmp_path / EVENTS).write_text("\n".join([*lines, '{"step": 98, "diverged": true}', ""]))
-    assert standing(tmp_path).diverged
+    assert read_progress(tmp_path).diverged
 
 
 def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match="--engine ray needs ray; install sdssm\\[ray\\]"):
-        engine_named("ray")
+        get_executor("ray")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_engines_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SdssmError, match=message):
-        engine_named(**options)
+        get_executor(**options)
 
 
 def test_addresses_that_nobody_answers_at(
@@ -273,7 +273,7 @@ def test_addresses_that_nobody_answers_at(
     monkeypatch.chdir(tmp_path)
     assert spec.folder is not None
     with pytest.raises(DeviceError, match="Ray chooses the GPU"):
-        engine_named("ray", device="cuda:1")
+        get_executor("ray", device="cuda:1")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{free.getsockname()[1]}"  # nobody listens

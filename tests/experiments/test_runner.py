@@ -19,12 +19,12 @@ import torch
 
 from sdssm.cli.reproduce import add_to
 from sdssm.errors import OutputError, RunError, SdssmError
-from sdssm.experiments import Narrowing, Plan, evaluate_plan, make_plan, run_plan, spec_named, write_results
-from sdssm.experiments.execution.runner import missing
-from sdssm.experiments.planning.estimates import FILE, estimate
+from sdssm.experiments import Plan, Selection, evaluate_plan, get_spec, make_plan, run_plan, write_results
+from sdssm.experiments.execution.evaluations import missing_evaluations
+from sdssm.experiments.planning.estimates import FILE, estimate_plan
 from sdssm.experiments.results.folder import check_results
 from sdssm.experiments.specs.spec import Spec
-from sdssm.report import curves
+from sdssm.report import make_curves
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
 from sdssm.training.progress import Silent
@@ -72,7 +72,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
     folder = tmp_path_factory.mktemp("spec")
     (folder / "tiny.toml").write_text(TINY)
     (folder / "tiny.csv").write_text(PUBLISHED)
-    return spec_named(folder / "tiny.toml")
+    return get_spec(folder / "tiny.toml")
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +95,9 @@ def numbers(found: dict[str, Any]) -> list[Any]:
 
 def test_what_it_leaves(spec: Spec, whole: Path, tmp_path: Path) -> None:
     plan = make_plan(spec, whole)
-    assert len(plan.wanted()) == 8
+    assert len(plan.selected_runs()) == 8
     assert {run.status for run in plan.runs} == {"finished"}
-    assert not any(missing(run.folder, run.task, spec.evaluate) for run in plan.runs)
+    assert not any(missing_evaluations(run.folder, run.task, spec.evaluate) for run in plan.runs)
     found = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="CPU")
     assert json.loads((tmp_path / "tiny" / "results.json").read_text()) == found
     told = json.loads((tmp_path / "tiny" / "spec.json").read_text())
@@ -127,7 +127,7 @@ def test_what_it_leaves(spec: Spec, whole: Path, tmp_path: Path) -> None:
         ("LSTM", "parity"): 100.0,
         ("LSTM", "cycle"): None,
     }
-    assert [(one.name, one.seeds) for one in curves(found)] == [
+    assert [(one.name, one.seeds) for one in make_curves(found)] == [
         (f"{task}, {model}", 2) for model in ("sd-ssm", "lstm") for task in ("parity", "cycle")
     ]
     assert {run["settings"]["state"] for run in found["runs"]} == {8}  # what tells curves of one model apart
@@ -157,7 +157,7 @@ def test_nothing_is_trained_or_evaluated_twice(spec: Spec, whole: Path, monkeypa
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("sdssm.experiments.execution.runner.train_all", never)
-    monkeypatch.setattr("sdssm.experiments.execution.runner.evaluate", never)
+    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", never)
     plan = make_plan(spec, whole)
     run_plan(plan, "cpu")
     evaluate_plan(plan, "cpu")
@@ -169,7 +169,7 @@ def test_parts_add_up_and_more_steps_win(spec: Spec, whole: Path, tmp_path: Path
     shutil.copytree(whole, out)
 
     def reproduced(**narrow: Any) -> dict[str, Any]:
-        plan = make_plan(spec, out, Narrowing(**narrow))
+        plan = make_plan(spec, out, Selection(**narrow))
         run_plan(plan, "cpu")
         evaluate_plan(plan, "cpu")
         return write_results(plan, results, command="", device="cpu")
@@ -185,10 +185,12 @@ def test_parts_add_up_and_more_steps_win(spec: Spec, whole: Path, tmp_path: Path
 
 def test_a_longer_range_is_evaluated_anew(spec: Spec, whole: Path) -> None:
     run = make_plan(spec, whole).runs[0]
-    assert missing(run.folder, run.task, replace(spec.evaluate, max_length=11)) == []
-    assert missing(run.folder, run.task, replace(spec.evaluate, max_length=13)) == ["evaluation.json"]
-    assert missing(run.folder, run.task, replace(spec.evaluate, fresh=True)) == ["evaluation.json"]
-    assert missing(run.folder, run.task, replace(spec.evaluate, lengths=(20,))) == ["evaluation-lengths.json"]
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, max_length=11)) == []
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, max_length=13)) == ["evaluation.json"]
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, fresh=True)) == ["evaluation.json"]
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, lengths=(20,))) == [
+        "evaluation-lengths.json"
+    ]
 
 
 def test_results_of_another_experiment(spec: Spec, tmp_path: Path) -> None:
@@ -222,9 +224,9 @@ def test_other_presets_with_the_same_settings_share_a_run(spec: Spec, whole: Pat
 
 
 def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert estimate(make_plan(spec, whole), "cpu") == []  # nothing left to train
-    plan = make_plan(spec, tmp_path / "runs", Narrowing(budget=10))
-    groups = estimate(plan, "cpu", limit=0.5)
+    assert estimate_plan(make_plan(spec, whole), "cpu") == []  # nothing left to train
+    plan = make_plan(spec, tmp_path / "runs", Selection(budget=10))
+    groups = estimate_plan(plan, "cpu", limit=0.5)
     assert sum(len(one.runs) for one in groups) == 8
     assert all(one.steps == 300 for one in groups)
     assert any(one.seconds is not None for one in groups)
@@ -233,7 +235,7 @@ def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monke
         "sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: pytest.fail("measured again")
     )
     assert [
-        one.seconds for one in estimate(make_plan(spec, tmp_path / "runs", Narrowing(budget=10)), "cpu", limit=0.0)
+        one.seconds for one in estimate_plan(make_plan(spec, tmp_path / "runs", Selection(budget=10)), "cpu", limit=0.0)
     ] == [one.seconds for one in groups]
     assert all(name.startswith("CPU ") for name in known)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [FILE]  # no run was begun
@@ -242,11 +244,11 @@ def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monke
 def test_estimates_are_of_groups_as_they_train(spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that diverged stays beside the others; one that is finished does not, nor do their steps count."""
     monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
-    plan = make_plan(spec, tmp_path, Narrowing(models=["lstm"], seeds=[0, 1, 2]))
+    plan = make_plan(spec, tmp_path, Selection(models=["lstm"], seeds=[0, 1, 2]))
     statuses: tuple[Ended, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
-    for run, status in zip(plan.wanted(), statuses, strict=True):
+    for run, status in zip(plan.selected_runs(), statuses, strict=True):
         RunFolder.create(run.folder, run.config).finish(status)
-    by_cell = {one.runs[0].column: one for one in estimate(plan, "cpu")}
+    by_cell = {one.runs[0].column: one for one in estimate_plan(plan, "cpu")}
     assert {name: len(one.runs) for name, one in by_cell.items()} == {"parity": 2, "cycle": 3}
     assert {one.steps for one in by_cell.values()} == {30}
 

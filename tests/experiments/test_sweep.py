@@ -12,25 +12,25 @@ import pytest
 
 from sdssm.errors import OutputError, RunError
 from sdssm.experiments import (
-    LocalEngine,
-    Narrowing,
+    LocalExecutor,
     Plan,
     Search,
+    Selection,
     SpecError,
     Sweep,
     make_plan,
+    make_sweep_spec,
     open_study,
-    reuse,
+    reuse_runs,
     run_sweep,
-    sweep_spec,
     write_results,
 )
-from sdssm.experiments.specs.catalogue import spec_named
+from sdssm.experiments.specs.catalogue import get_spec
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.spec import Spec
-from sdssm.experiments.sweeps.trials import STUDY
-from sdssm.report.ranking import ranking_of, write_ranking
-from sdssm.report.tables import to_text
+from sdssm.experiments.sweeps.study import STUDY
+from sdssm.report.ranking import make_ranking_table, write_ranking
+from sdssm.report.rendering import to_text
 from sdssm.runs import RunFolder
 from sdssm.training.group import last_step
 from sdssm.training.progress import Silent
@@ -43,13 +43,13 @@ RATES = [0.0, 1e-2, 3e-2, 1e-9]
 
 def spec(search: Search | None = None, **more: Any) -> Spec:
     given = {"settings": SMALL, "choices": {"lr": RATES}, "max_length": 8, "search": search, "name": "s", **more}
-    return sweep_spec(["parity"], **given)
+    return make_sweep_spec(["parity"], **given)
 
 
 def swept(into: Path, search: Search, progress: Any = None, of: Spec | None = None, **more: Any) -> dict[str, Any]:
     """A whole sweep in a folder; what results.json holds."""
-    sweep = Sweep(spec=of or spec(search), search=search, out=into / "runs", part=Narrowing(**more))
-    plan, pruned = run_sweep(sweep, into / "s", LocalEngine("cpu"), progress=progress)
+    sweep = Sweep(spec=of or spec(search), search=search, out=into / "runs", selection=Selection(**more))
+    plan, pruned = run_sweep(sweep, into / "s", LocalExecutor("cpu"), progress=progress)
     return write_results(plan, into / "s", command="", device="cpu", pruned=pruned)
 
 
@@ -86,14 +86,14 @@ class Killer(Silent):
 
 def test_stopped_at_a_share_and_continued_is_uninterrupted(tmp_path: Path) -> None:
     plans = {name: make_plan(spec(), tmp_path / name) for name in ("whole", "parts")}
-    train_all(tmp_path / "whole", plans["whole"].planned(), device="cpu")
+    train_all(tmp_path / "whole", plans["whole"].trainings(), device="cpu")
     for until, step, status in (
         (0.3, 20, "stopped"),
         (0.1, 20, "stopped"),
         (0.5, 20, "stopped"),
         (1.0, 40, "finished"),
     ):
-        runs = train_all(tmp_path / "parts", plans["parts"].planned(), device="cpu", resume=True, until=until)
+        runs = train_all(tmp_path / "parts", plans["parts"].trainings(), device="cpu", resume=True, until=until)
         assert {(run.step, run.status) for run in runs} == {(step, status)}
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert events(tmp_path / "parts") == events(tmp_path / "whole")
@@ -125,7 +125,7 @@ def test_a_grid_is_an_experiment(tmp_path: Path) -> None:
     assert chosen.endswith(f"lr {ranking[0]['variant']['lr']}")
     write_ranking(found, tmp_path / "s")
     assert len((tmp_path / "s" / "ranking.csv").read_text().splitlines()) == 5
-    short = ranking_of(found, most=2)
+    short = make_ranking_table(found, most=2)
     assert short is not None and short.notes == ["2 more candidates in ranking.csv"]
     assert "4 candidates by accuracy at training lengths" in to_text(short)
     by_score = swept(tmp_path, Search(), of=replace(spec(), choose="score"))
@@ -200,11 +200,11 @@ def test_a_part_of_a_search_knows_the_other_cells(tmp_path: Path, search: Search
     """What the plan of the results lacks would be dropped from them."""
     of = spec(search, choices={"lr": [1e-2, 3e-2]})
     of = replace(of, rows=(replace(of.rows[0], tasks=("parity", "even_pairs")),))
-    sweep = Sweep(spec=of, search=search, out=tmp_path, part=Narrowing(tasks=["parity"]))
-    trials = sweep.trials(tmp_path)
-    sweep.next(trials)
-    runs = sweep.every(trials.of).runs
-    assert [(run.column, run.wanted) for run in runs] == [("parity", True)] * 2 + [("even_pairs", False)] * 2
+    sweep = Sweep(spec=of, search=search, out=tmp_path, selection=Selection(tasks=["parity"]))
+    study = sweep.load_study(tmp_path)
+    sweep.next_batch(study)
+    runs = sweep.full_plan(study.by_cell).runs
+    assert [(run.column, run.selected) for run in runs] == [("parity", True)] * 2 + [("even_pairs", False)] * 2
 
 
 def test_what_stopped_in_other_cells_stays_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_another_search_is_refused(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / STUDY).write_text(before[:-20])
     with pytest.raises(OutputError, match="damaged; remove it"):
-        Sweep(spec=spec(OPTUNA, **RANGES), search=OPTUNA, out=tmp_path / "runs").trials(tmp_path / "s")
+        Sweep(spec=spec(OPTUNA, **RANGES), search=OPTUNA, out=tmp_path / "runs").load_study(tmp_path / "s")
 
 
 def test_values_that_do_not_go_together_are_told_to_optuna(tmp_path: Path) -> None:
@@ -304,11 +304,11 @@ def test_values_in_any_order_are_searched(choices: dict[str, Any], ranges: dict[
     """Strings are at least as long as the shortest: 50 goes with 60, and not with 20."""
     pytest.importorskip("optuna")
     search = Search(kind="optuna", trials=4)
-    of = sweep_spec(["a5"], choices=choices, ranges=ranges, search=search)
+    of = make_sweep_spec(["a5"], choices=choices, ranges=ranges, search=search)
     assert Sweep(spec=of, search=search, out=Path("none")).wanted
     with pytest.raises(SpecError, match="70"):  # which goes with none
         bad = {**choices, "train_length": [20, 60], "shortest": [1, 70]}
-        Sweep(spec=sweep_spec(["a5"], choices=bad, search=search), search=search, out=Path("none"))
+        Sweep(spec=make_sweep_spec(["a5"], choices=bad, search=search), search=search, out=Path("none"))
 
 
 def test_a_folder_that_cannot_be_read_is_no_wrong_value(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_folder_that_cannot_be_read_is_no_wrong_value(tmp_path: Path) -> None:
     run.folder.mkdir(parents=True)
     (run.folder / "config.json").write_text("{")
     with pytest.raises(RunError):
-        sweep.next(sweep.trials(tmp_path / "s"))
+        sweep.next_batch(sweep.load_study(tmp_path / "s"))
 
 
 @pytest.mark.parametrize(
@@ -339,18 +339,18 @@ def test_other_places_are_walked_once_for_each_candidate(
 
     def counted(plan: Plan, places: Sequence[Path]) -> Plan:
         asked.extend([plan] if plan.runs else [])
-        return reuse(plan, places)
+        return reuse_runs(plan, places)
 
-    monkeypatch.setattr("sdssm.experiments.sweeps.sweep.reuse", counted)
+    monkeypatch.setattr("sdssm.experiments.sweeps.sweep.reuse_runs", counted)
     sweep = Sweep(spec=of, search=search, out=tmp_path / "runs", reused=[tmp_path / "before"])
-    trials = sweep.trials(tmp_path / "s")
-    while batch := sweep.next(trials):
+    study = sweep.load_study(tmp_path / "s")
+    while batch := sweep.next_batch(study):
         plan = sweep.plan({cell: list(some.values()) for cell, some in batch.items()})
         assert [run.reused for run in plan.runs] == [run.variant == made.variant for run in plan.runs]
         for some in batch.values():
             for one in some.values():
                 one.state, one.value = "finished", 1.0
-    assert [run.reused for run in sweep.every(trials.of).runs].count(True) == 1
+    assert [run.reused for run in sweep.full_plan(study.by_cell).runs].count(True) == 1
     assert len(asked) == walks
 
 
@@ -358,18 +358,22 @@ def test_other_places_are_walked_once_for_each_candidate(
 
 
 def test_the_paper_s_search(tmp_path: Path) -> None:
-    part = Narrowing(models=["mamba"], tasks=["arithmetic"])
-    sweep = Sweep(spec=spec_named("literature-search"), search=Search(), out=tmp_path, part=part)
-    plan = sweep.plan({cell: list(some.values()) for cell, some in sweep.next(sweep.trials(tmp_path)).items()})
-    assert len(plan.wanted()) == 96  # "the best out of 96 runs"
-    assert {run.config.model.mixer.state for run in plan.wanted()} == {128, 256}
-    shared = {run.folder for run in make_plan(spec_named("table1"), tmp_path, Narrowing(models=["mamba"])).wanted()}
-    assert len(shared & {run.folder for run in plan.wanted()}) == 3
+    selection = Selection(models=["mamba"], tasks=["arithmetic"])
+    sweep = Sweep(spec=get_spec("literature-search"), search=Search(), out=tmp_path, selection=selection)
+    plan = sweep.plan(
+        {cell: list(some.values()) for cell, some in sweep.next_batch(sweep.load_study(tmp_path)).items()}
+    )
+    assert len(plan.selected_runs()) == 96  # "the best out of 96 runs"
+    assert {run.config.model.mixer.state for run in plan.selected_runs()} == {128, 256}
+    shared = {
+        run.folder for run in make_plan(get_spec("table1"), tmp_path, Selection(models=["mamba"])).selected_runs()
+    }
+    assert len(shared & {run.folder for run in plan.selected_runs()}) == 3
 
 
 def test_nothing_to_search() -> None:
     with pytest.raises(SpecError, match="table1 has no grid to search"):
-        Sweep(spec=spec_named("table1"), search=Search(), out=Path("runs"))
+        Sweep(spec=get_spec("table1"), search=Search(), out=Path("runs"))
     with pytest.raises(SpecError, match="lr has a range"):
         Sweep(spec=spec(choices={}, ranges={"lr": "1e-3..1e-2"}), search=Search(), out=Path("runs"))
     with pytest.raises(SpecError, match="lr is set twice"):

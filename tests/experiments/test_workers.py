@@ -17,15 +17,15 @@ import pytest
 from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
-from sdssm.experiments.execution.runner import missing
-from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.evaluations import missing_evaluations
+from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.specs.parsing import parse_spec
 
 #: A process with two workers that would be busy for a long time; each leaves a file of the name of its id.
 BUSY = """
 import os, sys, time
 from pathlib import Path
-from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 
 def busy(number):
     (Path(sys.argv[1]) / f"{os.getpid()}").touch()
@@ -33,7 +33,7 @@ def busy(number):
 
 if __name__ == "__main__":
     try:
-        with stopped_by_sigterm(), worker_pool(2) as pool:
+        with sigterm_as_interrupt(), worker_pool(2) as pool:
             list(pool.map(busy, range(9)))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -106,13 +106,13 @@ def test_sigterm_loses_the_evaluation_in_progress_alone(tmp_path: Path, monkeypa
             time.sleep(5)
         return evaluate(*given, **options)
 
-    monkeypatch.setattr("sdssm.experiments.execution.runner.evaluate", second_is_interrupted)
+    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", second_is_interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate_plan(plan, "cpu")
-    assert [len(missing(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]
+    assert [len(missing_evaluations(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]
     assert signal.getsignal(signal.SIGTERM) is before
     evaluate_plan(plan, "cpu")
-    assert not any(missing(run.folder, run.task, plan.spec.evaluate) for run in plan.runs)
+    assert not any(missing_evaluations(run.folder, run.task, plan.spec.evaluate) for run in plan.runs)
     assert len(seen) == 4
 
 
@@ -120,7 +120,7 @@ def test_other_threads_do_not_listen() -> None:
     done = []
 
     def listen() -> None:
-        with stopped_by_sigterm():
+        with sigterm_as_interrupt():
             done.append(True)
 
     thread = threading.Thread(target=listen)

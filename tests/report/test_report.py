@@ -11,7 +11,7 @@ import pytest
 
 import sdssm
 from sdssm.errors import OutputError
-from sdssm.report import check_plot, curves, save_plot, terminal_plot
+from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 from sdssm.report.curves import Curve
 from tests.test_package import without
 
@@ -32,16 +32,16 @@ FALLING = [100.0] * 60 + [100.0 - k / 5 for k in range(440)]
 
 
 def test_curves_over_seeds() -> None:
-    [curve] = curves({"runs": [run([100.0, 50.0, None]), run([100.0, 100.0, None], seed=1)]})
+    [curve] = make_curves({"runs": [run([100.0, 50.0, None]), run([100.0, 100.0, None], seed=1)]})
     assert curve.seeds == 2
     np.testing.assert_array_equal(curve.mean, [100.0, 75.0, np.nan])
     np.testing.assert_array_equal(curve.low, [100.0, 50.0, np.nan])
     np.testing.assert_array_equal(curve.high, [100.0, 100.0, np.nan])
     both = {"runs": [run([100.0]), run([90.0], seed=1), run([80.0], task="d4"), run([1.0, 2.0])]}
-    assert [one.seeds for one in curves(both)] == [2, 1, 1]  # other lengths are another curve
-    assert [one.name for one in curves(both)] == ["a5, sd-ssm, read to 1", "d4, sd-ssm", "a5, sd-ssm, read to 2"]
+    assert [one.seeds for one in make_curves(both)] == [2, 1, 1]  # other lengths are another curve
+    assert [one.name for one in make_curves(both)] == ["a5, sd-ssm, read to 1", "d4, sd-ssm", "a5, sd-ssm, read to 2"]
     two = {"runs": both["runs"][:2]}
-    assert [one.name for one in curves(two, each=True)] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
+    assert [one.name for one in make_curves(two, each=True)] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
 
 
 def test_other_trainings_are_other_curves() -> None:
@@ -53,7 +53,7 @@ def test_other_trainings_are_other_curves() -> None:
         run([20.0], status="diverged", preset="scale-free", settings={"state": 8}),
         run([60.0], seed=1, preset="scale-free", settings={"state": 8}),
     ]
-    assert [(one.name, one.seeds) for one in curves({"runs": runs})] == [
+    assert [(one.name, one.seeds) for one in make_curves({"runs": runs})] == [
         ("a5, sd-ssm, scale-free, trained to 40", 2),
         ("a5, sd-ssm, scale-free, trained to 40, clip none, betas [0.9, 0.99]", 1),
         ("a5, sd-ssm, paper, trained to 40", 1),
@@ -63,7 +63,7 @@ def test_other_trainings_are_other_curves() -> None:
 
 
 def test_the_terminal_plot() -> None:
-    [curve] = curves({"runs": [run(FALLING), run([100.0] * 500, seed=1)]})
+    [curve] = make_curves({"runs": [run(FALLING), run([100.0] * 500, seed=1)]})
     lines = terminal_plot(curve, width=50, height=11).splitlines()
     assert all(line.isascii() and len(line) <= 55 for line in lines)
     assert lines[0] == "accuracy in %, a5, sd-ssm, mean of 2 seeds"

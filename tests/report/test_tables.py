@@ -13,7 +13,8 @@ import pytest
 
 from sdssm.errors import OutputError
 from sdssm.report import tables
-from sdssm.report.tables import table_of, to_csv, to_latex, to_markdown, to_text, write_tables
+from sdssm.report.rendering import to_csv, to_latex, to_markdown, to_text
+from sdssm.report.tables import make_table, write_tables
 
 
 def cell(row: str, column: str, score: str, ours: tuple[float, float] | None, **more: Any) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def results() -> dict[str, Any]:
 
 
 def test_text() -> None:
-    assert to_text(table_of(results())) == (
+    assert to_text(make_table(results())) == (
         "A tiny one\n\n"
         "max / average over seeds ± its 95 % band, in %; published max / average in brackets\n"
         "model       a5                                even_pairs\n"
@@ -84,14 +85,14 @@ def test_columns_that_do_not_fit_follow_below() -> None:
     data["cells"], data["scores"] = data["cells"][:3], ["all"]
     assert (
         "S_4 & more  - (100 / 98.5)\n\nmodel       even_pairs\nSD-SSM      -\nS_4 & more  50.00 / 49.99\n"
-    ) in to_text(table_of(data), 45)
+    ) in to_text(make_table(data), 45)
 
 
 def test_markdown() -> None:
     data = results()
     data["cells"] = data["cells"][:2]
     data["scores"] = ["all"]
-    assert to_markdown(table_of(data)) == (
+    assert to_markdown(make_table(data)) == (
         "# A tiny one\n\n"
         "max / average over seeds ± its 95 % band, in %; published max / average in brackets\n\n"
         "| model | a5 | even_pairs |\n"
@@ -106,7 +107,7 @@ def test_latex() -> None:
     data = results()
     data["cells"] = data["cells"][:3]
     data["scores"] = ["all"]
-    assert to_latex(table_of(data)) == (
+    assert to_latex(make_table(data)) == (
         "% A tiny one\n\n"
         "% max / average over seeds ± its 95 % band, in %; published max / average in brackets\n"
         "\\begin{tabular}{lrr}\n"
@@ -124,7 +125,7 @@ def test_latex() -> None:
 
 
 def test_csv() -> None:
-    lines = to_csv(table_of(results())).splitlines()
+    lines = to_csv(make_table(results())).splitlines()
     assert lines[0] == (
         "row,column,score,max,average,min,average_low,average_high,max_low,max_high,seeds,diverged,steps,"
         "published_max,published_average,source,choice,trained_on,evaluated_on"
@@ -139,7 +140,7 @@ def test_a_row_of_its_own_score_and_other_steps() -> None:
     data["scores"] = ["all", "50..500"]
     own = cell("S_4 & more", "a5", "50..500", (52.0, 51.0), first=True, steps=10, seeds=1)
     data["cells"] = [data["cells"][0], {**data["cells"][1], "first": False}, own]
-    text = to_text(table_of(data))
+    text = to_text(make_table(data))
     assert "S_4 & more  52.00 / 51.00" in text
     assert text.count("model  ") == 1  # the range of one row is no table of its own
     assert text.endswith(
@@ -155,7 +156,7 @@ def test_times() -> None:
         for row, (value, known) in times.items()
     ]
     head = {"kind": "timing", "title": "Runtime", "corner": "mode", "rows": list(times), "columns": ["64"]}
-    text = to_text(table_of({**head, "cells": cells, "runs": []}))
+    text = to_text(make_table({**head, "cells": cells, "runs": []}))
     assert "recurrent  2.5 (1820)\nparallel   1.25\n" in text
 
 
@@ -171,7 +172,7 @@ def test_claims() -> None:
         {"id": "C5", **base, **found, "figure": "first_below_99", "least": 22, "greatest": 22},
     ]
     head = {"kind": "claims", "title": "Claims", "corner": "claim", "rows": [], "columns": []}
-    [grid] = table_of({**head, "cells": cells, "runs": []}).grids
+    [grid] = make_table({**head, "cells": cells, "runs": []}).grids
     assert [cells[2:] for _, cells in grid.rows] == [
         ["90.12 to 91.00", "table1, 50,000 steps"],
         ["-", "table1"],
@@ -190,7 +191,7 @@ def test_files(tmp_path: Path) -> None:
     assert (tmp_path / "table.md").read_text() == to_markdown(table)
     assert (tmp_path / "table.tex").read_text() == to_latex(table)
     with pytest.raises(OutputError, match="not the results of an experiment"):
-        table_of({"kind": "accuracy"})
+        make_table({"kind": "accuracy"})
 
 
 def test_it_needs_no_torch() -> None:

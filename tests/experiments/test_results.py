@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from sdssm.experiments.planning.plan import make_plan
-from sdssm.experiments.results.cells import cells_of, chosen_runs, merged, t_band
-from sdssm.experiments.results.claims import compared
+from sdssm.experiments.results.cells import make_cells, shown_runs, t_band
+from sdssm.experiments.results.claims import compare_claims
 from sdssm.experiments.results.folder import write_results
-from sdssm.experiments.results.ranking import ranked
-from sdssm.experiments.results.timing import RATIO, timed
-from sdssm.experiments.specs.catalogue import spec_named
+from sdssm.experiments.results.ranking import make_ranking
+from sdssm.experiments.results.records import merge_records
+from sdssm.experiments.results.timing import RATIO, measure_runtime
+from sdssm.experiments.specs.catalogue import get_spec
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.spec import Spec
 
@@ -55,26 +56,26 @@ def test_what_diverged_with_every_seed_is_not_the_best() -> None:
     spec = parse_spec(GRID.format("within"), source="search.toml")
     lost = [record(0.3, seed, 0, 99.9, status="diverged", scores={}) for seed in (0, 1)]
     some = record(0.1, 2, 0, 98, status="diverged", scores={})
-    [cell] = cells_of(spec, [*RECORDS, *lost, some])
+    [cell] = make_cells(spec, [*RECORDS, *lost, some])
     assert cell["choice"].endswith("best of 3 by accuracy at training lengths: lr 0.1") and cell["diverged"] == 1
-    assert [one["variant"]["lr"] for one in ranked(spec, [*RECORDS, *lost, some])] == [0.1, 0.2, 0.3]
+    assert [one["variant"]["lr"] for one in make_ranking(spec, [*RECORDS, *lost, some])] == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize(("choose", "best"), [("within", (62, 61)), ("score", (90, 70))])
 def test_the_best_of_a_grid(choose: str, best: tuple[float, float]) -> None:
     spec = parse_spec(GRID.format(choose), source="search.toml")
-    [cell] = cells_of(spec, RECORDS)
+    [cell] = make_cells(spec, RECORDS)
     assert (cell["max"], cell["average"], cell["seeds"]) == (*best, 2)
     assert cell["choice"].startswith("best of 2 by ")
-    assert len(chosen_runs(spec, RECORDS)) == 2
+    assert len(shown_runs(spec, RECORDS)) == 2
 
 
 def test_what_diverged_is_counted_apart() -> None:
     spec = parse_spec(GRID.format("within"), source="search.toml")
     gone = [{**RECORDS[0], "status": "diverged"}, RECORDS[1]]
-    [cell] = cells_of(spec, gone)
+    [cell] = make_cells(spec, gone)
     assert (cell["max"], cell["seeds"], cell["diverged"]) == (62, 1, 1)
-    [cell] = cells_of(spec, [])
+    [cell] = make_cells(spec, [])
     assert (cell["max"], cell["steps"], cell["choice"]) == (None, None, None)  # nothing is made up
 
 
@@ -82,10 +83,10 @@ def test_what_the_spec_no_longer_says_is_dropped() -> None:
     spec = parse_spec(GRID.format("within"), source="search.toml")
     plan = make_plan(spec, Path("runs"))
     known = {**RECORDS[0], "training": plan.runs[0].training}
-    assert merged(plan, [RECORDS[0], known], []) == [known]
-    assert merged(plan, [{**known, "max_length": 256}], []) == []
+    assert merge_records(plan, [RECORDS[0], known], []) == [known]
+    assert merge_records(plan, [{**known, "max_length": 256}], []) == []
     newer = {**known, "within": 1}
-    assert merged(plan, [known], [newer]) == [newer]
+    assert merge_records(plan, [known], [newer]) == [newer]
 
 
 def written(
@@ -95,7 +96,7 @@ def written(
     plan = make_plan(parse_spec(GRID.format("within"), source="search.toml"), folder / "runs")
     training = {run.variant["lr"]: run.training for run in plan.runs}
     found = [{**one, "training": training[one["variant"]["lr"]], "accuracy": [one["within"]]} for one in records]
-    monkeypatch.setattr("sdssm.experiments.results.folder.records_of", lambda _: found)
+    monkeypatch.setattr("sdssm.experiments.results.folder.make_records", lambda _: found)
     return write_results(plan, folder / "search", command="", device="CPU", **more)
 
 
@@ -130,8 +131,8 @@ def test_bands_stay_within_0_and_100() -> None:
 
 
 def test_claims_read_what_is_there(tmp_path: Path) -> None:
-    spec: Spec = spec_named("claims")
-    found = {cell["id"]: cell for cell in compared(spec, tmp_path)["cells"]}
+    spec: Spec = get_spec("claims")
+    found = {cell["id"]: cell for cell in compare_claims(spec, tmp_path)["cells"]}
     assert {cell["least"] for cell in found.values()} == {None}
     cell = {"row": "Mamba", "column": "arithmetic", "first": True, "score": "all", "max": 21.0, "steps": 10}
     runs = [
@@ -141,16 +142,16 @@ def test_claims_read_what_is_there(tmp_path: Path) -> None:
     shown = [["Mamba", "arithmetic", "1", seed, 10] for seed in (0, 1)]
     (tmp_path / "table1").mkdir()
     (tmp_path / "table1" / "results.json").write_text(json.dumps({"cells": [cell], "runs": runs, "shown": shown}))
-    found = {cell["id"]: cell for cell in compared(spec, tmp_path)["cells"]}
+    found = {cell["id"]: cell for cell in compare_claims(spec, tmp_path)["cells"]}
     assert (found["C1"]["least"], found["C1"]["steps"]) == (91.0, 10)  # of the run with the best score
     assert found["C2"]["greatest"] == 20
-    assert found["C5"]["least"] is None  # a cell of it is missing
+    assert found["C5"]["least"] is None  # a cell of it is missing_evaluations
 
 
 def test_times_of_both_modes() -> None:
     text = 'name = "x"\nkind = "timing"\npublished = "runtime.csv"\n'
     text += "[timing]\nlengths = [16, 64]\nbatch = 2\nstate = 4\ndictionary = 2\nseconds = 0.001"
-    found = timed(parse_spec(text, source="x.toml"), "cpu")
+    found = measure_runtime(parse_spec(text, source="x.toml"), "cpu")
     assert (found["rows"], found["columns"]) == (["recurrent", "parallel", RATIO], ["16", "64"])
     assert all(cell["value"] > 0 for cell in found["cells"])
     assert {cell["column"]: cell["published"] for cell in found["cells"] if cell["row"] == RATIO} == {

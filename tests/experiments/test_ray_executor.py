@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from sdssm.errors import RunError
-from sdssm.experiments import Narrowing, Spec, make_plan, make_plans, reuse, run_plan, together
-from sdssm.experiments.execution.ray_executor import RayEngine
-from sdssm.experiments.execution.ray_jobs import Job, work
-from sdssm.experiments.execution.ray_tasks import Outcome
-from sdssm.experiments.execution.runner import groups_of, unevaluated
+from sdssm.experiments import Selection, Spec, make_plan, make_plans, merge_plans, reuse_runs, run_plan
+from sdssm.experiments.execution.evaluations import missing_files
+from sdssm.experiments.execution.ray_executor import RayExecutor
+from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
+from sdssm.experiments.execution.ray_tasks import TaskOutcome
+from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
 from sdssm.training.progress import Silent
@@ -46,8 +47,8 @@ class OneProcess:
         self.called: list[tuple[Any, ...]] = []
 
     def remote(self, **_: Any) -> Callable[..., Any]:
-        def wrapped(call: Callable[..., Outcome]) -> Any:
-            def submit(*given: Any) -> tuple[str, Outcome]:
+        def wrapped(call: Callable[..., TaskOutcome]) -> Any:
+            def submit(*given: Any) -> tuple[str, TaskOutcome]:
                 self.called.append(given)
                 return f"task {len(self.called)}", call(*given)
 
@@ -61,8 +62,8 @@ class OneProcess:
     def wait(self, tasks: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
         return tasks, []
 
-    def get(self, task: Any) -> Outcome:
-        found: Outcome | Exception = task[1]
+    def get(self, task: Any) -> TaskOutcome:
+        found: TaskOutcome | Exception = task[1]
         if isinstance(found, Exception):
             raise found
         return found
@@ -93,7 +94,7 @@ class Shown(Silent):
 
 def test_progress_to_a_share_of_the_steps(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
     shown = Shown()
-    RayEngine("cpu").run_plan(replace(make_plan(spec, tmp_path), until=0.25), shown)
+    RayExecutor("cpu").run_plan(replace(make_plan(spec, tmp_path), until=0.25), shown)
     assert (shown.steps[:2], shown.steps[-1]) == ([10, 0], 10)  # of 10, not of 40
     assert [run.status for run in make_plan(spec, tmp_path).runs] == ["stopped"] * 2
 
@@ -103,7 +104,7 @@ def test_experiments_together(spec: Spec, ray: OneProcess, tmp_path: Path) -> No
     (row,) = spec.rows
     other = replace(spec, name="other", rows=(replace(row, tasks=("even_pairs", "parity")), replace(row, model="rnn")))
     plans = make_plans([spec, other], tmp_path)
-    RayEngine("cpu").run_plan(together(plans))
+    RayExecutor("cpu").run_plan(merge_plans(plans))
     assert [len(planned) for _, _, planned, *_ in ray.called] == [4, 2]
     assert {run.status for plan in plans for run in plan.runs} == {"finished"}
 
@@ -111,11 +112,11 @@ def test_experiments_together(spec: Spec, ray: OneProcess, tmp_path: Path) -> No
 def test_a_group_with_one_that_diverged_comes_further(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
     """Nodes may be lost as often as they like as long as it does."""
     plan = make_plan(spec, tmp_path)
-    (group,) = groups_of(plan)
+    (group,) = training_groups(plan)
     first, other = (RunFolder.create(run.folder, run.config) for run in group)
     first.log({"step": 10, "diverged": True})
     first.finish("diverged")
-    job = RayEngine("cpu")._training(group, plan, "")
+    job = RayExecutor("cpu")._training_job(group, plan, "")
     seen = []
     for step in (20, 30):
         other.log({"step": step, "loss": 0.5, "accuracy": 50.0})
@@ -128,23 +129,23 @@ def test_a_group_with_one_that_diverged_comes_further(spec: Spec, ray: OneProces
 def test_reused_runs_that_no_worker_may_see_are_evaluated_here(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
     """Of two runs one lies in --out, the other elsewhere."""
     out = tmp_path / "out"
-    run_plan(make_plan(spec, tmp_path / "elsewhere", Narrowing(seeds=[0])), "cpu")
-    run_plan(make_plan(spec, out, Narrowing(seeds=[1])), "cpu")
-    plan = reuse(make_plan(spec, out), [tmp_path / "elsewhere"])
+    run_plan(make_plan(spec, tmp_path / "elsewhere", Selection(seeds=[0])), "cpu")
+    run_plan(make_plan(spec, out, Selection(seeds=[1])), "cpu")
+    plan = reuse_runs(make_plan(spec, out), [tmp_path / "elsewhere"])
     told: list[tuple[int, int]] = []
-    RayEngine("cpu").evaluate_plan(plan, lambda done, of: told.append((done, of)))
+    RayExecutor("cpu").evaluate_plan(plan, lambda done, of: told.append((done, of)))
     assert [folder for _, _, files, *_ in ray.called for folder, _ in files] == [
         run.folder for run in plan.runs if not run.reused
     ]
-    assert told == [(1, 2), (2, 2)] and unevaluated(plan) == []
+    assert told == [(1, 2), (2, 2)] and missing_files(plan) == []
 
 
-def job(found: Outcome | Exception, do: Callable[[], None] = lambda: None) -> Job:
+def job(found: TaskOutcome | Exception, do: Callable[[], None] = lambda: None) -> RayJob:
     def submit(share: float, again: bool) -> tuple[str, Any]:
         do()
         return f"task {id(found)}", found
 
-    return Job(name="lstm on parity", submit=submit, step=lambda: 0)
+    return RayJob(name="lstm on parity", submit=submit, step=lambda: 0)
 
 
 def test_an_error_is_told_though_somebody_stops_the_rest(ray: OneProcess) -> None:
@@ -155,9 +156,9 @@ def test_an_error_is_told_though_somebody_stops_the_rest(ray: OneProcess) -> Non
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(RunError, match="the disk is full"):
-        work(ray, [job(failed), job(Outcome())], print, look)
-    assert work(ray, [job(Outcome())], print, look)
-    assert not work(ray, [job(Outcome())], print)
+        run_jobs(ray, [job(failed), job(TaskOutcome())], print, look)
+    assert run_jobs(ray, [job(TaskOutcome())], print, look)
+    assert not run_jobs(ray, [job(TaskOutcome())], print)
 
 
 def test_stopped_when_all_had_ended_is_stopped(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
@@ -168,5 +169,5 @@ def test_stopped_when_all_had_ended_is_stopped(spec: Spec, ray: OneProcess, tmp_
             super().update(step)
 
     with pytest.raises(TrainingStopped):
-        RayEngine("cpu").run_plan(make_plan(spec, tmp_path), Stops())
+        RayExecutor("cpu").run_plan(make_plan(spec, tmp_path), Stops())
     assert {run.status for run in make_plan(spec, tmp_path).runs} == {"finished"}
