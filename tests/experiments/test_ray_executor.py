@@ -1,4 +1,4 @@
-"""What the Ray engine does, without a cluster: tasks run where they are submitted."""
+"""The Ray executor without a cluster: tasks run in this process when they are submitted."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ settings = { state = 4, batch = 8, steps = 40, train_length = 6, log_every = 10 
 """
 
 
-class OneProcess:
-    """As much of Ray as the engine calls. A task has ended when it was submitted."""
+class FakeRay:
+    """The part of Ray that the executor calls. A task has ended when `submit` returns."""
 
     def __init__(self) -> None:
         names = ("WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "ObjectLostError", "LocalRayletDiedError")
@@ -48,9 +48,9 @@ class OneProcess:
 
     def remote(self, **_: Any) -> Callable[..., Any]:
         def wrapped(call: Callable[..., TaskOutcome]) -> Any:
-            def submit(*given: Any) -> tuple[str, TaskOutcome]:
-                self.called.append(given)
-                return f"task {len(self.called)}", call(*given)
+            def submit(*arguments: Any) -> tuple[str, TaskOutcome]:
+                self.called.append(arguments)
+                return f"task {len(self.called)}", call(*arguments)
 
             return SimpleNamespace(remote=submit)
 
@@ -63,17 +63,17 @@ class OneProcess:
         return tasks, []
 
     def get(self, task: Any) -> TaskOutcome:
-        found: TaskOutcome | Exception = task[1]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        outcome: TaskOutcome | Exception = task[1]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> OneProcess:
-    found = OneProcess()
-    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: found)
-    return found
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    fake = FakeRay()
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: fake)
+    return fake
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def spec() -> Spec:
     return parse_spec(SPEC, source="mine.toml")
 
 
-class Shown(Silent):
+class StepRecorder(Silent):
     def __init__(self) -> None:
         self.steps: list[int] = []
 
@@ -92,15 +92,15 @@ class Shown(Silent):
         self.steps.append(step)
 
 
-def test_progress_to_a_share_of_the_steps(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
-    shown = Shown()
-    RayExecutor("cpu").run_plan(replace(make_plan(spec, tmp_path), until=0.25), shown)
-    assert (shown.steps[:2], shown.steps[-1]) == ([10, 0], 10)  # of 10, not of 40
+def test_progress_up_to_a_share_of_the_steps(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    recorder = StepRecorder()
+    RayExecutor("cpu").run_plan(replace(make_plan(spec, tmp_path), until=0.25), recorder)
+    assert (recorder.steps[:2], recorder.steps[-1]) == ([10, 0], 10)  # of 10, not of 40
     assert [run.status for run in make_plan(spec, tmp_path).runs] == ["stopped"] * 2
 
 
-def test_experiments_together(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
-    """What they share is one task, and so is what they have of one shape."""
+def test_merged_plans_share_tasks(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """Runs that two experiments share, and runs of one shape, are in one task."""
     (row,) = spec.rows
     other = replace(spec, name="other", rows=(replace(row, tasks=("even_pairs", "parity")), replace(row, model="rnn")))
     plans = make_plans([spec, other], tmp_path)
@@ -109,65 +109,64 @@ def test_experiments_together(spec: Spec, ray: OneProcess, tmp_path: Path) -> No
     assert {run.status for plan in plans for run in plan.runs} == {"finished"}
 
 
-def test_a_group_with_one_that_diverged_comes_further(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
-    """Nodes may be lost as often as they like as long as it does."""
+def test_diverged_run_does_not_hold_back_the_step_of_its_group(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """A group is retried as long as its step increases."""
     plan = make_plan(spec, tmp_path)
     (group,) = training_groups(plan)
     first, other = (RunFolder.create(run.folder, run.config) for run in group)
     first.log({"step": 10, "diverged": True})
     first.finish("diverged")
     job = RayExecutor("cpu")._training_job(group, plan, "")
-    seen = []
+    steps = []
     for step in (20, 30):
         other.log({"step": step, "loss": 0.5, "accuracy": 50.0})
-        seen.append(job.step())
-    assert seen == [20, 30]
+        steps.append(job.step())
+    assert steps == [20, 30]
     other.finish("diverged")
     assert job.step() == 30
 
 
-def test_reused_runs_that_no_worker_may_see_are_evaluated_here(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
-    """Of two runs one lies in --out, the other elsewhere."""
+def test_reused_runs_are_evaluated_locally(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """One of two runs is in --out, the other in another folder."""
     out = tmp_path / "out"
     run_plan(make_plan(spec, tmp_path / "elsewhere", Selection(seeds=[0])), "cpu")
     run_plan(make_plan(spec, out, Selection(seeds=[1])), "cpu")
     plan = reuse_runs(make_plan(spec, out), [tmp_path / "elsewhere"])
-    told: list[tuple[int, int]] = []
-    RayExecutor("cpu").evaluate_plan(plan, lambda done, of: told.append((done, of)))
+    counts: list[tuple[int, int]] = []
+    RayExecutor("cpu").evaluate_plan(plan, lambda done, total: counts.append((done, total)))
     assert [folder for _, _, files, *_ in ray.called for folder, _ in files] == [
         run.folder for run in plan.runs if not run.reused
     ]
-    assert told == [(1, 2), (2, 2)] and missing_files(plan) == []
+    assert counts == [(1, 2), (2, 2)] and missing_files(plan) == []
 
 
-def job(found: TaskOutcome | Exception, do: Callable[[], None] = lambda: None) -> RayJob:
-    def submit(share: float, again: bool) -> tuple[str, Any]:
-        do()
-        return f"task {id(found)}", found
+def job(outcome: TaskOutcome | Exception) -> RayJob:
+    def submit(share: float, is_retry: bool) -> tuple[str, Any]:
+        return f"task {id(outcome)}", outcome
 
     return RayJob(name="lstm on parity", submit=submit, step=lambda: 0)
 
 
-def test_an_error_is_told_though_somebody_stops_the_rest(ray: OneProcess) -> None:
+def test_error_is_raised_even_if_the_rest_is_stopped(ray: FakeRay) -> None:
     failed = ray.exceptions.RayTaskError()
     failed.cause = RunError("the disk is full")
 
-    def look() -> None:
+    def interrupt() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(RunError, match="the disk is full"):
-        run_jobs(ray, [job(failed), job(TaskOutcome())], print, look)
-    assert run_jobs(ray, [job(TaskOutcome())], print, look)
+        run_jobs(ray, [job(failed), job(TaskOutcome())], print, interrupt)
+    assert run_jobs(ray, [job(TaskOutcome())], print, interrupt)
     assert not run_jobs(ray, [job(TaskOutcome())], print)
 
 
-def test_stopped_when_all_had_ended_is_stopped(spec: Spec, ray: OneProcess, tmp_path: Path) -> None:
-    class Stops(Shown):
+def test_stop_after_all_tasks_ended_is_reported(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    class Stopper(StepRecorder):
         def update(self, step: int, *_: Any) -> None:
-            if len(self.steps) == 2:  # the first after the start
+            if len(self.steps) == 2:  # the first update after the start
                 os.kill(os.getpid(), signal.SIGTERM)
             super().update(step)
 
     with pytest.raises(TrainingStopped):
-        RayExecutor("cpu").run_plan(make_plan(spec, tmp_path), Stops())
+        RayExecutor("cpu").run_plan(make_plan(spec, tmp_path), Stopper())
     assert {run.status for run in make_plan(spec, tmp_path).runs} == {"finished"}
