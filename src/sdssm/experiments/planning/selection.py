@@ -56,7 +56,7 @@ class Selection:
                     raise SpecError(f"{none} {what} {name!r}; {did_you_mean(name, known)}")
         if not any(self.keeps(spec) for spec in specs):
             experiments, filters = ", ".join(spec.name for spec in specs), " and ".join(self.filters)
-            raise SpecError(f"no cell of {experiments} has all of the given {filters}; select others")
+            raise SpecError(f"nothing is left of {experiments}: no cell has all of the given {filters}; select others")
 
     @property
     def filters(self) -> list[str]:

@@ -54,7 +54,9 @@ class Search:
         if not all(0 < rung < 1 for rung in rungs) or list(rungs) != sorted(set(rungs)):
             raise SettingsError(f"rungs are {self.rungs}; give increasing shares of the steps, above 0 and below 1")
         if self.rungs is not None and self.keep is None and self.kind != "optuna":
-            raise SettingsError(f"rungs are {self.rungs}, but no candidate is stopped; add --keep 0.5, or omit --rungs")
+            raise SettingsError(
+                f"rungs are {self.rungs}, but no candidate is stopped there; give --keep too, as 0.5, or omit --rungs"
+            )
         if self.kind == "optuna":
             import_extra("optuna", "--search optuna")
 
