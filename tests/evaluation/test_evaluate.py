@@ -18,7 +18,8 @@ from sdssm.evaluation.statistics import wilson_intervals
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.models.names import load_tensors, tensors_for_file
-from sdssm.report import apart, curves
+from sdssm.report import curves
+from sdssm.report import differences as apart
 from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve

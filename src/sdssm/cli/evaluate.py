@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.output import print_json, print_table, printable
 from sdssm.errors import format_value
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent as percent
 
 if TYPE_CHECKING:
     from sdssm.evaluation import Evaluation, RunEvaluation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.evaluate import several, whole
 from sdssm.cli.output import print_facts, print_json, print_table, printable
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent as percent
 
 if TYPE_CHECKING:
     from sdssm.exact import Extraction

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.output import print_json, print_table
 from sdssm.errors import RunError, RunWarning
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent as percent
 
 if TYPE_CHECKING:
     from sdssm.runs import RunFolder

@@ -1,0 +1,84 @@
+"""Executors: where a plan is trained and evaluated, on this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+import torch
+
+from sdssm.devices import device_name, resolve_device
+from sdssm.errors import SettingsError, did_you_mean
+from sdssm.experiments.execution.evaluations import EvaluationCallback, evaluate_plan
+from sdssm.experiments.execution.runner import run_plan
+from sdssm.experiments.planning.plan import Plan, TrainingPlan
+from sdssm.training.progress import Progress
+
+
+class Executor(Protocol):
+    """Trains and evaluates plans. It is a context manager, and raises on entering if it cannot run."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
+        """Train the selected runs of a plan. Finished runs are left alone, and interrupted ones resume."""
+
+    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+        """Evaluate the selected runs that were not yet evaluated as the experiment requires."""
+
+    @property
+    def device_name(self) -> str:
+        """The names of the devices, for the record in the results."""
+
+
+class LocalExecutor:
+    """Runs plans on one device of this machine, and evaluates in `workers` processes."""
+
+    def __init__(self, device: str | torch.device = "auto", *, workers: int = 1) -> None:
+        self.device, self.workers = str(resolve_device(device)), workers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
+        run_plan(plan, self.device, progress)
+
+    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+        evaluate_plan(plan, self.device, workers=self.workers, on_evaluated=on_evaluated)
+
+    @property
+    def device_name(self) -> str:
+        return device_name(self.device)
+
+
+#: The names of the executors, as --engine takes them.
+EXECUTORS = ("local", "ray")
+
+
+def get_executor(
+    name: str, *, device: str | torch.device = "auto", workers: int = 1, address: str | None = None
+) -> Executor:
+    """Return the executor of this name. It does nothing, and connects to nothing, until it is entered.
+
+    >>> with get_executor("local", device="cpu") as executor:
+    ...     executor.device_name
+    'CPU'
+    """
+    if name not in EXECUTORS:
+        raise SettingsError(f"there is no engine {name!r}; {did_you_mean(name, EXECUTORS)}")
+    if name == "local":
+        if address is not None:
+            raise SettingsError(f"the address {address!r} is that of a Ray cluster; add --engine ray, or remove it")
+        return LocalExecutor(device, workers=workers)
+    from sdssm.experiments.execution.ray_executor import RayExecutor
+
+    return RayExecutor(str(device), workers=workers, address=address)

@@ -1,0 +1,1 @@
+"""Experiments as data: parsing of TOML files, packaged experiments and published numbers."""
