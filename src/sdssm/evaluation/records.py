@@ -74,7 +74,10 @@ class RunEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """The best, mean and worst `mean` over the seeds of one training. Diverged seeds are counted separately."""
+    """The best, mean and worst `mean` over the seeds of one training.
+
+    Diverged seeds are counted separately.
+    """
 
     task: str
     model: str

@@ -1,4 +1,4 @@
-"""The string stream on the CPU, compiled by numba. This module is imported only if numba is installed."""
+"""The string stream on the CPU, compiled by numba; imported only if numba is installed."""
 
 # Numba infers the types of kernel arguments at each call, so the kernels are not annotated.
 # mypy: disable-error-code="no-untyped-def"

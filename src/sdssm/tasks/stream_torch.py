@@ -1,4 +1,7 @@
-"""The string stream in plain torch, on any device. The other implementations are tested against this one."""
+"""The string stream in plain torch, on any device.
+
+The other implementations are tested against this one.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def draw(
 
 
 def _choose_valid_symbols(tables: StreamTables, word: Tensor, lengths: Tensor, tokens: Tensor) -> None:
-    """Fill tokens with the symbols of valid strings, position by position. Those past the end are arbitrary."""
+    """Fill tokens with the symbols of valid strings, position by position.
+
+    Symbols past the end of a string are arbitrary.
+    """
     state = torch.full_like(word[..., 0], tables.valid_start)
     for t in range(word.shape[-1]):
         remaining = (lengths - 1 - t).clamp(min=0)[..., None]  # (M, R, 1)

@@ -20,7 +20,7 @@ BLOCK = 32
 
 @triton.jit
 def philox4x32(c0, c1, c2, c3, seed):
-    """Return four random words; as `philox.philox4x32`, for uint32 tensors of one shape and an int64 seed."""
+    """Return four random words, as `philox.philox4x32`, for uint32 tensors and an int64 seed."""
     k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
     k1 = ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
     for _ in tl.static_range(10):
