@@ -6,35 +6,20 @@ deterministic automaton by hand:
     digraph { s [shape=none]; s -> even; even -> even [label="0"]; even -> odd [label="1"]; odd -> ...
               odd [shape=doublecircle] }
 
-The start state is the target of the arrow from a node that is not a state (`s` above: it has no incoming edge, and no
-shape or no label on its arrow), or a node with `start=true`, or else the first node. The symbols are the labels of the
-edges in order of appearance; "a,b" means both. The output of a state is its attribute `output`; or 1 for a doublecircle
-and 0 for all others, if there is any doublecircle; or else its number.
-
-Why not pydot (which networkx uses as well): pydot 4.0.1 parses the files of s6 and s5:32:0 75 times more slowly (4.6 s
-and 8.8 s, here 0.06 s and 0.11 s, on one core), fails on every file with an attribute `name`, which `to_dot` writes for
-named states and symbols, fails on a byte order mark, and accepts undirected edges in a digraph and text after its end.
-Quotes, escapes, ports, default attributes and subgraphs would still have to be handled here, and its edges have no line
-numbers for error messages.
+The start state is the target of the arrow from a node that is not a state (`s` above), or a node with `start=true`, or
+else the first node. A node is not a state if it has no incoming edge, and either its shape is none, point or plaintext
+or its arrow has no label. The symbols are the labels of the edges in order of appearance; "a,b" means both. The output
+of a state is its attribute `output`; or 1 for a doublecircle and 0 for all others, if there is any doublecircle; or
+else its number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
 
+from sdssm.automata.dot_parser import DotEdge, DotGraph, parse_dot
 from sdssm.automata.machine import Machine
 from sdssm.errors import FormatError, format_value
-
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/)
-      | (?P<quoted>"(?:[^"\\]|\\.)*"|<(?:[^<>]|<[^<>]*>)*>)
-      | (?P<word>[^\W\d]\w*|-?(?:\.\d+|\d+(?:\.\d*)?))
-      | (?P<sign>->|--|[{}\[\];,=:+])""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 def to_dot(machine: Machine) -> str:
@@ -64,7 +49,7 @@ def from_dot(text: str) -> Machine:
     >>> from_dot("digraph { a -> b [label=x]; b -> a [label=x] }").table.tolist()
     [[1], [0]]
     """
-    graph = _DotParser(text).parse()
+    graph = parse_dot(text)
     markers, arrows = _find_start_markers(graph)
     nodes = [node for node in graph.nodes if node not in markers]
     if not nodes:
@@ -85,34 +70,7 @@ def from_dot(text: str) -> Machine:
     )
 
 
-@dataclass
-class _Edge:
-    """An edge with its attributes and its line in the text."""
-
-    source: str
-    target: str
-    attributes: dict[str, str]
-    line: int
-
-    def symbols(self) -> list[str]:
-        """Return the symbols of the edge; there may be several, separated by commas."""
-        if "symbol" in self.attributes:  # written by to_dot: the label is one symbol, which may contain commas
-            return [self.attributes.get("name", self.attributes["symbol"])]
-        if "label" not in self.attributes:
-            ends = f"{format_value(self.source)} -> {format_value(self.target)}"
-            raise FormatError(f"line {self.line}: the edge {ends} has no label; add its symbol")
-        return [part.strip() for part in self.attributes["label"].split(",")]
-
-
-@dataclass
-class _DotGraph:
-    """The nodes with their attributes, and the edges."""
-
-    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
-    edges: list[_Edge] = field(default_factory=list)
-
-
-def _find_start_markers(graph: _DotGraph) -> tuple[set[str], list[_Edge]]:
+def _find_start_markers(graph: DotGraph) -> tuple[set[str], list[DotEdge]]:
     """Return the nodes that are not states but mark the start state, and their arrows."""
     targets = {edge.target for edge in graph.edges}
     labelled = {edge.source for edge in graph.edges if edge.attributes.get("label") or "symbol" in edge.attributes}
@@ -125,7 +83,7 @@ def _find_start_markers(graph: _DotGraph) -> tuple[set[str], list[_Edge]]:
     return markers, [edge for edge in graph.edges if edge.source in markers]
 
 
-def _order_symbols(edges: list[_Edge]) -> tuple[list[str], bool]:
+def _order_symbols(edges: list[DotEdge]) -> tuple[list[str], bool]:
     """Return the symbols in order, and whether they have names other than their numbers."""
     symbols = list(dict.fromkeys(label for edge in edges for label in edge.symbols()))
     if all("symbol" in edge.attributes for edge in edges):
@@ -140,7 +98,7 @@ def _is_number(text: str) -> bool:
     return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
-def _table(edges: list[_Edge], number: dict[str, int], symbols: list[str]) -> list[list[int]]:
+def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> list[list[int]]:
     column = {symbol: a for a, symbol in enumerate(symbols)}
     rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
     for edge in edges:
@@ -164,7 +122,7 @@ def _table(edges: list[_Edge], number: dict[str, int], symbols: list[str]) -> li
     return table
 
 
-def _outputs(graph: _DotGraph, nodes: list[str]) -> list[int] | None:
+def _outputs(graph: DotGraph, nodes: list[str]) -> list[int] | None:
     outputs = [graph.nodes[node].get("output") for node in nodes]
     if any(value is not None for value in outputs):
         for node, value in zip(nodes, outputs, strict=True):
@@ -178,147 +136,8 @@ def _outputs(graph: _DotGraph, nodes: list[str]) -> list[int] | None:
     return accepting if any(accepting) else None
 
 
-def _state_names(graph: _DotGraph, nodes: list[str]) -> list[str] | None:
+def _state_names(graph: DotGraph, nodes: list[str]) -> list[str] | None:
     if any("output" in graph.nodes[node] for node in nodes) and nodes == [str(q) for q in range(len(nodes))]:
         names = [graph.nodes[node].get("name") for node in nodes]
         return [str(name) for name in names] if all(name is not None for name in names) else None
     return nodes
-
-
-class _DotParser:
-    """A recursive descent parser for the part of the DOT grammar that describes a directed graph."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens = list(_tokenize(text))
-        self.position = 0
-        self.defaults: dict[str, dict[str, str]] = {"node": {}, "edge": {}, "graph": {}}
-        self.graph = _DotGraph()
-
-    def parse(self) -> _DotGraph:
-        """Parse the whole text."""
-        if self._peek().lower() == "strict":
-            self.position += 1
-        if self._next().lower() != "digraph":
-            raise self._error("a machine is a 'digraph { ... }'", back=1)
-        if self._peek() != "{":
-            self._next()
-        self._block()
-        if self.position < len(self.tokens):
-            raise self._error("text after the closing '}'")
-        return self.graph
-
-    def _block(self) -> None:
-        """Parse statements in braces: the graph, or a subgraph, which only says how to draw its nodes."""
-        self._expect("{")
-        while self._peek() != "}":
-            self._statement()
-        self._expect("}")
-
-    def _statement(self) -> None:
-        if self._peek().lower() == "subgraph":
-            self.position += 1
-            if self._peek() != "{":
-                self._identifier()
-        if self._peek() == "{":
-            self._block()
-            if self._peek() == "->":
-                raise self._error("an edge must start at a state, not at a subgraph")
-            return
-        if self._peek() == ";":
-            self.position += 1
-            return
-        first, kind, line = self._identifier()
-        if self._peek() == "=":
-            self.position += 1
-            self._identifier()
-        elif kind == "word" and first.lower() in self.defaults:
-            self.defaults[first.lower()] |= self._attributes()
-        else:
-            chain = [first]
-            self._port()
-            while self._peek() == "->":
-                self.position += 1
-                chain.append(self._identifier()[0])
-                self._port()
-            if self._peek() == "--":
-                raise self._error("machines have directed edges, '->'")
-            attributes = self._attributes()
-            for node in chain:
-                self.graph.nodes.setdefault(node, dict(self.defaults["node"]))
-            if len(chain) == 1:
-                self.graph.nodes[first] |= attributes
-            for source, target in pairwise(chain):
-                self.graph.edges.append(_Edge(source, target, self.defaults["edge"] | attributes, line))
-        if self._peek() == ";":
-            self.position += 1
-
-    def _port(self) -> None:
-        """Skip a port such as :n, the side of a node at which an edge ends."""
-        while self._peek() == ":":
-            self.position += 1
-            self._identifier()
-
-    def _attributes(self) -> dict[str, str]:
-        attributes: dict[str, str] = {}
-        while self._peek() == "[":
-            self.position += 1
-            while self._peek() != "]":
-                key = self._identifier()[0]
-                self._expect("=")
-                attributes[key] = self._identifier()[0]
-                if self._peek() in (",", ";"):
-                    self.position += 1
-            self.position += 1
-        return attributes
-
-    def _identifier(self) -> tuple[str, str, int]:
-        """Read a name, and return its text, kind and line."""
-        if self.position >= len(self.tokens):
-            raise self._error("the graph ends too early")
-        text, kind, line = self.tokens[self.position]
-        if kind == "sign":
-            raise self._error("expected a name")
-        self.position += 1
-        while kind == "quoted" and self.position + 1 < len(self.tokens) and self._peek() == "+":
-            self.position += 1
-            text += self._identifier()[0]
-        return text, kind, line
-
-    def _peek(self) -> str:
-        if self.position >= len(self.tokens):
-            raise self._error("the graph ends too early, '}' is missing")
-        text, kind, _ = self.tokens[self.position]
-        return text if kind != "quoted" else ""
-
-    def _next(self) -> str:
-        token = self._peek()
-        self.position += 1
-        return token
-
-    def _expect(self, sign: str) -> None:
-        if self._peek() != sign:
-            raise self._error(f"expected {sign!r}")
-        self.position += 1
-
-    def _error(self, message: str, back: int = 0) -> FormatError:
-        position = min(self.position - back, len(self.tokens) - 1)
-        if position < 0:
-            return FormatError(f"{message}; the text is empty")
-        text, _, line = self.tokens[position]
-        return FormatError(f"line {line}: {message}, near {format_value(text)}")
-
-
-def _tokenize(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield the text, kind and line of each token, without quotes and escapes."""
-    position, line = int(text.startswith("\ufeff")), 1  # skip a byte order mark
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if not match:
-            raise FormatError(f"line {line}: {text[position]!r} is not part of the DOT language; remove or quote it")
-        kind, token = match.lastgroup or "", match[0]
-        if kind == "quoted":
-            yield re.sub(r"\\([\\\"])", r"\1", token[1:-1]), kind, line
-        elif kind != "space":
-            yield token, kind, line
-        line += token.count("\n")
-        position = match.end()
