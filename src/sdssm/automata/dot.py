@@ -116,7 +116,7 @@ def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> 
             if target is None:
                 raise FormatError(
                     f"state {format_value(node)} has no edge for symbol {format_value(symbol)}; "
-                    "a machine has one for each symbol"
+                    "every state needs an edge for each symbol"
                 )
         table.append([target for target in row if target is not None])
     return table

@@ -136,7 +136,7 @@ class _RegexParser:
         end = self.pattern.find("}", self.position)
         low, comma, high = self.pattern[self.position : max(end, self.position)].partition(",")
         if end < 0 or not _is_digits(low) or not (_is_digits(high) or not high) or len(low + high) > 9:
-            raise self._error("a repetition is written {3}, {2,} or {2,4}, and this one is not,")
+            raise self._error("a repetition is written {3}, {2,} or {2,4}; fix the one")
         least, most = int(low), (int(high) if high else None) if comma else int(low)
         if most is not None and most < least:
             raise self._error(f"a repetition from {least} to {most} is empty; write the smaller number first")
