@@ -92,7 +92,7 @@ class _SeenNumbers:
 
     def __init__(self, size: int) -> None:
         self.flags = np.zeros(size, dtype=bool) if size <= MOST_FLAGS else None
-        self.numbers: set[int] = set()
+        self.members: set[int] = set()
 
     def add(self, numbers: Ints) -> NDArray[np.bool_]:
         """Add distinct numbers, and return which of them are new."""
@@ -100,8 +100,8 @@ class _SeenNumbers:
             new = ~self.flags[numbers]
             self.flags[numbers] = True
             return new
-        new = np.array([number not in self.numbers for number in numbers.tolist()], dtype=bool)
-        self.numbers.update(numbers.tolist())
+        new = np.array([number not in self.members for number in numbers.tolist()], dtype=bool)
+        self.members.update(numbers.tolist())
         return new
 
 

@@ -218,6 +218,7 @@ def _measure(model: Classifier, task: Task, train_length: int, request: Evaluati
         note=note,
         digest=task.digest,
         device=device_name(strings.device),
+        chance=task.chance_accuracy,
     )
 
 

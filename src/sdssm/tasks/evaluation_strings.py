@@ -119,16 +119,16 @@ class TestStrings:
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
         if starts is None:
             starts = torch.full((count or self.count,), self.task.machine.start, device=self.device)
-        return LabelWalk(self._table, self._labeller, starts)
+        return LabelWalk(self._transitions, self._labeller, starts)
 
     @cached_property
-    def _table(self) -> Tensor:
+    def _transitions(self) -> Tensor:
         return torch.tensor(self.task.machine.table, device=self.device)
 
     @cached_property
     def _labeller(self) -> Labeller:
         outputs = torch.tensor(self.task.machine.outputs, device=self.device)
-        return Labeller.build(self._table, self.task.machine.start, outputs)
+        return Labeller.build(self._transitions, self.task.machine.start, outputs)
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         """Copy to the device; for a GPU asynchronously from pinned memory."""
