@@ -261,7 +261,7 @@ class Machine:
         """Return the bijection of states that turns this machine into the other, or None.
 
         It maps start to start and preserves the transitions and, unless `outputs=False`, the outputs. It is unique if
-        all states are reachable; otherwise an error is raised (call `reachable()` first).
+        all states are reachable; otherwise an error is raised (call `machine.reachable()` first).
         """
         return comparison.isomorphism(self, other, outputs=outputs)
 

@@ -149,7 +149,7 @@ class StringStream:
         tokens = lengths.new_empty(M, R, self.batch, width)
         labels = lengths.new_empty(M, R, self.batch)
         starts = lengths.new_empty((M, R, self.batch) if self.random_start else (0, 0, 0))
-        _import_implementation(self.implementation).draw(
+        _import_implementation(self.implementation).fill_strings(
             self._tables, self.seeds, first, lengths, tokens, labels, starts
         )
         return Strings(tokens, labels, starts if self.random_start else None)
@@ -193,7 +193,9 @@ def uniform(
     """
     rows, width = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
     out = torch.empty(len(seeds), rows, width, device=seeds.device)
-    _import_implementation(implementation or _fastest_implementation(seeds.device)).uniform(seeds, step, purpose, out)
+    _import_implementation(implementation or _fastest_implementation(seeds.device)).fill_uniform(
+        seeds, step, purpose, out
+    )
     return out.view(len(seeds), *shape)
 
 
@@ -253,7 +255,7 @@ def _fastest_implementation(device: torch.device) -> str:
 
 @cache
 def _import_implementation(implementation: str) -> ModuleType:
-    """Import the module with `draw` and `uniform`, which may need an optional package."""
+    """Import the module with `fill_strings` and `fill_uniform`, which may need an optional package."""
     if implementation not in IMPLEMENTATIONS:
         raise TaskError(f"implementation is {implementation!r}; {did_you_mean(str(implementation), IMPLEMENTATIONS)}")
     if implementation != "torch":
