@@ -103,11 +103,11 @@ def validate_names(kind: str, names: Sequence[str] | None, count: int) -> tuple[
             raise AutomatonError(f"the name of {kind} {number} is {format_value(name)}; names are non-empty texts")
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise AutomatonError(
-                f"the name of {kind} {number} is {format_value(name)}; half a surrogate pair is not a letter"
+                f"the name of {kind} {number} is {format_value(name)}; half a surrogate pair is no letter"
             )
         if name in first:
             raise AutomatonError(
-                f"{kind} name {format_value(name)} is used for both {first[name]} and {number}; rename one"
+                f"{kind} name {format_value(name)} stands for both {first[name]} and {number}; rename one"
             )
         first[name] = number
     return names
