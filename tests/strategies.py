@@ -1,4 +1,4 @@
-"""Random machines for property tests."""
+"""Hypothesis strategies for random machines and strings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sdssm.automata import Machine
 
-#: Names with quotes, commas, backslashes, brackets and spaces in them: whatever a format might stumble over.
+#: Names with quotes, commas, backslashes, brackets and spaces, which are special characters in some format.
 names = st.text(alphabet='abc012 ",\\[]{}<>&;/*|é→\n\t', min_size=1, max_size=6)
 
 
@@ -20,6 +20,7 @@ def machines(
     outputs: int = 3,
     named: bool = False,
 ) -> Machine:
+    """Draw a machine; `symbols` fixes the number of symbols, `named` draws names of states and symbols too."""
     n_states = draw(st.integers(1, most_states))
     n_symbols = symbols if symbols is not None else draw(st.integers(1, most_symbols))
     row = st.lists(st.integers(0, n_states - 1), min_size=n_symbols, max_size=n_symbols)
@@ -37,4 +38,5 @@ def machines(
 
 
 def words(n_symbols: int, most: int = 12) -> st.SearchStrategy[list[int]]:
+    """Return a strategy for strings of up to `most` symbols."""
     return st.lists(st.integers(0, n_symbols - 1), max_size=most)

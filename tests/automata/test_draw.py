@@ -1,4 +1,4 @@
-"""Diagrams: valid SVG, positions by structure, nothing on top of anything else, and no need of `dot`."""
+"""Tests of state diagrams: valid SVG, layouts by structure, no overlaps, with and without `dot`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from sdssm.automata.drawing import draw
-from sdssm.automata.drawing.general import Floats, graphviz
-from sdssm.automata.drawing.layout import cycles, layout
+from sdssm.automata.drawing.general import Floats, graphviz_layout
+from sdssm.automata.drawing.layout import cycles, lay_out
 from sdssm.automata.drawing.wording import COLOURS
 from sdssm.automata.machine import Machine
 from sdssm.errors import AutomatonError
@@ -27,13 +27,15 @@ def ring(n: int, *steps: int) -> Machine:
     return Machine(table=[[(q + step) % n for step in steps] for q in range(n)])
 
 
-def two_rings(n: int, sense: int) -> Machine:
-    """C_2 x C_n (sense 1) or D_n (sense -1): symbol 0 changes rings, symbol 1 steps along."""
-    return Machine(table=[[(q + n) % (2 * n), q // n * n + (q + (sense if q >= n else 1)) % n] for q in range(2 * n)])
+def two_rings(n: int, direction: int) -> Machine:
+    """C_2 x C_n (direction 1) or D_n (direction -1): symbol 0 changes rings, symbol 1 moves along the ring."""
+    return Machine(
+        table=[[(q + n) % (2 * n), q // n * n + (q + (direction if q >= n else 1)) % n] for q in range(2 * n)]
+    )
 
 
 def a5() -> Machine:
-    """Even permutations of five things under a 5-cycle and a pair of swaps."""
+    """The even permutations of five elements, with a 5-cycle and a double swap as generators."""
     even = [p for p in permutations(range(5)) if np.linalg.det(np.eye(5)[list(p)]) > 0]
     number = {p: k for k, p in enumerate(even)}
     moves = [(1, 2, 3, 4, 0), (1, 0, 3, 2, 4)]
@@ -44,7 +46,7 @@ def a5() -> Machine:
 
 
 def arithmetic() -> Machine:
-    """Sum and product of digits modulo 5, state 5 s + p: times 0..4, plus, minus, nothing."""
+    """Arithmetic mod 5 with state 5 s + p: digits 0..4, plus, minus, times."""
     table = []
     for s in range(5):
         for p in range(5):
@@ -55,7 +57,7 @@ def arithmetic() -> Machine:
     return Machine(table=table, start=1, outputs=outputs, states=names)
 
 
-def chance(n: int, seed: int, symbols: int = 2) -> Machine:
+def random_machine(n: int, seed: int, symbols: int = 2) -> Machine:
     return Machine(table=np.random.default_rng(seed).integers(0, n, (n, symbols)))
 
 
@@ -72,10 +74,10 @@ MACHINES = {
     "a5": a5(),
     "arithmetic": arithmetic(),
     "even pairs": Machine(table=[[1, 4], [1, 2], [1, 2], [3, 4], [3, 4]], outputs=[0, 0, 1, 1, 0]),
-    "random 10": chance(10, 0),
-    "random 20": chance(20, 1),
-    "random 60": chance(60, 2),
-    "random 90": chance(90, 3),
+    "random 10": random_machine(10, 0),
+    "random 20": random_machine(20, 1),
+    "random 60": random_machine(60, 2),
+    "random 90": random_machine(90, 3),
     "one state": Machine(table=[[0, 0]]),
     "unconnected": Machine(table=[[0], [2], [1], [3], [3]]),
     "all to one": Machine(table=[[0, 0]] * 9),
@@ -86,7 +88,7 @@ every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHIN
 
 @pytest.fixture(autouse=True)
 def _without_dot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same pictures on every computer."""
+    """Hide `dot`, so that the pictures are the same on every computer."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
 
 
@@ -99,18 +101,18 @@ def titles(elements: list[ET.Element]) -> list[str]:
 
 
 def circles(text: str) -> Floats:
-    found = ET.fromstring(text).iter(f"{SVG}circle")
-    return np.array([[float(c.get(key, "nan")) for key in ("cx", "cy", "r")] for c in found])
+    elements = ET.fromstring(text).iter(f"{SVG}circle")
+    return np.array([[float(c.get(key, "nan")) for key in ("cx", "cy", "r")] for c in elements])
 
 
 @cache
 def drawn(machine: Machine) -> str:
-    """Once for all tests: the larger ones take a second."""
+    """Draw each machine once for all tests: the larger ones take a second."""
     return draw(machine, title="A & B")
 
 
 @every_machine
-def test_every_diagram(machine: Machine) -> None:
+def test_states_and_legend(machine: Machine) -> None:
     text = drawn(machine)
     states, symbols = titles(parts(text, "state")), titles(parts(text, "symbol"))
     numbers = range(machine.n_states)
@@ -122,49 +124,49 @@ def test_every_diagram(machine: Machine) -> None:
     nodes = circles(text)
     assert len(nodes) == machine.n_states
     gaps = np.hypot(*(nodes[:, None, :2] - nodes[None, :, :2]).T) + 1e6 * np.eye(len(nodes))
-    assert gaps.min() > 2 * nodes[0, 2] + 20  # not only apart: room for an arrow between them
+    assert gaps.min() > 2 * nodes[0, 2] + 20  # with space for an arrow between them
 
     root = ET.fromstring(text)
-    left, top, wide, tall = map(float, root.get("viewBox", "").split())
+    left, top, width, height = map(float, root.get("viewBox", "").split())
     assert (nodes[:, :2] - nodes[:, 2:] > [left, top]).all()
-    assert (nodes[:, :2] + nodes[:, 2:] < [left + wide, top + tall]).all()
+    assert (nodes[:, :2] + nodes[:, 2:] < [left + width, top + height]).all()
 
 
 @every_machine
-def test_every_transition_is_told(machine: Machine) -> None:
+def test_every_transition_has_a_tooltip(machine: Machine) -> None:
     edges = {str(t.text) for t in ET.fromstring(drawn(machine)).iter(f"{SVG}title")}
     for q, row in enumerate(machine.table.tolist()):
-        for a, ahead in enumerate(row):
-            symbol, names = machine.symbol_names[a], (machine.state_names[q], machine.state_names[ahead])
-            told = {f"{symbol}: {names[0]} \u2192 {names[1]}"}
-            told |= {f"{symbol}: {x} \u2194 {y}" for x, y in (names, names[::-1])}
-            assert edges & told
+        for a, target in enumerate(row):
+            symbol, names = machine.symbol_names[a], (machine.state_names[q], machine.state_names[target])
+            tooltips = {f"{symbol}: {names[0]} \u2192 {names[1]}"}
+            tooltips |= {f"{symbol}: {x} \u2194 {y}" for x, y in (names, names[::-1])}
+            assert edges & tooltips
 
 
 @every_machine
-def test_drawn_twice_is_the_same(machine: Machine) -> None:
+def test_drawing_is_deterministic(machine: Machine) -> None:
     assert draw(machine, title="A & B") == drawn(machine)
 
 
-@pytest.mark.parametrize(("n", "steps", "along"), [(5, (-1, 0, 1), 1), (12, (0, 1, 3), 1), (60, (7, 2), 7)])
-def test_ring(n: int, steps: tuple[int, ...], along: int) -> None:
-    found = layout(ring(n, *steps).table, 0)
-    assert found.kind == "ring"
-    radii, angles = np.hypot(*found.positions.T), np.arctan2(*found.positions.T[::-1])
+@pytest.mark.parametrize(("n", "steps", "step"), [(5, (-1, 0, 1), 1), (12, (0, 1, 3), 1), (60, (7, 2), 7)])
+def test_ring(n: int, steps: tuple[int, ...], step: int) -> None:
+    layout = lay_out(ring(n, *steps).table, 0)
+    assert layout.kind == "ring"
+    radii, angles = np.hypot(*layout.positions.T), np.arctan2(*layout.positions.T[::-1])
     np.testing.assert_allclose(radii, radii[0])
     assert angles[0] == pytest.approx(-math.pi / 2)  # the start state at the top
-    ordered = np.arange(n) * along % n
+    ordered = np.arange(n) * step % n
     turns = np.diff(angles[ordered]) % (2 * math.pi)
     np.testing.assert_allclose(turns, 2 * math.pi / n)
 
 
 @pytest.mark.parametrize("n", [3, 4, 30])
-@pytest.mark.parametrize("sense", [1, -1])
-def test_two_rings(n: int, sense: int) -> None:
-    machine = two_rings(n, sense)
-    found = layout(machine.table, 0)
-    assert found.kind == "two rings"
-    outer, inner = found.positions[:n], found.positions[machine.table[:n, 0]]
+@pytest.mark.parametrize("direction", [1, -1])
+def test_two_rings(n: int, direction: int) -> None:
+    machine = two_rings(n, direction)
+    layout = lay_out(machine.table, 0)
+    assert layout.kind == "two rings"
+    outer, inner = layout.positions[:n], layout.positions[machine.table[:n, 0]]
     np.testing.assert_allclose(np.hypot(*outer.T), np.hypot(*outer[0]))
     np.testing.assert_allclose(np.hypot(*inner.T), np.hypot(*inner[0]))
     assert np.hypot(*outer[0]) >= np.hypot(*inner[0]) + 1
@@ -174,16 +176,16 @@ def test_two_rings(n: int, sense: int) -> None:
     np.testing.assert_allclose(neighbours, neighbours[0])
 
 
-def test_a5_is_twelve_pentagons_without_a_crossing() -> None:
+def test_a5_is_twelve_pentagons_without_crossings() -> None:
     machine = a5()
-    found = layout(machine.table, 0)
-    assert found.kind == "cycles"
+    layout = lay_out(machine.table, 0)
+    assert layout.kind == "cycles"
     pentagons = cycles(machine.table[:, 0])
     assert [len(p) for p in pentagons] == [5] * 12
     for pentagon in pentagons:
-        sides = np.hypot(*(found.positions[pentagon] - np.roll(found.positions[pentagon], 1, axis=0)).T)
+        sides = np.hypot(*(layout.positions[pentagon] - np.roll(layout.positions[pentagon], 1, axis=0)).T)
         np.testing.assert_allclose(sides, sides[0])
-    edges = [(found.positions[p], found.positions[q]) for p, row in enumerate(machine.table) for q in row]
+    edges = [(layout.positions[p], layout.positions[q]) for p, row in enumerate(machine.table) for q in row]
     edges = edges[::2] + [e for p, e in enumerate(edges[1::2]) if p < machine.table[p, 1]]
     assert len(edges) == 90
 
@@ -204,18 +206,18 @@ def test_names_are_escaped_and_shortened() -> None:
     assert len(shown[2]) < 14
 
 
-def test_names_that_xml_forbids() -> None:
+def test_characters_that_xml_forbids() -> None:
     machine = Machine(table=[[1], [2], [0]], states=["\x00", "\uffff", " "], symbols=["\x1b\n"])
     assert len(parts(draw(machine), "state")) == 3
 
 
-def test_names_alike_when_shortened_become_numbers() -> None:
+def test_names_that_are_equal_when_shortened_become_numbers() -> None:
     names = [f"aaaaaaaaaa{middle}bbbbbbbbbb" for middle in "xyz"]
     shown = [g[-1].text for g in parts(draw(Machine(table=[[1], [2], [0]], states=names)), "state")]
     assert shown == ["0", "1", "2"]
 
 
-def test_outputs_are_shown_unless_they_are_the_numbers() -> None:
+def test_outputs_are_shown_unless_they_are_the_state_numbers() -> None:
     shown = [[str(g[-1].text) for g in parts(draw(ring(3, 1)), "state")]]
     machine = Machine(table=[[1], [2], [0]], outputs=[0, 0, 1])
     shown += [[str(g[-1].text) for g in parts(draw(machine), "state")]]
@@ -224,16 +226,18 @@ def test_outputs_are_shown_unless_they_are_the_numbers() -> None:
 
 def test_colours_differ() -> None:
     text = draw(ring(3, *range(40)))
-    looks = [(g[0].get("stroke"), g[0].get("stroke-dasharray")) for g in parts(text, "symbol")]
-    assert len(set(looks)) == 40
-    assert tuple(stroke for stroke, _ in looks[:8]) == COLOURS
+    line_styles = [(g[0].get("stroke"), g[0].get("stroke-dasharray")) for g in parts(text, "symbol")]
+    assert len(set(line_styles)) == 40
+    assert tuple(stroke for stroke, _ in line_styles[:8]) == COLOURS
 
 
 def test_parallel_edges_do_not_coincide() -> None:
     text = draw(Machine(table=[[1, 1, 1], [0, 0, 0]]))  # three involutions
     lines = re.findall(r'<path d="(M[^"]*Q[^"]*)"', text.split('class="symbol"')[0])
-    assert len(set(lines)) == 4  # and the start arrow
-    both = draw(Machine(table=[[1], [2], [1]], start=1))  # 1 and 2 lead to each other, not by an involution
+    assert len(set(lines)) == 4  # three and the start arrow
+    both = draw(
+        Machine(table=[[1], [2], [1]], start=1)
+    )  # 1 and 2 lead to each other, but the symbol is not an involution
     lines = re.findall(r'<path d="(M[^"]*Q[^"]*)"', both.split('class="symbol"')[0])
     assert len(set(lines)) == 4
 
@@ -249,7 +253,9 @@ def test_many_states_show_numbers_and_too_many_are_refused() -> None:
 # -- dot -------------------------------------------------------------------------------------------------------------
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+def fake_dot(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+    """Replace `dot` by a program with this output, or one that fails with this exception."""
+
     def run(command: list[str], **settings: object) -> subprocess.CompletedProcess[str]:
         assert settings["timeout"]
         if isinstance(answer, Exception):
@@ -274,34 +280,34 @@ def pretend(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
     ],
     ids=str,
 )
-def test_when_dot_fails_the_layout_is_ours(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+def test_plain_layout_is_used_if_dot_fails(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
     machine = MACHINES["random 10"]
-    ours = draw(machine)
-    pretend(monkeypatch, answer)
-    assert graphviz(machine.table) is None
-    assert draw(machine) == ours
+    expected = draw(machine)
+    fake_dot(monkeypatch, answer)
+    assert graphviz_layout(machine.table) is None
+    assert draw(machine) == expected
 
 
-def test_dot_places_general_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layout_of_dot_is_used_for_general_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = MACHINES["even pairs"]
-    at = np.array([[0, 0], [1, 0.6], [2.1, 0.6], [2.1, -0.6], [1, -0.6]])
-    pretend(monkeypatch, "".join(f"node {q} {x} {y} 1 1\n" for q, (x, y) in enumerate(at)))
-    found = layout(machine.table, 0)
-    assert found.kind == "graphviz"
-    np.testing.assert_allclose(found.positions, at * [1, -1], atol=0.01)  # dot counts upward
-    assert layout(ring(5, 1).table, 0).kind == "ring"  # structure comes first
+    positions = np.array([[0, 0], [1, 0.6], [2.1, 0.6], [2.1, -0.6], [1, -0.6]])
+    fake_dot(monkeypatch, "".join(f"node {q} {x} {y} 1 1\n" for q, (x, y) in enumerate(positions)))
+    layout = lay_out(machine.table, 0)
+    assert layout.kind == "graphviz"
+    np.testing.assert_allclose(layout.positions, positions * [1, -1], atol=0.01)  # y increases upwards in dot
+    assert lay_out(ring(5, 1).table, 0).kind == "ring"  # special structures have precedence
 
 
-def test_dot_is_not_followed_into_a_worse_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worse_layout_of_dot_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = MACHINES["even pairs"]
-    pretend(monkeypatch, "".join(f"node {q} {9 * q} 0 1 1\n" for q in range(5)))
-    assert layout(machine.table, 0).kind == "plain"
+    fake_dot(monkeypatch, "".join(f"node {q} {9 * q} 0 1 1\n" for q in range(5)))
+    assert lay_out(machine.table, 0).kind == "plain"
 
 
-def test_the_real_dot_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_the_real_dot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     if shutil.which("dot") is None:
         pytest.skip("graphviz is not installed")
-    found = graphviz(MACHINES["random 10"].table)
-    assert found is not None
-    assert found.shape == (10, 2)
+    positions = graphviz_layout(MACHINES["random 10"].table)
+    assert positions is not None
+    assert positions.shape == (10, 2)

@@ -28,17 +28,17 @@ from tests.strategies import machines, words
 
 
 @given(machines(named=True))
-def test_json_round_trip_is_the_identity(machine: Machine) -> None:
+def test_json_round_trip(machine: Machine) -> None:
     assert from_json(to_json(machine)) == machine
 
 
 @given(machines(named=True))
-def test_dot_round_trip_is_the_identity(machine: Machine) -> None:
+def test_dot_round_trip(machine: Machine) -> None:
     assert from_dot(to_dot(machine)) == machine
 
 
 @pytest.mark.parametrize("name", [*PAPER, *BEYOND])
-def test_the_library_survives_files(name: str, tmp_path: Path) -> None:
+def test_file_round_trip_of_the_library(name: str, tmp_path: Path) -> None:
     machine = get_machine(name)
     for ending in ("json", "dot"):
         path = tmp_path / f"machine.{ending}"
@@ -47,7 +47,7 @@ def test_the_library_survives_files(name: str, tmp_path: Path) -> None:
 
 
 @given(st.text(alphabet='{}[]":,0123456789 tablesoutpr.-enul', max_size=60))
-def test_no_text_breaks_the_json_reader(text: str) -> None:
+def test_json_reader_raises_only_its_own_errors(text: str) -> None:
     try:
         from_json(text)
     except SdssmError as error:
@@ -55,7 +55,7 @@ def test_no_text_breaks_the_json_reader(text: str) -> None:
 
 
 @given(st.text(alphabet='{}[]";,=->a b1digraphlex\\/*#<:+\n', max_size=60))
-def test_no_text_breaks_the_dot_reader(text: str) -> None:
+def test_dot_reader_raises_only_its_own_errors(text: str) -> None:
     for graph in (text, "digraph {" + text + "}"):
         try:
             from_dot(graph)
@@ -63,7 +63,7 @@ def test_no_text_breaks_the_dot_reader(text: str) -> None:
             assert "\n" not in str(error)
 
 
-def test_the_json_of_the_documentation() -> None:
+def test_json_example_of_the_documentation() -> None:
     machine = from_json('{"table": [[0, 1], [1, 0]], "start": 1, "states": ["even", "odd"], "symbols": ["0", "1"]}')
     assert machine.outputs.tolist() == [0, 1]
     assert machine.start == 1
@@ -76,7 +76,7 @@ def test_the_json_of_the_documentation() -> None:
         ("[1, 2]", 'a machine is a JSON object with a "table"'),
         ("{}", 'a machine is a JSON object with a "table"'),
         ('{"table": [[0]], "sates": ["a"]}', "a machine has no 'sates'; did you mean 'states'"),
-        ('{"table": [[0]], "table": [[0]]}', "stands twice"),
+        ('{"table": [[0]], "table": [[0]]}', "occurs twice"),
         ('{"table": [[0, 1]]}', "symbol 1 sends state 0 to 1; states are 0..0"),
         ('{"table": [[0, null]]}', "leads nowhere"),
         ('{"table": [[0]], "outputs": [NaN]}', "whole numbers, not nan"),
@@ -85,7 +85,7 @@ def test_the_json_of_the_documentation() -> None:
         ('{"table": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
-def test_bad_json(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_json(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(FormatError) as caught:
@@ -107,22 +107,22 @@ def test_bad_json(text: str, message: str, tmp_path: Path) -> None:
         ("digraph { a -> b [label=x] }", "state 'b' has no edge for symbol 'x'"),
         ("digraph { a -> a [label=x] } more", "text after the closing '}'"),
         ("digraph { a [label }", "line 1: expected '=', near '}'"),
-        ("digraph { @ }", "line 1: '@' begins no word"),
+        ("digraph { @ }", "line 1: '@' is not part of the DOT language"),
         ("digraph { a [output=x]; a -> a [label=x] }", "the output of state 'a' is 'x'"),
         ("digraph { s -> a; t -> a; a -> a [label=x] }", "2 arrows mark a start state"),
         ("digraph { s -> a; s -> b; a -> b [label=x]; b -> a [label=x] }", "2 arrows mark a start state"),
         ('digraph { a [output="1\\n2"]; a -> a [label=x] }', "give every state a whole number"),
         ("digraph { a [output=" + "9" * 5000 + "]; a -> a [label=x] }", "give every state a whole number"),
-        ("digraph { {a; b} -> c }", "an edge leads from a state to a state"),
+        ("digraph { {a; b} -> c }", "an edge must start at a state"),
     ],
 )
-def test_bad_dot(text: str, message: str) -> None:
+def test_invalid_dot(text: str, message: str) -> None:
     with pytest.raises(SdssmError) as caught:
         from_dot(text)
     assert message in str(caught.value)
 
 
-def test_dot_by_hand() -> None:
+def test_dot_written_by_hand() -> None:
     machine = from_dot(
         """
         // even numbers of ones
@@ -152,21 +152,21 @@ def test_dot_by_hand() -> None:
         'b; a; s -> a; a -> b [label=<<b>x</b>>, label="" + "x"]; b -> a [label=x]',
     ],
 )
-def test_dot_of_other_programs(graph: str) -> None:
+def test_dot_written_by_other_programs(graph: str) -> None:
     machine = from_dot("\ufeffDiGraph {" + graph + "}")
     assert machine.symbols == ("x",)
     assert sorted(machine.states or ()) == ["a", "b"]
     assert machine.state_names[machine.start] == "a"
 
 
-def test_dot_as_aalpy_writes_it(tmp_path: Path) -> None:
+def test_dot_written_by_aalpy(tmp_path: Path) -> None:
     machine = get_machine("regex:(ab)*")
     to_aalpy(machine).save(str(tmp_path / "aalpy"))
     read = read_machine(tmp_path / "aalpy.dot")
     assert read.isomorphism(machine, outputs=False) is not None
 
 
-def test_a_carriage_return_in_a_name_survives_a_file(tmp_path: Path) -> None:
+def test_file_round_trip_of_a_carriage_return_in_a_name(tmp_path: Path) -> None:
     machine = Machine(table=[[0]], states=["a\rb\r\nc"])
     for ending in ("json", "dot"):
         write_machine(machine, tmp_path / f"machine.{ending}")
@@ -189,24 +189,24 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_bridges_keep_the_behaviour(data: st.DataObject) -> None:
+def test_bridges_preserve_the_behaviour(data: st.DataObject) -> None:
     machine = data.draw(machines(outputs=2)).reachable()
     word = data.draw(words(machine.n_symbols))
     names = [machine.symbol_names[a] for a in word]
     assert to_automata_lib(machine).accepts_input(names) == bool(machine.output(word))
-    theirs = to_aalpy(machine)
-    theirs.reset_to_initial()
-    assert [theirs.step(a) for a in names] == machine.outputs[machine.trace(word)].tolist()
-    for there_and_back in (
+    moore_machine = to_aalpy(machine)
+    moore_machine.reset_to_initial()
+    assert [moore_machine.step(a) for a in names] == machine.outputs[machine.trace(word)].tolist()
+    for converted in (
         from_networkx(to_networkx(machine)),
         from_automata_lib(to_automata_lib(machine)),
         from_aalpy(to_aalpy(machine)),
     ):
-        assert machine.distinguish(there_and_back) is None
+        assert machine.distinguish(converted) is None
     assert from_networkx(to_networkx(machine)) == machine
 
 
-def test_bridges_beyond_round_trips() -> None:
+def test_bridges_with_partial_and_invalid_automata() -> None:
     from aalpy.automata import Dfa, DfaState
     from automata.fa.dfa import DFA
 

@@ -16,7 +16,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.parametrize("name", ["parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5"])
-def test_tables_of_the_fact_sheet(name: str) -> None:
+def test_tables_match_the_reference_data(name: str) -> None:
     rows = list(csv.DictReader((DATA / f"automaton_{name}.csv").open()))
     machine = get_machine(name)
     assert machine.table.tolist() == [[int(row[key]) for key in row if key.startswith("next_on_")] for row in rows]
@@ -24,7 +24,7 @@ def test_tables_of_the_fact_sheet(name: str) -> None:
     assert [int(row["is_initial"]) for row in rows] == [int(q == machine.start) for q in range(machine.n_states)]
 
 
-def test_label_examples_of_the_fact_sheet() -> None:
+def test_labels_match_the_reference_data() -> None:
     rows = list(csv.DictReader((DATA / "golden_examples.csv").open()))
     assert len(rows) == 90
     for row in rows:
@@ -33,7 +33,7 @@ def test_label_examples_of_the_fact_sheet() -> None:
         assert get_machine(row["task"]).output(tokens) == int(row["label"]), row
 
 
-def test_arithmetic_is_python_arithmetic() -> None:
+def test_arithmetic_agrees_with_python() -> None:
     machine, rng = get_machine("arithmetic"), np.random.default_rng(0)
     for _ in range(200):
         text = "".join(rng.choice([*"01234"]) + rng.choice([*"+-*"]) for _ in range(rng.integers(0, 20))) + "3"
@@ -42,12 +42,12 @@ def test_arithmetic_is_python_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 30])
-def test_rings_by_their_definition(n: int) -> None:
-    for name, turn in ((f"c2xc{n}", 1), (f"d{n}", -1)):
+def test_rings_agree_with_their_definition(n: int) -> None:
+    for name, direction in ((f"c2xc{n}", 1), (f"d{n}", -1)):
         machine = get_machine(name)
         for t, x in product((0, 1), range(n)):
             assert machine.step(n * t + x, "toggle") == n * (1 - t) + x
-            assert machine.step(n * t + x, "move") == n * t + (x + (turn if t else 1)) % n
+            assert machine.step(n * t + x, "move") == n * t + (x + (direction if t else 1)) % n
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_rings_by_their_definition(n: int) -> None:
         ("random:1x1:0", 1, 1),
     ],
 )
-def test_sizes(name: str, states: int, symbols: int) -> None:
+def test_sizes_of_named_machines(name: str, states: int, symbols: int) -> None:
     machine = get_machine(name)
     assert (machine.n_states, machine.n_symbols, machine.n_outputs) == (states, symbols, states)
     assert reachable(machine.table, machine.start).all()
@@ -102,7 +102,7 @@ def test_random_generators_are_distinct_and_never_the_identity() -> None:
 
 
 def accepted_by(number: int, word: str) -> bool:
-    """Tomita's languages by their definitions in words."""
+    """Whether a word is in a Tomita language, by its definition."""
     runs = [(symbol, len(list(run))) for symbol, run in groupby(word)]
     zeros, ones = word.count("0"), word.count("1")
     return {
@@ -126,12 +126,12 @@ def test_tomita(number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "pattern"), [(1, "1*"), (2, "(10)*"), (4, "(0{0,2}1)*0{0,2}"), (7, "0*1*0*1*")])
-def test_tomita_by_expression(number: int, pattern: str) -> None:
+def test_tomita_agrees_with_regular_expressions(number: int, pattern: str) -> None:
     assert get_machine(f"tomita{number}").distinguish(regex_machine(pattern, "01")) is None
 
 
-def test_random_tables_by_counting_have_the_distribution_of_redrawing() -> None:
-    """All tables of 3 states and 1 or 2 symbols that reach every state, each as often as the others."""
+def test_random_tables_drawn_by_counting_are_uniform() -> None:
+    """All tables of 3 states and 1 or 2 symbols that reach every state are equally likely."""
     for symbols in (1, 2):
         rng = np.random.default_rng(0)
         possible = [
@@ -143,13 +143,13 @@ def test_random_tables_by_counting_have_the_distribution_of_redrawing() -> None:
         counts = dict.fromkeys(possible, 0)
         for _ in range(draws):
             counts[tuple(_draw_by_counting(3, symbols, rng).ravel().tolist())] += 1
-        # chi-square of a uniform distribution: mean = degrees of freedom, deviation sqrt(2 x that)
-        freedom = len(possible) - 1
+        # chi-square statistic: its mean is the degrees of freedom, its variance twice that
+        degrees = len(possible) - 1
         statistic = sum((count - 40) ** 2 / 40 for count in counts.values())
-        assert abs(statistic - freedom) < 5 * (2 * freedom) ** 0.5
+        assert abs(statistic - degrees) < 5 * (2 * degrees) ** 0.5
 
 
-def test_random_machines_reach_every_state_however_few_symbols() -> None:
+def test_random_machines_reach_every_state() -> None:
     for states, symbols in ((1, 1), (30, 1), (100, 2), (400, 2), (1000, 4)):
         machine = random_machine(states, symbols, seed=0)
         assert machine.n_states == states
@@ -166,7 +166,7 @@ def test_random_machines_reach_every_state_however_few_symbols() -> None:
         ("", UnknownNameError, "'sdssm tasks' lists the names"),
         ("z3*parety", UnknownNameError, "did you mean 'parity'"),
         ("z3*", UnknownNameError, "'z3*' has an empty factor"),
-        ("s5:3", UnknownNameError, "random generators are asked for as in 's5:3:0'"),
+        ("s5:3", UnknownNameError, "random generators are written as in 's5:3:0'"),
         ("s5:-1:0", UnknownNameError, "'sdssm tasks' lists the names"),
         ("z٣", UnknownNameError, "no machine is called"),
         ("x" * 100_000, UnknownNameError, "xxx...'; 'sdssm tasks' lists"),
@@ -177,31 +177,31 @@ def test_random_machines_reach_every_state_however_few_symbols() -> None:
         ("d5001", AutomatonError, "d5001 would have 10,002 states"),
         ("s7*z2", AutomatonError, "'s7*z2' would have 10,080 states"),
         ("z" + "9" * 5000, UnknownNameError, "no machine is called"),
-        ("d1", AutomatonError, "d1 is too small; d{n} begins at n = 2"),
-        ("a2", AutomatonError, "a{n} begins at n = 3"),
-        ("a5:60:0", AutomatonError, "asks for 60 generators; a5 has 59 elements beside the identity"),
-        ("s4:1:0", AutomatonError, "never generated all of s4; ask for more generators"),
+        ("d1", AutomatonError, "d1 is too small; d{n} starts at n = 2"),
+        ("a2", AutomatonError, "a{n} starts at n = 3"),
+        ("a5:60:0", AutomatonError, "needs 60 generators, but a5 has 59 elements other than the identity"),
+        ("s4:1:0", AutomatonError, "never generated all of s4; use more generators"),
         ("random:20000x2:0", AutomatonError, "would have 20,000 states"),
         ("random:10x300:0", AutomatonError, "1 to 256 symbols"),
         ("random:10000x2:0", AutomatonError, "use more symbols"),
         ("nowhere.json", SdssmError, "cannot read nowhere.json: No such file"),
     ],
 )
-def test_bad_names(name: str, error: type[Exception], message: str) -> None:
+def test_invalid_names(name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         get_machine(name)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_names_are_forgiving() -> None:
+def test_names_ignore_case_and_hyphens() -> None:
     assert get_machine("A5") == get_machine("a5")
     assert get_machine("Even-Pairs") == get_machine("even_pairs")
     assert isinstance(get_machine("z3*regex:ab*"), Machine)
-    assert get_machine("regex:x.json").n_symbols == 5  # x . j s o n, the dot standing for any of them
+    assert get_machine("regex:x.json").n_symbols == 5  # the letters j, n, o, s, x; the dot is a wildcard
 
 
-def test_files_are_factors_too(tmp_path: Path) -> None:
+def test_files_can_be_factors_of_a_product(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     write_machine(get_machine("parity"), path)
     assert get_machine(f"z3*{path}").n_states == 6

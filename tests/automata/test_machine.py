@@ -40,7 +40,7 @@ PARITY = Machine(table=[[0, 1], [1, 0]], states=["even", "odd"])
         ({"table": [[0]], "start": "a"}, "the start state must be the number of a state, not 'a'"),
         ({"table": [[0]], "start": 0.5}, "not 0.5"),
         ({"table": [[0]], "outputs": [0, 1]}, "1 states but 2 outputs"),
-        ({"table": [[0]], "outputs": [-1]}, "outputs count from 0"),
+        ({"table": [[0]], "outputs": [-1]}, "outputs are at least 0"),
         ({"table": [[0]], "outputs": [2**31]}, "below 2^31"),
         ({"table": [[0]], "outputs": ["x"]}, "whole numbers, not 'x'"),
         ({"table": [[0]], "outputs": 3}, "outputs must be a list"),
@@ -52,13 +52,13 @@ PARITY = Machine(table=[[0, 1], [1, 0]], states=["even", "odd"])
         ({"table": [[0]], "states": ["a", "b"]}, "1 states but 2 state names"),
     ],
 )
-def test_a_machine_is_valid_or_does_not_exist(parts: dict, message: str) -> None:
+def test_invalid_machines_are_refused(parts: dict, message: str) -> None:
     with pytest.raises(AutomatonError, match=message.replace("^", r"\^").replace("(", r"\(")) as caught:
         Machine(**parts)
     assert "\n" not in str(caught.value)
 
 
-def test_machines_cannot_be_changed() -> None:
+def test_machines_are_immutable() -> None:
     table = np.array([[0, 1], [1, 0]])
     machine = Machine(table=table)
     table[0, 0] = 1
@@ -69,11 +69,11 @@ def test_machines_cannot_be_changed() -> None:
         machine.start = 1  # type: ignore[misc]
 
 
-def test_copies_are_equal_and_frozen() -> None:
-    for twin in (pickle.loads(pickle.dumps(PARITY)), copy.deepcopy(PARITY)):
-        assert twin == PARITY
-        assert hash(twin) == hash(PARITY)
-        assert not twin.table.flags.writeable
+def test_copies_are_equal_and_immutable() -> None:
+    for duplicate in (pickle.loads(pickle.dumps(PARITY)), copy.deepcopy(PARITY)):
+        assert duplicate == PARITY
+        assert hash(duplicate) == hash(PARITY)
+        assert not duplicate.table.flags.writeable
     assert Machine(table=[[0, 1], [1, 0]]) != PARITY
     assert PARITY != "parity"
 
@@ -109,8 +109,7 @@ def test_minimise_preserves_the_outputs(data: st.DataObject) -> None:
 
 
 @given(machines(symbols=2, outputs=2, most_states=7))
-def test_minimise_is_as_small_as_automata_lib_says(machine: Machine) -> None:
-    # a DFA of automata-lib has named states; minify counts the classes of the reachable ones
+def test_minimal_size_agrees_with_automata_lib(machine: Machine) -> None:
     assert machine.minimise().n_states == len(to_automata_lib(machine).minify(retain_names=False).states)
 
 
@@ -130,57 +129,57 @@ def test_minimise_keeps_names_and_order() -> None:
 
 @given(st.data())
 def test_distinguish_finds_the_first_shortest_string(data: st.DataObject) -> None:
-    one = data.draw(machines(symbols=2, most_states=4, outputs=2))
+    machine = data.draw(machines(symbols=2, most_states=4, outputs=2))
     other = data.draw(machines(symbols=2, most_states=4, outputs=2))
     valid = data.draw(st.none() | machines(symbols=2, most_states=3, outputs=2))
-    found = one.distinguish(other, valid)
-    # Two machines of 4 states and a third of 3 differ within 4 * 4 * 3 symbols; ask all strings of up to 6.
+    distinguishing = machine.distinguish(other, valid)
+    # Machines of 4, 4 and 3 states differ within 4 * 4 * 3 symbols; all strings of up to 6 are tried here.
     for length in range(1, 7):
         for word in product((0, 1), repeat=length):
-            if one.output(word) != other.output(word) and (valid is None or valid.output(word)):
-                assert found == word
+            if machine.output(word) != other.output(word) and (valid is None or valid.output(word)):
+                assert distinguishing == word
                 return
-    assert found is None or len(found) > 6
+    assert distinguishing is None or len(distinguishing) > 6
 
 
 @pytest.mark.parametrize(("n", "m"), [(1000, 999), (600, 601)])
-def test_distinguish_is_fast_where_it_has_to_look_far(n: int, m: int) -> None:
+def test_distinguish_is_fast_on_long_strings(n: int, m: int) -> None:
     def ring(size: int, marked: int | None) -> Machine:
         return Machine(table=(np.arange(1, size + 1) % size)[:, None], outputs=(np.arange(size) == marked).astype(int))
 
-    begin = time.process_time()
+    started = time.process_time()
     assert ring(n, None).distinguish(ring(m, None)) is None
     assert ring(n, None).distinguish(ring(m, None), valid=ring(7, 3)) is None
-    found = ring(n, n - 1).distinguish(ring(m, m - 1))
-    assert found is not None
-    assert len(found) == min(n, m) - 1
-    assert time.process_time() - begin < 5
+    word = ring(n, n - 1).distinguish(ring(m, m - 1))
+    assert word is not None
+    assert len(word) == min(n, m) - 1
+    assert time.process_time() - started < 5
 
 
 def test_distinguish_ignores_the_empty_string() -> None:
-    one, other = Machine(table=[[1], [1]], outputs=[0, 0]), Machine(table=[[1], [1]], outputs=[1, 0])
-    assert one.distinguish(other) is None
+    machine, other = Machine(table=[[1], [1]], outputs=[0, 0]), Machine(table=[[1], [1]], outputs=[1, 0])
+    assert machine.distinguish(other) is None
     with pytest.raises(AutomatonError, match="2 and 1 symbols; both need the same alphabet"):
-        PARITY.distinguish(one)
+        PARITY.distinguish(machine)
     with pytest.raises(AutomatonError, match="both need the same alphabet"):
         get_machine("d4").distinguish(get_machine("z8"))
 
 
 @given(st.data())
-def test_isomorphism_undoes_a_renaming(data: st.DataObject) -> None:
+def test_isomorphism_finds_a_renaming(data: st.DataObject) -> None:
     machine = data.draw(machines()).reachable()
     renaming = np.array(data.draw(st.permutations(range(machine.n_states))))
     back = np.argsort(renaming)
-    twin = Machine(
+    renamed = Machine(
         table=renaming[machine.table[back]], start=int(renaming[machine.start]), outputs=machine.outputs[back]
     )
-    assert machine.isomorphism(twin) == tuple(renaming)
-    other = Machine(table=twin.table, start=twin.start, outputs=twin.outputs + 1)
+    assert machine.isomorphism(renamed) == tuple(renaming)
+    other = Machine(table=renamed.table, start=renamed.start, outputs=renamed.outputs + 1)
     assert machine.isomorphism(other) is None
     assert machine.isomorphism(other, outputs=False) == tuple(renaming)
 
 
-def test_isomorphism_of_the_two_directions_of_a5() -> None:
+def test_isomorphism_with_an_inverted_generator() -> None:
     left = get_machine("a5")
     right = Machine(table=np.stack([np.argsort(left.table[:, 0]), left.table[:, 1]], axis=1))
     assert left.isomorphism(right) is None
@@ -192,19 +191,19 @@ def test_isomorphism_of_the_two_directions_of_a5() -> None:
 
 
 @given(st.data())
-def test_products_run_both(data: st.DataObject) -> None:
-    one, other = data.draw(machines(symbols=2)), data.draw(machines(symbols=2))
+def test_products_run_both_machines(data: st.DataObject) -> None:
+    machine, other = data.draw(machines(symbols=2)), data.draw(machines(symbols=2))
     word = data.draw(words(2))
-    both = one.product(other)
-    assert both.output(word) == one.output(word) * other.n_outputs + other.output(word)
-    beside = one * other
-    assert beside.n_symbols == 4
+    both = machine.product(other)
+    assert both.output(word) == machine.output(word) * other.n_outputs + other.output(word)
+    direct = machine * other
+    assert direct.n_symbols == 4
     split = [(a, 0) for a in word] + [(a, 1) for a in word[::-1]]
     shuffled = data.draw(st.permutations(split))
-    mine = [a for a, which in shuffled if which == 0]
-    theirs = [a for a, which in shuffled if which == 1]
-    mixed = [a + 2 * which for a, which in shuffled]
-    assert beside.output(mixed) == one.output(mine) * other.n_outputs + other.output(theirs)
+    own_word = [a for a, factor in shuffled if factor == 0]
+    other_word = [a for a, factor in shuffled if factor == 1]
+    mixed = [a + 2 * factor for a, factor in shuffled]
+    assert direct.output(mixed) == machine.output(own_word) * other.n_outputs + other.output(other_word)
 
 
 def test_names_in_products() -> None:
@@ -212,9 +211,9 @@ def test_names_in_products() -> None:
     assert (get_machine("z2") * get_machine("z3")).symbols == ("stay.1", "+1.1", "stay.2", "+1.2")
     commas = Machine(table=[[0], [1]], states=["a", "a,b"]), Machine(table=[[0], [1]], states=["c", "b,c"])
     assert (commas[0] * commas[1]).states is None
-    with pytest.raises(AutomatonError, match="give the string as a list of symbols"):
+    with pytest.raises(AutomatonError, match="pass the string as a list of symbols"):
         Machine(table=[[0, 0]], symbols=["a b", "a"]).run("a b a")
-    with pytest.raises(AutomatonError, match="a string is a text or a list of symbols, not None"):
+    with pytest.raises(AutomatonError, match="a string must be a text or a list of symbols, not None"):
         PARITY.run(None)  # type: ignore[arg-type]
     assert PARITY.product(PARITY).states == ("even,even", "even,odd", "odd,even", "odd,odd")
 
@@ -228,22 +227,22 @@ SIZE = np.arange(10_000)
         (np.minimum(SIZE + 1, 9_999), SIZE == 9_999, 10_000),  # a chain: one state is split off in each round
         ((SIZE + 1) % 10_000, SIZE == 0, 10_000),
         ((SIZE + 1) % 10_000, SIZE % 5_000 == 0, 5_000),
-        (SIZE // 2, SIZE == 0, 1),  # state 0 is never left: nothing else is reachable
+        (SIZE // 2, SIZE == 0, 1),  # state 0 leads only to itself
     ],
 )
-def test_large_tables_are_minimised_in_seconds(column: np.ndarray, outputs: np.ndarray, expected: int) -> None:
+def test_large_tables_are_minimised_quickly(column: np.ndarray, outputs: np.ndarray, expected: int) -> None:
     table = np.tile(SIZE[:, None], (1, 256))
     table[:, ::2] = column[:, None]
     machine = Machine(table=table, outputs=outputs.astype(int))
-    begin = time.process_time()
+    started = time.process_time()
     assert machine.minimise().n_states == expected
-    assert time.process_time() - begin < 5
+    assert time.process_time() - started < 5
 
 
-def test_a_large_random_table_is_minimal_and_equal_to_itself() -> None:
+def test_large_random_table_is_minimal_and_equals_itself() -> None:
     table = np.random.default_rng(0).integers(10_000, size=(10_000, 256))
     machine = Machine(table=table, outputs=SIZE % 2)
-    begin = time.process_time()
+    started = time.process_time()
     assert machine.minimise().n_states == 10_000
     assert machine.distinguish(machine) is None
-    assert time.process_time() - begin < 5
+    assert time.process_time() - started < 5

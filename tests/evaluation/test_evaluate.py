@@ -253,6 +253,7 @@ def test_aggregate_of_several_models() -> None:
     keys = ["task", "model", "seed", "train_length", "max_length", "mean", "mean_within", "mean_beyond"]
     assert list(value["runs"][0])[:10] == [*keys, "first_below_99", "accuracy"]
     assert value["aggregate"] == [summary.to_json()]
+    assert value["runs"][0]["chance"] == 50.0
     assert list(value["aggregate"][0])[:6] == ["task", "model", "seeds", "max", "mean", "min"]
 
 

@@ -77,7 +77,7 @@ def test_which_tasks_have_uniform_prefixes() -> None:
         name="ends", machine=get_machine("parity"), valid=Machine(table=[[0, 1], [0, 1]], outputs=[0, 1])
     )
     assert PositionSymbols.from_task(ends_in_one) is None  # a prefix need not end in 1
-    assert PositionSymbols.from_task(get_task("a5")) == PositionSymbols(symbols=((0, 1),), valid=(True,), again=0)
+    assert PositionSymbols.from_task(get_task("a5")) == PositionSymbols(symbols=((0, 1),), valid=(True,), loop_start=0)
     # First symbol 0, then any of 1 and 2: one position, and then a loop.
     tail = Machine(table=[[1, 3, 3], [3, 2, 2], [3, 2, 2], [3, 3, 3]], outputs=[0, 0, 1, 0])
     positions = PositionSymbols.from_task(Task(name="tail", machine=get_machine("cycle"), valid=tail))

@@ -229,6 +229,11 @@ def test_strings_are_on_the_device_of_the_generator() -> None:
         assert torch.equal(task.labels(batch.tokens.cpu()), batch.labels.cpu())
 
 
+def test_chance_accuracy() -> None:
+    assert sdssm.task("parity").chance_accuracy == 50.0
+    assert sdssm.task("a5").chance_accuracy == pytest.approx(100 / 60)
+
+
 def test_list_tasks() -> None:
     names = sdssm.tasks.list_tasks()
     assert names[: len(PAPER)] == list(PAPER)

@@ -1,10 +1,11 @@
-"""Finite automata: what a model is asked to emulate.
+"""Finite automata: the machines that models learn to emulate.
 
 Machine              an immutable, validated Moore machine
-named(name)          a machine of the library, of a regular expression, or of a file
-Algebra              commutative, group, solvable, aperiodic
-to_json, from_json, to_dot, from_dot, read_machine, write_machine, bridges
+get_machine(name)    a machine of the library, of a regular expression, or of a file
+Algebra              whether a machine is commutative, a group, solvable, aperiodic
 draw(machine)        a state diagram as SVG
+to_json, from_json, to_dot, from_dot, read_machine, write_machine
+to_networkx, from_networkx, to_automata_lib, from_automata_lib, to_aalpy, from_aalpy
 """
 
 from sdssm.automata.algebra import Algebra

@@ -1,7 +1,7 @@
-"""Machines to and from networkx, automata-lib and AALpy, each an extra of its own.
+"""Convert machines to and from networkx, automata-lib and AALpy, which are optional extras.
 
-The bridge to automata-lib speaks of acceptance: there an output of 0 means "rejected", 1 "accepted", and a machine with
-more than two outputs is refused unless `accepting` says which of them accept.
+A DFA of automata-lib has no outputs: output 1 becomes "accepted" and 0 "rejected". For a machine with more than two
+outputs, `accepting` lists the outputs that accept.
 """
 
 from __future__ import annotations
@@ -15,24 +15,30 @@ from sdssm.extras import import_extra
 
 
 def to_networkx(machine: Machine) -> Any:
-    """A `networkx.MultiDiGraph`: nodes 0..Q-1 with `name` and `output`, an edge a symbol with `symbol` and `label`."""
+    """Return a `networkx.MultiDiGraph`.
+
+    Nodes are 0..Q-1 with attributes `name` and `output`. Edges have attributes `symbol` and `label`.
+    """
     nx = import_extra("networkx", "the bridge to networkx")
     graph = nx.MultiDiGraph(start=machine.start)
     for q, name in enumerate(machine.state_names):
         graph.add_node(q, output=int(machine.outputs[q]), name=name)
     for q, row in enumerate(machine.table.tolist()):
-        for a, there in enumerate(row):
-            graph.add_edge(q, there, symbol=a, label=machine.symbol_names[a])
+        for a, target in enumerate(row):
+            graph.add_edge(q, target, symbol=a, label=machine.symbol_names[a])
     return graph
 
 
 def from_networkx(graph: Any) -> Machine:
-    """The machine of a graph as `to_networkx` makes it: node attribute `output`, edge attribute `label`."""
+    """Return the machine of a graph as `to_networkx` builds it.
+
+    Nodes have an attribute `output`, edges an attribute `label`.
+    """
     number = {node: q for q, node in enumerate(graph.nodes)}
     labels = [str(data["label"]) for *_, data in graph.edges(data=True) if "label" in data]
     edges = [(number[u], str(data.get("label")), number[v]) for u, v, data in graph.edges(data=True)]
     if len(labels) != len(edges):
-        raise AutomatonError("an edge of the graph has no 'label'; give each edge the name of its symbol")
+        raise AutomatonError("an edge of the graph has no 'label'; set it to the name of the symbol")
     order = {str(d["label"]): d.get("symbol", 0) for *_, d in graph.edges(data=True)}
     symbols = sorted(dict.fromkeys(labels), key=lambda label: order[label])
     start = graph.graph.get("start", next(iter(graph.nodes), None))
@@ -40,18 +46,18 @@ def from_networkx(graph: Any) -> Machine:
         table=_table(edges, len(number), symbols),
         start=number.get(start, -1),
         outputs=[data.get("output", number[node]) for node, data in graph.nodes(data=True)],
-        states=_unless_numbers([str(data.get("name", node)) for node, data in graph.nodes(data=True)]),
-        symbols=_unless_numbers(symbols),
+        states=_names_or_none([str(data.get("name", node)) for node, data in graph.nodes(data=True)]),
+        symbols=_names_or_none(symbols),
     )
 
 
 def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = None) -> Any:
-    """An `automata.fa.dfa.DFA` that accepts where the output is in `accepting` (default: where it is not 0)."""
+    """Return an `automata.fa.dfa.DFA` that accepts if the output is in `accepting` (default: if it is 1)."""
     dfa = import_extra("automata.fa.dfa", "the bridge to automata-lib")
     if accepting is None:
         if machine.n_outputs > 2:
             raise AutomatonError(
-                f"the machine has {machine.n_outputs} outputs; say which of them accept, accepting={{...}}"
+                f"the machine has {machine.n_outputs} outputs; say which of them accept, as in accepting={{0}}"
             )
         accepting = {1}
     names, symbols = machine.state_names, machine.symbol_names
@@ -59,7 +65,7 @@ def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = Non
         states=set(names),
         input_symbols=set(symbols),
         transitions={
-            names[q]: {symbols[a]: names[there] for a, there in enumerate(row)}
+            names[q]: {symbols[a]: names[target] for a, target in enumerate(row)}
             for q, row in enumerate(machine.table.tolist())
         },
         initial_state=names[machine.start],
@@ -68,7 +74,10 @@ def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = Non
 
 
 def from_automata_lib(dfa: Any) -> Machine:
-    """The machine of a DFA: output 1 where it accepts. A partial DFA gets a sink for what it leaves out."""
+    """Return the machine of a DFA: output 1 if it accepts.
+
+    A partial DFA gets a sink state for missing transitions.
+    """
     symbols = sorted(dfa.input_symbols)
     states = [dfa.initial_state, *sorted((q for q in dfa.states if q != dfa.initial_state), key=str)]
     number = {q: k for k, q in enumerate(states)}
@@ -79,60 +88,63 @@ def from_automata_lib(dfa: Any) -> Machine:
     if any(sink in row for row in rows):
         rows.append([sink] * len(symbols))
         outputs.append(0)
-        names.append(_unused("sink", names))
+        names.append(_unused_name("sink", names))
     return Machine(
         table=rows,
         outputs=outputs,
-        states=_unless_numbers(names),
-        symbols=_unless_numbers([str(a) for a in symbols]),
+        states=_names_or_none(names),
+        symbols=_names_or_none([str(a) for a in symbols]),
     )
 
 
 def to_aalpy(machine: Machine) -> Any:
-    """An AALpy `MooreMachine` with the names of the states and symbols."""
+    """Return an AALpy `MooreMachine` with the names of the states and symbols."""
     automata = import_extra("aalpy.automata", "the bridge to AALpy")
     states = [automata.MooreState(name, output=int(machine.outputs[q])) for q, name in enumerate(machine.state_names)]
     for q, row in enumerate(machine.table.tolist()):
-        states[q].transitions = {machine.symbol_names[a]: states[there] for a, there in enumerate(row)}
+        states[q].transitions = {machine.symbol_names[a]: states[target] for a, target in enumerate(row)}
     return automata.MooreMachine(states[machine.start], states)
 
 
 def from_aalpy(automaton: Any) -> Machine:
-    """The machine of an AALpy `MooreMachine` (outputs must be whole numbers) or `Dfa` (output 1 where it accepts)."""
+    """Return the machine of an AALpy `MooreMachine` or `Dfa`.
+
+    The outputs of a `MooreMachine` must be whole numbers. A `Dfa` has output 1 if it accepts.
+    """
     number = {id(state): q for q, state in enumerate(automaton.states)}
     letters: dict[Hashable, None] = {a: None for state in automaton.states for a in state.transitions}
     symbols = sorted(letters, key=str)
     edges = [
-        (number[id(state)], str(a), number[id(there)])
+        (number[id(state)], str(a), number[id(target)])
         for state in automaton.states
-        for a, there in state.transitions.items()
+        for a, target in state.transitions.items()
     ]
     return Machine(
         table=_table(edges, len(number), [str(a) for a in symbols]),
         start=number[id(automaton.initial_state)],
         outputs=[int(s.is_accepting) if hasattr(s, "is_accepting") else s.output for s in automaton.states],
-        states=_unless_numbers([str(state.state_id) for state in automaton.states]),
-        symbols=_unless_numbers([str(a) for a in symbols]),
+        states=_names_or_none([str(state.state_id) for state in automaton.states]),
+        symbols=_names_or_none([str(a) for a in symbols]),
     )
 
 
 def _table(edges: list[tuple[int, str, int]], n_states: int, symbols: list[str]) -> list[list[Any]]:
-    """Rows of next states; an entry no edge gives stays None, and the machine's own check names it."""
+    """Return rows of next states. A missing entry stays None; `Machine` raises an error that names it."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
     rows: list[list[Any]] = [[None] * len(symbols) for _ in range(n_states)]
     for source, label, target in edges:
         if rows[source][column[label]] is not None:
-            raise AutomatonError(f"state {source} has two edges for symbol {label!r}; a machine has one")
+            raise AutomatonError(f"state {source} has two edges for symbol {label!r}; keep one")
         rows[source][column[label]] = target
     return rows
 
 
-def _unless_numbers(names: list[str]) -> list[str] | None:
-    """Names that say no more than the numbers 0, 1, 2, ... are left out."""
+def _names_or_none(names: list[str]) -> list[str] | None:
+    """Return None if the names are just the numbers 0, 1, 2, ..."""
     return None if names == [str(k) for k in range(len(names))] else names
 
 
-def _unused(name: str, taken: list[str]) -> str:
+def _unused_name(name: str, taken: list[str]) -> str:
     while name in taken:
         name += "'"
     return name

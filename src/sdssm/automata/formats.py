@@ -1,4 +1,4 @@
-"""Machines as text: JSON here, DOT in `dot.py`, and files of either."""
+"""Machines as JSON, and files in JSON or DOT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ KEYS = ("table", "start", "outputs", "states", "symbols")
 
 
 def to_json(machine: Machine) -> str:
-    """The machine as JSON, a row of the table a line; `from_json` gives back an equal machine."""
+    """Return the machine as JSON, with one line for each row of the table.
+
+    `from_json` returns an equal machine.
+    """
     rows = ",\n  ".join(json.dumps(row) for row in machine.table.tolist())
     outputs = json.dumps(machine.outputs.tolist())
     parts = [f'"table": [\n  {rows}\n ]', f'"start": {machine.start}', f'"outputs": {outputs}']
@@ -27,18 +30,18 @@ def to_json(machine: Machine) -> str:
 
 
 def from_json(text: str) -> Machine:
-    """The machine that a JSON text describes; only the table is required.
+    """Return the machine that a JSON text describes; only the table is required.
 
     >>> from_json('{"table": [[0, 1], [1, 0]]}')
     Machine(2 states, 2 symbols, 2 outputs)
     """
     try:
-        data: Any = json.loads(text, object_pairs_hook=_no_twice)
+        data: Any = json.loads(text, object_pairs_hook=_refuse_duplicates)
     except json.JSONDecodeError as error:
         raise FormatError(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except FormatError:
         raise
-    except ValueError:  # thousands of digits
+    except ValueError:  # a number with thousands of digits
         raise FormatError("not a machine: the JSON holds a number that is too long") from None
     except RecursionError:
         raise FormatError("not a machine: the JSON is nested too deeply") from None
@@ -56,11 +59,11 @@ def from_json(text: str) -> Machine:
     )
 
 
-def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise FormatError("a key of the JSON object stands twice; keep one of them")
-    return out
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        raise FormatError("a key of the JSON object occurs twice; keep one of them")
+    return unique
 
 
 #: File ending -> reader, writer.
@@ -68,12 +71,14 @@ FORMATS = {".json": (from_json, to_json), ".dot": (from_dot, to_dot)}
 
 
 def read_machine(path: Path) -> Machine:
-    """The machine in a `.json` or `.dot` file."""
-    reader, _ = _format_of(path)
+    """Return the machine in a `.json` or `.dot` file."""
+    reader, _ = _get_format(path)
     try:
-        with path.open(encoding="utf-8", newline="") as file:  # a carriage return in a name stays one
+        with path.open(
+            encoding="utf-8", newline=""
+        ) as file:  # no newline translation: names may contain carriage returns
             text = file.read()
-    except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a null byte in the path
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the path
         raise FormatError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
     try:
         return reader(text)
@@ -83,12 +88,12 @@ def read_machine(path: Path) -> Machine:
 
 def write_machine(machine: Machine, path: Path) -> None:
     """Write the machine as a `.json` or `.dot` file."""
-    _, writer = _format_of(path)
+    _, writer = _get_format(path)
     write_text(path, writer(machine))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file, or nothing and say why: what stands at `path` is replaced only by a complete text."""
+    """Write a text file atomically: an existing file is replaced only by the complete text."""
     try:
         write_atomic(path, text.encode("utf-8"))
     except (OSError, ValueError) as error:
@@ -97,7 +102,7 @@ def write_text(path: Path, text: str) -> None:
         ) from None
 
 
-def _format_of(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
+def _get_format(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
     if path.suffix not in FORMATS:
         ending = path.suffix or "nothing"
         raise FormatError(f"{format_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")

@@ -1,13 +1,13 @@
-"""Groups as machines: the state is the group element reached so far, each symbol multiplies by one generator.
+"""Groups as machines: the state is the product of the generators read so far.
 
-Elements are numbered from 0, the identity. Multiplying on the right by a generator is what reading its symbol does.
+Elements are numbered from 0, the identity. Reading a symbol multiplies by its generator on the right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import permutations as arrangements
+from itertools import permutations
 from math import factorial, lgamma, log
 
 import numpy as np
@@ -23,8 +23,12 @@ DRAWS = 1_000
 
 
 @dataclass(frozen=True)
-class Group:
-    """A finite group: `multiply(elements, g)` is each of `elements` times element g; `names` are the names of all."""
+class FiniteGroup:
+    """A finite group with numbered elements.
+
+    `multiply(elements, g)` returns the product of each of `elements` with element g, and `names` are the names of all
+    elements.
+    """
 
     name: str
     size: int
@@ -32,52 +36,52 @@ class Group:
     names: tuple[str, ...]
 
     def machine(self, generators: Sequence[int], symbols: Sequence[str]) -> Machine:
-        """The machine with one symbol for each generator.
+        """Return the machine with one symbol for each generator.
 
         >>> cyclic(5).machine([4, 0, 1], ["left", "stay", "right"]).table[0].tolist()
         [4, 0, 1]
         """
-        everything = np.arange(self.size)
-        table = np.stack([self.multiply(everything, g) for g in generators], axis=1)
+        elements = np.arange(self.size)
+        table = np.stack([self.multiply(elements, g) for g in generators], axis=1)
         return Machine(table=table, states=self.names, symbols=symbols)
 
     def random_machine(self, count: int, seed: int) -> Machine:
-        """`count` distinct random generators without the identity, drawn anew until they generate the group."""
-        asked = f"{self.name}:{count}:{seed}"
+        """Return the machine of `count` distinct random generators, redrawn until they generate the group."""
+        name = f"{self.name}:{count}:{seed}"
         if not 1 <= count < self.size:
             raise AutomatonError(
-                f"{asked} asks for {count} generators; {self.name} has {self.size - 1} elements beside the identity"
+                f"{name} needs {count} generators, but {self.name} has {self.size - 1} elements other than the identity"
             )
         rng = np.random.default_rng(seed)
         for _ in range(DRAWS):
             drawn = (rng.choice(self.size - 1, count, replace=False) + 1).tolist()
-            if self._generated(drawn) == self.size:
+            if self._generated_size(drawn) == self.size:
                 return self.machine(drawn, [self.names[g] for g in drawn])
         raise AutomatonError(
-            f"{asked}: {DRAWS:,} draws of {count} never generated all of {self.name}; ask for more generators"
+            f"{name}: {DRAWS:,} draws of {count} elements never generated all of {self.name}; use more generators"
         )
 
-    def _generated(self, generators: Sequence[int]) -> int:
-        """How many elements the generators reach (in a finite group inverses are powers)."""
+    def _generated_size(self, generators: Sequence[int]) -> int:
+        """Return the size of the generated subgroup (in a finite group inverses are powers)."""
         seen = np.zeros(self.size, dtype=bool)
         frontier = np.array([0])
         while len(frontier):
             seen[frontier] = True
-            ahead = np.unique(np.concatenate([self.multiply(frontier, g) for g in generators]))
-            frontier = ahead[~seen[ahead]]
+            products = np.unique(np.concatenate([self.multiply(frontier, g) for g in generators]))
+            frontier = products[~seen[products]]
         return int(seen.sum())
 
 
-def refuse_past_limit(name: str, n_states: int) -> None:
-    """Refuse a machine past the limit before anything of its size is built."""
+def check_n_states(name: str, n_states: int) -> None:
+    """Raise an error if a machine would be too large, before anything of its size is built."""
     if n_states > MOST_STATES:
         raise AutomatonError(
             f"{name} would have {n_states:,} states; the most is {MOST_STATES:,}, choose a smaller one"
         )
 
 
-def _refuse_factorial(name: str, n: int) -> None:
-    """Refuse n! states (or half of them) without computing n!."""
+def _check_factorial(name: str, n: int) -> None:
+    """Raise an error if n! states (or half of them) are too many, without computing n!."""
     digits = lgamma(n + 1) / log(10)
     if digits > 6:
         raise AutomatonError(
@@ -85,51 +89,54 @@ def _refuse_factorial(name: str, n: int) -> None:
         )
 
 
-def cyclic(n: int) -> Group:
-    """C_n, counting mod n."""
-    refuse_past_limit(f"z{n}", n)
-    return Group(f"z{n}", n, lambda x, g: (x + g) % n, tuple(map(str, range(n))))
+def cyclic(n: int) -> FiniteGroup:
+    """Return C_n: counting mod n."""
+    check_n_states(f"z{n}", n)
+    return FiniteGroup(f"z{n}", n, lambda x, g: (x + g) % n, tuple(map(str, range(n))))
 
 
-def toggled_ring(n: int, *, mirrored: bool) -> Group:
-    """C_2 x C_n, or with `mirrored` the dihedral group D_n. Element n t + x: toggle t, place x on the ring.
+def toggled_ring(n: int, *, mirrored: bool) -> FiniteGroup:
+    """Return C_2 x C_n, or with `mirrored` the dihedral group D_n.
 
-    The element stands for the string "move x times, then toggle t times"; in D_n a toggled ring moves backwards.
+    Element n t + x is the string "move x times, then toggle t times": toggle t, position x on the ring. In D_n a
+    toggled ring moves backwards.
     """
     name = f"d{n}" if mirrored else f"c2xc{n}"
-    refuse_past_limit(name, 2 * n)
+    check_n_states(name, 2 * n)
 
     def multiply(elements: Ints, g: int) -> Ints:
         t, x = np.divmod(elements, n)
-        turn = np.where(t == 1, -1, 1) if mirrored else np.ones_like(t)
-        product: Ints = n * (t ^ (g // n)) + (x + turn * (g % n)) % n
+        sign = np.where(t == 1, -1, 1) if mirrored else np.ones_like(t)
+        product: Ints = n * (t ^ (g // n)) + (x + sign * (g % n)) % n
         return product
 
-    return Group(name, 2 * n, multiply, tuple(f"{t},{x}" for t in (0, 1) for x in range(n)))
+    return FiniteGroup(name, 2 * n, multiply, tuple(f"{t},{x}" for t in (0, 1) for x in range(n)))
 
 
-def symmetric(n: int) -> Group:
-    """S_n, all arrangements of (0, ..., n-1) in lexicographic order."""
-    _refuse_factorial(f"s{n}", n)
-    refuse_past_limit(f"s{n}", factorial(n))
-    return _arrangements(f"s{n}", n, even_only=False)
+def symmetric(n: int) -> FiniteGroup:
+    """Return S_n: all permutations of (0, ..., n-1) in lexicographic order."""
+    _check_factorial(f"s{n}", n)
+    check_n_states(f"s{n}", factorial(n))
+    return _permutation_group(f"s{n}", n, even_only=False)
 
 
-def alternating(n: int) -> Group:
-    """A_n, the even arrangements of (0, ..., n-1) in lexicographic order."""
-    _refuse_factorial(f"a{n}", n)
-    refuse_past_limit(f"a{n}", factorial(n) // 2)
-    return _arrangements(f"a{n}", n, even_only=True)
+def alternating(n: int) -> FiniteGroup:
+    """Return A_n: the even permutations of (0, ..., n-1) in lexicographic order."""
+    _check_factorial(f"a{n}", n)
+    check_n_states(f"a{n}", factorial(n) // 2)
+    return _permutation_group(f"a{n}", n, even_only=True)
 
 
-def _arrangements(name: str, n: int, *, even_only: bool) -> Group:
-    """Element g turns the arrangement p into (p[g[0]], ..., p[g[n-1]]): it says which place each one comes from."""
-    places = np.array(list(arrangements(range(n))))
+def _permutation_group(name: str, n: int, *, even_only: bool) -> FiniteGroup:
+    """Return the group in which g turns the sequence p into (p[g[0]], ..., p[g[n-1]])."""
+    elements = np.array(list(permutations(range(n))))
     if even_only:
-        later = np.triu_indices(n, 1)
-        inversions = (places[:, later[0]] > places[:, later[1]]).sum(axis=1)
-        places = places[inversions % 2 == 0]
+        pairs = np.triu_indices(n, 1)
+        inversions = (elements[:, pairs[0]] > elements[:, pairs[1]]).sum(axis=1)
+        elements = elements[inversions % 2 == 0]
     digits = n ** np.arange(n)[::-1]
-    codes = places @ digits  # ascending, because the order is lexicographic
-    names = tuple("".join(map(str, p)) for p in places.tolist())
-    return Group(name, len(places), lambda p, g: np.searchsorted(codes, places[p][:, places[g]] @ digits), names)
+    codes = elements @ digits  # ascending, because the order is lexicographic
+    names = tuple("".join(map(str, p)) for p in elements.tolist())
+    return FiniteGroup(
+        name, len(elements), lambda p, g: np.searchsorted(codes, elements[p][:, elements[g]] @ digits), names
+    )

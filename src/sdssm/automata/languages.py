@@ -1,4 +1,4 @@
-"""The machines that are no groups: the paper's Even Pairs and Arithmetic, the Tomita languages, random tables."""
+"""Machines that are not groups: Even Pairs, Arithmetic, the Tomita languages, random tables."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from sdssm.automata.machine import Machine
 from sdssm.automata.refinement import reachable
 from sdssm.errors import AutomatonError
 
-#: Plain redraws of a random table before it is drawn by counting; and the most numbers that counting may keep.
+#: How often a random table is redrawn before it is drawn by counting, and the most counts in memory.
 REDRAWS = 50
 MOST_COUNTS = 20_000_000
 
 
 def even_pairs() -> Machine:
-    """Are there as many 01 as 10 in the string? That is so when its first and last symbol agree: output 0, else 1.
+    """Return the machine with output 0 if a string has as many 01 as 10, else 1.
 
-    States: the start, then (first, last). The empty string has no natural label; the start state says 0.
+    This is so if the first and the last symbol are equal. States are the start, and (first, last). The empty string has
+    output 0.
     """
     return Machine(
         table=[[1, 4], [1, 2], [1, 2], [3, 4], [3, 4]],
@@ -26,17 +27,19 @@ def even_pairs() -> Machine:
 
 
 def arithmetic() -> Machine:
-    """The value mod 5 of digits 0..4 joined by + - *, with the usual precedence and no brackets.
+    """Return the machine that computes arithmetic mod 5: digits 0..4 joined by + - *.
 
-    State (s, p): the sum of the finished terms and the signed product of the current one. A digit d multiplies p by d;
-    '+' and '-' add p to s and begin a term with sign 1 or 4 = -1; '*' changes nothing. The output is s + p.
+    Multiplication has precedence, and there are no brackets.
+
+    State (s, p) is the sum of the finished terms and the signed product of the current term. A digit d multiplies p by
+    d; '+' and '-' add p to s and start a term with sign 1 or 4 = -1; '*' changes nothing. The output is s + p.
     """
     pairs = [(s, p) for s in range(5) for p in range(5)]
     number = {pair: q for q, pair in enumerate(pairs)}
     rows = []
     for s, p in pairs:
-        ahead = [(s, p * d % 5) for d in range(5)] + [((s + p) % 5, 1), ((s + p) % 5, 4), (s, p)]
-        rows.append([number[pair] for pair in ahead])
+        next_pairs = [(s, p * d % 5) for d in range(5)] + [((s + p) % 5, 1), ((s + p) % 5, 4), (s, p)]
+        rows.append([number[pair] for pair in next_pairs])
     return Machine(
         table=rows,
         start=number[0, 1],
@@ -47,7 +50,10 @@ def arithmetic() -> Machine:
 
 
 def arithmetic_strings() -> Machine:
-    """Which strings Arithmetic may be asked: a digit first and last, digits and operators in turn."""
+    """Return the machine of the valid strings of Arithmetic.
+
+    Digits and operators alternate, with digits at both ends.
+    """
     return Machine(
         table=[[1] * 5 + [2] * 3, [2] * 5 + [0] * 3, [2] * 8],
         outputs=[0, 1, 0],
@@ -73,16 +79,16 @@ TOMITA: dict[int, tuple[str, list[list[int]], set[int]]] = {
 
 
 def tomita(number: int) -> Machine:
-    """Is the string in Tomita's language? Output 1 if it is; the sink, where there is one, says 0 like any other."""
+    """Return the machine with output 1 on the strings of a Tomita language, else 0."""
     _, table, accepting = TOMITA[number]
     return Machine(table=table, outputs=[int(q in accepting) for q in range(len(table))])
 
 
 def random_machine(states: int, symbols: int, seed: int) -> Machine:
-    """A uniformly random table whose states are all reachable from state 0; the output is the state.
+    """Return a uniformly random machine whose states are all reachable; the output is the state.
 
-    A table is redrawn until every state is reachable. Where that would take for ever (few symbols, many states) the
-    same distribution is drawn by counting.
+    The table is redrawn until every state is reachable. If that takes too long (few symbols, many states), a table with
+    the same distribution is drawn by counting.
     """
     rng = np.random.default_rng(seed)
     for _ in range(REDRAWS):
@@ -93,37 +99,39 @@ def random_machine(states: int, symbols: int, seed: int) -> Machine:
 
 
 def _draw_by_counting(states: int, symbols: int, rng: np.random.Generator) -> np.ndarray:
-    """Fill the table in breadth-first order, each entry with its share of the tables that reach every state.
+    """Fill the table in breadth-first order.
 
-    With d states met so far, an entry is one of the d, or one of the states - d others. `log_ways[d]` counts the ways
-    to fill the entries that are left; the k-th state to be filled must have been met before its row begins.
+    The probability of a value is proportional to the number of tables with it that reach every state.
+
+    With d states reached so far, an entry is one of these d, or one of the states - d others. `log_ways[d]` counts the
+    ways to fill the remaining entries. The k-th state must be reached before its row is filled.
     """
     entries = states * symbols
     if entries * states > MOST_COUNTS:
         raise AutomatonError(
             f"random:{states}x{symbols}: almost no table with so few symbols reaches all states; use more symbols"
         )
-    met = np.arange(1, states + 1)
+    reached = np.arange(1, states + 1)
     with np.errstate(divide="ignore"):
-        stay, grow = np.log(met), np.log(states - met)
-    log_ways = np.where(met == states, 0.0, -np.inf)
-    new = np.zeros((entries, states))  # the chance that an entry is a new state
+        stay, grow = np.log(reached), np.log(states - reached)
+    log_ways = np.where(reached == states, 0.0, -np.inf)
+    new = np.zeros((entries, states))  # the probability that an entry is a new state
     for entry in reversed(range(entries)):
         to_new = grow + np.append(log_ways[1:], -np.inf)
         log_ways = np.logaddexp(stay + log_ways, to_new)
         if entry % symbols == 0:
-            log_ways[met <= entry // symbols] = -np.inf
+            log_ways[reached <= entry // symbols] = -np.inf
         with np.errstate(invalid="ignore"):
             new[entry] = np.nan_to_num(np.exp(to_new - log_ways))
-    order = np.concatenate(([0], 1 + rng.permutation(states - 1)))  # the states in the order they are met
+    order = np.concatenate(([0], 1 + rng.permutation(states - 1)))  # the states in the order in which they are reached
     table = np.empty(entries, dtype=np.int64)
-    known = 1
+    n_reached = 1
     for entry in range(entries):
-        if rng.random() < new[entry, known - 1]:
-            table[entry] = order[known]
-            known += 1
+        if rng.random() < new[entry, n_reached - 1]:
+            table[entry] = order[n_reached]
+            n_reached += 1
         else:
-            table[entry] = order[rng.integers(known)]
-    out = np.empty((states, symbols), dtype=np.int64)
-    out[order] = table.reshape(states, symbols)
-    return out
+            table[entry] = order[rng.integers(n_reached)]
+    numbered = np.empty((states, symbols), dtype=np.int64)
+    numbered[order] = table.reshape(states, symbols)
+    return numbered

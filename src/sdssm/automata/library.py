@@ -1,4 +1,4 @@
-"""Machines by name."""
+"""Machines by name: the paper's, families of groups, languages, regular expressions, and files."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ FIXED: dict[str, Callable[[], Machine]] = {
     "even_pairs": languages.even_pairs,
     "cycle": lambda: groups.cyclic(5).machine([4, 0, 1], ["left", "stay", "right"]),
     "arithmetic": languages.arithmetic,
-    "a5": lambda: _arranging(groups.alternating(5), {"cycle": "12340", "swap": "10324"}),
+    "a5": lambda: _machine_from_permutations(groups.alternating(5), {"cycle": "12340", "swap": "10324"}),
     **{f"tomita{k}": partial(languages.tomita, k) for k in languages.TOMITA},
 }
 
 #: Names with a size: prefix -> smallest size, group, machine with the standard generators.
-FAMILIES: dict[str, tuple[int, Callable[[int], groups.Group], Callable[[int], Machine]]] = {
-    "c2xc": (2, lambda n: groups.toggled_ring(n, mirrored=False), lambda n: _toggled(n, mirrored=False)),
-    "d": (2, lambda n: groups.toggled_ring(n, mirrored=True), lambda n: _toggled(n, mirrored=True)),
+FAMILIES: dict[str, tuple[int, Callable[[int], groups.FiniteGroup], Callable[[int], Machine]]] = {
+    "c2xc": (2, lambda n: groups.toggled_ring(n, mirrored=False), lambda n: _toggled_ring(n, mirrored=False)),
+    "d": (2, lambda n: groups.toggled_ring(n, mirrored=True), lambda n: _toggled_ring(n, mirrored=True)),
     "z": (2, groups.cyclic, lambda n: groups.cyclic(n).machine([0, 1], ["stay", "+1"])),
     "s": (2, groups.symmetric, lambda n: _symmetric(n)),
     "a": (3, groups.alternating, lambda n: _alternating(n)),
 }
 
-#: How names are written, for help texts.
+#: The patterns of names, for help texts.
 PATTERNS = {
     "parity, even_pairs, cycle, arithmetic, a5": "the paper's tasks, with c2xc4, c2xc30, d4 and d30",
-    "c2xc{n}, d{n}": "a ring of n places with a toggle; in d{n} the toggle turns the ring's direction",
-    "z{n}, s{n}, a{n}": "counting mod n; all, or all even, arrangements of n things",
+    "c2xc{n}, d{n}": "a ring of n positions with a toggle; in d{n} the toggle reverses the direction of the ring",
+    "z{n}, s{n}, a{n}": "counting mod n; all permutations of n elements; all even ones",
     "{group}:{g}:{seed}": "the group with g random generators, as in s5:32:0",
     "tomita1 ... tomita7": "the seven languages of Tomita",
     "random:{states}x{symbols}:{seed}": "a random machine, as in random:10x2:0",
@@ -47,7 +47,7 @@ PATTERNS = {
 
 
 def get_machine(name: str) -> Machine:
-    """The machine of this name.
+    """Return the machine of this name.
 
     >>> get_machine("a5"), get_machine("z3*d5")
     (Machine(60 states, 2 symbols, 60 outputs), Machine(30 states, 4 symbols, 30 outputs))
@@ -55,19 +55,22 @@ def get_machine(name: str) -> Machine:
     Traceback (most recent call last):
     sdssm.errors.UnknownNameError: no machine is called 'parety'; did you mean 'parity'?
     """
-    factors = _factors(name)
+    factors = _split_product(name)
     if len(factors) > 1 and "" in factors:
         raise UnknownNameError(f"{format_value(name)} has an empty factor; write a name on either side of each *")
-    machine = _factor(factors[0])
+    machine = _get_factor(factors[0])
     for factor in factors[1:]:
-        other = _factor(factor)
-        groups.refuse_past_limit(format_value(name), machine.n_states * other.n_states)
+        other = _get_factor(factor)
+        groups.check_n_states(format_value(name), machine.n_states * other.n_states)
         machine = machine * other
     return machine
 
 
-def _factors(name: str) -> list[str]:
-    """The names between the stars; an expression, which has stars of its own, reaches to the end."""
+def _split_product(name: str) -> list[str]:
+    """Return the names between the stars.
+
+    A regular expression, which may contain stars, extends to the end.
+    """
     factors = []
     while not name.startswith("regex") and "*" in name:
         factor, _, name = name.partition("*")
@@ -75,70 +78,75 @@ def _factors(name: str) -> list[str]:
     return [*factors, name]
 
 
-def _factor(name: str) -> Machine:
-    if found := re.fullmatch(r"regex(?:\[([^\]]*)\])?:(.*)", name, re.DOTALL):
-        return regex_machine(found[2], found[1])
+def _get_factor(name: str) -> Machine:
+    """Return the machine of a name that is not a product."""
+    if match := re.fullmatch(r"regex(?:\[([^\]]*)\])?:(.*)", name, re.DOTALL):
+        return regex_machine(match[2], match[1])
     if Path(name).suffix in FORMATS:
         return read_machine(Path(name))
     plain = name.strip().lower().replace("-", "_")
     if plain in FIXED:
         return FIXED[plain]()
-    if found := re.fullmatch(r"random:([0-9]{1,9})x([0-9]{1,9}):([0-9]{1,18})", plain):
-        return _random(plain, *map(int, found.groups()))
-    if found := re.fullmatch(r"([a-z]\w*?)([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,18}))?", plain):
-        prefix, size = found[1], int(found[2])
+    if match := re.fullmatch(r"random:([0-9]{1,9})x([0-9]{1,9}):([0-9]{1,18})", plain):
+        return _random_machine(plain, *map(int, match.groups()))
+    if match := re.fullmatch(r"([a-z]\w*?)([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,18}))?", plain):
+        prefix, size = match[1], int(match[2])
         if prefix in FAMILIES:
             least, group, standard = FAMILIES[prefix]
             if size < least:
-                raise AutomatonError(f"{plain} is too small; {prefix}{{n}} begins at n = {least}")
-            return standard(size) if found[3] is None else group(size).random_machine(int(found[3]), int(found[4]))
-    raise UnknownNameError(f"no machine is called {format_value(name)}; {_hint(plain)}")
+                raise AutomatonError(f"{plain} is too small; {prefix}{{n}} starts at n = {least}")
+            return standard(size) if match[3] is None else group(size).random_machine(int(match[3]), int(match[4]))
+    raise UnknownNameError(f"no machine is called {format_value(name)}; {_suggest(plain)}")
 
 
-def _hint(name: str) -> str:
-    """The nearest name that exists, or where to find one."""
-    if found := re.match(r"(c2xc|[dzsa])([0-9]{1,3})[:.]([0-9]{1,3})", name):
-        return f"random generators are asked for as in '{found[1]}{found[2]}:{found[3]}:0'"
+def _suggest(name: str) -> str:
+    """Suggest the most similar known name, or where to find the names."""
+    if match := re.match(r"(c2xc|[dzsa])([0-9]{1,3})[:.]([0-9]{1,3})", name):
+        return f"random generators are written as in '{match[1]}{match[2]}:{match[3]}:0'"
     known = [*FIXED, "random:10x2:0", "regex:(ab)*"]
-    if found := re.fullmatch(r"[a-z_]+?([0-9]{1,3})", name):
-        known += [prefix + found[1] for prefix in FAMILIES]
+    if match := re.fullmatch(r"[a-z_]+?([0-9]{1,3})", name):
+        known += [prefix + match[1] for prefix in FAMILIES]
     hint = did_you_mean(name, known)
     return "'sdssm tasks' lists the names" if hint.startswith("known") else hint
 
 
-def _random(name: str, states: int, symbols: int, seed: int) -> Machine:
-    groups.refuse_past_limit(name, states)
+def _random_machine(name: str, states: int, symbols: int, seed: int) -> Machine:
+    groups.check_n_states(name, states)
     if states < 1 or not 1 <= symbols <= 256:
         raise AutomatonError(
-            f"{name} asks for {states} states and {symbols} symbols; at least 1 state, 1 to 256 symbols"
+            f"{name} has {states} states and {symbols} symbols; use at least 1 state and 1 to 256 symbols"
         )
     return languages.random_machine(states, symbols, seed)
 
 
-def _toggled(n: int, *, mirrored: bool) -> Machine:
-    """The paper's machines: symbol 0 toggles, symbol 1 moves."""
+def _toggled_ring(n: int, *, mirrored: bool) -> Machine:
+    """Return the paper's machine: symbol 0 toggles, symbol 1 moves."""
     return groups.toggled_ring(n, mirrored=mirrored).machine([n, 1], ["toggle", "move"])
 
 
 def _symmetric(n: int) -> Machine:
-    """(0 1) and (0 1 ... n-1)."""
-    group = groups.symmetric(n)  # refuses what is too large before anything is spelled out
-    return _arranging(group, {"swap": _cycle(n, 0, 1), "cycle": _cycle(n, *range(n))})
+    """Return S_n with the generators (0 1) and (0 1 ... n-1)."""
+    group = groups.symmetric(n)  # raises an error if n is too large
+    return _machine_from_permutations(group, {"swap": _cycle(n, 0, 1), "cycle": _cycle(n, *range(n))})
 
 
 def _alternating(n: int) -> Machine:
-    """(0 1 2) and the longest even cycle: of all n things, or of all but the first where n is even."""
+    """Return A_n with the generators (0 1 2) and the longest even cycle.
+
+    That cycle has all n elements, or all but the first if n is even.
+    """
     group = groups.alternating(n)
-    return _arranging(group, {"turn": _cycle(n, 0, 1, 2), "cycle": _cycle(n, *range((n + 1) % 2, n))})
+    return _machine_from_permutations(group, {"turn": _cycle(n, 0, 1, 2), "cycle": _cycle(n, *range((n + 1) % 2, n))})
 
 
 def _cycle(n: int, *cycle: int) -> str:
-    """The name of the arrangement of 0..n-1 with one cycle: place i of the cycle receives what follows it."""
-    out = list(range(n))
+    """Return the name of the permutation of 0..n-1 with one cycle."""
+    permutation = list(range(n))
     for i, j in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
-        out[i] = j
-    return "".join(map(str, out))
+        permutation[i] = j
+    return "".join(map(str, permutation))
 
 
-def _arranging(group: groups.Group, arrangements: dict[str, str]) -> Machine:
-    return group.machine([group.names.index(a) for a in arrangements.values()], list(arrangements))
+def _machine_from_permutations(group: groups.FiniteGroup, permutations: dict[str, str]) -> Machine:
+    """Return the machine of a permutation group, with a permutation such as "10234" for each symbol name."""
+    return group.machine([group.names.index(p) for p in permutations.values()], list(permutations))

@@ -1,4 +1,4 @@
-"""The Moore machine: what a model is asked to emulate."""
+"""The Moore machine that a model learns to emulate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sdssm.automata import compare, theory
+from sdssm.automata import comparison
 from sdssm.automata.algebra import Algebra
-from sdssm.automata.checks import checked_names, checked_outputs, checked_state, checked_table, listed
 from sdssm.automata.refinement import Ints, coarsest_congruence, reachable
+from sdssm.automata.theory import summarise_theory
+from sdssm.automata.validation import format_names, validate_names, validate_outputs, validate_state, validate_table
 from sdssm.errors import AutomatonError, format_value
 
 #: A string: symbol numbers, symbol names, or a text (of one-letter names, or of names with spaces between them).
@@ -22,10 +23,16 @@ Word = str | Sequence[int | str] | Ints
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Machine:
-    """A deterministic finite automaton with an output at each state (a Moore machine), immutable and valid.
+    """A deterministic finite automaton with an output at each state (a Moore machine). It is immutable.
 
-    `table[q, a]` is the state that symbol `a` leads to from state `q`. States are 0..Q-1, symbols 0..V-1, outputs are
-    numbers from 0 (left out: the number of the state). Names are optional; where given they are unique.
+    States are 0..Q-1, symbols 0..V-1.
+
+    Args:
+        table: table[q, a] is the next state after symbol `a` in state `q`, (Q, V).
+        start: the start state.
+        outputs: the output of each state, 0 or more, (Q,). None: the output of a state is its number.
+        states: unique names of the states, or None.
+        symbols: unique names of the symbols, or None.
 
     >>> parity = Machine(table=[[0, 1], [1, 0]], states=["even", "odd"])
     >>> parity.run("1101"), parity.output("1101")
@@ -50,14 +57,14 @@ class Machine:
         states: Sequence[str] | None = None,
         symbols: Sequence[str] | None = None,
     ) -> None:
-        checked = checked_table(table)
-        n_states, n_symbols = checked.shape
+        valid_table = validate_table(table)
+        n_states, n_symbols = valid_table.shape
         fields = {
-            "table": checked,
-            "start": checked_state(start, n_states, "the start state"),
-            "outputs": checked_outputs(outputs, n_states),
-            "states": checked_names("state", states, n_states),
-            "symbols": checked_names("symbol", symbols, n_symbols),
+            "table": valid_table,
+            "start": validate_state(start, n_states, "the start state"),
+            "outputs": validate_outputs(outputs, n_states),
+            "states": validate_names("state", states, n_states),
+            "symbols": validate_names("symbol", symbols, n_symbols),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -66,23 +73,27 @@ class Machine:
 
     @property
     def n_states(self) -> int:
+        """The number of states."""
         return int(self.table.shape[0])
 
     @property
     def n_symbols(self) -> int:
+        """The number of symbols."""
         return int(self.table.shape[1])
 
     @cached_property
     def n_outputs(self) -> int:
-        """Outputs are 0..n_outputs-1; not every one of them need occur."""
+        """Outputs are 0..n_outputs-1; not all of them need to occur."""
         return int(self.outputs.max()) + 1
 
     @cached_property
     def state_names(self) -> tuple[str, ...]:
+        """The names of the states; their numbers if they have none."""
         return self.states or tuple(map(str, range(self.n_states)))
 
     @cached_property
     def symbol_names(self) -> tuple[str, ...]:
+        """The names of the symbols; their numbers if they have none."""
         return self.symbols or tuple(map(str, range(self.n_symbols)))
 
     def __repr__(self) -> str:
@@ -92,7 +103,7 @@ class Machine:
         return (self.table.tobytes(), self.table.shape, self.start, self.outputs.tobytes(), self.states, self.symbols)
 
     def __eq__(self, other: object) -> bool:
-        """Equal to the letter: table, start, outputs and names. For the same behaviour ask `distinguish`."""
+        """Whether table, start, outputs and names are equal. To compare the behaviour use `distinguish`."""
         return self._key() == other._key() if isinstance(other, Machine) else NotImplemented
 
     def __hash__(self) -> int:
@@ -105,7 +116,7 @@ class Machine:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def encode(self, word: Word) -> list[int]:
-        """The symbol numbers of a string given as numbers, as names, or as text.
+        """Return the symbol numbers of a string given as numbers, as names, or as text.
 
         >>> Machine(table=[[0, 1], [1, 0]], symbols=["stay", "flip"]).encode("flip stay flip")
         [1, 0, 1]
@@ -113,42 +124,42 @@ class Machine:
         if isinstance(word, str):
             word = self._split(word)
         if not hasattr(word, "__iter__"):
-            raise AutomatonError(f"a string is a text or a list of symbols, not {format_value(word)}")
+            raise AutomatonError(f"a string must be a text or a list of symbols, not {format_value(word)}")
         return [self._symbol(symbol) for symbol in (word.tolist() if isinstance(word, np.ndarray) else word)]
 
     def _split(self, text: str) -> list[str]:
         if all(len(name) == 1 for name in self.symbol_names):
-            return [c for c in text if not c.isspace() or c in self._numbers]
+            return [c for c in text if not c.isspace() or c in self._symbol_numbers]
         if any(c.isspace() for name in self.symbol_names for c in name):
-            raise AutomatonError("some symbols have spaces in their names; give the string as a list of symbols")
+            raise AutomatonError("some symbols have spaces in their names; pass the string as a list of symbols")
         return text.split()
 
     def decode(self, tokens: Sequence[int] | Ints) -> str:
-        """The text of a string: names joined, with spaces between them where any is longer than one letter."""
+        """Return the text of a string: the names joined, with spaces if any name has more than one letter."""
         names = [self.symbol_names[int(t)] for t in tokens]
         return ("" if all(len(name) == 1 for name in self.symbol_names) else " ").join(names)
 
     def step(self, state: int, symbol: int | str) -> int:
-        """The state that one symbol leads to."""
-        return int(self.table[checked_state(state, self.n_states, "the state"), self._symbol(symbol)])
+        """Return the next state after one symbol."""
+        return int(self.table[validate_state(state, self.n_states, "the state"), self._symbol(symbol)])
 
     def trace(self, word: Word, *, start: int | None = None) -> Ints:
-        """The state after each symbol, from the machine's start state unless another is given."""
-        state = self.start if start is None else checked_state(start, self.n_states, "the start state")
+        """Return the state after each symbol, from the machine's start state or from `start`."""
+        state = self.start if start is None else validate_state(start, self.n_states, "the start state")
         rows = self._rows
-        out = []
+        states = []
         for symbol in self.encode(word):
             state = rows[state][symbol]
-            out.append(state)
-        return np.array(out, dtype=np.int64)
+            states.append(state)
+        return np.array(states, dtype=np.int64)
 
     def run(self, word: Word, *, start: int | None = None) -> int:
-        """The state after the whole string."""
+        """Return the state after the whole string."""
         states = self.trace(word, start=start)
         return int(states[-1]) if len(states) else (self.start if start is None else start)
 
     def output(self, word: Word) -> int:
-        """The output after the whole string."""
+        """Return the output after the whole string."""
         return int(self.outputs[self.run(word)])
 
     @cached_property
@@ -156,30 +167,30 @@ class Machine:
         return self.table.tolist()  # type: ignore[no-any-return]  # numpy types tolist() as Any
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _symbol_numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.symbol_names)}
 
     def _symbol(self, symbol: int | str) -> int:
-        whole = isinstance(symbol, (int, np.integer)) and not isinstance(symbol, bool)
-        number = self._numbers.get(symbol) if isinstance(symbol, str) else int(symbol) if whole else None
+        is_integer = isinstance(symbol, (int, np.integer)) and not isinstance(symbol, bool)
+        number = self._symbol_numbers.get(symbol) if isinstance(symbol, str) else int(symbol) if is_integer else None
         if number is None or not 0 <= number < self.n_symbols:
             raise AutomatonError(
-                f"{format_value(symbol)} is not a symbol of this machine; symbols are {listed(self.symbol_names)}"
+                f"{format_value(symbol)} is not a symbol of this machine; symbols are {format_names(self.symbol_names)}"
             )
         return number
 
     # -- new machines from old ---------------------------------------------------------------------------------------
 
     def reachable(self) -> Machine:
-        """The same machine without the states that no string leads to; the others keep their order."""
+        """Return the machine without unreachable states; the others keep their order."""
         kept = np.flatnonzero(reachable(self.table, self.start))
         return self if len(kept) == self.n_states else self._keep(kept, np.searchsorted(kept, self.table[kept]))
 
     def minimise(self) -> Machine:
-        """The smallest machine with the same outputs on every string.
+        """Return the smallest machine with the same outputs on every string.
 
-        Each of its states stands for the states that no string tells apart, and takes the name and the place of the
-        first of them; a machine that is minimal already is returned as it is.
+        Each of its states represents a class of states that no string distinguishes, and has the name and position of
+        the first of them. A machine that is already minimal is returned unchanged.
         """
         machine = self.reachable()
         classes = coarsest_congruence(machine.table, machine.outputs)
@@ -198,16 +209,22 @@ class Machine:
         )
 
     def product(self, other: Machine) -> Machine:
-        """Both machines on the same string: the state is the pair, the output `mine * other.n_outputs + other's`."""
-        compare.same_alphabet(self, other)
-        return self._pair(other, compare.pair_table(self.table, other.table), self.symbols or other.symbols)
+        """Return the machine that runs both machines on the same string.
+
+        The state is the pair of states, and the output is `self_output * other.n_outputs + other_output`.
+        """
+        comparison.check_same_alphabet(self, other)
+        return self._pair(other, comparison.product_table(self.table, other.table), self.symbols or other.symbols)
 
     def direct_product(self, other: Machine) -> Machine:
-        """Side by side, each with an alphabet of its own: the symbols of this machine, then the other's."""
-        mine = np.broadcast_to(self.table[:, None, :], (self.n_states, other.n_states, self.n_symbols))
-        theirs = np.broadcast_to(other.table[None, :, :], (self.n_states, other.n_states, other.n_symbols))
+        """Return the machine that runs both machines, each on its own symbols.
+
+        The symbols of this machine come first, then those of the other.
+        """
+        own_next = np.broadcast_to(self.table[:, None, :], (self.n_states, other.n_states, self.n_symbols))
+        other_next = np.broadcast_to(other.table[None, :, :], (self.n_states, other.n_states, other.n_symbols))
         p, q = np.arange(self.n_states)[:, None, None], np.arange(other.n_states)[None, :, None]
-        table = np.concatenate([mine * other.n_states + q, p * other.n_states + theirs], axis=2)
+        table = np.concatenate([own_next * other.n_states + q, p * other.n_states + other_next], axis=2)
         names = self.symbol_names, other.symbol_names
         if set(names[0]) & set(names[1]):
             names = tuple(f"{s}.1" for s in names[0]), tuple(f"{s}.2" for s in names[1])
@@ -222,31 +239,31 @@ class Machine:
             table=table.reshape(self.n_states * other.n_states, -1),
             start=self.start * other.n_states + other.start,
             outputs=(self.outputs[:, None] * other.n_outputs + other.outputs[None, :]).ravel(),
-            states=names if len(set(names)) == len(names) else None,  # names with commas in them may coincide
+            states=names if len(set(names)) == len(names) else None,  # names that contain commas may coincide
             symbols=symbols,
         )
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 
     def distinguish(self, other: Machine, valid: Machine | None = None) -> tuple[int, ...] | None:
-        """The shortest non-empty string on which the outputs differ, or None: then they agree on all of them.
+        """Return the shortest non-empty string on which the outputs differ, or None if there is none.
 
-        With `valid`, only strings on which that machine's output is not 0 are asked. Of several shortest strings it
-        is the first in the order of the symbols.
+        With `valid`, only strings on which the output of that machine is not 0 are considered. Of several shortest
+        strings it is the first in the order of the symbols.
 
         >>> flip = Machine(table=[[0, 1], [1, 0]])
         >>> flip.distinguish(Machine(table=[[0, 1], [1, 1]]))
         (1, 1)
         """
-        return compare.distinguish(self, other, valid)
+        return comparison.distinguish(self, other, valid)
 
     def isomorphism(self, other: Machine, *, outputs: bool = True) -> tuple[int, ...] | None:
-        """The renaming of states that turns this machine into the other, or None.
+        """Return the bijection of states that turns this machine into the other, or None.
 
-        It maps start to start and respects every symbol and, unless `outputs=False`, the outputs. There is at most one
-        for machines whose states are all reachable; others are refused (call `reachable()` first).
+        It maps start to start and preserves the transitions and, unless `outputs=False`, the outputs. It is unique if
+        all states are reachable; otherwise an error is raised (call `machine.reachable()` first).
         """
-        return compare.isomorphism(self, other, outputs=outputs)
+        return comparison.isomorphism(self, other, outputs=outputs)
 
     # -- algebra of the minimal machine ------------------------------------------------------------------------------
 
@@ -257,25 +274,25 @@ class Machine:
 
     @property
     def is_commutative(self) -> bool:
-        """The order of the symbols never matters."""
+        """Whether the order of the symbols never matters."""
         return self.algebra.is_commutative
 
     @property
     def is_group(self) -> bool:
-        """Every symbol permutes the states."""
+        """Whether every symbol permutes the states."""
         return self.algebra.is_group
 
     @property
     def is_solvable(self) -> bool | None:
-        """Every group inside the transition monoid is solvable; None where that is not known."""
+        """Whether every group inside the transition monoid is solvable; None if unknown."""
         return self.algebra.is_solvable
 
     @property
     def is_aperiodic(self) -> bool | None:
-        """Every group inside the transition monoid is trivial; None where that is not known."""
+        """Whether every group inside the transition monoid is trivial; None if unknown."""
         return self.algebra.is_aperiodic
 
     @property
     def theory(self) -> str:
-        """One sentence: which models can emulate the machine, as far as that is proved."""
-        return theory.sentence(self.algebra)
+        """One sentence on which models are proved to be able to emulate the machine."""
+        return summarise_theory(self.algebra)

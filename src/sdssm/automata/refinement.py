@@ -1,4 +1,4 @@
-"""Partition refinement and breadth-first search on bare transition tables (states x symbols, numpy)."""
+"""Partition refinement and breadth-first search on transition tables (states x symbols, numpy)."""
 
 from __future__ import annotations
 
@@ -8,101 +8,108 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-def ranges(starts: Ints, counts: Ints) -> Ints:
-    """The concatenation of `arange(s, s + c)` over all pairs, without a Python loop."""
+def concatenate_ranges(starts: Ints, counts: Ints) -> Ints:
+    """Return the concatenation of `arange(s, s + c)` over all pairs, without a Python loop."""
     offsets = np.repeat(starts - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
     return offsets + np.arange(len(offsets), dtype=np.int64)
 
 
 def reachable(table: Ints, start: int) -> NDArray[np.bool_]:
-    """Which states some string leads to from `start` (the empty string included)."""
+    """Return which states are reachable from `start`: bool (states,)."""
     seen = np.zeros(len(table), dtype=bool)
     seen[start] = True
     frontier = np.array([start])
     while len(frontier):
-        ahead = np.unique(table[frontier])
-        frontier = ahead[~seen[ahead]]
+        targets = np.unique(table[frontier])
+        frontier = targets[~seen[targets]]
         seen[frontier] = True
     return seen
 
 
 def coarsest_congruence(table: Ints, colours: Ints) -> Ints:
-    """The coarsest partition that refines `colours` and that every symbol respects: Hopcroft's algorithm in rounds.
+    """Return the coarsest partition that refines `colours` and is compatible with every symbol.
 
-    Returns the class of each state, numbered by smallest member. Each state carries a hash of the classes its symbols
-    lead to. When a class splits, its largest part keeps the name and only the smaller parts are renamed, so a state is
-    renamed at most log2(states) times, and each renaming updates the hashes of its predecessors alone. Hashes could
-    collide; the result is therefore checked exactly, and a collision only costs another try with other hashes.
+    The result is the class of each state, numbered by smallest member. This is Hopcroft's algorithm in rounds: each
+    state has a hash of the classes that its symbols lead to. When a class is split, its largest part keeps its number
+    and only the smaller parts get new ones. So a state is renumbered at most log2(states) times, and each time only the
+    hashes of its predecessors are updated. Hashes could collide. The result is therefore checked exactly, and after a
+    collision the computation is repeated with other hashes.
     """
     for seed in range(64):
         classes = _refine(table, colours, np.random.default_rng(seed))
-        ahead = classes[table]
+        next_classes = classes[table]
         _, first, inverse = np.unique(classes, return_index=True, return_inverse=True)
-        if (ahead == ahead[first[inverse]]).all():
+        if (next_classes == next_classes[first[inverse]]).all():
             order = np.argsort(np.argsort(first))
             return order[inverse]
     raise AssertionError("64 independent 64-bit hashes collided")  # pragma: no cover
 
 
 def _refine(table: Ints, colours: Ints, rng: np.random.Generator) -> Ints:
+    """Return the partition that is correct unless two hashes collide."""
     states, symbols = table.shape
-    # Incoming edges, grouped by target: the k-th group is incoming[begin[k] : begin[k + 1]].
+    # Incoming edges, grouped by target: the k-th group is incoming[offset[k] : offset[k + 1]].
     targets = table.ravel()
     incoming = np.argsort(targets, kind="stable")
-    begin = np.searchsorted(targets[incoming], np.arange(states + 1))
+    offset = np.searchsorted(targets[incoming], np.arange(states + 1))
     source = incoming // symbols
-    weight = (2 * rng.integers(2**63, size=(symbols,), dtype=np.uint64) + 1)[incoming % symbols]  # odd: none is lost
+    weight = (2 * rng.integers(2**63, size=(symbols,), dtype=np.uint64) + 1)[
+        incoming % symbols
+    ]  # odd factors lose no bits
 
-    names = rng.integers(2**64, size=(states,), dtype=np.uint64)  # a random name for each class there can be
+    codes = rng.integers(2**64, size=(states,), dtype=np.uint64)  # a random number for each possible class
     _, classes = np.unique(colours, return_inverse=True)
     classes = classes.astype(np.int64)
-    known = int(classes.max()) + 1
+    n_classes = int(classes.max()) + 1
     size = np.bincount(classes, minlength=states)
     hashes = np.zeros(states, dtype=np.uint64)
-    shared = np.zeros(states, dtype=np.uint64)  # the hash that the members of a class agreed on
-    moved, change = np.arange(states), names[classes]
+    shared = np.zeros(states, dtype=np.uint64)  # the common hash of the members of a class
+    moved, change = np.arange(states), codes[classes]
     while len(moved):
-        counts = begin[moved + 1] - begin[moved]
-        edges = ranges(begin[moved], counts)
+        counts = offset[moved + 1] - offset[moved]
+        edges = concatenate_ranges(offset[moved], counts)
         np.add.at(hashes, source[edges], weight[edges] * np.repeat(change, counts))
         touched = np.unique(source[edges])
-        moved, fresh, known = _split(touched, hashes, shared, classes, size, known)
-        change = names[fresh] - names[classes[moved]]
-        classes[moved] = fresh
+        moved, new_classes, n_classes = _split(touched, hashes, shared, classes, size, n_classes)
+        change = codes[new_classes] - codes[classes[moved]]
+        classes[moved] = new_classes
     return classes
 
 
 def _split(
-    touched: Ints, hashes: NDArray[np.uint64], shared: NDArray[np.uint64], classes: Ints, size: Ints, known: int
+    touched: Ints, hashes: NDArray[np.uint64], shared: NDArray[np.uint64], classes: Ints, size: Ints, n_classes: int
 ) -> tuple[Ints, Ints, int]:
-    """Split the classes of `touched` by hash: the states to rename, their new classes, the number of classes."""
+    """Split the classes of `touched` by hash.
+
+    Returns the states that change class, their new classes, and the number of classes.
+    """
     if not len(touched):
-        return touched, touched, known
+        return touched, touched, n_classes
     count = np.bincount(classes[touched], minlength=len(size))
-    mostly = 2 * count > size  # touched for the most part: then the rest may be what is renamed, so look at all of it
+    mostly = 2 * count > size  # more than half was touched: the rest may get the new class, so look at all members
     if (mostly & (count < size)).any():
-        whole = mostly[classes]
-        whole[touched] = True
-        touched = np.flatnonzero(whole)
+        considered = mostly[classes]
+        considered[touched] = True
+        touched = np.flatnonzero(considered)
     order = touched[np.lexsort((hashes[touched], classes[touched]))]
     cls, value = classes[order], hashes[order]
-    head = np.flatnonzero(_changes(cls) | _changes(value))  # where each group of one class and one hash begins
+    head = np.flatnonzero(_changes(cls) | _changes(value))  # the start of each group with one class and one hash
     counts = np.diff(np.append(head, len(order)))
     owner, agreed = cls[head], value[head]
     by_size = np.lexsort((-counts, owner))
     largest = np.zeros(len(head), dtype=bool)
     largest[by_size[_changes(owner[by_size])]] = True
-    # The largest part keeps the name: among the groups, or the untouched rest and whoever agrees with it.
+    # The largest part keeps its class: the largest group, or the untouched rest and the groups with the same hash.
     keeps = np.where(mostly[owner], largest, agreed == shared[owner])
     shared[owner[keeps]] = agreed[keeps]
     leaving = np.flatnonzero(~keeps)
-    fresh = known + np.arange(len(leaving))
+    new_classes = n_classes + np.arange(len(leaving))
     np.subtract.at(size, owner[leaving], counts[leaving])
-    size[fresh], shared[fresh] = counts[leaving], agreed[leaving]
-    members = ranges(head[leaving], counts[leaving])
-    return order[members], np.repeat(fresh, counts[leaving]), known + len(leaving)
+    size[new_classes], shared[new_classes] = counts[leaving], agreed[leaving]
+    members = concatenate_ranges(head[leaving], counts[leaving])
+    return order[members], np.repeat(new_classes, counts[leaving]), n_classes + len(leaving)
 
 
 def _changes(values: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """True at each place that differs from the one before it, the first place included."""
+    """Return whether each entry differs from the one before it; True for the first."""
     return np.append(True, values[1:] != values[:-1])

@@ -1,11 +1,11 @@
-"""Regular expressions to machines: a parser, a nondeterministic automaton, and its subsets.
+"""Regular expressions as machines: a parser, a Thompson automaton, and the subset construction.
 
-    letters        any character but \\ | * + ? ( ) [ ] { } . ^ $ ; a backslash before a sign makes it a letter
-    .  [ab]  [^a]  [a-z]   any letter of the alphabet; one of those listed; any but those
+    letters        any character but \\ | * + ? ( ) [ ] { } . ^ $ ; a backslash makes these letters
+    .  [ab]  [^a]  [a-z]   any letter of the alphabet; a letter of a set; a letter not in a set
     e*  e+  e?  e{3}  e{2,}  e{2,4}   repetition
-    e|f  ef  (e)  ()      either, one after the other, grouping, the empty string
+    e|f  ef  (e)  ()      alternatives, concatenation, grouping, the empty string
 
-The machine accepts exactly the whole strings that match: output 1, every other state 0, the sink included.
+The machine has output 1 after the strings that match as a whole, and 0 after all others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from sdssm.automata.machine import Machine
 from sdssm.errors import FormatError
 
-#: Bounds that keep an expression from blowing up: its pieces once repetitions are written out, the moves that read no
-#: letter between them, the sets of states put together, and the states of its machine. A second or two, all in all.
+#: Limits on the size of an expression: its pieces after repetitions are expanded, the moves between them that read no
+#: letter, the total size of the sets of states, and the states of its machine. Within them it takes a second or two.
 MOST_PIECES = 10_000
 MOST_MOVES = 1_000_000
 MOST_WORK = 20_000_000
@@ -28,25 +28,34 @@ MOST_STATES = 10_000
 
 @dataclass
 class _Nfa:
-    """A Thompson automaton: `empty[q]` are the moves without a letter, `moves[q]` maps a set of letters to a state."""
+    """A Thompson automaton.
+
+    `empty[q]` are the states reached from q without reading a letter, `moves[q]` is a set of letters and the state that
+    they lead to.
+    """
 
     empty: list[list[int]]
     moves: list[tuple[frozenset[str], int] | None]
 
-    def new(self) -> int:
+    def add_state(self) -> int:
+        """Add a state, and return its number."""
         if len(self.empty) >= 2 * MOST_PIECES:
-            raise FormatError(f"the expression has more than {MOST_PIECES:,} pieces once written out; repeat less")
+            raise FormatError(
+                f"the expression has more than {MOST_PIECES:,} pieces after repetitions are expanded; repeat less"
+            )
         self.empty.append([])
         self.moves.append(None)
         return len(self.empty) - 1
 
 
-#: A parsed piece, which adds itself to an automaton between two new states and returns them.
+#: A parsed piece: a function that adds it to an automaton between two new states, and returns these.
 _Build = Callable[[_Nfa], tuple[int, int]]
 
 
 def regex_machine(pattern: str, alphabet: str | None = None) -> Machine:
-    """The minimal machine that accepts the strings matching `pattern` (alphabet: the letters that occur, sorted).
+    """Return the minimal machine with output 1 on the strings that match `pattern`, else 0.
+
+    The alphabet is by default the letters that occur in the pattern, sorted.
 
     >>> even_ones = regex_machine("0*(10*10*)*")
     >>> even_ones.output("0110"), even_ones.output("010"), even_ones.n_states
@@ -54,45 +63,49 @@ def regex_machine(pattern: str, alphabet: str | None = None) -> Machine:
     """
     nfa = _Nfa([], [])
     try:
-        letters = _Parser(pattern, None).letters() if alphabet is None else alphabet
+        letters = _RegexParser(pattern, None).letters() if alphabet is None else alphabet
         if len(set(letters)) != len(letters):
-            raise FormatError(f"the alphabet {letters!r} names a letter twice; name each once")
+            raise FormatError(f"the alphabet {letters!r} contains a letter twice; list each letter once")
         if not letters:
-            raise FormatError(f"the expression {pattern!r} has no letters; give an alphabet, as in regex[01]:{pattern}")
-        first, last = _Parser(pattern, frozenset(letters)).parse()(nfa)
+            raise FormatError(f"the expression {pattern!r} has no letters; pass an alphabet, as in regex[01]:{pattern}")
+        first, last = _RegexParser(pattern, frozenset(letters)).parse()(nfa)
     except RecursionError:
         raise FormatError("the expression is nested too deeply; write it with fewer groups inside groups") from None
-    return _subsets(nfa, first, last, letters).minimise()
+    return _subset_construction(nfa, first, last, letters).minimise()
 
 
-class _Parser:
-    """Recursive descent over one expression; `parse` returns a builder so that repetitions can be written out."""
+class _RegexParser:
+    """A recursive descent parser of one expression.
+
+    `parse` returns a function that builds the automaton, so that a piece can be repeated.
+    """
 
     def __init__(self, pattern: str, alphabet: frozenset[str] | None) -> None:
-        self.pattern, self.alphabet, self.at = pattern, alphabet, 0
+        self.pattern, self.alphabet, self.position = pattern, alphabet, 0
         self.seen: set[str] = set()
 
     def letters(self) -> str:
-        """The letters that occur, sorted (a parser without an alphabet takes every letter)."""
+        """Return the letters that occur, sorted. A parser without an alphabet accepts every letter."""
         self.parse()
         return "".join(sorted(self.seen))
 
     def parse(self) -> _Build:
-        out = self._either()
-        if self.at < len(self.pattern):
-            raise self._error(f"unexpected {self.pattern[self.at]!r}")
-        return out
+        """Parse the whole expression."""
+        piece = self._either()
+        if self.position < len(self.pattern):
+            raise self._error(f"unexpected {self.pattern[self.position]!r}")
+        return piece
 
-    def _error(self, what: str) -> FormatError:
-        shown = self.pattern if len(self.pattern) <= 60 else self.pattern[:57] + "..."
-        return FormatError(f"{what} at place {self.at} of the expression {shown!r}")
+    def _error(self, message: str) -> FormatError:
+        excerpt = self.pattern if len(self.pattern) <= 60 else self.pattern[:57] + "..."
+        return FormatError(f"{message} at position {self.position} of the expression {excerpt!r}")
 
     def _peek(self) -> str:
-        return self.pattern[self.at : self.at + 1]
+        return self.pattern[self.position : self.position + 1]
 
     def _take(self, expected: str) -> bool:
         if self._peek() == expected:
-            self.at += 1
+            self.position += 1
             return True
         return False
 
@@ -109,25 +122,25 @@ class _Parser:
         return _sequence(parts)
 
     def _repeated(self) -> _Build:
-        out = self._atom()
+        piece = self._atom()
         while self._peek() and self._peek() in "*+?{":
             low, high = self._counts()
-            out = _repeat(out, low, high)
-        return out
+            piece = _repeat(piece, low, high)
+        return piece
 
     def _counts(self) -> tuple[int, int | None]:
         sign = self._peek()
-        self.at += 1
+        self.position += 1
         if sign != "{":
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
-        end = self.pattern.find("}", self.at)
-        low, comma, high = self.pattern[self.at : max(end, self.at)].partition(",")
-        if end < 0 or not _digits(low) or not (_digits(high) or not high) or len(low + high) > 9:
-            raise self._error("a repetition is written {3}, {2,} or {2,4}, and this one is not,")
+        end = self.pattern.find("}", self.position)
+        low, comma, high = self.pattern[self.position : max(end, self.position)].partition(",")
+        if end < 0 or not _is_digits(low) or not (_is_digits(high) or not high) or len(low + high) > 9:
+            raise self._error("a repetition is written {3}, {2,} or {2,4}; fix the one")
         least, most = int(low), (int(high) if high else None) if comma else int(low)
         if most is not None and most < least:
             raise self._error(f"a repetition from {least} to {most} is empty; write the smaller number first")
-        self.at = end + 1
+        self.position = end + 1
         return least, most
 
     def _atom(self) -> _Build:
@@ -137,19 +150,21 @@ class _Parser:
         if c in "]}":
             raise self._error(f"unexpected {c!r} (the letter is written \\{c})")
         if c in "^$":
-            raise self._error(f"{c!r} is not needed, whole strings are matched (the letter is written \\{c}); found")
+            raise self._error(
+                f"{c!r} is not needed, whole strings are matched (the letter is written \\{c}); it occurs"
+            )
         if self._take("("):
-            out = self._either()
+            piece = self._either()
             if not self._take(")"):
                 raise self._error("a group is not closed, ')' is missing")
-            return out
+            return piece
         if self._take("["):
-            return _letter(self._class())
+            return _letter_piece(self._letter_set())
         if self._take("."):
-            return _letter(self.alphabet or frozenset())
-        return _letter(frozenset(self._letter()))
+            return _letter_piece(self.alphabet or frozenset())
+        return _letter_piece(frozenset(self._letter()))
 
-    def _class(self) -> frozenset[str]:
+    def _letter_set(self) -> frozenset[str]:
         inverted = self._take("^")
         chosen: set[str] = set()
         while not self._take("]"):
@@ -157,14 +172,14 @@ class _Parser:
                 raise self._error("a class is not closed, ']' is missing")
             low = self._letter()
             chosen.add(low)
-            if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
-                self.at += 1
+            if self._peek() == "-" and self.pattern[self.position + 1 : self.position + 2] not in ("]", ""):
+                self.position += 1
                 high = self._letter()
                 if not ord(low) <= ord(high) <= ord(low) + 255:
                     raise self._error(f"the range {low}-{high} is empty or longer than 256 letters")
                 span = {chr(c) for c in range(ord(low), ord(high) + 1)}
                 chosen |= span
-                self._note(span)
+                self._record(span)
         return (self.alphabet or frozenset()) - chosen if inverted else frozenset(chosen)
 
     def _letter(self) -> str:
@@ -173,12 +188,12 @@ class _Parser:
         if not c:
             raise self._error("a backslash needs a letter after it" if escaped else "the expression ends too early")
         if escaped and c.isalnum():
-            raise self._error(f"\\{c} stands for nothing here (a backslash goes before a sign such as \\*); found")
-        self.at += 1
-        self._note({c})
+            raise self._error(f"\\{c} has no meaning (a backslash goes before a sign such as \\*); it occurs")
+        self.position += 1
+        self._record({c})
         return c
 
-    def _note(self, letters: set[str]) -> None:
+    def _record(self, letters: set[str]) -> None:
         self.seen |= letters
         foreign = sorted(letters - self.alphabet) if self.alphabet is not None else []
         if foreign:
@@ -186,13 +201,13 @@ class _Parser:
             raise self._error(f"the letter {foreign[0]!r} is not in the alphabet {known!r}")
 
 
-def _digits(text: str) -> bool:
+def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _letter(letters: frozenset[str]) -> _Build:
+def _letter_piece(letters: frozenset[str]) -> _Build:
     def build(nfa: _Nfa) -> tuple[int, int]:
-        first, last = nfa.new(), nfa.new()
+        first, last = nfa.add_state(), nfa.add_state()
         nfa.moves[first] = letters, last
         return first, last
 
@@ -201,10 +216,10 @@ def _letter(letters: frozenset[str]) -> _Build:
 
 def _sequence(parts: list[_Build]) -> _Build:
     def build(nfa: _Nfa) -> tuple[int, int]:
-        first = last = nfa.new()
+        first = last = nfa.add_state()
         for part in parts:
-            begin, end = part(nfa)
-            nfa.empty[last].append(begin)
+            entry, end = part(nfa)
+            nfa.empty[last].append(entry)
             last = end
         return first, last
 
@@ -213,10 +228,10 @@ def _sequence(parts: list[_Build]) -> _Build:
 
 def _either(branches: list[_Build]) -> _Build:
     def build(nfa: _Nfa) -> tuple[int, int]:
-        first, last = nfa.new(), nfa.new()
+        first, last = nfa.add_state(), nfa.add_state()
         for branch in branches:
-            begin, end = branch(nfa)
-            nfa.empty[first].append(begin)
+            entry, end = branch(nfa)
+            nfa.empty[first].append(entry)
             nfa.empty[end].append(last)
         return first, last
 
@@ -224,20 +239,20 @@ def _either(branches: list[_Build]) -> _Build:
 
 
 def _repeat(part: _Build, low: int, high: int | None) -> _Build:
-    """`low` copies, then a loop, or copies that may each be the last."""
+    """Repeat a piece `low` times, and then any number of times (high is None) or up to `high` times."""
 
     def build(nfa: _Nfa) -> tuple[int, int]:
-        first = last = nfa.new()
-        done = nfa.new()
+        first = last = nfa.add_state()
+        done = nfa.add_state()
         for k in range(low if high is None else high):
             if k >= low:
                 nfa.empty[last].append(done)
-            begin, end = part(nfa)
-            nfa.empty[last].append(begin)
+            entry, end = part(nfa)
+            nfa.empty[last].append(entry)
             last = end
         if high is None:
-            begin, end = part(nfa)
-            nfa.empty[last].append(begin)
+            entry, end = part(nfa)
+            nfa.empty[last].append(entry)
             nfa.empty[end].append(last)
         nfa.empty[last].append(done)
         return first, done
@@ -245,42 +260,45 @@ def _repeat(part: _Build, low: int, high: int | None) -> _Build:
     return build
 
 
-def _subsets(nfa: _Nfa, first: int, last: int, letters: str) -> Machine:
-    """The deterministic machine: a state is the set of states the expression's automaton may be in."""
+def _subset_construction(nfa: _Nfa, first: int, last: int, letters: str) -> Machine:
+    """Return the deterministic machine whose states are the reachable sets of states of the NFA."""
     closures = _closures(nfa, {first, *(move[1] for move in nfa.moves if move)})
     number = {closures[first]: 0}
     rows: list[list[int]] = []
     work = 0
     for subset in (order := [closures[first]]):
         targets: dict[str, set[int]] = {letter: set() for letter in letters}
-        for accepted, there in filter(None, (nfa.moves[q] for q in subset)):
+        for accepted, target in filter(None, (nfa.moves[q] for q in subset)):
             for letter in accepted & targets.keys():
-                targets[letter] |= closures[there]
-                work += len(closures[there])
+                targets[letter] |= closures[target]
+                work += len(closures[target])
         if work > MOST_WORK:
             raise FormatError("the expression can be read in too many ways at once; write it with fewer options")
-        for target in map(frozenset, targets.values()):
-            if target not in number:
+        for next_subset in map(frozenset, targets.values()):
+            if next_subset not in number:
                 if len(number) >= MOST_STATES:
                     raise FormatError(f"the expression needs more than {MOST_STATES:,} states; write a smaller one")
-                number[target] = len(number)
-                order.append(target)
-        rows.append([number[frozenset(target)] for target in targets.values()])
+                number[next_subset] = len(number)
+                order.append(next_subset)
+        rows.append([number[frozenset(states)] for states in targets.values()])
     return Machine(table=np.array(rows), outputs=[int(last in subset) for subset in order], symbols=list(letters))
 
 
 def _closures(nfa: _Nfa, starts: set[int]) -> dict[int, frozenset[int]]:
-    """What each of `starts` reaches without a letter, kept to what matters: states that move, and the last one."""
-    out: dict[int, frozenset[int]] = {}
+    """Return the relevant states that each of `starts` reaches without reading a letter.
+
+    Relevant are the states that read a letter, and the last state.
+    """
+    closures: dict[int, frozenset[int]] = {}
     moves = 0
     for start in sorted(starts):
         seen = {start}
-        for q in (waiting := [start]):
-            fresh = [there for there in nfa.empty[q] if there not in seen]
-            seen.update(fresh)
-            waiting += fresh
+        for q in (pending := [start]):
+            new = [target for target in nfa.empty[q] if target not in seen]
+            seen.update(new)
+            pending += new
         moves += len(seen)
         if moves > MOST_MOVES:
             raise FormatError("the expression has too many optional parts one after the other; write fewer of them")
-        out[start] = frozenset(q for q in seen if nfa.moves[q] is not None or not nfa.empty[q])
-    return out
+        closures[start] = frozenset(q for q in seen if nfa.moves[q] is not None or not nfa.empty[q])
+    return closures

@@ -1,4 +1,4 @@
-"""What is proved about emulating a machine, in one sentence, and no more than that.
+"""What is proved about emulating a machine, in one sentence.
 
 "Proposition 1" is the paper's: with x_0 = enc(q_0), no input matrix, and transition matrices that are diagonal in one
 common basis, a single layer's state does not depend on the order of the symbols.
@@ -14,14 +14,17 @@ _NOT_SOLVABLE = (
 )
 
 
-def sentence(algebra: Algebra) -> str:
-    """The sentence for a machine with this algebra; a dense layer as wide as the machine has states always suffices."""
+def summarise_theory(algebra: Algebra) -> str:
+    """Return one sentence on which models can emulate a machine with this algebra.
+
+    A dense layer with as many dimensions as the machine has states always suffices.
+    """
     dense = f"one dense layer of state size {len(algebra.table)} emulates it exactly"
     if algebra.is_commutative and algebra.is_group:
         return "a commutative group: unit-modulus diagonal matrices emulate it exactly"
     if algebra.is_commutative:
         return f"commutative but not a group: Proposition 1 does not exclude one diagonal layer, and {dense}"
-    ruled_out = "one diagonal layer without input matrix cannot emulate it (Proposition 1)"
+    excluded = "one diagonal layer without input matrix cannot emulate it (Proposition 1)"
     if algebra.is_solvable is False:
-        return f"not commutative: {ruled_out}; {_NOT_SOLVABLE}; {dense}"
-    return f"not commutative: {ruled_out}; {dense}"
+        return f"not commutative: {excluded}; {_NOT_SOLVABLE}; {dense}"
+    return f"not commutative: {excluded}; {dense}"

@@ -163,7 +163,10 @@ def _memory_limit(tokens: Tensor) -> int:
 
 
 def _is_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each prediction equals its label and is finite, and whether all largest logits are finite."""
+    """Return whether each prediction is correct, and whether all are finite.
+
+    A prediction is correct if its label has the largest logit, and that logit is finite.
+    """
     largest, prediction = logits.max(-1)
     finite = largest.isfinite()
     return (prediction == labels) & finite, finite.all()
@@ -177,7 +180,10 @@ def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _inference(model: EvaluatedModel) -> Iterator[None]:
-    """Disable gradients and dropout, and the check of tokens: they are valid, and a GPU would have to wait for it."""
+    """Disable gradients, dropout and the check of tokens.
+
+    The tokens are valid by construction, and a GPU would have to wait for the check.
+    """
     classifier = model.model if isinstance(model, Scaled) else model
     training = classifier.training
     classifier.eval()

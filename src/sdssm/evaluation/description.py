@@ -1,4 +1,4 @@
-"""How a run is described in a record: the canonical name of its task, and the settings changed from its preset.
+"""How a record describes a run: canonical task name, and settings changed from its preset.
 
 Two runs with the same description differ in nothing but their seeds, and may be averaged.
 """
@@ -20,7 +20,9 @@ NOT_COMPARED = ("checkpoint_every", "log_every", "train_length")
 
 
 def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[str, Any]:
-    """Return the settings that differ from the preset for the task, or from the defaults if preset is None.
+    """Return the settings that differ from the preset for the task.
+
+    If preset is None, they are compared with the defaults.
 
     >>> changed_settings(resolve("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
     {'lr': 0.01}

@@ -218,6 +218,7 @@ def _measure(model: Classifier, task: Task, train_length: int, request: Evaluati
         note=note,
         digest=task.digest,
         device=device_name(strings.device),
+        chance=task.chance_accuracy,
     )
 
 
@@ -237,7 +238,10 @@ def _why_prefixes_cannot_be_used(model: Classifier, strings: TestStrings) -> str
 
 
 def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: int) -> Interval | None:
-    """Return the interval of the mean over a group of lengths, in percent. All groups use the same resamples."""
+    """Return the interval of the mean over a group of lengths, in percent.
+
+    All groups use the same resamples.
+    """
     if not group.any():
         return None
     generator = np.random.default_rng(seed)

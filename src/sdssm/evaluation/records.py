@@ -56,6 +56,7 @@ class RunEvaluation:
     status: str | None = None  #: of the run: finished, stopped, diverged or running
     digest: str | None = None  #: fingerprint of the task, independent of its name
     device: str | None = None  #: where the model was evaluated
+    chance: float | None = None  #: the accuracy of predicting labels uniformly at random; None in older files
 
     @property
     def diverged(self) -> bool:
@@ -74,7 +75,10 @@ class RunEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """The best, mean and worst `mean` over the seeds of one training. Diverged seeds are counted separately."""
+    """The best, mean and worst `mean` over the seeds of one training.
+
+    Diverged seeds are counted separately.
+    """
 
     task: str
     model: str

@@ -1,4 +1,7 @@
-"""Statistics of accuracies at many lengths, with confidence intervals. Accuracies are from 0 to 1 here."""
+"""Statistics of accuracies at many lengths, with confidence intervals.
+
+Accuracies are from 0 to 1 here.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def bootstrap_over_strings(scores: np.ndarray, generator: np.random.Generator) -
 
 
 def bootstrap_over_lengths(correct: np.ndarray, strings: int, generator: np.random.Generator) -> Interval:
-    """Return an interval for the mean over lengths with strings of their own, by resampling within each length.
+    """Return an interval for the mean over lengths that have their own strings, by resampling these.
 
     `correct` (K,) is the number of correct strings at each length. In a resample this number is binomial.
 

@@ -55,7 +55,7 @@ class TestStrings:
             )
 
     def blocks(self, length: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield long strings a block of positions at a time: tokens (B, T) and the label of every prefix (B, T).
+        """Yield long strings in blocks of positions: tokens (B, T) and the label of every prefix (B, T).
 
         Strings of a greater `length` start with the same symbols. The label of a prefix that is not a valid string is
         arbitrary.
@@ -87,7 +87,7 @@ class TestStrings:
             yield tokens, self._label_walk(batch_starts, len(tokens)).advance(tokens)[:, -1], batch_starts
 
     def start_states(self, length: int = 0) -> Tensor | None:
-        """Return the random start state of each string (B,), or None if all start in the machine's start state.
+        """Return the random start state of each string (B,), or None if all have the machine's start state.
 
         Length 0 means the strings of `blocks`, any other length the fresh strings of that length.
         """
@@ -98,7 +98,10 @@ class TestStrings:
 
     @cached_property
     def places(self) -> PositionSymbols | None:
-        """The symbols at each position, or None: then prefixes are not uniform and each length needs fresh strings."""
+        """The symbols at each position, or None if prefixes of valid strings are not uniform.
+
+        Each length then needs fresh strings.
+        """
         return PositionSymbols.from_task(self.task)
 
     @cached_property
@@ -116,16 +119,16 @@ class TestStrings:
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
         if starts is None:
             starts = torch.full((count or self.count,), self.task.machine.start, device=self.device)
-        return LabelWalk(self._table, self._labeller, starts)
+        return LabelWalk(self._transitions, self._labeller, starts)
 
     @cached_property
-    def _table(self) -> Tensor:
+    def _transitions(self) -> Tensor:
         return torch.tensor(self.task.machine.table, device=self.device)
 
     @cached_property
     def _labeller(self) -> Labeller:
         outputs = torch.tensor(self.task.machine.outputs, device=self.device)
-        return Labeller.build(self._table, self.task.machine.start, outputs)
+        return Labeller.build(self._transitions, self.task.machine.start, outputs)
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         """Copy to the device; for a GPU asynchronously from pinned memory."""

@@ -110,7 +110,7 @@ class LabelWalk:
     """
 
     def __init__(self, table: Tensor, labeller: Labeller, starts: Tensor) -> None:
-        self._table, self._labeller, self._states = table, labeller, starts
+        self._transitions, self._labeller, self._states = table, labeller, starts
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Read the next symbols (B, T) of each string, and return the label after each of them (B, T)."""
@@ -125,7 +125,7 @@ class LabelWalk:
         remainder = count % m
         self._states = torch.div(before if remainder else state, n_words, rounding_mode="floor")
         for symbol in tokens[:, count - remainder :].t():
-            self._states = self._table[self._states, symbol]
+            self._states = self._transitions[self._states, symbol]
         return labeller.labels[torch.stack(rows, dim=1)].flatten(1)[:, :count]
 
 

@@ -15,7 +15,7 @@ BEYOND = ("z7", "s5", "a4", "s5:32:0", "z3*d5", *(f"tomita{k}" for k in range(1,
 
 
 def list_tasks() -> list[str]:
-    """Return the names of the paper's nine tasks, and after them an example of each further family of tasks.
+    """Return the names of the paper's nine tasks, and then an example of each further family.
 
     >>> list_tasks()[:3]
     ['parity', 'even_pairs', 'cycle']

@@ -1,4 +1,6 @@
-"""Philox 4x32-10, a counter-based random number generator: numbers are a function of a counter and a key.
+"""Philox 4x32-10, a counter-based random number generator.
+
+Its numbers are a function of a counter and a key.
 
 Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The four 32-bit words of the
 counter are mixed ten times with the two words of the key. There is no state: the numbers of any counter can be computed
@@ -50,7 +52,7 @@ def philox4x32(
 
 
 def random_words(seeds: Tensor, steps: Tensor, purpose: int, rows: int, width: int) -> Tensor:
-    """Return random 32-bit words as int64 (M, R, rows, width) for seeds (R,) and steps (M,), on their device.
+    """Return random 32-bit words as int64 (M, R, rows, width) for seeds (R,) and steps (M,).
 
     Word t of a row has the counter (t // 4, row, step, purpose) and the seed as key, so it does not depend on which
     other seeds, steps, rows and words are computed with it.

@@ -21,12 +21,12 @@ class PositionSymbols:
     Attributes:
         symbols: the allowed symbols at positions 0, 1, ..., P-1.
         valid: whether a string may end before each of these positions.
-        again: the position, below P, whose entries hold for position P; from there on they repeat.
+        loop_start: the position, below P, whose entries hold for position P; from there on they repeat.
     """
 
     symbols: tuple[tuple[int, ...], ...]
     valid: tuple[bool, ...]
-    again: int
+    loop_start: int
 
     @classmethod
     def from_task(cls, task: Task) -> PositionSymbols | None:
@@ -34,10 +34,10 @@ class PositionSymbols:
 
         >>> from sdssm.tasks import get_task
         >>> PositionSymbols.from_task(get_task("arithmetic"))
-        PositionSymbols(symbols=((0, 1, 2, 3, 4), (5, 6, 7)), valid=(False, True), again=0)
+        PositionSymbols(symbols=((0, 1, 2, 3, 4), (5, 6, 7)), valid=(False, True), loop_start=0)
         """
         if task.valid is None:
-            return cls(symbols=(tuple(range(task.n_symbols)),), valid=(True,), again=0)
+            return cls(symbols=(tuple(range(task.n_symbols)),), valid=(True,), loop_start=0)
         machine = task.valid.minimise()
         live = live_states(machine.table, machine.outputs != 0)
         state, position, symbols = machine.start, dict[int, int](), list[tuple[int, ...]]()
@@ -50,12 +50,14 @@ class PositionSymbols:
             state = live_next.pop()
             symbols.append(tuple(np.flatnonzero(next_states == state).tolist()))
         valid = tuple(bool(machine.outputs[q]) for q in position)
-        return cls(symbols=tuple(symbols), valid=valid, again=position[state])
+        return cls(symbols=tuple(symbols), valid=valid, loop_start=position[state])
 
     def at(self, positions: np.ndarray) -> np.ndarray:
         """Return the index into `symbols` and `valid` that holds for each position."""
-        period = len(self.symbols) - self.again
-        return np.where(positions < self.again, positions, self.again + (positions - self.again) % period)
+        period = len(self.symbols) - self.loop_start
+        return np.where(
+            positions < self.loop_start, positions, self.loop_start + (positions - self.loop_start) % period
+        )
 
     def longest_valid_lengths(self, limits: np.ndarray) -> np.ndarray:
         """Return for each limit the greatest length up to it that has a valid string, or 0."""

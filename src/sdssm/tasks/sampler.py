@@ -43,7 +43,10 @@ class StringSampler:
         return self._ways[length][:, self.start]
 
     def draw(self, kinds: Tensor | None, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Draw (batch, length) symbols; row i is uniform among the strings of kind kinds[i] (None: all of kind 0)."""
+        """Draw (batch, length) symbols; row i is uniform among the strings of kind kinds[i].
+
+        With None all strings are of kind 0.
+        """
         u = torch.rand(batch, length, generator=generator, device=generator.device, dtype=torch.float64)
         path = self._single_path(length, u.device) if kinds is None else None
         if path is not None:
@@ -95,7 +98,10 @@ def _cumulative_probabilities(log_ways: Tensor) -> Tensor:
 
 
 def _choose(cumulative: Tensor, u: Tensor) -> Tensor:
-    """Return the first symbol whose cumulative probability exceeds u; a symbol of probability 0 is never chosen."""
+    """Return the first symbol whose cumulative probability exceeds u.
+
+    A symbol of probability 0 is never chosen.
+    """
     total = cumulative[..., -1]
     threshold = torch.minimum(
         u * total, torch.nextafter(total, torch.zeros_like(total))

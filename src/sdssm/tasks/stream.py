@@ -149,7 +149,7 @@ class StringStream:
         tokens = lengths.new_empty(M, R, self.batch, width)
         labels = lengths.new_empty(M, R, self.batch)
         starts = lengths.new_empty((M, R, self.batch) if self.random_start else (0, 0, 0))
-        _import_implementation(self.implementation).draw(
+        _import_implementation(self.implementation).fill_strings(
             self._tables, self.seeds, first, lengths, tokens, labels, starts
         )
         return Strings(tokens, labels, starts if self.random_start else None)
@@ -193,7 +193,9 @@ def uniform(
     """
     rows, width = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
     out = torch.empty(len(seeds), rows, width, device=seeds.device)
-    _import_implementation(implementation or _fastest_implementation(seeds.device)).uniform(seeds, step, purpose, out)
+    _import_implementation(implementation or _fastest_implementation(seeds.device)).fill_uniform(
+        seeds, step, purpose, out
+    )
     return out.view(len(seeds), *shape)
 
 
@@ -208,7 +210,10 @@ def _validate_range(number: int, name: str, least: int, most: int) -> int:
 
 
 def _check_shared_stream(tasks: Sequence[Task], seeds: int, random_start: bool) -> Task:
-    """Check that the tasks can share a stream, and return the first, which has the same valid strings as all."""
+    """Check that the tasks can share a stream, and return the first.
+
+    All have the same valid strings.
+    """
     if len(tasks) != seeds:
         raise TaskError(f"{len(tasks)} tasks were passed for {seeds} seeds; pass one for all, or one for each")
     first = tasks[0]
@@ -231,7 +236,10 @@ def _check_shared_stream(tasks: Sequence[Task], seeds: int, random_start: bool) 
 
 
 def _longest_valid_lengths(task: Task, longest: int) -> Ints:
-    """Return for each length 0..longest the greatest length up to it with a valid string, or else the smallest."""
+    """Return the greatest length with a valid string up to each of 0..longest.
+
+    If there is none, it is the smallest length with a valid string.
+    """
     valid = [length for length in range(1, longest + 1) if task.has(length)]
     if not valid:
         task.floor(longest)  # raises an error that names the lengths with valid strings
@@ -247,7 +255,7 @@ def _fastest_implementation(device: torch.device) -> str:
 
 @cache
 def _import_implementation(implementation: str) -> ModuleType:
-    """Return the module with `draw` and `uniform`. It is imported only here, as it may need an optional package."""
+    """Import the module with `fill_strings` and `fill_uniform`, which may need an optional package."""
     if implementation not in IMPLEMENTATIONS:
         raise TaskError(f"implementation is {implementation!r}; {did_you_mean(str(implementation), IMPLEMENTATIONS)}")
     if implementation != "torch":

@@ -1,4 +1,4 @@
-"""The string stream on the CPU, compiled by numba. This module is imported only if numba is installed."""
+"""The string stream on the CPU, compiled by numba; imported only if numba is installed."""
 
 # Numba infers the types of kernel arguments at each call, so the kernels are not annotated.
 # mypy: disable-error-code="no-untyped-def"
@@ -78,7 +78,7 @@ def uniform_kernel(seeds, step, purpose, out):
                     w0, w1, w2 = w1, w2, w3
 
 
-def draw(
+def fill_strings(
     tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
     """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
@@ -89,6 +89,6 @@ def draw(
     )  # fmt: skip
 
 
-def uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
+def fill_uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
     """Fill out (R, rows, width), float32."""
     uniform_kernel(seeds.numpy(), int(step), purpose, out.numpy())

@@ -1,4 +1,4 @@
-"""The tables that a string stream reads: the machine, and how valid strings are drawn from 32-bit words.
+"""The tables that a string stream reads: the machine, and thresholds to draw valid strings.
 
 A valid string is drawn symbol by symbol by comparing a random word with integer thresholds. Counting backwards,
 ways[r, q] is the number of strings of r symbols from state q to an accepting state. With r symbols remaining after it,
@@ -25,7 +25,9 @@ ZERO_EXPONENT = -(1 << 40)
 
 
 def symbol_thresholds(table: Ints, accepting: np.ndarray, longest: int) -> Ints:
-    """Return thresholds (longest, Q, V), int64, that turn a random 32-bit word into a symbol of a valid string.
+    """Return thresholds that turn a random 32-bit word into a symbol of a valid string.
+
+    The result is int64 (longest, Q, V).
 
     For a word u in state q, with r symbols remaining after it, the symbol is the number of thresholds[r, q] <= u. A
     symbol after which no valid string exists is never chosen.
@@ -68,7 +70,10 @@ class StreamTables:
 
     @classmethod
     def build(cls, tasks: Sequence[Task], longest: int, device: torch.device) -> StreamTables:
-        """Build the tables for one task per replica. If not every string is valid, all tasks must be the same."""
+        """Build the tables for one task per replica.
+
+        If not every string is valid, all tasks must be the same.
+        """
         start_states, machines, n_states = dict[str, int](), list[Machine](), 0
         for task in tasks:
             if task.digest not in start_states:

@@ -1,4 +1,7 @@
-"""The string stream in plain torch, on any device. The other implementations are tested against this one."""
+"""The string stream in plain torch, on any device.
+
+The other implementations are tested against this one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from sdssm.tasks.philox import STARTS, STRINGS, random_words
 from sdssm.tasks.stream_tables import StreamTables
 
 
-def draw(
+def fill_strings(
     tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
     """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
@@ -38,7 +41,10 @@ def draw(
 
 
 def _choose_valid_symbols(tables: StreamTables, word: Tensor, lengths: Tensor, tokens: Tensor) -> None:
-    """Fill tokens with the symbols of valid strings, position by position. Those past the end are arbitrary."""
+    """Fill tokens with the symbols of valid strings, position by position.
+
+    Symbols past the end of a string are arbitrary.
+    """
     state = torch.full_like(word[..., 0], tables.valid_start)
     for t in range(word.shape[-1]):
         remaining = (lengths - 1 - t).clamp(min=0)[..., None]  # (M, R, 1)
@@ -47,7 +53,7 @@ def _choose_valid_symbols(tables: StreamTables, word: Tensor, lengths: Tensor, t
         state = tables.valid_table[state, symbol]
 
 
-def uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
+def fill_uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
     """Fill out (R, rows, width), float32, from the upper 24 bits of each word."""
     word = random_words(seeds, step[None], purpose, out.shape[1], out.shape[2])[0]
     out.copy_((word >> 8) * 2.0**-24)

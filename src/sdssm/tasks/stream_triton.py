@@ -20,7 +20,7 @@ BLOCK = 32
 
 @triton.jit
 def philox4x32(c0, c1, c2, c3, seed):
-    """Return four random words; as `philox.philox4x32`, for uint32 tensors of one shape and an int64 seed."""
+    """Return four random words, as `philox.philox4x32`, for uint32 tensors and an int64 seed."""
     k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
     k1 = ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
     for _ in tl.static_range(10):
@@ -128,7 +128,7 @@ def uniform_kernel(seeds, step, out, purpose, rows, width, BLOCK: tl.constexpr):
     tl.store(out + index, number, mask=(row < rows)[:, None] & (column < width))
 
 
-def draw(
+def fill_strings(
     tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
     """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
@@ -144,7 +144,7 @@ def draw(
     )  # fmt: skip
 
 
-def uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
+def fill_uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
     """Fill out (R, rows, width), float32."""
     R, rows, width = out.shape
     if out.numel() == 0:

@@ -77,6 +77,11 @@ class Task:
         """Labels are 0..n_classes-1."""
         return self.machine.n_outputs
 
+    @property
+    def chance_accuracy(self) -> float:
+        """The accuracy, in percent, of predicting a label uniformly at random: 100 / n_classes."""
+        return 100 / self.n_classes
+
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.machine!r})"
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdssm.automata import Machine
-from sdssm.automata.compare import pair_table
+from sdssm.automata.comparison import product_table
 from sdssm.automata.refinement import Ints, reachable
 
 
@@ -36,7 +36,7 @@ def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
     """
     table, start, labels = machine.table, machine.start, machine.outputs
     if valid is not None:
-        table = pair_table(machine.table, valid.table)
+        table = product_table(machine.table, valid.table)
         start = machine.start * valid.n_states + valid.start
         labels = np.where(valid.outputs != 0, machine.outputs[:, None], -1).ravel()
     kept = np.flatnonzero(reachable(table, start))

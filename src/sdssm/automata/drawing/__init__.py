@@ -1,4 +1,4 @@
-"""State diagrams."""
+"""State diagrams as SVG."""
 
 from sdssm.automata.drawing.diagram import draw
 

@@ -1,4 +1,4 @@
-"""Where lines run on a diagram, and how they keep out of each other's way."""
+"""The lines drawn on a diagram so far, and how new lines avoid them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from sdssm.automata.drawing.general import Floats
 from sdssm.automata.refinement import Ints
 
-#: The mesh, in pixels, on which lines keep out of each other's way.
+#: The size, in pixels, of a cell of the grid that records lines.
 CELL = 6.0
 
 
 class Canvas:
-    """The states' places (Q, 2), and the lines drawn so far as ink on a grid: asking where it is dense costs little."""
+    """The positions of the states (Q, 2), and the density of the lines drawn so far on a grid."""
 
     def __init__(self, at: Floats, radius: float, *, regular: bool) -> None:
         self.at, self.radius = at, radius
-        self.regular = regular  # rings and polygons: equal edges bow equally, whatever was drawn before them
-        self.low, self.high = at.min(0), at.max(0)  # a box about all that is drawn
+        self.regular = regular  # rings and polygons: equal edges bend equally, whatever was drawn before
+        self.low, self.high = at.min(0), at.max(0)  # the bounding box
         self.corner = self.low - 30 * CELL
         self.ink = np.zeros(((self.high - self.low) / CELL + 60).astype(int))
 
     def add(self, corners: Floats, first: float = 0.0, last: float = 1.0) -> None:
-        """A line is drawn here; between the two times it gets in the way of others."""
+        """Record a curve. Other lines avoid its part between the times `first` and `last`."""
         outline = bezier(corners, np.linspace(0, 1, 33))
         self.low, self.high = np.minimum(self.low, outline.min(0)), np.maximum(self.high, outline.max(0))
         length = float(np.hypot(*np.diff(outline, axis=0).T).sum())
@@ -32,66 +32,74 @@ class Canvas:
             np.add.at(self.ink, cells, share)
 
     def _cells(self, points: Floats) -> Iterator[tuple[tuple[Ints, Ints], Floats]]:
-        """The four crossings of the grid about each point, and their shares of it."""
-        place = np.clip((points - self.corner) / CELL, 0, np.array(self.ink.shape) - 2)
-        x, y = place.astype(np.int64).T
-        u, v = (place % 1).T
+        """Yield the four grid points around each point, and their weights."""
+        scaled = np.clip((points - self.corner) / CELL, 0, np.array(self.ink.shape) - 2)
+        x, y = scaled.astype(np.int64).T
+        u, v = (scaled % 1).T
         yield (x, y), (1 - u) * (1 - v)
         yield (x + 1, y), u * (1 - v)
         yield (x, y + 1), (1 - u) * v
         yield (x + 1, y + 1), u * v
 
     def outward(self, q: int) -> float:
-        """The angle that leads from the middle of the picture to a state; up, in the middle or on a single row."""
+        """Return the angle from the middle of the picture to a state.
+
+        It is upwards in the middle or on a single row.
+        """
         x, y = self.at[q] - self.at.mean(0)
         return float(np.arctan2(y, x)) if np.hypot(x, y) > 1 and np.ptp(self.at[:, 1]) > 1 else -np.pi / 2
 
     def crowding(self, points: Floats, ends: tuple[int, ...], *, lines: bool = True) -> float:
-        """How much of a line (n, 2) runs over states, other than those at its ends, or (`lines`) along other lines."""
+        """Return a cost for a line (n, 2) that crosses states other than `ends` or, with `lines`, lines."""
         others = np.delete(self.at, ends, axis=0)
-        over = np.maximum(0, self.radius + 7 - _gaps(points, others).min(0)).sum() / self.radius  # each state once
+        overlap = (
+            np.maximum(0, self.radius + 7 - _distances(points, others).min(0)).sum() / self.radius
+        )  # each state counts once
         along = sum((self.ink[cells] * share).sum() for cells, share in self._cells(points)) if lines else 0.0
-        return float(12 * over + 6 * along / len(points))
+        return float(12 * overlap + 6 * along / len(points))
 
-    def free_angle(self, q: int, length: float, breadth: float, wanted: float) -> float:
-        """The direction, best the wanted one, in which a strip from a state's rim outward is the most free."""
+    def free_angle(self, q: int, length: float, breadth: float, preferred: float) -> float:
+        """Return the angle, near the preferred one, at which the space next to a state is the emptiest.
+
+        The space is a strip of this length and breadth outwards from the rim.
+        """
         best, cost = 0.0, np.inf
         for turn in sorted(range(-11, 13), key=abs):
-            angle = wanted + turn * np.pi / 12
+            angle = preferred + turn * np.pi / 12
             along = np.array([np.cos(angle), np.sin(angle)])
             side = np.array([-along[1], along[0]])
             reach = self.radius + np.linspace(4, length + 6, 6)
             points = self.at[q] + (reach[:, None] * along)[:, None] + np.linspace(-breadth, breadth, 5)[:, None] * side
-            found = self.crowding(points.reshape(-1, 2), (q,)) + 0.25 * abs(turn)
-            if found < cost - 1e-6:
-                best, cost = angle, found
+            new_cost = self.crowding(points.reshape(-1, 2), (q,)) + 0.25 * abs(turn)
+            if new_cost < cost - 1e-6:
+                best, cost = angle, new_cost
         return float(best)
 
 
-def _gaps(points: Floats, others: Floats) -> Floats:
+def _distances(points: Floats, others: Floats) -> Floats:
     if not len(others):
         return np.full((len(points), 1), np.inf)
     return np.asarray(np.sqrt(((points[:, None] - others[None]) ** 2).sum(-1)))
 
 
 def bezier(corners: Floats, t: Floats) -> Floats:
-    """Points (n, 2) on the curve of 3 or 4 corners at the times t."""
+    """Return points (n, 2) on the Bezier curve of 3 or 4 control points at the times t, from 0 to 1."""
     points = np.repeat(corners[:, None], len(t), axis=1)
     while len(points) > 1:
         points = points[:-1] * (1 - t)[:, None] + points[1:] * t[:, None]
     return np.asarray(points[0])
 
 
-def leaving(corners: Floats, centre: Floats, distance: float) -> float:
-    """The time at which a curve is first this far from a point near its beginning."""
+def exit_time(corners: Floats, centre: Floats, distance: float) -> float:
+    """Return the first time at which a curve is this far from a point near its start."""
     times = np.linspace(0, 1, 101)
     gap = np.hypot(*(bezier(corners, times) - centre).T)
     after = max(1, int((gap > distance).argmax()))
     return float(np.interp(distance, gap[after - 1 : after + 1], times[after - 1 : after + 1]))
 
 
-def part(corners: Floats, first: float, last: float) -> Floats:
-    """The corners of the piece of a three-cornered curve between two times."""
+def subcurve(corners: Floats, first: float, last: float) -> Floats:
+    """Return the control points of the part of a quadratic Bezier curve between two times."""
 
     def blossom(s: float, t: float) -> Floats:
         left = corners[:2] * (1 - s) + corners[1:] * s

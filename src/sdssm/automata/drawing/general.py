@@ -1,4 +1,4 @@
-"""Layouts of machines without a structure to show: by layers, by stress, and by the program `dot`."""
+"""Layouts of machines without a special structure: by layers, by stress, and by the program `dot`."""
 
 from __future__ import annotations
 
@@ -13,97 +13,102 @@ from sdssm.automata.refinement import Ints
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
-#: Seconds after which an answer of `dot` is no longer awaited.
-PATIENCE = 10.0
-#: Distance between neighbours in the plain layouts, in units: their edges cross and need more room than a ring's.
+#: Seconds after which `dot` is stopped.
+TIMEOUT = 10.0
+#: Distance between neighbours in the plain layouts, in units: their edges cross and need space.
 STRIDE = 1.7
 
 
-def graphviz(table: Ints) -> Floats | None:
-    """The positions that `dot` finds, or None where it is missing, fails, is too slow or answers something else."""
+def graphviz_layout(table: Ints) -> Floats | None:
+    """Return the positions computed by `dot`, or None if it is missing, fails, or takes too long."""
     program = shutil.which("dot")
     if program is None:
         return None
-    look = 'rankdir=LR; nodesep=0.8; ranksep=1.2; node [shape=circle, fixedsize=true, width=0.5, label=""];'
+    attributes = 'rankdir=LR; nodesep=0.8; ranksep=1.2; node [shape=circle, fixedsize=true, width=0.5, label=""];'
     edges = " ".join(f"{p} -> {q};" for p, q in neighbours(table))
     nodes = " ".join(f"{q};" for q in range(len(table)))
     try:
-        answer = subprocess.run(  # numbers only: no name reaches the program
+        answer = subprocess.run(  # only numbers are passed, no names
             [program, "-Tplain"],
-            input=f"digraph {{ {look} {nodes} {edges} }}",
+            input=f"digraph {{ {attributes} {nodes} {edges} }}",
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=True,
         ).stdout
         rows = [line.split() for line in answer.splitlines() if line.startswith("node ")]
-        at = {int(row[1]): (float(row[2]), -float(row[3])) for row in rows}
-        found = np.array([at[q] for q in range(len(table))])
+        position = {int(row[1]): (float(row[2]), -float(row[3])) for row in rows}
+        positions = np.array([position[q] for q in range(len(table))])
     except (OSError, subprocess.SubprocessError, ValueError, LookupError):
-        return None  # any failure at all: our own layout needs no program
-    return found if np.isfinite(found).all() else None
+        return None  # on any failure the plain layout is used
+    return positions if np.isfinite(positions).all() else None
 
 
-def plain(table: Ints, start: int, edges: Ints) -> Floats:
-    """The layout with the fewest crossings among layers from the start and stress from two beginnings."""
+def plain_layout(table: Ints, start: int, edges: Ints) -> Floats:
+    """Return the best of three layouts: layers from the start, and stress from two initial layouts."""
     distance = _distances(len(table), edges)
     order = np.argsort(distance[start], kind="stable")
     circle = np.empty((len(table), 2))
-    circle[order] = pairs(directions(len(table))) * len(table) / 4
+    circle[order] = to_xy(directions(len(table))) * len(table) / 4
     layers = _layers(distance[start], edges)
-    candidates = [layers, *(_upright(_stress(distance, x), start) for x in (circle, layers))]
-    candidates = [apart(_exchanged(x, edges)) for x in candidates]
+    candidates = [layers, *(_orient(_stress(distance, x), start) for x in (circle, layers))]
+    candidates = [spread_apart(_exchange_states(x, edges)) for x in candidates]
     scores = [badness(x, edges) for x in candidates]
-    scores[0] *= 0.9  # columns read from left to right: worth a crossing in ten
+    scores[0] *= 0.9  # columns are easier to read: worth one crossing in ten
     return candidates[int(np.argmin(scores))]
 
 
 def neighbours(table: Ints) -> list[tuple[int, int]]:
-    """The pairs of different states with an edge between them in either direction, each once."""
+    """Return the pairs of different states with an edge between them in either direction."""
     return sorted({(min(p, q), max(p, q)) for p, row in enumerate(table.tolist()) for q in row if p != q})
 
 
 def depths(n: int, edges: Ints, start: int) -> Ints | None:
-    """Steps from `start`, along edges in either direction; None if not every vertex is reached."""
+    """Return the distance of each vertex from `start`, ignoring directions; None if not connected."""
     distance = _distances(n, edges)[start]
     return None if (distance > n).any() else distance.astype(np.int64)
 
 
 def _distances(n: int, edges: Ints) -> Floats:
-    """Steps between every two vertices (n + 1 where there is no way)."""
-    out = np.full((n, n), float(n + 1))
-    np.fill_diagonal(out, 0)
+    """Return the distance between every two vertices; n + 1 if they are not connected."""
+    distance = np.full((n, n), float(n + 1))
+    np.fill_diagonal(distance, 0)
     for p, q in edges:
-        out[p, q] = out[q, p] = 1
+        distance[p, q] = distance[q, p] = 1
     for via in range(n):
-        out = np.minimum(out, out[:, via, None] + out[None, via, :])
-    return np.asarray(np.minimum(out, n + 1))
+        distance = np.minimum(distance, distance[:, via, None] + distance[None, via, :])
+    return np.asarray(np.minimum(distance, n + 1))
 
 
 def _layers(depth: Floats, edges: Ints) -> Floats:
-    """A column for each distance from the start; within it the states in the order of their neighbours' heights."""
+    """Place states in columns by distance from the start, ordered by the heights of their neighbours."""
     columns = [np.flatnonzero(depth == d) for d in np.unique(depth)]
     at = np.zeros((len(depth), 2))
     for x, column in enumerate(columns):
-        at[column] = np.stack([np.full(len(column), STRIDE * x), _centred(len(column))], axis=1)
+        at[column] = np.stack([np.full(len(column), STRIDE * x), _centred_heights(len(column))], axis=1)
     for _ in range(8):
         for column in columns:
             heights = [
                 at[np.concatenate([edges[edges[:, 0] == q, 1], edges[edges[:, 1] == q, 0], [q]]), 1].mean()
                 for q in column
             ]
-            at[column[np.argsort(heights, kind="stable")], 1] = _centred(len(column))
+            at[column[np.argsort(heights, kind="stable")], 1] = _centred_heights(len(column))
     return at
 
 
-def _centred(n: int) -> Floats:
+def _centred_heights(n: int) -> Floats:
     return np.asarray(STRIDE * (np.arange(n) - (n - 1) / 2))
 
 
 def _stress(distance: Floats, x: Floats, steps: int = 300) -> Floats:
-    """Positions whose distances are as near as can be to the graph's (majorisation; Gansner, Koren, North 2004)."""
+    """Return positions whose distances are close to those in the graph, by stress majorisation.
+
+    Gansner, Koren and North, "Graph drawing by stress majorization" (2004).
+    """
     n = len(x)
-    near = np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE  # parts without a way: apart
+    near = (
+        np.where(distance > n, distance[distance <= n].max() + 1, distance) * STRIDE
+    )  # unconnected parts are placed apart
     weight = np.where(near > 0, 1 / np.maximum(near, 1) ** 2, 0)
     inverse = np.linalg.inv(np.diag(weight.sum(1)) - weight + 1 / n)
     for _ in range(steps):
@@ -115,31 +120,31 @@ def _stress(distance: Floats, x: Floats, steps: int = 300) -> Floats:
     return x
 
 
-def _upright(x: Floats, start: int) -> Floats:
-    """Turned so that the longest extent lies from left to right, with the start state in the left half."""
+def _orient(x: Floats, start: int) -> Floats:
+    """Rotate so that the longest extent is horizontal, with the start state in the left half."""
     x = x - x.mean(0)
     _, axes = np.linalg.eigh(x.T @ x)
     x = x @ axes[:, ::-1]
     return np.asarray(x * np.where(x[start] > 0, -1, 1))
 
 
-def _exchanged(x: Floats, edges: Ints) -> Floats:
-    """Exchange two states wherever that makes a better picture; up to 30 states, for it tries all pairs."""
+def _exchange_states(x: Floats, edges: Ints) -> Floats:
+    """Exchange two states if that improves the picture; only up to 30 states, as all pairs are tried."""
     best = badness(x, edges)
     for _ in range(3 if len(x) <= 30 else 0):
         before = best
         for p, q in combinations(range(len(x)), 2):
             moved = x.copy()
             moved[[p, q]] = moved[[q, p]]
-            if (found := badness(moved, edges)) < best - 1e-9:
-                x, best = moved, found
+            if (cost := badness(moved, edges)) < best - 1e-9:
+                x, best = moved, cost
         if best == before:
             break
     return x
 
 
 def badness(x: Floats, edges: Ints) -> float:
-    """Crossings, states that lie on an edge (worse), and a little for the length of the edges."""
+    """Return the cost of a layout: crossings, states on an edge (worse), and the length of edges."""
     if not len(edges):
         return 0.0
     a, b = x[edges[:, 0]], x[edges[:, 1]]
@@ -159,12 +164,12 @@ def _sides(a: Floats, b: Floats, points: Floats) -> Floats:
     return np.asarray(along[..., 0] * to[..., 1] - along[..., 1] * to[..., 0])
 
 
-def apart(x: Floats, least: float = 1.0) -> Floats:
-    """Push states that stand too near away from each other, each pair along its own line."""
+def spread_apart(x: Floats, least: float = 1.0) -> Floats:
+    """Push states that are too close away from each other, along the line between them."""
     if len(x) == 1:
         return np.zeros((1, 2))
     n = len(x)
-    x = x + 1e-4 * pairs(directions(n))  # two states on one spot get a line
+    x = x + 1e-4 * to_xy(directions(n))  # two states at the same position get a direction
     for _ in range(500):
         to = x[None] - x[:, None]
         gap = np.sqrt((to**2).sum(-1)) + np.eye(n) * 9
@@ -176,9 +181,10 @@ def apart(x: Floats, least: float = 1.0) -> Floats:
 
 
 def directions(n: int, *, half: bool = False) -> Complexes:
-    """n unit vectors clockwise from the top, or from half a step past it."""
+    """Return n unit vectors clockwise from the top, or with `half` from half a step after it."""
     return np.asarray(-1j * np.exp(2j * np.pi * (np.arange(n) + half / 2) / n))
 
 
-def pairs(points: Complexes) -> Floats:
+def to_xy(points: Complexes) -> Floats:
+    """Return complex numbers as coordinates: (n,) -> (n, 2)."""
     return np.stack([points.real, points.imag], axis=1)

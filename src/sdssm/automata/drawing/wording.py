@@ -1,4 +1,4 @@
-"""The words and colours of a diagram: labels that fit their states, and a line for each symbol."""
+"""The texts and colours of a diagram: labels that fit into their states, and line styles of symbols."""
 
 from __future__ import annotations
 
@@ -10,52 +10,55 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-if TYPE_CHECKING:  # only named in signatures: nothing of a machine is made here
+if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
     from sdssm.automata.machine import Machine
 
-#: More states than this are drawn small, with numbers instead of names.
-NAMED = 60
-#: Okabe and Ito's colours for all kinds of sight, with a dark wine in the place of yellow, which is lost on white.
+#: The most states that are drawn with names; more are drawn smaller, with numbers.
+MOST_NAMED = 60
+#: Okabe and Ito's colour-blind safe palette, with a dark wine instead of yellow, which is invisible on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#4d4d4d")
-#: A second cue next to colour, from the fifth symbol on.
+#: From the fifth symbol on, lines are also dashed.
 DASHES = ("", "7 3", "2 3")
 FONT = 12.0
-#: Width of a letter as a share of the font size: a little more than that of common sans-serif fonts.
+#: The width of a letter relative to the font size: slightly more than in common sans-serif fonts.
 LETTER = 0.6
 WIDE = "mwMW@%&<>=+~\u2026"
 
 
 class Style(NamedTuple):
+    """The line style of a symbol."""
+
     colour: str
     dash: str
 
     @property
     def line(self) -> str:
+        """The SVG attributes of the line."""
         dashes = f' stroke-dasharray="{self.dash}"' if self.dash else ""
         return f'stroke="{self.colour}" fill="none" stroke-width="1.6"{dashes}'
 
 
 def symbol_styles(n: int) -> list[Style]:
-    """The lines of the symbols: Okabe and Ito's colours first, then hues a golden angle apart."""
-    out = []
+    """Return the line styles of n symbols: Okabe and Ito's colours, then hues a golden angle apart."""
+    styles = []
     for a in range(n):
         if a < len(COLOURS):
             colour, dash = COLOURS[a], DASHES[a // 4]
         else:
             rgb = hls_to_rgb(a * 0.381966 % 1, (0.32, 0.5)[a % 2], 0.75)
             colour, dash = "#" + "".join(f"{round(255 * x):02x}" for x in rgb), DASHES[a // 4 % 3]
-        out.append(Style(colour, dash))
-    return out
+        styles.append(Style(colour, dash))
+    return styles
 
 
 def state_labels(machine: Machine) -> tuple[list[list[str]], float, float]:
-    """The lines of text in each state, the radius that holds them all, and the size of the font."""
+    """Return the lines of text in each state, a radius large enough for all, and the font size."""
     numbers = [str(q) for q in range(machine.n_states)]
-    if machine.n_states > NAMED:
+    if machine.n_states > MOST_NAMED:
         return [[number] for number in numbers], 10.5, 9.0
     letters = 9 if machine.n_states <= 24 else 7
-    names = [_wrapped(printable(name), letters) for name in machine.state_names]
-    if len({tuple(name) for name in names}) < len(names):  # two names shortened to the same text
+    names = [_wrap(printable(name), letters) for name in machine.state_names]
+    if len({tuple(name) for name in names}) < len(names):  # two names were shortened to the same text
         names = [[number] for number in numbers]
     if (machine.outputs != np.arange(machine.n_states)).any():
         tails = [f"/ {output}" for output in machine.outputs]
@@ -71,10 +74,10 @@ def state_labels(machine: Machine) -> tuple[list[list[str]], float, float]:
     return names, max(16.0, round(float(needed)) + 3.0), FONT
 
 
-def _wrapped(name: str, letters: int) -> list[str]:
-    """A name on one line, or on two where it has a space or comma to break at, shortened where it must be.
+def _wrap(name: str, letters: int) -> list[str]:
+    """Break a name into at most two lines at a space or comma, or shorten it.
 
-    >>> _wrapped("first=0 last=1", 9), _wrapped("acknowledged", 9)
+    >>> _wrap("first=0 last=1", 9), _wrap("acknowledged", 9)
     (['first=0', 'last=1'], ['ackno\u2026ged'])
     """
     if text_width(name) <= letters:
@@ -82,15 +85,15 @@ def _wrapped(name: str, letters: int) -> list[str]:
     breaks = [m.end() for m in re.finditer(r"[ ,;]", name)]
     halves = [[name[:b].strip(), name[b:].strip()] for b in breaks]
     fitting = [pair for pair in halves if all(pair) and max(map(text_width, pair)) <= letters]
-    return min(fitting, key=lambda pair: abs(len(pair[0]) - len(pair[1]))) if fitting else [short(name, letters)]
+    return min(fitting, key=lambda pair: abs(len(pair[0]) - len(pair[1]))) if fitting else [shorten(name, letters)]
 
 
-def short(name: str, letters: int) -> str:
-    """The beginning and the end of a long name, which often is what tells it from others."""
+def shorten(name: str, letters: int) -> str:
+    """Return the start and the end of a long name; the end often distinguishes it from others."""
     if text_width(name) <= letters:
         return name
     tail = letters // 3
-    while text_width(name[-tail:]) > letters // 2:  # wide letters
+    while text_width(name[-tail:]) > letters // 2:  # wide letters take more space
         tail -= 1
     head = letters - 1 - tail
     while text_width(name[:head] + name[-tail:]) >= letters and head > 1:
@@ -99,14 +102,15 @@ def short(name: str, letters: int) -> str:
 
 
 def text_width(text: str) -> float:
-    """The width of a text in letters: Chinese, Japanese and Korean ones count twice."""
+    """Return the width of a text in letters; Chinese, Japanese and Korean ones count twice."""
     return sum(2 if east_asian_width(letter) in "WF" else 1.4 if letter in WIDE else 1 for letter in text)
 
 
 def printable(text: str) -> str:
-    """A text on one line, with the characters that XML forbids replaced."""
+    """Return a text on one line, with the characters that XML forbids replaced."""
     return re.sub(r"[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", " ".join(text.split()) or "\u2423")
 
 
-def safe(text: str) -> str:
+def escape_text(text: str) -> str:
+    """Return a text for use in SVG."""
     return escape(printable(text))

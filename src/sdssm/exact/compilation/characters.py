@@ -13,7 +13,7 @@ from math import lcm
 import numpy as np
 
 from sdssm.automata import Machine
-from sdssm.automata.chains import cycle_lengths
+from sdssm.automata.permutations import cycle_lengths
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
 

@@ -1,4 +1,7 @@
-"""The rules that the parts of a machine keep: each comes back checked and frozen, or an error names what broke it."""
+"""Validate the parts of a machine.
+
+Each function returns an immutable copy, or raises an error that names the fault.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import AutomatonError, format_value
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """Names for an error message, the first few of many."""
-    few = ", ".join(repr(name)[1:-1] for name in names[:most])
-    return few if len(names) <= most else f"{few}, ... ({len(names)} in all)"
+def format_names(names: Sequence[str], most: int = 8) -> str:
+    """Return names for an error message; of many only the first few."""
+    first = ", ".join(repr(name)[1:-1] for name in names[:most])
+    return first if len(names) <= most else f"{first}, ... ({len(names)} in all)"
 
 
-def checked_table(table: ArrayLike) -> Ints:
-    """A table of next states (states x symbols), every entry a state."""
+def validate_table(table: ArrayLike) -> Ints:
+    """Return a table of next states (states x symbols), in which every entry is a state."""
     if isinstance(table, np.ndarray) and table.ndim != 2:
         raise AutomatonError(f"the table has {table.ndim} dimensions; it needs two, states x symbols")
     rows = list(_items(table, "the table must be a list of rows, one row of next states for each state"))
@@ -30,9 +33,9 @@ def checked_table(table: ArrayLike) -> Ints:
         rows = [list(_items(row, f"row {q} of the table must be a list of next states")) for q, row in enumerate(rows)]
         widths = [len(row) for row in rows]
         if min(widths) != max(widths):
-            short = widths.index(min(widths))
+            shortest = widths.index(min(widths))
             raise AutomatonError(
-                f"state {short} has {widths[short]} of {max(widths)} entries; "
+                f"state {shortest} has {widths[shortest]} of {max(widths)} entries; "
                 "every state needs one next state for each symbol"
             )
         for q, row in enumerate(rows):
@@ -40,93 +43,97 @@ def checked_table(table: ArrayLike) -> Ints:
                 raise AutomatonError(
                     f"symbol {row.index(None)} leads nowhere from state {q}; every entry needs a next state"
                 )
-            _check_whole(row, f"the next states of state {q}")
+            _check_integers(row, f"the next states of state {q}")
     elif table.dtype.kind not in "iu":
         raise AutomatonError(f"the table holds {table.dtype} values; next states are whole numbers")
-    array = _int64(table if isinstance(table, np.ndarray) else rows, "next states")
+    array = _to_int64(table if isinstance(table, np.ndarray) else rows, "next states")
     if array.shape[1] == 0:
         raise AutomatonError("the alphabet is empty; a machine needs at least one symbol")
     outside = np.argwhere((array < 0) | (array >= len(array)))
     if len(outside):
         q, a = outside[0]
         raise AutomatonError(f"symbol {a} sends state {q} to {array[q, a]}; states are 0..{len(array) - 1}")
-    return _frozen(array)
+    return _freeze(array)
 
 
-def checked_state(state: int, n_states: int, what: str) -> int:
-    """The number of a state."""
+def validate_state(state: int, n_states: int, name: str) -> int:
+    """Return the number of a state."""
     try:
         number = index(state)
     except TypeError:
-        raise AutomatonError(f"{what} must be the number of a state, not {format_value(state)}") from None
+        raise AutomatonError(f"{name} must be the number of a state, not {format_value(state)}") from None
     if isinstance(state, bool) or not 0 <= number < n_states:
-        raise AutomatonError(f"{what} is {format_value(state)}; states are 0..{n_states - 1}")
+        raise AutomatonError(f"{name} is {format_value(state)}; states are 0..{n_states - 1}")
     return number
 
 
-def checked_outputs(outputs: ArrayLike | None, n_states: int) -> Ints:
-    """One output for each state, counted from 0; left out, the number of the state."""
+def validate_outputs(outputs: ArrayLike | None, n_states: int) -> Ints:
+    """Return one output, 0 or more, for each state. None: the output of a state is its number."""
     if outputs is None:
-        return _frozen(np.arange(n_states))
+        return _freeze(np.arange(n_states))
     values = list(_items(outputs, "outputs must be a list, one for each state"))
     if len(values) != n_states:
         raise AutomatonError(f"there are {n_states} states but {len(values)} outputs; give one for each state")
-    _check_whole(values, "outputs")
-    array = _int64(values, "outputs")
+    _check_integers(values, "outputs")
+    array = _to_int64(values, "outputs")
     if array.min() < 0:
         q = int(array.argmin())
-        raise AutomatonError(f"the output of state {q} is {array[q]}; outputs count from 0")
+        raise AutomatonError(f"the output of state {q} is {array[q]}; outputs are at least 0")
     if array.max() >= 2**31:
         q = int(array.argmax())
-        raise AutomatonError(f"the output of state {q} is {array[q]}; outputs number the classes and stay below 2^31")
-    return _frozen(array)
+        raise AutomatonError(f"the output of state {q} is {array[q]}; outputs must be below 2^31")
+    return _freeze(array)
 
 
-def checked_names(what: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
-    """`count` different non-empty texts, or None."""
+def validate_names(kind: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    """Return `count` different non-empty texts, or None.
+
+    `kind` is "state" or "symbol", for error messages.
+    """
     if names is None:
         return None
     if isinstance(names, str):
-        raise AutomatonError(f"{what} names must be a list of texts, not the single text {format_value(names)}")
-    names = tuple(_items(names, f"{what} names must be a list of texts"))
+        raise AutomatonError(f"{kind} names must be a list of texts, not the single text {format_value(names)}")
+    names = tuple(_items(names, f"{kind} names must be a list of texts"))
     if len(names) != count:
-        raise AutomatonError(f"there are {count} {what}s but {len(names)} {what} names; name all of them or none")
+        raise AutomatonError(f"there are {count} {kind}s but {len(names)} {kind} names; name all of them or none")
     first: dict[str, int] = {}
     for number, name in enumerate(names):
         if not isinstance(name, str) or not name:
-            raise AutomatonError(f"the name of {what} {number} is {format_value(name)}; names are non-empty texts")
+            raise AutomatonError(f"the name of {kind} {number} is {format_value(name)}; names are non-empty texts")
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise AutomatonError(
-                f"the name of {what} {number} is {format_value(name)}; half a surrogate pair is no letter"
+                f"the name of {kind} {number} is {format_value(name)}; half a surrogate pair is no letter"
             )
         if name in first:
             raise AutomatonError(
-                f"{what} name {format_value(name)} stands for both {first[name]} and {number}; rename one"
+                f"{kind} name {format_value(name)} stands for both {first[name]} and {number}; rename one"
             )
         first[name] = number
     return names
 
 
 def _items(values: Any, rule: str) -> Iterable[Any]:
+    """Return values that can be iterated, or raise an error with the rule."""
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
         raise AutomatonError(f"{rule}, not {format_value(values)}")
-    return values  # type: ignore[no-any-return]  # anything iterable will do
+    return values  # type: ignore[no-any-return]  # any iterable is accepted
 
 
-def _check_whole(values: list[Any], what: str) -> None:
+def _check_integers(values: list[Any], name: str) -> None:
     for value in values:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-            raise AutomatonError(f"{what} must be whole numbers, not {format_value(value)}")
+            raise AutomatonError(f"{name} must be whole numbers, not {format_value(value)}")
 
 
-def _int64(values: list[Any] | Ints, what: str) -> Ints:
+def _to_int64(values: list[Any] | Ints, name: str) -> Ints:
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
-        raise AutomatonError(f"{what} must be below 2^63") from None
+        raise AutomatonError(f"{name} must be below 2^63") from None
 
 
-def _frozen(array: Ints) -> Ints:
-    array = np.array(array, dtype=np.int64, order="C")  # a copy: nobody else can write to it
+def _freeze(array: Ints) -> Ints:
+    array = np.array(array, dtype=np.int64, order="C")  # a copy, which the caller cannot write to
     array.setflags(write=False)
     return array
