@@ -8,8 +8,6 @@ import importlib
 import os
 import pkgutil
 import re
-import subprocess
-import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from sdssm.errors import MissingExtraError, SdssmError
 from sdssm.extras import EXTRAS, import_extra
 from sdssm.runs.schema import Settings, setting_names
 from sdssm.settings import settings_to_dict
+from tests.programs import REQUIRED, run_without
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sdssm"
@@ -138,29 +137,6 @@ def test_every_class_name_is_used_once() -> None:
 
 
 # -- dependencies ------------------------------------------------------------------------------------------------------
-
-
-#: The required dependencies: besides the standard library, only these may be imported with the package.
-REQUIRED = {"torch", "numpy", "safetensors"}
-HIDE_MODULES = """
-import sys
-from importlib.machinery import PathFinder
-
-class HidingFinder(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.split(".")[0] in {hidden} else PathFinder.find_spec(name, path, target)
-
-sys.meta_path[:] = [HidingFinder if finder is PathFinder else finder for finder in sys.meta_path]
-"""
-
-
-def run_without(hidden: set[str], code: str) -> str:
-    """Run a program as if the modules `hidden` were not installed, and return what it prints."""
-    program = HIDE_MODULES.format(hidden=hidden) + code
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stderr
-    return process.stdout
 
 
 def test_without_extras_the_core_works_and_the_rest_names_the_extra_to_install() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sdssm.automata import get_machine
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 from tests.evaluation.machines import exact, tiring_parity
 from tests.evaluation.test_evaluate import run_of
 
@@ -21,7 +21,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def test_tables_and_a_plot(runs: Path, capsys: Capture) -> None:
-    code, out, err = run(capsys, "evaluate", str(runs), "--max-length", "100")
+    code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "100")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[2].split()[:4] == ["task", "model", "seed", "to"]
@@ -35,7 +35,7 @@ def test_tables_and_a_plot(runs: Path, capsys: Capture) -> None:
 
 
 def test_json(runs: Path, capsys: Capture) -> None:
-    code, out, err = run(capsys, "evaluate", str(runs / "seed-0"), str(runs / "seed-1"), "--json", "--strings", "64")
+    code, out, err = run_command(capsys, "evaluate", str(runs / "seed-0"), str(runs / "seed-1"), "--json", "--strings", "64")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert set(found) == {"runs", "aggregate"}
@@ -69,7 +69,7 @@ def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
     run_of(tmp_path / "a", get_machine("parity"), train_length=20)
     run_of(tmp_path / "b", get_machine("parity"), lr=0.5)
     for more in (["--max-length", "3"], ["--lengths", "2,4"]):
-        code, out, err = run(capsys, "evaluate", str(tmp_path), *more)
+        code, out, err = run_command(capsys, "evaluate", str(tmp_path), *more)
         assert (code, err) == (0, "")
         rows = [line for line in out.splitlines() if line.startswith("parity")]
         assert [row.split("sd-ssm")[1].split("  ")[1].strip() for row in rows[:4]] == [
@@ -82,14 +82,14 @@ def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
         seeds = [row.split()[-5 if listed else -4] for row in rows[4:]]
         assert seeds == (["1", "1", "1", "1", "2", "2"] if listed else ["1", "1", "2"])
     run_of(tmp_path / "again", get_machine("parity"), 1)
-    _, out, _ = run(capsys, "evaluate", str(tmp_path), "--max-length", "3")
+    _, out, _ = run_command(capsys, "evaluate", str(tmp_path), "--max-length", "3")
     assert str(tmp_path / "again") in out  # the same training and seed: only the folders differ
 
 
 def test_a_run_that_diverged(runs: Path, capsys: Capture) -> None:
     run_of(runs / "seed-3", tiring_parity(6, states=26), 3, ended="diverged")
     for more in ([], ["--lengths", "5"]):
-        code, out, err = run(capsys, "evaluate", str(runs), *more)
+        code, out, err = run_command(capsys, "evaluate", str(runs), *more)
         assert (code, err) == (0, "")
         lines = out.splitlines()
         [header] = [line for line in lines if "diverged" in line and "max" in line]
@@ -102,7 +102,7 @@ def test_a_run_that_diverged(runs: Path, capsys: Capture) -> None:
 
 def test_a_result_that_cannot_be_written(runs: Path, capsys: Capture) -> None:
     (runs / "seed-1" / "evaluation.json").mkdir()
-    code, out, err = run(capsys, "evaluate", str(runs), "--max-length", "9")
+    code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "9")
     assert code == 0
     assert [line.split()[2] for line in out.splitlines()[3:6]] == ["0", "1", "2"]
     assert err.startswith("sdssm: warning:") and "not kept" in err
@@ -111,7 +111,7 @@ def test_a_result_that_cannot_be_written(runs: Path, capsys: Capture) -> None:
 
 def test_a_saved_model(tmp_path: Path, capsys: Capture) -> None:
     exact(get_machine("parity")).save(tmp_path / "model")
-    code, out, err = run(capsys, "evaluate", str(tmp_path / "model"))
+    code, out, err = run_command(capsys, "evaluate", str(tmp_path / "model"))
     assert (code, out) == (2, "")
     assert "sdssm.load(" in err and "task=" in err
     assert err.count("\n") == 1
@@ -120,7 +120,7 @@ def test_a_saved_model(tmp_path: Path, capsys: Capture) -> None:
 def test_fresh_strings_and_notes(tmp_path: Path, capsys: Capture) -> None:
     run_of(tmp_path / "seed-0", get_machine("parity"), ended=None)
     arguments = ("evaluate", str(tmp_path), "--fresh", "--max-length", "9", "--seed", "3")
-    code, out, _ = run(capsys, *arguments)
+    code, out, _ = run_command(capsys, *arguments)
     assert code == 0
     assert "100.00" in out
     assert "Note: not finished" in out
@@ -148,7 +148,7 @@ def test_bad_input(
     arguments: list[str], message: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys, "evaluate", *arguments)
+    code, out, err = run_command(capsys, "evaluate", *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
@@ -159,7 +159,7 @@ def test_a_task_that_changed(tmp_path: Path, capsys: Capture) -> None:
     path = run_of(tmp_path / "seed-0", get_machine("parity")).path / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "digest": "0" * 16}))
-    code, _, err = run(capsys, "evaluate", str(tmp_path))
+    code, _, err = run_command(capsys, "evaluate", str(tmp_path))
     assert code == 2
     assert "changed since this run began" in err
     assert err.count("\n") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 
 HEAD = 'name = "{}"\ntitle = "Table {}"\nseeds = 1\ntasks = [{}]\n[evaluate]\nmax_length = 8\nstrings = 16\n'
 ROW = '[[rows]]\nmodel = "{}"\nsettings = {{ state = 4, batch = 8, steps = 20, train_length = 4 }}\n'
@@ -41,14 +41,14 @@ def made(name: str) -> list[str]:
 def test_several(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     typed = ("reproduce", "times.toml", "of mine/one.toml", "other.toml", *CPU)
     monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
-    code, out, err = run(capsys, *typed, "--dry-run")
+    code, out, err = run_command(capsys, *typed, "--dry-run")
     assert (code, err) == (0, "")
     assert "times\nNothing is trained for it.\n" in out and "Table 1\n1 runs: 1 missing\n" in out
     assert "Table 2\n4 runs: 4 missing; 1 of them above too\n" in out
     assert out.count("side by side") == 1 and "about 80 s; nothing was begun" in out
     assert not Path("results").exists()
 
-    code, out, err = run(capsys, *typed, "--quiet")
+    code, out, err = run_command(capsys, *typed, "--quiet")
     assert (code, err) == (0, "")
     places = [out.index(f"Tables in results/{name}") for name in ("one", "other", "times")]  # times when all is trained
     assert places == sorted(places)
@@ -57,13 +57,13 @@ def test_several(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     folders = [path.parent for path in Path("runs/experiments").rglob("config.json")]
     assert len(folders) == 4
 
-    code, out, err = run(capsys, *typed, "--dry-run")
+    code, out, err = run_command(capsys, *typed, "--dry-run")
     assert code == 0 and out.endswith("\n\nNothing is left to train, or to evaluate.\n")
 
 
 def test_what_is_narrowed_away_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     typed = ("reproduce", "of mine/one.toml", "other.toml", "times.toml", *CPU, "--quiet")
-    code, out, err = run(capsys, *typed, "--models", "rnn", "--tasks", "cycle", "--budget", "0.5")
+    code, out, err = run_command(capsys, *typed, "--models", "rnn", "--tasks", "cycle", "--budget", "0.5")
     assert (code, err) == (0, "sdssm: one is skipped: --models and --tasks leave nothing of it\n")
     assert "Table 1" not in out and "Table 2" in out
     assert sorted(path.name for path in Path("results").iterdir()) == ["other", "times"]
@@ -74,7 +74,7 @@ def test_claims_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     """They are about what the others left."""
     Path("said.toml").write_text(CLAIMS)
     Path("said.csv").write_text("id,model,task,quantity,value,unit,source\nA,LSTM,parity,accuracy,100,%,a text\n")
-    code, out, err = run(capsys, "reproduce", "said.toml", "times.toml", "of mine/one.toml", *CPU, "--quiet")
+    code, out, err = run_command(capsys, "reproduce", "said.toml", "times.toml", "of mine/one.toml", *CPU, "--quiet")
     assert (code, err) == (0, "")
     places = [out.index(f"Tables in results/{name}") for name in ("one", "times", "said")]
     assert places == sorted(places)
@@ -108,7 +108,7 @@ def test_bad_input_begins_nothing(
     Path("unsaid.toml").write_text(CLAIMS)
     Path("said.csv").write_text("id,model,task,quantity,value,unit,source\n")
     before = sorted(folder.rglob("*"))
-    code, out, err = run(capsys, "reproduce", *arguments)
+    code, out, err = run_command(capsys, "reproduce", *arguments)
     assert (code, out) == (2, "")
     assert message in err and err.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
@@ -116,21 +116,21 @@ def test_bad_input_begins_nothing(
 
 def test_without_training_what_is_finished_is_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
     typed = ("reproduce", "other.toml", *CPU, "--quiet")
-    code, out, err = run(capsys, *typed, "--no-train")
+    code, out, err = run_command(capsys, *typed, "--no-train")
     assert (code, out) == (2, "")
     assert err == "sdssm: nothing of it is finished in runs/experiments, and --no-train trains nothing; leave it out\n"
 
-    code, out, err = run(capsys, *typed, "--models", "rnn", "--tasks", "cycle")
+    code, out, err = run_command(capsys, *typed, "--models", "rnn", "--tasks", "cycle")
     assert (code, err) == (0, "")
     Path("results/other").rename("before")
-    code, out, err = run(capsys, *typed, "--no-train")
+    code, out, err = run_command(capsys, *typed, "--no-train")
     assert (code, err) == (0, "")
     assert out.endswith("\n3 of 4 runs are not finished; --no-train trains none\n")
     found, before = (json.loads(Path(folder, "results.json").read_text()) for folder in ("results/other", "before"))
     assert found["runs"] == before["runs"] and len(found["runs"]) == 1
     assert len(list(Path("runs/experiments").rglob("config.json"))) == 1
 
-    code, out, err = run(capsys, "reproduce", "times.toml", "--no-train", *CPU)
+    code, out, err = run_command(capsys, "reproduce", "times.toml", "--no-train", *CPU)
     assert (code, err) == (
         2,
         "sdssm: times trains nothing, and --no-train is about training; leave it out\n",
@@ -138,14 +138,14 @@ def test_without_training_what_is_finished_is_tabulated(capsys: pytest.CaptureFi
 
 
 def test_tables_say_on_which_device_they_were_made(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, _ = run(capsys, "reproduce", "other.toml", *CPU, "--quiet")
+    code, _, _ = run_command(capsys, "reproduce", "other.toml", *CPU, "--quiet")
     assert code == 0
     table = Path("results/other/table.md").read_text()
     assert "\n- 20 steps, 1 seed\n- trained on CPU\n" in table
     statuses = [path for path in Path("runs/experiments").rglob("status.json") if "lstm" in str(path)]
     for path in statuses:  # as if brought here from another machine
         path.write_text(json.dumps({**json.loads(path.read_text()), "device": "NVIDIA H200"}))
-    code, _, _ = run(capsys, "reproduce", "other.toml", *CPU, "--quiet", "--no-train")
+    code, _, _ = run_command(capsys, "reproduce", "other.toml", *CPU, "--quiet", "--no-train")
     assert code == 0
     table = Path("results/other/table.md").read_text()
     assert "\n- trained on CPU: rnn\n- trained on NVIDIA H200, evaluated on CPU: lstm\n" in table
@@ -155,17 +155,17 @@ def test_minutes_choose_the_budget(capsys: pytest.CaptureFixture[str], monkeypat
     """Four groups of 20 steps, a second each: 80 seconds, of which 36 are asked for."""
     monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
     typed = ("reproduce", "other.toml", *CPU, "--quiet", "--minutes", "0.6")
-    code, _, err = run(capsys, *typed)
+    code, _, err = run_command(capsys, *typed)
     assert (code, err) == (0, "sdssm: --budget 0.45 takes about 0.6 minutes here\n")
     assert made("other") == ["sdssm reproduce other.toml --budget 0.45"]
     steps = {run["steps"] for run in json.loads(Path("results/other/results.json").read_text())["runs"]}
     assert steps == {9}
     assert len(list(Path("runs/experiments").rglob("config.json"))) == 4
 
-    code, _, again = run(capsys, *typed)
+    code, _, again = run_command(capsys, *typed)
     assert (code, again) == (0, err)
     assert len(list(Path("runs/experiments").rglob("config.json"))) == 4  # the same runs
-    assert run(capsys, "reproduce", "of mine/one.toml", *CPU, "--quiet", "--minutes", "1000")[2] == (
+    assert run_command(capsys, "reproduce", "of mine/one.toml", *CPU, "--quiet", "--minutes", "1000")[2] == (
         "sdssm: all steps take at most 1000 minutes here\n"
     )
 
@@ -180,6 +180,6 @@ def test_minutes_choose_the_budget(capsys: pytest.CaptureFixture[str], monkeypat
     ],
 )
 def test_bad_minutes(more: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "reproduce", "other.toml", *CPU, *more)
+    code, out, err = run_command(capsys, "reproduce", "other.toml", *CPU, *more)
     assert (code, out) == (2, "") and told in err and err.count("\n") == 1
     assert not Path("runs").exists()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sdssm.runs import RunFolder
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 from tests.runs.configs import some_config
 
 
@@ -31,7 +31,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_list(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "runs", "runs/")
+    code, out, err = run_command(capsys, "runs", "runs/")
     assert (code, err) == (0, "")
     rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
     assert rows == [
@@ -40,11 +40,11 @@ def test_the_list(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 0.2500 -",
         "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 0.2500 -",
     ]
-    assert run(capsys, "runs")[1] == out
+    assert run_command(capsys, "runs")[1] == out
 
 
 def test_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "runs", "runs/a5/seed-10", "--json")
+    code, out, _ = run_command(capsys, "runs", "runs/a5/seed-10", "--json")
     assert code == 0
     assert json.loads(out) == [
         {
@@ -68,7 +68,7 @@ def test_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_damage_is_said_in_a_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "a5" / "seed-2" / "config.json").write_text("{")
     (runs / "a5" / "seed-10" / "evaluation.json").write_text("[")
-    code, out, err = run(capsys, "runs", "runs")
+    code, out, err = run_command(capsys, "runs", "runs")
     assert code == 0
     assert len(out.splitlines()) == 4
     assert err == "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out\n"
@@ -91,7 +91,7 @@ def test_bad_input(folder: str, message: str, runs: Path, capsys: pytest.Capture
     for name, config in (("other", {"theme": "dark"}), ("newer", {"format": 7, "versions": {"sdssm": "9.9"}})):
         Path(name).mkdir()
         (Path(name) / "config.json").write_text(json.dumps(config))
-    code, out, err = run(capsys, "runs", folder)
+    code, out, err = run_command(capsys, "runs", folder)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1

@@ -11,7 +11,7 @@ import pytest
 from sdssm.runs import RunFolder
 from sdssm.runs.schema import Settings, setting_names
 from sdssm.settings import settings_to_dict
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 from tests.test_settings import OTHERS
 
 #: The smallest training there is, by the names that it sets.
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def trained(capsys: pytest.CaptureFixture[str], *items: str) -> tuple[int, str]:
     """Train with --set and these items; the exit code and what was said on standard error."""
-    code, _, err = run(capsys, "train", "parity", "--device", "cpu", "--quiet", "--out", "r", "--set", *items)
+    code, _, err = run_command(capsys, "train", "parity", "--device", "cpu", "--quiet", "--out", "r", "--set", *items)
     return code, err
 
 
@@ -79,7 +79,7 @@ def test_ways_to_write_it(item: str, part: str, value: Any, capsys: pytest.Captu
 
 def test_several_times_and_together_with_its_shortcuts(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--set", "state=4", "--steps", "1", "--batch", "2", "--set", "dictionary=2", "lr=1", "--out", "r"]
-    code, _, err = run(capsys, "train", "parity", "--train-length", "6", "--device", "cpu", *arguments)
+    code, _, err = run_command(capsys, "train", "parity", "--train-length", "6", "--device", "cpu", *arguments)
     assert (code, err) == (0, "")
     found = config()
     assert (found["mixer"]["state"], found["mixer"]["dictionary"]) == (4, 2)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sdssm.training.progress import Silent
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 
 SMALL = ("--set", "state=4", "dictionary=2", "batch=8", "steps=40", "train_length=4", "--max-length", "8")
 GRID = ("--grid", "lr=1e-3,1e-2", "--choice", "weight_decay=0,1e-4")
@@ -30,9 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_grid(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     typed = ("sweep", "parity", *SMALL, *GRID, "--seeds", "2", "--device", "cpu")
-    code, out, _ = run(capsys, *typed, "--dry-run")
+    code, out, _ = run_command(capsys, *typed, "--dry-run")
     assert code == 0 and "8 runs: 8 missing" in out and not (folder / "results").exists()
-    code, out, err = run(capsys, *typed, "--quiet")
+    code, out, err = run_command(capsys, *typed, "--quiet")
     assert (code, err) == (0, "")
     assert "4 candidates by accuracy at training lengths" in out
     assert "best of 4 by accuracy at training lengths" in out
@@ -42,17 +42,17 @@ def test_a_grid(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     }
     told = json.loads((results / "spec.json").read_text())["made"][-1]["command"]
     assert told.startswith("sdssm sweep parity ") and "--grid lr=1e-3,1e-2 weight_decay=0,1e-4" in told
-    code, out, _ = run(capsys, *typed, "--dry-run")
+    code, out, _ = run_command(capsys, *typed, "--dry-run")
     assert "8 runs: 8 finished" in out
 
 
 def test_a_spec_and_draws_of_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mine.toml").write_text(MINE)
     rest = ("--device", "cpu", "--quiet")
-    assert run(capsys, "sweep", "mine.toml", *rest, "--search", "random", "--trials", "1")[0] == 0
-    assert run(capsys, "sweep", "mine.toml", *rest, "--select", "score")[0] == 0
+    assert run_command(capsys, "sweep", "mine.toml", *rest, "--search", "random", "--trials", "1")[0] == 0
+    assert run_command(capsys, "sweep", "mine.toml", *rest, "--select", "score")[0] == 0
     assert sorted(path.name for path in (folder / "results").iterdir()) == ["mine", "mine-random"]
-    code, out, _ = run(capsys, "reproduce", "mine.toml", *rest)  # the same table, chosen as the spec says
+    code, out, _ = run_command(capsys, "reproduce", "mine.toml", *rest)  # the same table, chosen as the spec says
     assert code == 0 and "best of 2 by accuracy at training lengths" in out
 
 
@@ -60,11 +60,11 @@ def test_optuna(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     pytest.importorskip("optuna")
     where = ("--range", "lr=1e-4..1e-1", "--search", "optuna", "--parallel", "2", "--device", "cpu")
     typed = ("sweep", "parity", *SMALL, *where, "--trials")
-    code, out, _ = run(capsys, *typed, "4", "--dry-run")
+    code, out, _ = run_command(capsys, *typed, "4", "--dry-run")
     assert code == 0 and "The next 2 candidates by Optuna, after 0 of 4" in out and "2 runs: 2 missing" in out
     assert not (folder / "results").exists()
-    assert run(capsys, *typed, "2", "--quiet")[0] == 0
-    code, out, err = run(capsys, *typed, "4", "--quiet")
+    assert run_command(capsys, *typed, "2", "--quiet")[0] == 0
+    code, out, err = run_command(capsys, *typed, "4", "--quiet")
     assert (code, err) == (0, "") and "4 candidates" in out
     [results] = (folder / "results").iterdir()  # more of the same is the same search
     assert (results / "study.json").exists()
@@ -96,7 +96,7 @@ def test_stopping_says_how_to_go_on(
         "--workers",
         "1",
     )
-    code, _, err = run(capsys, command, "of mine/mine.toml", *where)
+    code, _, err = run_command(capsys, command, "of mine/mine.toml", *where)
     assert code == 130
     assert err.endswith(f"the same command goes on: sdssm {command} 'of mine/mine.toml' {' '.join(where)}\n")
 
@@ -141,7 +141,7 @@ def test_stopping_says_how_to_go_on(
 def test_bad_input_begins_nothing(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    code, out, err = run(capsys, "sweep", *arguments)
+    code, out, err = run_command(capsys, "sweep", *arguments)
     assert (code, out) == (2, "")
     assert message in err and err.count("\n") == 1
     assert list(folder.iterdir()) == []

@@ -13,7 +13,7 @@ from sdssm.cli import main
 from sdssm.tasks import BEYOND, PAPER
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
         code = main(arguments)
     except SystemExit as stop:
@@ -23,12 +23,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "tasks")
+    code, out, err = run_command(capsys, "tasks")
     assert (code, err) == (0, "")
     for name in (*PAPER, *BEYOND):
         assert any(line.startswith(name + " ") for line in out.splitlines())
     assert "\x1b" not in out
-    code, out, _ = run(capsys, "tasks", "--json")
+    code, out, _ = run_command(capsys, "tasks", "--json")
     facts = {one["name"]: one for one in json.loads(out)}
     assert facts["a5"]["solvable"] is False
     assert facts["arithmetic"]["monoid_size"] == 129
@@ -37,19 +37,19 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "a5.svg"
-    code, out, err = run(capsys, "tasks", "show", "a5", "--svg", str(picture), "--length", "5")
+    code, out, err = run_command(capsys, "tasks", "show", "a5", "--svg", str(picture), "--length", "5")
     assert (code, err) == (0, "")
     assert picture.read_text().startswith("<svg")
     assert "not solvable" in out
     assert str(picture) in out
-    code, out, _ = run(capsys, "tasks", "show", "arithmetic", "--json", "--length", "8")
+    code, out, _ = run_command(capsys, "tasks", "show", "arithmetic", "--json", "--length", "8")
     shown = json.loads(out)
     assert len(shown["samples"]) == 3
     for sample in shown["samples"]:
         assert len(sample["tokens"]) == 7
         assert sample["labels"][-1] == eval(sample["text"]) % 5
         assert sample["labels"][1] == -1
-    code, out, _ = run(capsys, "tasks", "show", "random:100x2:0")
+    code, out, _ = run_command(capsys, "tasks", "show", "random:100x2:0")
     assert "unknown (monoid > 20,000)" in out
 
 
@@ -83,7 +83,7 @@ def test_bad_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys, *arguments)
+    code, out, err = run_command(capsys, *arguments)
     assert code == 2
     assert message in err
     assert err.count("\n") == 1
@@ -107,7 +107,7 @@ BAD_FILES = {
 def test_bad_files(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, message = BAD_FILES[name]
     (tmp_path / name).write_text(text)
-    code, out, err = run(capsys, "tasks", "show", str(tmp_path / name))
+    code, out, err = run_command(capsys, "tasks", "show", str(tmp_path / name))
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
@@ -138,7 +138,7 @@ def test_on_a_terminal_it_is_coloured_and_in_a_pipe_it_is_not() -> None:
 def test_names_from_a_file_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "sly.json"
     path.write_text(json.dumps({"table": [[0, 0]], "states": ["\x1b[31mred"], "symbols": ["\n", "b"]}))
-    code, out, _ = run(capsys, "tasks", "show", str(path))
+    code, out, _ = run_command(capsys, "tasks", "show", str(path))
     assert code == 0
     assert "\x1b" not in out
     assert r"\x1b[31mred" in out

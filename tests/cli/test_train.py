@@ -16,8 +16,8 @@ import torch
 from sdssm.cli import main
 from sdssm.files import write_atomic
 from sdssm.runs import RunFolder, find_runs
-from tests.cli.test_tasks import run
-from tests.test_package import without
+from tests.programs import run_command
+from tests.programs import run_without
 
 #: A training of a second or so.
 SMALL = ["--batch", "8", "--device", "cpu", "--set", "state=8", "dictionary=4", "checkpoint_every=20", "log_every=10"]
@@ -42,7 +42,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_from_nothing_to_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *SMALL)
+    code, out, err = run_command(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *SMALL)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     progress, table = out[: out.index("accuracy %")], out[out.index("accuracy %") :]
@@ -57,7 +57,7 @@ def test_from_nothing_to_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tasks_seeds_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--seeds", "5,3", "--lr", "1e-4", "--train-length", "9", "--steps", "20", "--quiet"]
-    code, out, _ = run(capsys, "train", "parity", "even_pairs", *options, *SMALL)
+    code, out, _ = run_command(capsys, "train", "parity", "even_pairs", *options, *SMALL)
     assert code == 0
     assert out.startswith("accuracy %")
     runs = find_runs("runs/parity+even_pairs")
@@ -70,15 +70,15 @@ def test_tasks_seeds_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_is_not_overwritten_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
     again = ["train", "parity", "--steps", "20", "--quiet", *SMALL]
-    assert run(capsys, *again)[0] == 0
+    assert run_command(capsys, *again)[0] == 0
     before = weights("runs/parity/seed-0")
-    code, out, err = run(capsys, *again)
+    code, out, err = run_command(capsys, *again)
     assert (code, out) == (2, "")
     assert err == (
         "sdssm: runs/parity/seed-0 holds a run already; go on with --resume or start anew with --overwrite\n"
     )
-    assert run(capsys, *again, "--resume")[0] == 0
-    assert run(capsys, *again, "--overwrite")[0] == 0
+    assert run_command(capsys, *again, "--resume")[0] == 0
+    assert run_command(capsys, *again, "--overwrite")[0] == 0
     assert same(weights("runs/parity/seed-0"), before)
 
 
@@ -128,11 +128,11 @@ def test_ctrl_c_stops_and_resume_goes_on(capsys: pytest.CaptureFixture[str], uni
     stopped = RunFolder.open("a/seed-1")
     assert stopped.status == "stopped"
     assert 20 <= stopped.step == int(found[1].replace(",", "")) < 400
-    code, out, err = run(capsys, "train", "--resume", "a")
+    code, out, err = run_command(capsys, "train", "--resume", "a")
     assert (code, err) == (0, "")
     assert out.endswith("sdssm evaluate a\n")
     assert_same("a", uninterrupted)
-    code, out, _ = run(capsys, "train", "--resume", "a")
+    code, out, _ = run_command(capsys, "train", "--resume", "a")
     assert (code, out) == (0, "Nothing to do: none of the 2 runs in a is unfinished.\n")
 
 
@@ -145,7 +145,7 @@ def test_killed_and_resumed_twice(capsys: pytest.CaptureFixture[str], uninterrup
     newest = folder.checkpoints()[0]
     damaged = folder.path / "checkpoints" / f"step-{newest:09d}.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    code, _, err = run(capsys, "train", "--resume", "a", "--quiet")
+    code, _, err = run_command(capsys, "train", "--resume", "a", "--quiet")
     assert code == 0
     assert err.startswith("sdssm: warning: the checkpoint a/seed-0/checkpoints/step-")
     assert err.count("\n") == 1
@@ -159,13 +159,13 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
         write_atomic(path, data)
 
     monkeypatch.setattr("sdssm.runs.folder.write_whole", full_at_40)
-    code, out, err = run(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
+    code, out, err = run_command(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
     assert (code, out) == (2, "")
     assert "step-000000040.safetensors: the disk is full; what was saved before is whole" in err
     assert err.count("\n") == 1
     monkeypatch.setattr("sdssm.runs.folder.write_whole", write_atomic)
     assert RunFolder.open("runs/parity/seed-0").load_checkpoint().step == 20
-    assert run(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
+    assert run_command(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
 
 
 # -- where it is shown -------------------------------------------------------------------------------------------------
@@ -206,16 +206,16 @@ from sdssm.cli import main
 assert main(["train", "parity", "--steps", "20", *{SMALL}]) == 0
 assert main(["train", "parity", "--steps", "20", "--tensorboard", "--out", "board", *{SMALL}]) == 2
 """
-    assert "accuracy" in without({"rich", "tensorboard"}, code)
+    assert "accuracy" in run_without({"rich", "tensorboard"}, code)
     assert not Path("board").exists()
 
 
 def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
     again = ["train", "parity", "--steps", "20", "--tensorboard", "--quiet", *SMALL]
-    assert run(capsys, *again)[0] == 0
+    assert run_command(capsys, *again)[0] == 0
     assert len(list(Path("runs/parity/seed-0").glob("events.out.tfevents.*"))) == 1
-    assert run(capsys, *again, "--overwrite")[0] == 0
+    assert run_command(capsys, *again, "--overwrite")[0] == 0
     assert len(list(Path("runs/parity/seed-0").glob("events.out.tfevents.*"))) == 1
 
 
@@ -256,7 +256,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     Path("full").mkdir()
     Path("full/note").touch()
-    code, out, err = run(capsys, "train", *arguments)
+    code, out, err = run_command(capsys, "train", *arguments)
     assert (code, out) == (2, ""), err
     assert message in err
     assert err.count("\n") == 1
@@ -265,7 +265,7 @@ def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFix
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    code, out, err = run(capsys, "train", "parity", "--device", "cuda")
+    code, out, err = run_command(capsys, "train", "parity", "--device", "cuda")
     assert (code, out) == (2, "")
     assert "cuda was asked for, but torch sees no GPU here" in err
     assert err.count("\n") == 1
@@ -274,13 +274,13 @@ def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], folder: Pat
 
 def test_a_task_that_changed_since(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.json").write_text('{"table": [[0, 1], [1, 0]]}')
-    code, _, err = run(capsys, "train", "my.json", "--steps", "40", "--quiet", "--out", "mine", *SMALL)
+    code, _, err = run_command(capsys, "train", "my.json", "--steps", "40", "--quiet", "--out", "mine", *SMALL)
     assert code == 0, err
     folder = RunFolder.open("mine/seed-0")
     folder.forget_after(20)
     folder.finish("stopped")
     Path("my.json").write_text('{"table": [[1, 1], [1, 0]]}')
-    code, out, err = run(capsys, "train", "--resume", "mine")
+    code, out, err = run_command(capsys, "train", "--resume", "mine")
     assert (code, out) == (2, "")
     assert "changed since" in err
     assert err.count("\n") == 1

@@ -13,7 +13,7 @@ import sdssm
 from sdssm.errors import OutputError
 from sdssm.report import check_plot, curves, save_plot, terminal_plot
 from sdssm.report.curves import Curve
-from tests.test_package import without
+from tests.programs import run_without
 
 
 def run(accuracy: Sequence[float | None], seed: int = 0, task: str = "a5", **more: Any) -> dict[str, Any]:
@@ -142,7 +142,7 @@ try:
 except MissingExtraError as error:
     print(error)
 """
-    assert "a plot needs matplotlib.figure; install sdssm[plots]" in without({"matplotlib"}, code)
+    assert "a plot needs matplotlib.figure; install sdssm[plots]" in run_without({"matplotlib"}, code)
 
 
 def test_the_report_computes_nothing_anew() -> None:
