@@ -40,7 +40,7 @@ def made(name: str) -> list[str]:
 
 def test_several(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     typed = ("reproduce", "times.toml", "of mine/one.toml", "other.toml", *CPU)
-    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     code, out, err = run_command(capsys, *typed, "--dry-run")
     assert (code, err) == (0, "")
     assert "times\nNothing is trained for it.\n" in out and "Table 1\n1 runs: 1 missing\n" in out
@@ -153,7 +153,7 @@ def test_tables_say_on_which_device_they_were_made(capsys: pytest.CaptureFixture
 
 def test_minutes_choose_the_budget(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four groups of 20 steps, a second each: 80 seconds, of which 36 are asked for."""
-    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     typed = ("reproduce", "other.toml", *CPU, "--quiet", "--minutes", "0.6")
     code, _, err = run_command(capsys, *typed)
     assert (code, err) == (0, "sdssm: --budget 0.45 takes about 0.6 minutes here\n")

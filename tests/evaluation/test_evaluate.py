@@ -18,7 +18,8 @@ from sdssm.evaluation.statistics import band_of_each
 from sdssm.evaluation.strings import TestStrings
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
-from sdssm.report import apart, curves
+from sdssm.report import curves
+from sdssm.report import differences as apart
 from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from sdssm.experiments.aggregate import cells_of, chosen_runs, merged, t_band
-from sdssm.experiments.catalogue import spec_named
-from sdssm.experiments.claims import compared
-from sdssm.experiments.plan import make_plan
-from sdssm.experiments.ranking import ranked
-from sdssm.experiments.results import write_results
-from sdssm.experiments.spec import Spec
-from sdssm.experiments.spec_file import parse_spec
-from sdssm.experiments.timing import RATIO, timed
+from sdssm.experiments.planning.plan import make_plan
+from sdssm.experiments.results.cells import cells_of, chosen_runs, merged, t_band
+from sdssm.experiments.results.claims import compared
+from sdssm.experiments.results.folder import write_results
+from sdssm.experiments.results.ranking import ranked
+from sdssm.experiments.results.timing import RATIO, timed
+from sdssm.experiments.specs.catalogue import spec_named
+from sdssm.experiments.specs.parsing import parse_spec
+from sdssm.experiments.specs.spec import Spec
 
 GRID = """
 name = "search"
@@ -95,7 +95,7 @@ def written(
     plan = make_plan(parse_spec(GRID.format("within"), source="search.toml"), folder / "runs")
     training = {run.variant["lr"]: run.training for run in plan.runs}
     found = [{**one, "training": training[one["variant"]["lr"]], "accuracy": [one["within"]]} for one in records]
-    monkeypatch.setattr("sdssm.experiments.results.records_of", lambda _: found)
+    monkeypatch.setattr("sdssm.experiments.results.folder.records_of", lambda _: found)
     return write_results(plan, folder / "search", command="", device="CPU", **more)
 
 

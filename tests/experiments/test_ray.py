@@ -18,12 +18,12 @@ import torch
 from sdssm.cli import main
 from sdssm.errors import DeviceError, MissingExtraError, RunError, SdssmError
 from sdssm.experiments import Narrowing, engine_named, evaluate_plan, make_plan, run_plan, spec_named
-from sdssm.experiments.ray_engine import absolute
-from sdssm.experiments.ray_jobs import Job, _again, _with_more_memory
-from sdssm.experiments.ray_tasks import MARK, Outcome, Share, make_mark, train_group
-from sdssm.experiments.runner import groups_of
-from sdssm.experiments.spec import Spec
-from sdssm.experiments.watch import standing
+from sdssm.experiments.execution.ray_executor import absolute
+from sdssm.experiments.execution.ray_jobs import Job, _again, _with_more_memory
+from sdssm.experiments.execution.ray_tasks import MARK, Outcome, Share, make_mark, train_group
+from sdssm.experiments.execution.runner import groups_of
+from sdssm.experiments.execution.watcher import standing
+from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import release
 from sdssm.runs.folder import EVENTS
@@ -213,7 +213,7 @@ def test_a_lost_worker_does_not_write_beside_its_successor(spec: Spec, local: Pa
 
 
 def test_a_node_that_does_not_share_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdssm.experiments.ray_tasks.SEEN_WITHIN", 0.0)
+    monkeypatch.setattr("sdssm.experiments.execution.ray_tasks.SEEN_WITHIN", 0.0)
     mark = make_mark(tmp_path)
     assert mark == make_mark(tmp_path)
     (tmp_path / MARK).unlink()

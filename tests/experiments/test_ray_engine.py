@@ -14,11 +14,11 @@ import pytest
 
 from sdssm.errors import RunError
 from sdssm.experiments import Narrowing, Spec, make_plan, make_plans, reuse, run_plan, together
-from sdssm.experiments.ray_engine import RayEngine
-from sdssm.experiments.ray_jobs import Job, work
-from sdssm.experiments.ray_tasks import Outcome
-from sdssm.experiments.runner import groups_of, unevaluated
-from sdssm.experiments.spec_file import parse_spec
+from sdssm.experiments.execution.ray_executor import RayEngine
+from sdssm.experiments.execution.ray_jobs import Job, work
+from sdssm.experiments.execution.ray_tasks import Outcome
+from sdssm.experiments.execution.runner import groups_of, unevaluated
+from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
 from sdssm.training.progress import Silent
 from sdssm.training.trainer import TrainingStopped
@@ -71,7 +71,7 @@ class OneProcess:
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> OneProcess:
     found = OneProcess()
-    monkeypatch.setattr("sdssm.experiments.ray_engine.ray_module", lambda: found)
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: found)
     return found
 
 

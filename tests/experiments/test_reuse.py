@@ -12,7 +12,7 @@ import pytest
 import sdssm
 from sdssm.errors import RunError
 from sdssm.experiments import Narrowing, Spec, evaluate_plan, make_plan, reuse, run_plan, write_results
-from sdssm.experiments.spec_file import parse_spec
+from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
 
 SETTINGS = {"state": 4, "batch": 8, "steps": 20, "train_length": 6}

@@ -20,10 +20,10 @@ import torch
 from sdssm.cli.reproduce import add_to
 from sdssm.errors import OutputError, RunError, SdssmError
 from sdssm.experiments import Narrowing, Plan, evaluate_plan, make_plan, run_plan, spec_named, write_results
-from sdssm.experiments.estimate import FILE, estimate
-from sdssm.experiments.results import check_results
-from sdssm.experiments.runner import missing
-from sdssm.experiments.spec import Spec
+from sdssm.experiments.execution.runner import missing
+from sdssm.experiments.planning.estimates import FILE, estimate
+from sdssm.experiments.results.folder import check_results
+from sdssm.experiments.specs.spec import Spec
 from sdssm.report import curves
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
@@ -156,8 +156,8 @@ def test_nothing_is_trained_or_evaluated_twice(spec: Spec, whole: Path, monkeypa
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or evaluated again")
 
-    monkeypatch.setattr("sdssm.experiments.runner.train_all", never)
-    monkeypatch.setattr("sdssm.experiments.runner.evaluate", never)
+    monkeypatch.setattr("sdssm.experiments.execution.runner.train_all", never)
+    monkeypatch.setattr("sdssm.experiments.execution.runner.evaluate", never)
     plan = make_plan(spec, whole)
     run_plan(plan, "cpu")
     evaluate_plan(plan, "cpu")
@@ -229,7 +229,9 @@ def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monke
     assert all(one.steps == 300 for one in groups)
     assert any(one.seconds is not None for one in groups)
     known = json.loads((tmp_path / "runs" / FILE).read_text())
-    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(
+        "sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: pytest.fail("measured again")
+    )
     assert [
         one.seconds for one in estimate(make_plan(spec, tmp_path / "runs", Narrowing(budget=10)), "cpu", limit=0.0)
     ] == [one.seconds for one in groups]
@@ -239,7 +241,7 @@ def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monke
 
 def test_estimates_are_of_groups_as_they_train(spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that diverged stays beside the others; one that is finished does not, nor do their steps count."""
-    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     plan = make_plan(spec, tmp_path, Narrowing(models=["lstm"], seeds=[0, 1, 2]))
     statuses: tuple[Ended, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
     for run, status in zip(plan.wanted(), statuses, strict=True):
@@ -294,14 +296,14 @@ def test_the_command_takes_what_is_there(
     command(file, "--quiet", "--device", "cpu")  # from runs, unasked
     assert "30 steps, 2 seeds" in capsys.readouterr().out
     assert not Path("runs/experiments").exists()
-    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     command(file, "--dry-run", "--reuse")
     out = capsys.readouterr().out
     assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was begun" in out
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "device_named", lambda _: torch.device("cuda"))
-    monkeypatch.setattr("sdssm.experiments.engines.device_named", lambda _: torch.device("cuda"))
-    monkeypatch.setattr("sdssm.experiments.estimate.device_name", lambda _: "a GPU")
+    monkeypatch.setattr("sdssm.experiments.execution.executors.device_named", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("sdssm.experiments.planning.estimates.device_name", lambda _: "a GPU")
     command(file, "--dry-run", "--reuse", "--device", "cuda")
     assert "On a GPU up to 16 groups train at once" in capsys.readouterr().out
 

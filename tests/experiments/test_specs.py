@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sdssm.experiments.catalogue import published_numbers, published_rows, spec_named, spec_names
-from sdssm.experiments.claims import NEEDED, check_claims
-from sdssm.experiments.narrowing import Narrowing
-from sdssm.experiments.plan import fingerprint, make_plan
-from sdssm.experiments.scores import Score, SpecError
-from sdssm.experiments.spec_file import parse_spec
-from sdssm.experiments.timing import MODES, RATIO
+from sdssm.experiments.planning.plan import fingerprint, make_plan
+from sdssm.experiments.planning.selection import Narrowing
+from sdssm.experiments.results.claims import NEEDED, check_claims
+from sdssm.experiments.results.timing import MODES, RATIO
+from sdssm.experiments.specs.catalogue import published_numbers, published_rows, spec_named, spec_names
+from sdssm.experiments.specs.parsing import parse_spec
+from sdssm.experiments.specs.scores import Score, SpecError
 
 EXPECTED = {
     "table1", "length-efficiency", "runtime", "c2xc30-d30", "two-layers", "mlp-readout", "complex-layers", "claims",

@@ -25,10 +25,10 @@ from sdssm.experiments import (
     sweep_spec,
     write_results,
 )
-from sdssm.experiments.catalogue import spec_named
-from sdssm.experiments.spec import Spec
-from sdssm.experiments.spec_file import parse_spec
-from sdssm.experiments.trials import STUDY
+from sdssm.experiments.specs.catalogue import spec_named
+from sdssm.experiments.specs.parsing import parse_spec
+from sdssm.experiments.specs.spec import Spec
+from sdssm.experiments.sweeps.trials import STUDY
 from sdssm.report.ranking import ranking_of, write_ranking
 from sdssm.report.tables import to_text
 from sdssm.runs import RunFolder
@@ -163,7 +163,7 @@ def test_steps_can_be_searched(tmp_path: Path) -> None:
 
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accuracy at a rung is what the rate says."""
-    monkeypatch.setattr("sdssm.experiments.race._accuracy", lambda runs, share: runs[0].config.train.lr * 1000)
+    monkeypatch.setattr("sdssm.experiments.sweeps.race._accuracy", lambda runs, share: runs[0].config.train.lr * 1000)
 
 
 @pytest.mark.parametrize("parallel", [None, 2])
@@ -259,7 +259,7 @@ def test_an_optuna_search_is_kept_and_goes_on(whole: Path, tmp_path: Path, monke
     assert len(found["ranking"]) == 6 and any(one["pruned_at"] for one in found["ranking"])
     with pytest.raises(SpecError, match="has no search for"):
         open_study(whole / "s", ("sd-ssm", "cycle"))
-    monkeypatch.setattr("sdssm.experiments.runner.train_all", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("sdssm.experiments.execution.runner.train_all", lambda *_, **__: pytest.fail("trained again"))
     swept(whole, OPTUNA, of=spec(OPTUNA, **RANGES))
     monkeypatch.undo()
     more = replace(OPTUNA, trials=7)
@@ -341,7 +341,7 @@ def test_other_places_are_walked_once_for_each_candidate(
         asked.extend([plan] if plan.runs else [])
         return reuse(plan, places)
 
-    monkeypatch.setattr("sdssm.experiments.sweep.reuse", counted)
+    monkeypatch.setattr("sdssm.experiments.sweeps.sweep.reuse", counted)
     sweep = Sweep(spec=of, search=search, out=tmp_path / "runs", reused=[tmp_path / "before"])
     trials = sweep.trials(tmp_path / "s")
     while batch := sweep.next(trials):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sdssm.errors import SdssmError
-from sdssm.experiments.optuna_search import proposed
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.search import Search, weak
-from sdssm.experiments.space import Range, Space, part
-from sdssm.experiments.sweep_spec import sweep_spec
-from sdssm.experiments.trials import Trial
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.search_space import Range, Space, part
+from sdssm.experiments.sweeps.optuna_search import proposed
+from sdssm.experiments.sweeps.search import Search, weak
+from sdssm.experiments.sweeps.sweep_spec import sweep_spec
+from sdssm.experiments.sweeps.trials import Trial
 
 RATE = Range.read("lr", "1e-5..1e-2")
 SPACE = Space(choices={"state": [32, 64]}, ranges={"lr": RATE, "dictionary": Range(low=2, high=9, whole=True)})

@@ -25,9 +25,9 @@ from sdssm.experiments import (
     together,
     write_results,
 )
-from sdssm.experiments.estimate import estimate
-from sdssm.experiments.runner import groups_of
-from sdssm.experiments.spec_file import parse_spec
+from sdssm.experiments.execution.runner import groups_of
+from sdssm.experiments.planning.estimates import estimate
+from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.training.planning import Planned
 from tests.experiments.test_runner import Killed, Killer, numbers, weights
 
@@ -65,7 +65,7 @@ def alone(specs: Sequence[Spec], tmp_path_factory: pytest.TempPathFactory) -> tu
 def test_each_run_is_trained_once_and_as_it_would_be_alone(
     specs: Sequence[Spec], alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner, calls = import_module("sdssm.experiments.runner"), list[Sequence[Planned]]()
+    runner, calls = import_module("sdssm.experiments.execution.runner"), list[Sequence[Planned]]()
     train_all = runner.train_all
 
     def noted(path: Path, planned: Sequence[Planned], **more: Any) -> Any:
@@ -105,7 +105,7 @@ def test_the_paper_s_tables_share_runs() -> None:
 
 
 def test_one_estimate_for_all(specs: Sequence[Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdssm.experiments.estimate._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     groups = estimate(together(make_plans(specs, tmp_path)), "cpu")
     assert [(one.name, len(one.runs), one.seconds) for one in groups] == [
         ("lstm on parity", 2, 30.0),

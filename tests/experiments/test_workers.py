@@ -17,15 +17,15 @@ import pytest
 from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
-from sdssm.experiments.runner import missing
-from sdssm.experiments.spec_file import parse_spec
-from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.runner import missing
+from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.specs.parsing import parse_spec
 
 #: A process with two workers that would be busy for a long time; each leaves a file of the name of its id.
 BUSY = """
 import os, sys, time
 from pathlib import Path
-from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
 
 def busy(number):
     (Path(sys.argv[1]) / f"{os.getpid()}").touch()
@@ -106,7 +106,7 @@ def test_sigterm_loses_the_evaluation_in_progress_alone(tmp_path: Path, monkeypa
             time.sleep(5)
         return evaluate(*given, **options)
 
-    monkeypatch.setattr("sdssm.experiments.runner.evaluate", second_is_interrupted)
+    monkeypatch.setattr("sdssm.experiments.execution.runner.evaluate", second_is_interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate_plan(plan, "cpu")
     assert [len(missing(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]

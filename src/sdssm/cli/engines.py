@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sdssm.experiments.engines import Engine
+    from sdssm.experiments.execution.executors import Engine
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,6 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def engine_of(options: argparse.Namespace) -> Engine:
     """The engine that the options name. Nothing is begun before it is entered."""
-    from sdssm.experiments.engines import engine_named
+    from sdssm.experiments.execution.executors import engine_named
 
     return engine_named(options.engine, device=options.device, workers=options.workers, address=options.address)

@@ -18,8 +18,8 @@ from sdssm.errors import format_value
 
 if TYPE_CHECKING:
     from sdssm.experiments import Narrowing, Plan
-    from sdssm.experiments.engines import Found
-    from sdssm.experiments.estimate import GroupEstimate
+    from sdssm.experiments.execution.executors import Found
+    from sdssm.experiments.planning.estimates import GroupEstimate
 
 #: Where `sdssm train` leaves runs, and where they are looked for.
 RUNS = Path("runs")
@@ -115,8 +115,8 @@ def spec_word(text: str) -> str:
 def show_plans(plans: Sequence[Plan], device: str) -> None:
     """What each plan has, and what all of them have still to train, with the time that it takes here."""
     from sdssm.experiments import together
-    from sdssm.experiments.estimate import estimate
-    from sdssm.experiments.runner import missing
+    from sdssm.experiments.execution.runner import missing
+    from sdssm.experiments.planning.estimates import estimate
 
     seen = set[Path]()
     for plan in plans:

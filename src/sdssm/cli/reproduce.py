@@ -107,8 +107,8 @@ def _specs(options: argparse.Namespace) -> list[Spec]:
 def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
     """What can be wrong with them beside their trainings: a damaged file is said now, not after those."""
     from sdssm.experiments import check_results
-    from sdssm.experiments.catalogue import published_numbers
-    from sdssm.experiments.claims import check_claims
+    from sdssm.experiments.results.claims import check_claims
+    from sdssm.experiments.specs.catalogue import published_numbers
 
     for spec in specs:
         check_results(spec, options.results / spec.name)
@@ -148,7 +148,7 @@ def _plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
 def _budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
     """That of the minutes asked for, with what the calibration knows: the same again when the command is repeated."""
     from sdssm.experiments import make_plans, together
-    from sdssm.experiments.estimate import budget_for, estimate
+    from sdssm.experiments.planning.estimates import budget_for, estimate
 
     if options.budget != 1.0:
         raise SettingsError("--minutes chooses the budget, and --budget is one; leave one of them out")
@@ -164,7 +164,7 @@ def _budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
 def _accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace) -> None:
     """Train all together; then one after the other, since two may ask for other evaluations of the same run."""
     from sdssm.experiments import together, write_results
-    from sdssm.experiments.runner import unfinished
+    from sdssm.experiments.execution.runner import unfinished
     from sdssm.training.progress import progress_for
 
     with engine:
@@ -180,9 +180,9 @@ def _accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace
 
 
 def _other(spec: Spec, options: argparse.Namespace) -> None:
-    from sdssm.experiments.claims import compared
-    from sdssm.experiments.results import save
-    from sdssm.experiments.timing import timed
+    from sdssm.experiments.results.claims import compared
+    from sdssm.experiments.results.folder import save
+    from sdssm.experiments.results.timing import timed
 
     folder = options.results / spec.name
     found = compared(spec, options.results) if spec.kind == "claims" else timed(spec, options.device)

@@ -28,9 +28,9 @@ from sdssm.errors import SettingsError, format_value
 from sdssm.models import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from sdssm.experiments.search import Search
-    from sdssm.experiments.spec import Spec
-    from sdssm.experiments.sweep import Sweep
+    from sdssm.experiments.specs.spec import Spec
+    from sdssm.experiments.sweeps.search import Search
+    from sdssm.experiments.sweeps.sweep import Sweep
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -115,7 +115,7 @@ def values(text: str) -> list[Any]:
 
 
 def _search(options: argparse.Namespace) -> Search:
-    from sdssm.experiments.search import Search
+    from sdssm.experiments.sweeps.search import Search
 
     return Search(
         kind=options.search,
@@ -130,8 +130,8 @@ def _search(options: argparse.Namespace) -> Search:
 def _spec(options: argparse.Namespace, search: Search) -> Spec:
     """What is searched: an experiment by its name, or one made of the options."""
     from sdssm.experiments import spec_named, spec_names
-    from sdssm.experiments.spec import CHOICES
-    from sdssm.experiments.sweep_spec import checked_name, sweep_spec
+    from sdssm.experiments.specs.spec import CHOICES
+    from sdssm.experiments.sweeps.sweep_spec import checked_name, sweep_spec
     from sdssm.settings import check_one_of
 
     first = options.what[0]
@@ -176,8 +176,8 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None
 
 def _sweep(options: argparse.Namespace) -> None:
     from sdssm.experiments import check_results, write_results
-    from sdssm.experiments.catalogue import published_numbers
-    from sdssm.experiments.sweep import Sweep, run_sweep
+    from sdssm.experiments.specs.catalogue import published_numbers
+    from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
     from sdssm.training.progress import progress_for
 
     engine = engine_of(options)  # all that can be wrong is said before anything is begun

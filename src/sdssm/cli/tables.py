@@ -34,7 +34,7 @@ def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
 
     Those that an earlier command left under other names go.
     """
-    from sdssm.experiments.aggregate import key_of
+    from sdssm.experiments.results.cells import key_of
     from sdssm.report import save_plot
     from sdssm.runs import folder_name
 

@@ -13,19 +13,19 @@ Sweep, run_sweep         the search itself
 open_study               one by Optuna, as a study of Optuna's own
 """
 
-from sdssm.experiments.catalogue import spec_named, spec_names
-from sdssm.experiments.engines import Engine, LocalEngine, engine_named
-from sdssm.experiments.narrowing import Narrowing
-from sdssm.experiments.optuna_search import open_study
-from sdssm.experiments.plan import Plan, PlannedRun, Trainings, make_plan, make_plans, together
-from sdssm.experiments.results import check_results, write_results
-from sdssm.experiments.reuse import reuse
-from sdssm.experiments.runner import evaluate_plan, run_plan
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.search import Search
-from sdssm.experiments.spec import Spec
-from sdssm.experiments.sweep import Sweep, run_sweep
-from sdssm.experiments.sweep_spec import sweep_spec
+from sdssm.experiments.execution.executors import Engine, LocalEngine, engine_named
+from sdssm.experiments.execution.runner import evaluate_plan, run_plan
+from sdssm.experiments.planning.plan import Plan, PlannedRun, Trainings, make_plan, make_plans, together
+from sdssm.experiments.planning.reuse import reuse
+from sdssm.experiments.planning.selection import Narrowing
+from sdssm.experiments.results.folder import check_results, write_results
+from sdssm.experiments.specs.catalogue import spec_named, spec_names
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.spec import Spec
+from sdssm.experiments.sweeps.optuna_search import open_study
+from sdssm.experiments.sweeps.search import Search
+from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
+from sdssm.experiments.sweeps.sweep_spec import sweep_spec
 
 __all__ = [
     "Engine",

@@ -6,8 +6,8 @@ terminal_plot  in plain text
 save_plot      as PNG or SVG
 """
 
-from sdssm.report.apart import told_apart
 from sdssm.report.curves import Curve, curves
+from sdssm.report.differences import told_apart
 from sdssm.report.plots import check_plot, save_plot
 from sdssm.report.terminal import terminal_plot
 

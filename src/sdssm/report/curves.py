@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sdssm.report.apart import told_apart, training
+from sdssm.report.differences import told_apart, training
 
 #: From this length on the axis of lengths is logarithmic.
 LOGARITHMIC_FROM = 2000

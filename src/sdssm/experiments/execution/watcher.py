@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from sdssm.experiments.plan import PlannedRun
+from sdssm.experiments.planning.plan import PlannedRun
 from sdssm.runs.folder import EVENTS, STATUS
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress

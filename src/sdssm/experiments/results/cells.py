@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sdssm.evaluation.training import changed_settings
-from sdssm.experiments.catalogue import Published, published_numbers
-from sdssm.experiments.plan import Plan, PlannedRun
-from sdssm.experiments.runner import curve_of
-from sdssm.experiments.scores import Score, mean
-from sdssm.experiments.spec import Spec
+from sdssm.experiments.execution.runner import curve_of
+from sdssm.experiments.planning.plan import Plan, PlannedRun
+from sdssm.experiments.specs.catalogue import Published, published_numbers
+from sdssm.experiments.specs.scores import Score, mean
+from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import ENDED, RunFolder
 
 #: Student's t for a band of 95 % by the degrees of freedom, one less than there are seeds; beyond, the last.

@@ -10,8 +10,8 @@ import torch
 
 from sdssm.devices import device_name, resolve_device
 from sdssm.errors import SettingsError, did_you_mean
-from sdssm.experiments.plan import Plan, Trainings
-from sdssm.experiments.runner import evaluate_plan, run_plan
+from sdssm.experiments.execution.runner import evaluate_plan, run_plan
+from sdssm.experiments.planning.plan import Plan, Trainings
 from sdssm.training.progress import Progress
 
 #: Told how many of how many runs are evaluated.
@@ -82,6 +82,6 @@ def engine_named(
         if address is not None:
             raise SettingsError(f"the address {address!r} is that of a Ray cluster; add --engine ray, or leave it out")
         return LocalEngine(device, workers=workers)
-    from sdssm.experiments.ray_engine import RayEngine
+    from sdssm.experiments.execution.ray_executor import RayEngine
 
     return RayEngine(str(device), workers=workers, address=address)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sdssm.experiments.scores import Score
-from sdssm.experiments.space import Range, Space
+from sdssm.experiments.specs.scores import Score
+from sdssm.experiments.specs.search_space import Range, Space
 
 #: accuracy: train and evaluate; timing: the scans alone; claims: sentences of the paper beside cells of other specs.
 KINDS = ("accuracy", "timing", "claims")

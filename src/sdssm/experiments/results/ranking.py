@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sdssm.experiments.aggregate import CHOSEN, Record, candidates, key_of, worth
-from sdssm.experiments.plan import Plan
-from sdssm.experiments.scores import mean
-from sdssm.experiments.spec import Spec
+from sdssm.experiments.planning.plan import Plan
+from sdssm.experiments.results.cells import CHOSEN, Record, candidates, key_of, worth
+from sdssm.experiments.specs.scores import mean
+from sdssm.experiments.specs.spec import Spec
 
 
 def stopped_before(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError, did_you_mean, format_value
-from sdssm.experiments.scores import Score, SpecError
-from sdssm.experiments.spec import CHOICES, FIGURES, KINDS, Asked, Claim, Row, Spec, Timing
+from sdssm.experiments.specs.scores import Score, SpecError
+from sdssm.experiments.specs.spec import CHOICES, FIGURES, KINDS, Asked, Claim, Row, Spec, Timing
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import MODELS, PRESETS, default_preset
 from sdssm.runs import folder_name

@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.experiments.aggregate import records_of, worth
-from sdssm.experiments.engines import Engine
-from sdssm.experiments.narrowing import ALL, Narrowing
-from sdssm.experiments.plan import Plan, PlannedRun, make_plan
-from sdssm.experiments.race import Batch, race
-from sdssm.experiments.results import begin
-from sdssm.experiments.reuse import reuse
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.search import Search
-from sdssm.experiments.space import part
-from sdssm.experiments.spec import Row, Spec
-from sdssm.experiments.trials import STUDY, Cell, Trial, Trials, cell_name
+from sdssm.experiments.execution.executors import Engine
+from sdssm.experiments.planning.plan import Plan, PlannedRun, make_plan
+from sdssm.experiments.planning.reuse import reuse
+from sdssm.experiments.planning.selection import ALL, Narrowing
+from sdssm.experiments.results.cells import records_of, worth
+from sdssm.experiments.results.folder import begin
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.search_space import part
+from sdssm.experiments.specs.spec import Row, Spec
+from sdssm.experiments.sweeps.race import Batch, race
+from sdssm.experiments.sweeps.search import Search
+from sdssm.experiments.sweeps.trials import STUDY, Cell, Trial, Trials, cell_name
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
 

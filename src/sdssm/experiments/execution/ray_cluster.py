@@ -49,7 +49,7 @@ def join(address: str | None) -> bool:
     address = address or os.environ.get("RAY_ADDRESS") or None
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     # Workers import the sdssm of this process, whatever else is installed there.
-    options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[1])]}
+    options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2])]}
     if address is None or address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it reports to nobody
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": OBJECTS}
@@ -70,7 +70,7 @@ def check_address(address: str) -> None:
 
     >>> check_address("nowhere")
     Traceback (most recent call last):
-    sdssm.experiments.ray_cluster.ClusterError: the address 'nowhere' is not HOST:PORT, as 10.0.0.1:6379, or auto
+    sdssm.experiments.execution.ray_cluster.ClusterError: the address 'nowhere' is not HOST:PORT, as 10.0.0.1:6379, or auto
     """
     if address != "auto":
         found = re.fullmatch(r"\[?([^\s/]+?)\]?:(\d{1,5})", address)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sdssm.errors import RunError, SdssmError
-from sdssm.experiments.ray_cluster import ClusterError, first_line
-from sdssm.experiments.ray_tasks import Outcome
+from sdssm.experiments.execution.ray_cluster import ClusterError, first_line
+from sdssm.experiments.execution.ray_tasks import Outcome
 from sdssm.training.signals import stop_on_signal
 
 #: Seconds between two looks at the run folders.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdssm.errors import did_you_mean
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.spec import Row, Spec
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.tasks import get_task as named_task
 from sdssm.training.planning import checked_seeds
 

@@ -14,9 +14,9 @@ from sdssm.errors import ModelError, RunError
 from sdssm.evaluation import evaluate
 from sdssm.evaluation.evaluation import FILE, LISTED_FILE
 from sdssm.evaluation.records import FRESH, PREFIXES
-from sdssm.experiments.plan import Plan, PlannedRun, Trainings
-from sdssm.experiments.spec import Asked
-from sdssm.experiments.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.planning.plan import Plan, PlannedRun, Trainings
+from sdssm.experiments.specs.spec import Asked
 from sdssm.runs import ENDED, RunFolder
 from sdssm.tasks import Task
 from sdssm.training.group import last_step

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import RunError, SdssmError
-from sdssm.experiments.narrowing import ALL, Narrowing
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.spec import Row, Spec
+from sdssm.experiments.planning.selection import ALL, Narrowing
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.files import format_path
 from sdssm.models import ModelSettings
 from sdssm.models.classifier import CONFIG
@@ -81,7 +81,7 @@ class Plan(Trainings):
 def make_plan(spec: Spec, out: Path, part: Narrowing = ALL) -> Plan:
     """Every run of an experiment, checked; `part` says which of them are trained, and how long.
 
-    >>> from sdssm.experiments.catalogue import spec_named
+    >>> from sdssm.experiments.specs.catalogue import spec_named
     >>> part = Narrowing(models=["mamba"], tasks=["parity"], budget=0.01)
     >>> plan = make_plan(spec_named("two-layers"), Path("runs"), part)
     >>> [(run.row, run.config.seed, run.config.train.steps) for run in plan.wanted()][0]
@@ -194,9 +194,9 @@ def fingerprint(config: RunConfig, but: Sequence[str] = ()) -> str:
     """The same for the same training, whatever its seed: of the task and of the settings that are not defaults, so
     that a setting that a later version adds changes nothing.
 
-    >>> from sdssm.tasks import task
+    >>> from sdssm.tasks import get_task
     >>> one, other = (resolve("sd-ssm", "paper", "a5", {"log_every": every}) for every in (None, 10))
-    >>> fingerprint(configure(task("a5"), 0, one, "paper")) == fingerprint(configure(task("a5"), 1, other, "readme"))
+    >>> fingerprint(configure(get_task("a5"), 0, one, "paper")) == fingerprint(configure(get_task("a5"), 1, other, "readme"))
     True
     """
     ours, base = (

@@ -11,8 +11,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sdssm.errors import RunError, SdssmError
-from sdssm.experiments.plan import Plan, PlannedRun, fingerprint, same_training
-from sdssm.experiments.results import read_json
+from sdssm.experiments.planning.plan import Plan, PlannedRun, fingerprint, same_training
+from sdssm.experiments.results.folder import read_json
 from sdssm.files import format_path
 from sdssm.models.classifier import CONFIG, WEIGHTS
 from sdssm.runs import ENDED, RunFolder

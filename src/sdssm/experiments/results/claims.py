@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sdssm.experiments.aggregate import key_of
-from sdssm.experiments.catalogue import published_rows, spec_named
-from sdssm.experiments.results import RESULTS, head, read_json
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.spec import Claim, Spec
+from sdssm.experiments.results.cells import key_of
+from sdssm.experiments.results.folder import RESULTS, head, read_json
+from sdssm.experiments.specs.catalogue import published_rows, spec_named
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.spec import Claim, Spec
 
 #: What the published file of claims has.
 NEEDED = ("id", "model", "task", "quantity", "value", "unit", "source")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sdssm.experiments.engines import Engine
-from sdssm.experiments.plan import Plan, PlannedRun
-from sdssm.experiments.runner import unfinished
-from sdssm.experiments.scores import mean
-from sdssm.experiments.search import Search, weak
-from sdssm.experiments.trials import Cell, Trial, Trials
+from sdssm.experiments.execution.executors import Engine
+from sdssm.experiments.execution.runner import unfinished
+from sdssm.experiments.planning.plan import Plan, PlannedRun
+from sdssm.experiments.specs.scores import mean
+from sdssm.experiments.sweeps.search import Search, weak
+from sdssm.experiments.sweeps.trials import Cell, Trial, Trials
 from sdssm.runs import RunFolder
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress

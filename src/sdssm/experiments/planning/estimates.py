@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from sdssm.devices import device_name, resolve_device
-from sdssm.experiments.plan import PlannedRun, Trainings
-from sdssm.experiments.results import read_json
-from sdssm.experiments.runner import groups_of, reached
+from sdssm.experiments.execution.runner import groups_of, reached
+from sdssm.experiments.planning.plan import PlannedRun, Trainings
+from sdssm.experiments.results.folder import read_json
 from sdssm.files import write_atomic
 from sdssm.runs import ENDED
 from sdssm.training.engine import Engine, shape

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import OutputError
-from sdssm.experiments.aggregate import KEYS, cells_of, chosen_runs, key_of, merged, records_of
-from sdssm.experiments.plan import Plan
-from sdssm.experiments.ranking import divided, ranked, stopped_before
-from sdssm.experiments.spec import Spec
+from sdssm.experiments.planning.plan import Plan
+from sdssm.experiments.results.cells import KEYS, cells_of, chosen_runs, key_of, merged, records_of
+from sdssm.experiments.results.ranking import divided, ranked, stopped_before
+from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.runs.events import finite
 from sdssm.runs.schema import versions

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import format_value
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.space import Range, Space
-from sdssm.experiments.trials import STUDY, Cell, Trial, cell_name, read_study
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.search_space import Range, Space
+from sdssm.experiments.sweeps.trials import STUDY, Cell, Trial, cell_name, read_study
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 

@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from sdssm.errors import SettingsError, format_value
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.search import Search
-from sdssm.experiments.space import Range
-from sdssm.experiments.spec import CHOICES, Asked, Row, Spec
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.search_space import Range
+from sdssm.experiments.specs.spec import CHOICES, Asked, Row, Spec
+from sdssm.experiments.sweeps.search import Search
 from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.runs import folder_name
 from sdssm.runs.schema import resolve, setting_names

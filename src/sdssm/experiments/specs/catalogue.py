@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import did_you_mean
-from sdssm.experiments.scores import SpecError
-from sdssm.experiments.spec import Spec
-from sdssm.experiments.spec_file import parse_spec, read_spec
+from sdssm.experiments.specs.parsing import parse_spec, read_spec
+from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path
 
 #: Where TOML and CSV files lie, in the package itself.

@@ -13,9 +13,9 @@ from torch import Tensor
 from sdssm import ops
 from sdssm.devices import resolve_device
 from sdssm.errors import SdssmError
-from sdssm.experiments.catalogue import published_numbers
-from sdssm.experiments.results import head
-from sdssm.experiments.spec import Spec, Timing
+from sdssm.experiments.results.folder import head
+from sdssm.experiments.specs.catalogue import published_numbers
+from sdssm.experiments.specs.spec import Spec, Timing
 
 MODES = ("recurrent", "parallel")
 #: The row that compares them: times of the recurrent mode for one of the parallel one.

@@ -16,8 +16,8 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
-from sdssm.experiments.runner import evaluate_file
-from sdssm.experiments.spec import Asked
+from sdssm.experiments.execution.runner import evaluate_file
+from sdssm.experiments.specs.spec import Asked
 from sdssm.files import format_path
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder

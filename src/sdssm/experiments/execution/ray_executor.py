@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sdssm.errors import DeviceError
-from sdssm.experiments.engines import Found
-from sdssm.experiments.plan import Plan, PlannedRun, Trainings
-from sdssm.experiments.ray_cluster import ClusterError, first_line, join, ray_module
-from sdssm.experiments.ray_jobs import Job, work
-from sdssm.experiments.ray_tasks import Outcome, Share, evaluate_files, gpus_here, make_mark, train_group
-from sdssm.experiments.runner import File, evaluate_here, groups_of, unevaluated
-from sdssm.experiments.shares import bytes_needed, share_of
-from sdssm.experiments.spec import Asked
-from sdssm.experiments.watch import Watch, least_step
+from sdssm.experiments.execution.executors import Found
+from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
+from sdssm.experiments.execution.ray_cluster import ClusterError, first_line, join, ray_module
+from sdssm.experiments.execution.ray_jobs import Job, work
+from sdssm.experiments.execution.ray_tasks import Outcome, Share, evaluate_files, gpus_here, make_mark, train_group
+from sdssm.experiments.execution.runner import File, evaluate_here, groups_of, unevaluated
+from sdssm.experiments.execution.watcher import Watch, least_step
+from sdssm.experiments.planning.plan import Plan, PlannedRun, Trainings
+from sdssm.experiments.specs.spec import Asked
 from sdssm.extras import import_extra
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import ENDED, RunFolder

@@ -11,7 +11,7 @@ from itertools import islice, product
 from typing import Any
 
 from sdssm.errors import format_value
-from sdssm.experiments.scores import SpecError
+from sdssm.experiments.specs.scores import SpecError
 
 #: Digits of a number that is drawn: enough for a search, and few enough to be typed again.
 DIGITS = 4

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sdssm.errors import SettingsError
-from sdssm.experiments.optuna_search import proposed
-from sdssm.experiments.space import Space, part
-from sdssm.experiments.trials import Trial
+from sdssm.experiments.specs.search_space import Space, part
+from sdssm.experiments.sweeps.optuna_search import proposed
+from sdssm.experiments.sweeps.trials import Trial
 from sdssm.extras import import_extra
 from sdssm.settings import check_at_least, check_between, check_one_of
 

@@ -25,8 +25,8 @@ def bytes_needed(runs: Sequence[RunConfig]) -> int:
     """About the most that a group of runs side by side holds on a GPU.
 
     >>> from sdssm.runs.schema import configure, resolve
-    >>> from sdssm.tasks import task
-    >>> one = configure(task("a5"), 0, resolve("sd-ssm", "paper", "a5"), "paper")
+    >>> from sdssm.tasks import get_task
+    >>> one = configure(get_task("a5"), 0, resolve("sd-ssm", "paper", "a5"), "paper")
     >>> bytes_needed([one]) < bytes_needed([one] * 3) < 2 * 2**30
     True
     """

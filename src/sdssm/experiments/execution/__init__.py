@@ -1,0 +1,1 @@
+"""Running a plan: training and evaluation on this machine or on a Ray cluster."""

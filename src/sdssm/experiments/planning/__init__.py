@@ -1,0 +1,1 @@
+"""Plans: the runs of an experiment, their folders, what is left to train, and how long it takes."""
