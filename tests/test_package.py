@@ -17,7 +17,7 @@ from types import ModuleType
 import pytest
 
 import sdssm
-from sdssm.cli.train import literal
+from sdssm.cli.options import parse_value
 from sdssm.errors import MissingExtraError, SdssmError
 from sdssm.extras import EXTRAS, import_extra
 from sdssm.runs.schema import Settings, setting_names
@@ -217,4 +217,4 @@ def test_every_setting_is_documented_with_its_default() -> None:
         for name, value in settings_to_dict(part).items()
         if name in setting_names(settings)
     }
-    assert {name: literal(default) for name, default in rows if name in defaults} == defaults
+    assert {name: parse_value(default) for name, default in rows if name in defaults} == defaults

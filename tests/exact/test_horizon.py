@@ -159,4 +159,4 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["lengths"][-1] == 3_000 and found["longest"] < 3_000 and not found["reached"]
     run(horizon_command, "horizon", str(folder), "--max-length", "3000")
-    assert "places read" in capsys.readouterr().out
+    assert "positions" in capsys.readouterr().out

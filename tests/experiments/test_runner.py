@@ -299,7 +299,7 @@ def test_the_command_takes_what_is_there(
     monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     command(file, "--dry-run", "--reuse")
     out = capsys.readouterr().out
-    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was begun" in out
+    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was started" in out
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "device_named", lambda _: torch.device("cuda"))
     monkeypatch.setattr("sdssm.experiments.execution.executors.device_named", lambda _: torch.device("cuda"))
@@ -321,7 +321,7 @@ def test_stopping_says_how_to_go_on(
     where = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")
     with pytest.raises(TrainingStopped):
         command(file := str(spec.folder / "tiny.toml"), *where)
-    assert f"the same command goes on: {shlex.join(['sdssm', 'reproduce', file, *where])}" in capsys.readouterr().err
+    assert f"run the same command again: {shlex.join(['sdssm', 'reproduce', file, *where])}" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 
