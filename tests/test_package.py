@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -49,6 +50,11 @@ ORDER = [
 ]
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def where(path: Path) -> str:
     """The path of a source file as messages show it."""
     return str(path.relative_to(SOURCE))
@@ -57,7 +63,7 @@ def where(path: Path) -> str:
 def top_level_imports(path: Path) -> set[str]:
     """The packages and modules directly below sdssm that a file imports, anywhere in the file."""
     parts = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{where(path)}: relative import"
             names = [node.module or ""] if node.module != "sdssm" else [f"sdssm.{alias.name}" for alias in node.names]
@@ -87,7 +93,7 @@ def test_imports_follow_the_order_of_packages() -> None:
 
 def public_definitions(path: Path) -> Iterator[str]:
     """Names of the public functions and classes that a file defines at its top level."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parse(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             yield node.name
 
@@ -118,18 +124,18 @@ def test_every_module_is_found_under_its_dotted_name() -> None:
     """`import sdssm.training.engine as engine` reads attributes one by one: no function may replace a module there."""
     offenders = []
     for module in importable_modules():
-        found: object = sdssm
+        attribute: object = sdssm
         for name in module.__name__.split(".")[1:]:
-            found = getattr(found, name)
-        if found is not module:
-            offenders.append(f"{module.__name__} is {found!r}")
+            attribute = getattr(attribute, name)
+        if attribute is not module:
+            offenders.append(f"{module.__name__} is {attribute!r}")
     assert not offenders, "\n".join(offenders)
 
 
 def test_every_class_name_is_used_once() -> None:
     files = defaultdict(list)
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.ClassDef):
                 files[node.name].append(where(path))
     offenders = [f"{name}: {', '.join(paths)}" for name, paths in sorted(files.items()) if len(paths) > 1]
@@ -218,3 +224,10 @@ def test_every_setting_is_documented_with_its_default() -> None:
         if name in setting_names(settings)
     }
     assert {name: parse_value(default) for name, default in rows if name in defaults} == defaults
+
+
+def test_quick_tests_cover_every_package() -> None:
+    lines = (ROOT / "tests" / "quick.txt").read_text().splitlines()
+    assert all((ROOT / line.partition("::")[0]).exists() for line in lines)
+    covered = {line.split("/")[1] for line in lines}
+    assert not [name for name in ORDER if (ROOT / "tests" / name).is_dir() and name not in covered]
