@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Waiting threads sleep instead of spinning: with other programs on the same cores, spinning makes torch many times slower.
 export OMP_WAIT_POLICY ?= passive
-# Keep compiled Python files, whatever the environment says; otherwise each program that a test starts compiles the package again.
+# Keep compiled Python files even if the environment forbids it; otherwise each program that a test starts compiles the package.
 export PYTHONDONTWRITEBYTECODE :=
 # The GPU tests also run where nothing can be installed: torch, triton, numpy, safetensors and pytest are enough.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))

@@ -79,6 +79,6 @@ def start_position(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of this process, and move those of the long files to the front."""
+    """Keep the tests of this process, and move the tests of long files to the front."""
     config.hook.pytest_deselected(items=[item for item in items if not belongs_to_this_process(item)])
     items[:] = sorted(filter(belongs_to_this_process, items), key=start_position)

@@ -28,7 +28,7 @@ from tests.programs import REQUIRED, run_without
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sdssm"
 FILES = sorted(SOURCE.rglob("*.py"))
-#: Import order: a module imports only from its own package and from those before it.
+#: Import order: a module imports only from its own package and from the packages before it.
 ORDER = [
     "errors",
     "extras",
@@ -55,7 +55,7 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def where(path: Path) -> str:
+def display_path(path: Path) -> str:
     """The path of a source file as messages show it."""
     return str(path.relative_to(SOURCE))
 
@@ -65,7 +65,7 @@ def top_level_imports(path: Path) -> set[str]:
     parts = set()
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{where(path)}: relative import"
+            assert node.level == 0, f"{display_path(path)}: relative import"
             names = [node.module or ""] if node.module != "sdssm" else [f"sdssm.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -84,7 +84,7 @@ def test_imports_follow_the_order_of_packages() -> None:
         assert part in ORDER, f"{part} is missing in ORDER"
         for other in sorted(top_level_imports(path) - {part, "__version__"}):
             if other not in ORDER or ORDER.index(other) > ORDER.index(part):
-                offenders.append(f"{where(path)} imports sdssm.{other}")
+                offenders.append(f"{display_path(path)} imports sdssm.{other}")
     assert not offenders, "\n".join(offenders)
 
 
@@ -105,12 +105,12 @@ def test_no_public_function_or_class_has_the_name_of_a_module_beside_it() -> Non
         modules = {file.stem for file in path.parent.glob("*.py")} | {
             folder.parent.name for folder in path.parent.glob("*/__init__.py")
         }
-        offenders += [f"{where(path)} defines {name}" for name in public_definitions(path) if name in modules]
+        offenders += [f"{display_path(path)} defines {name}" for name in public_definitions(path) if name in modules]
     assert not offenders, "\n".join(offenders)
 
 
 def importable_modules() -> Iterator[ModuleType]:
-    """Every module of the package, except those that need an optional dependency that is not installed."""
+    """Every module of the package, except modules that need an optional dependency that is not installed."""
     for info in pkgutil.walk_packages(sdssm.__path__, "sdssm."):
         if info.name == "sdssm.__main__":
             continue
@@ -137,7 +137,7 @@ def test_every_class_name_is_used_once() -> None:
     for path in FILES:
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.ClassDef):
-                files[node.name].append(where(path))
+                files[node.name].append(display_path(path))
     offenders = [f"{name}: {', '.join(paths)}" for name, paths in sorted(files.items()) if len(paths) > 1]
     assert not offenders, "\n".join(offenders)
 

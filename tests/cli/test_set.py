@@ -49,8 +49,8 @@ def test_every_setting_can_be_set_by_its_name(name: str, capsys: pytest.CaptureF
     code, err = train_with(capsys, f"{name}={text}", *(f"{key}={json.dumps(tiny)}" for key, tiny in others.items()))
     assert (code, err) == (0, "")
     expected = default_config()
-    for key, given in {**others, name: value}.items():
-        expected[setting_names(Settings())[key][0]][key] = list(given) if isinstance(given, tuple) else given
+    for key, setting in {**others, name: value}.items():
+        expected[setting_names(Settings())[key][0]][key] = list(setting) if isinstance(setting, tuple) else setting
     assert read_config() == expected  # no other setting has changed
     folder = RunFolder.open("r/seed-0")
     assert json.loads(json.dumps(settings_to_dict(folder.config.train))) == expected["train"]

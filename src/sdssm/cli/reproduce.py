@@ -122,13 +122,13 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
         else:
             published_numbers(spec)
     if all(spec.kind != "accuracy" for spec in specs):
-        given = ["engine"] if options.engine != "local" else []
-        given += [
+        unused = ["engine"] if options.engine != "local" else []
+        unused += [
             name for name in ("models", "rows", "tasks", "seeds", "minutes", "no_train") if getattr(options, name)
         ]
-        given += ["budget"] if options.budget != 1.0 else []
-        if given:
-            name = given[0].replace("_", "-")
+        unused += ["budget"] if options.budget != 1.0 else []
+        if unused:
+            name = unused[0].replace("_", "-")
             raise SettingsError(f"{specs[0].name} trains nothing, and --{name} is about training; leave it out")
 
 
@@ -142,8 +142,8 @@ def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan
     plans = [reuse(plan, reuse_folders(options)) for plan in make_plans(specs, options.out, part)]
     for spec in specs:
         if not part.leaves(spec):
-            given = " and ".join(f"--{name}" for name in part.given)
-            print(f"sdssm: {spec.name} is skipped: {given} leave nothing of it", file=sys.stderr)
+            narrowed_by = " and ".join(f"--{name}" for name in part.given)
+            print(f"sdssm: {spec.name} is skipped: {narrowed_by} leave nothing of it", file=sys.stderr)
     left = [plan for plan in plans if part.leaves(plan.spec)]
     if options.no_train and not any(run.status in ENDED for plan in left for run in plan.wanted()):
         folder = format_path(options.out)

@@ -64,7 +64,7 @@ def add_to(commands: Commands) -> None:
     add = parser.add_argument
     add("what", metavar="TASK", nargs="+", help="task, such as a5; or an experiment with a grid, by name or TOML file")
     add("--model", help=f"model to train (default: {DEFAULT_MODEL}); see sdssm models")
-    add("--preset", help="named settings, for those that are not searched (default: the model's own preset)")
+    add("--preset", help="named settings, for settings that are not searched (default: the model's own preset)")
     for names, metavar, text in (
         (("--set",), "NAME=VALUE", "settings that are the same for all candidates, such as steps=2000"),
         (("--grid", "--choice"), "NAME=V,V,...", "values to try for a setting, such as lr=1e-4,1e-3"),

@@ -39,8 +39,8 @@ def add_to(commands: Commands) -> None:
         parser.add_subparsers(metavar="show"),
         "show",
         summary="describe one task",
-        description="Describe a task: its automaton and the algebra of it, what theory says about it, and sample "
-        "strings with their labels.",
+        description="Describe a task: its automaton, the algebra of the automaton, which models can emulate it in "
+        "theory, and sample strings with their labels.",
         examples=["sdssm tasks show a5 --svg a5.svg"],
     )
     show.add_argument("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
@@ -198,7 +198,7 @@ def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
 
 def _valid_lengths(task: Task) -> str:
     lengths = [str(length) for length in range(1, 10) if task.has(length)]
-    return f"those that a second automaton accepts (lengths {', '.join(lengths)}, ...)"
+    return f"strings that a second automaton accepts (lengths {', '.join(lengths)}, ...)"
 
 
 def _yes_or_no(value: bool | None, unknown: str) -> str:

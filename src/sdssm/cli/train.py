@@ -65,7 +65,7 @@ def add_to(commands: Commands) -> None:
         nargs="?",
         type=Path,
         const=True,
-        help="continue the unfinished runs in DIR; without DIR, those of this command",
+        help="continue the unfinished runs in DIR; without DIR, the runs of this command",
     )
     add("--overwrite", action="store_true", help="replace runs that exist already")
     add("--quiet", action="store_true", help="print no progress, and one line at the end instead of a table")
