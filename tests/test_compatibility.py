@@ -1,7 +1,7 @@
 """Folders that version 0.1.0 wrote still load, resume, evaluate and tabulate.
 
-`tests/data/written-by-0.1.0` holds run folders, compiled models and a results folder as that version wrote them, and the
-logits that it computed (`logits.json`). Never regenerate these files: every later version must read them unchanged.
+`tests/data/written-by-0.1.0` holds run folders, compiled models and a results folder as that version wrote them, and
+the logits that it computed (`logits.json`). Never regenerate these files: every later version must read them unchanged.
 """
 
 from __future__ import annotations
