@@ -1,7 +1,7 @@
-"""What can go wrong, by name.
+"""Error and warning classes, and helpers for their messages.
 
-Every error a user can cause is an `SdssmError`. Its message is one line that names the rule, the value that broke
-it and the way to mend it; the command line prints that line and exits with code 2.
+Every error that a user can cause is an `SdssmError`. Its message is one line: what is wrong, the value, and what to do.
+The command line prints that line and exits with code 2.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from difflib import get_close_matches
 
 
 class SdssmError(ValueError):
-    """A rule of the library was broken by its input."""
+    """Invalid input to the library; the base class of its errors."""
 
 
 class AutomatonError(SdssmError):
-    """A machine that cannot exist, or a question it cannot answer."""
+    """An invalid machine, or an operation that it does not support."""
 
 
 class FormatError(SdssmError):
-    """A text or file that is not the machine it claims to be."""
+    """A text or file that cannot be parsed as a machine."""
 
 
 class UnknownNameError(SdssmError):
-    """A name that stands in no catalogue."""
+    """A name that is not in the catalogue."""
 
 
 class TaskError(SdssmError):
-    """A string that cannot be asked of a task."""
+    """An invalid task, or strings that it does not have."""
 
 
 class SettingsError(SdssmError):
-    """A setting that does not exist, or a value it cannot have."""
+    """An unknown setting, or an invalid value of a setting."""
 
 
 class ModelError(SdssmError):
-    """A model that cannot exist, or a question it cannot answer."""
+    """An invalid model, or an operation that it does not support."""
 
 
 class DeviceError(SdssmError):
-    """A device that is not there."""
+    """A device that does not exist."""
 
 
 class OutputError(SdssmError):
-    """A result that cannot be written where it was asked for."""
+    """A result that cannot be written to the requested file."""
 
 
 class RunError(SdssmError):
@@ -51,40 +51,40 @@ class RunError(SdssmError):
 
 
 class RunWarning(UserWarning):
-    """Something in a run folder is damaged; the work goes on without it."""
+    """Part of a run folder is damaged or unavailable and is ignored."""
 
 
 class CheckpointWarning(RunWarning):
-    """A checkpoint is damaged; the one before it is used."""
+    """A checkpoint is damaged; an older one is used."""
 
 
 class MissingExtraError(SdssmError, ImportError):
-    """An optional package that is not installed."""
+    """An optional package is not installed."""
 
 
-def format_value(value: object, most: int = 60) -> str:
-    """A value inside an error message: on one line, and not longer than a reader wants it.
+def format_value(value: object, max_length: int = 60) -> str:
+    """Format a value for an error message: on one line, with at most `max_length` characters.
 
-    >>> format_value("x" * 100, most=12)
+    >>> format_value("x" * 100, max_length=12)
     "'xxxxxxx...'"
     """
     try:
         text = repr(value)
-    except ValueError:  # Python writes no whole number of thousands of digits
-        text = f"a {type(value).__name__} too long to write"
-    return text if len(text) <= most else f"{text[: most - 4]}...{text[-1]}"
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        text = f"a {type(value).__name__} too long to print"
+    return text if len(text) <= max_length else f"{text[: max_length - 4]}...{text[-1]}"
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """A hint that ends an error message: the known names most like `name`, or when none is all of them.
+    """Return the end of an error message: the known names most similar to `name`, or else all known names.
 
-    Where they are too many to name, `otherwise` says where they stand.
+    If there are too many names to list, pass as `otherwise` a text that says where they are listed.
 
     >>> did_you_mean("parety", ["parity", "cycle"])
     "did you mean 'parity'?"
     """
-    known = list(known)
-    close = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
-    if close:
-        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    return otherwise or "known: " + ", ".join(known)
+    names = list(known)
+    similar = get_close_matches(name.lower(), names, n=3, cutoff=0.6)
+    if similar:
+        return "did you mean " + " or ".join(map(repr, similar)) + "?"
+    return otherwise or "known: " + ", ".join(names)

@@ -1,4 +1,4 @@
-"""Optional packages: the one place that knows which extra brings which module."""
+"""Optional dependencies: which extra of the package installs which module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ EXTRAS = {
 
 
 def import_extra(module: str, purpose: str) -> ModuleType:
-    """Import `module` (dotted names allowed), or say which extra to install for `purpose`."""
+    """Import a module, which may have a dotted name, or raise an error that names the extra to install.
+
+    `purpose` is what needs the module, for the error message.
+    """
     try:
         return import_module(module)
     except ImportError as error:

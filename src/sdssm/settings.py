@@ -1,6 +1,7 @@
-"""Settings: frozen dataclasses whose values are checked by their annotations, and which a file or a flag can name.
+"""Settings as frozen dataclasses: values are checked against their annotations and can be given as JSON or options.
 
-Each class of settings writes its defaults once, and in `__post_init__` the rules that one annotation cannot say.
+A settings class states its defaults once. Its `__post_init__` calls `check_settings` and then checks the rules that an
+annotation cannot express.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ S = TypeVar("S")
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _field_types(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def setting_types(kind: type[Any]) -> dict[str, Any]:
-    """The settings of a class by name, each with its annotation.
+    """Return the names of a class's settings, each with its annotation.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Pump:
@@ -33,11 +34,11 @@ def setting_types(kind: type[Any]) -> dict[str, Any]:
     >>> setting_types(Pump)
     {'strokes': <class 'int'>}
     """
-    return dict(_hints(kind))  # type: ignore[arg-type]  # classes are hashable
+    return dict(_field_types(kind))  # type: ignore[arg-type]  # classes are hashable
 
 
 def build_settings(kind: type[S], values: Mapping[str, Any]) -> S:
-    """Settings of this class from plain values, as JSON or a command line gives them; names left out keep defaults."""
+    """Build settings of this class from plain values, as in JSON; names that are missing keep their defaults."""
     known = setting_types(kind)
     for name in values:
         if name not in known:
@@ -46,13 +47,13 @@ def build_settings(kind: type[S], values: Mapping[str, Any]) -> S:
 
 
 def check_settings(settings: Any) -> None:
-    """Every value as its annotation wants it, however the settings were made. Called first in `__post_init__`."""
-    for name, wanted in setting_types(type(settings)).items():
-        object.__setattr__(settings, name, convert_value(name, getattr(settings, name), wanted))
+    """Convert every value to its annotated type, or raise an error. Call it first in `__post_init__`."""
+    for name, annotation in setting_types(type(settings)).items():
+        object.__setattr__(settings, name, convert_value(name, getattr(settings, name), annotation))
 
 
 def settings_to_dict(settings: Any) -> dict[str, Any]:
-    """The reverse of `build_settings`: what JSON can hold."""
+    """Return the plain values of settings, as `build_settings` takes them and JSON can hold them."""
     return {
         field.name: settings_to_dict(value)
         if dataclasses.is_dataclass(value)
@@ -64,72 +65,82 @@ def settings_to_dict(settings: Any) -> dict[str, Any]:
     }
 
 
-def convert_value(name: str, value: Any, wanted: Any) -> Any:
-    """The value as its annotation wants it, or an error that says what it may be."""
-    options = typing.get_args(wanted) if typing.get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
+def convert_value(name: str, value: Any, annotation: Any) -> Any:
+    """Convert the value of a setting to its annotated type, or raise an error that says what it must be."""
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    options = typing.get_args(annotation) if is_union else (annotation,)
     for option in options:
-        found = _as(value, option)
-        if found is not _NOTHING:
-            return found
-    expected = " or ".join(_words(option) for option in options)
+        converted = _convert(value, option)
+        if converted is not _INVALID:
+            return converted
+    expected = " or ".join(_describe(option) for option in options)
     raise SettingsError(f"{name} is {format_value(value)}; it must be {expected}")
 
 
-_NOTHING = object()
-#: Numbers of this size and above, and infinity, are no settings: float32 would not hold their squares.
-HUGE = 1e18
-_WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a word", type(None): "none"}
+_INVALID = object()
+#: Numbers from this size on, and infinity, are refused: float32 cannot represent their squares.
+TOO_LARGE = 1e18
+_DESCRIPTIONS = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a word",
+    type(None): "none",
+}
 
 
-def _words(option: Any) -> str:
+def _describe(option: Any) -> str:
+    """Return what a value of this type must be, in words."""
     if typing.get_origin(option) is typing.Literal:
         return " or ".join(map(str, typing.get_args(option)))
-    return "settings of its own" if dataclasses.is_dataclass(option) else _WORDS.get(option, "a list of numbers")
+    return "settings of its own" if dataclasses.is_dataclass(option) else _DESCRIPTIONS.get(option, "a list of numbers")
 
 
-def _as(value: Any, wanted: Any) -> Any:
-    if dataclasses.is_dataclass(wanted):
-        if isinstance(value, wanted):  # type: ignore[arg-type]  # a class, not an instance
+def _convert(value: Any, kind: Any) -> Any:
+    """Convert a value to a type that is not a union; return _INVALID if that is not possible."""
+    if dataclasses.is_dataclass(kind):
+        if isinstance(value, kind):  # type: ignore[arg-type]  # a class, not an instance
             return value
-        if isinstance(value, Mapping):  # a class without settings stands for its kin: whoever owns it knows which
-            return build_settings(wanted, value) if setting_types(wanted) else value  # type: ignore[arg-type]  # the same
-        return _NOTHING
-    if typing.get_origin(wanted) is typing.Literal:
-        return value if any(type(value) is type(one) and value == one for one in typing.get_args(wanted)) else _NOTHING
-    if typing.get_origin(wanted) is tuple:
-        inner = typing.get_args(wanted)
-        if not isinstance(value, list | tuple) or len(value) != len(inner):
-            return _NOTHING
-        parts = tuple(_as(part, kind) for part, kind in zip(value, inner, strict=True))
-        return _NOTHING if any(part is _NOTHING for part in parts) else parts
-    if wanted is int and isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value) if abs(int(value)) < 1 << 63 else _NOTHING
-    if wanted in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
+        if isinstance(value, Mapping):  # a base class without settings: the owner knows which subclass it is
+            return build_settings(kind, value) if setting_types(kind) else value  # type: ignore[arg-type]  # the same
+        return _INVALID
+    if typing.get_origin(kind) is typing.Literal:
+        choices = typing.get_args(kind)
+        return value if any(type(value) is type(choice) and value == choice for choice in choices) else _INVALID
+    if typing.get_origin(kind) is tuple:
+        kinds = typing.get_args(kind)
+        if not isinstance(value, list | tuple) or len(value) != len(kinds):
+            return _INVALID
+        parts = tuple(_convert(part, part_kind) for part, part_kind in zip(value, kinds, strict=True))
+        return _INVALID if any(part is _INVALID for part in parts) else parts
+    if kind is int and isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value) if abs(int(value)) < 1 << 63 else _INVALID
+    if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
         try:
             number = float(value)
         except OverflowError:
-            return _NOTHING
-        if not abs(number) < HUGE:
-            return _NOTHING
-        if wanted is float:
+            return _INVALID
+        if not abs(number) < TOO_LARGE:
+            return _INVALID
+        if kind is float:
             return number
-        return int(number) if number.is_integer() else _NOTHING  # 1e6 is a number of steps
-    return value if type(value) is wanted else _NOTHING
+        return int(number) if number.is_integer() else _INVALID  # so that steps=1e6 is accepted
+    return value if type(value) is kind else _INVALID
 
 
 def check_at_least(name: str, value: float, least: float) -> None:
-    """Refuse a number that is too small (or not a number)."""
+    """Raise an error if a number is too small or NaN."""
     if not value >= least:
         raise SettingsError(f"{name} is {value}; it must be at least {least}")
 
 
 def check_between(name: str, value: int, least: int, most: int) -> None:
-    """Refuse a number outside of a range."""
+    """Raise an error if a number is outside of a range."""
     if not least <= value <= most:
         raise SettingsError(f"{name} is {value}; it must be from {least} to {most:,}")
 
 
 def check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a word that stands for nothing."""
+    """Raise an error if a word is not one of the known ones."""
     if value not in known:
         raise SettingsError(f"{name} is {value!r}; {did_you_mean(value, known)}")

@@ -10,7 +10,7 @@ import torch
 
 from sdssm.runs import RunFolder
 from tests.programs import run_command
-from tests.runs.configs import some_config
+from tests.runs.configs import make_config
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A finished run that was evaluated, one that diverged, one that is training, and one that was killed."""
     monkeypatch.chdir(tmp_path)
     for name, seed in (("a5", 10), ("a5", 2), ("parity", 0), ("parity", 1)):
-        folder = RunFolder.create(Path("runs") / name / f"seed-{seed}", some_config(seed, name))
+        folder = RunFolder.create(Path("runs") / name / f"seed-{seed}", make_config(seed, name))
         folder.save_checkpoint(50 + seed, {"w": torch.ones(2)}, seconds=1.5, loss=0.25, accuracy=98.765)
         if seed == 10:
             folder.write_json("evaluation.json", {"mean": 99.5, "max_length": 500})

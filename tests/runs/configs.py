@@ -1,4 +1,4 @@
-"""A config to try run folders with."""
+"""A run config for tests of run folders."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from sdssm.runs.schema import RunConfig, Settings, configure
 from sdssm.tasks import get_task
 
 
-def some_config(seed: int = 0, name: str = "parity") -> RunConfig:
+def make_config(seed: int = 0, name: str = "parity") -> RunConfig:
     return configure(get_task(name), seed, Settings().changed({"steps": 100}), "scale-free")

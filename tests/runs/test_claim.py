@@ -1,4 +1,4 @@
-"""As many folders as a training has runs can be held, or nothing begins."""
+"""A process can hold as many folders as a training has runs, or nothing starts."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ import pytest
 from sdssm.errors import RunError
 from sdssm.runs import RunFolder, claim
 from sdssm.training.trainer import train_all
-from tests.training.groups import planned
+from tests.training.plans import plan_groups
 
 resource = pytest.importorskip("resource")
 
 
 @pytest.fixture
-def few() -> Iterator[int]:
-    """A limit that leaves room for three files more."""
+def low_limit() -> Iterator[int]:
+    """A limit that allows three more open files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = claim._open_files() + 3
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
-    yield most
+    limit = claim._count_open_files() + 3
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_low_limit_is_raised(tmp_path: Path, few: int) -> None:
-    runs = train_all(tmp_path, planned(tmp_path, 1)[:4], device="cpu")
+def test_low_limit_is_raised(tmp_path: Path, low_limit: int) -> None:
+    runs = train_all(tmp_path, plan_groups(tmp_path, 1)[:4], device="cpu")
     assert {run.status for run in runs} == {"finished"}
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > few
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > low_limit
 
 
-def test_where_it_cannot_be_raised_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_nothing_starts_if_the_limit_cannot_be_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, low_limit: int
+) -> None:
     out = tmp_path / "out"
 
     def refused(*_: Any) -> None:
@@ -41,15 +43,15 @@ def test_where_it_cannot_be_raised_nothing_begins(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(resource, "setrlimit", refused)
     with pytest.raises(RunError, match=r"6 runs, .* need an open file each, .* raise the limit \(ulimit -n"):
-        train_all(out, planned(out, 1), device="cpu")
+        train_all(out, plan_groups(out, 1), device="cpu")
     monkeypatch.undo()
     assert not out.exists()
 
 
-def test_ended_runs_need_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, (folder, _, config) in enumerate(planned(tmp_path)):
+def test_ended_runs_need_no_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, (folder, _, config) in enumerate(plan_groups(tmp_path)):
         RunFolder.create(folder, config).finish("diverged" if number % 2 else "finished")
-    asked: list[int] = []
-    monkeypatch.setattr(import_module("sdssm.training.trainer"), "make_room", asked.append)
-    train_all(tmp_path, planned(tmp_path), device="cpu", resume=True)
-    assert asked == [0]
+    requests: list[int] = []
+    monkeypatch.setattr(import_module("sdssm.training.trainer"), "make_room", requests.append)
+    train_all(tmp_path, plan_groups(tmp_path), device="cpu", resume=True)
+    assert requests == [0]

@@ -1,3 +1,5 @@
+"""Run folders: creating, saving, damage, killed processes, concurrent processes."""
+
 from __future__ import annotations
 
 import json
@@ -18,8 +20,8 @@ import pytest
 import torch
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
-from sdssm.runs import RunFolder, by_step, find_runs
-from tests.runs.configs import some_config
+from sdssm.runs import RunFolder, find_runs, group_by_resume_step
+from tests.runs.configs import make_config
 
 
 def tensors(step: int) -> dict[str, torch.Tensor]:
@@ -28,14 +30,14 @@ def tensors(step: int) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder.create(tmp_path / "run", some_config())
+    return RunFolder.create(tmp_path / "run", make_config())
 
 
-def file_of(folder: RunFolder, step: int) -> Path:
+def checkpoint_file(folder: RunFolder, step: int) -> Path:
     return folder.path / "checkpoints" / f"step-{step:09d}.safetensors"
 
 
-def test_a_run_from_start_to_end(folder: RunFolder) -> None:
+def test_run_from_start_to_end(folder: RunFolder) -> None:
     assert (folder.status, folder.step, folder.checkpoints(), folder.events()) == ("running", 0, [], [])
     for step in (10, 20, 30):
         folder.log({"step": step, "loss": 1 / step})
@@ -43,7 +45,7 @@ def test_a_run_from_start_to_end(folder: RunFolder) -> None:
     assert folder.checkpoints() == [30, 20]
     folder.finish("finished")
     again = RunFolder.open(folder.path)
-    assert again.config == folder.config == some_config()
+    assert again.config == folder.config == make_config()
     assert (again.status, again.step) == ("finished", 30)
     assert again.load_checkpoint().tensors["t"] == 30
     assert again.load_checkpoint(20).tensors["t"] == 20
@@ -65,7 +67,7 @@ def test_a_run_from_start_to_end(folder: RunFolder) -> None:
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-def cut(data: bytes) -> bytes:
+def truncate(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
 
@@ -73,11 +75,11 @@ def flip(data: bytes) -> bytes:
     return data[:-9] + bytes([data[-9] ^ 4]) + data[-8:]
 
 
-@pytest.mark.parametrize("damage", [cut, flip, lambda _: b"", lambda data: data + b"\0"])
-def test_a_damaged_checkpoint_is_passed_over(folder: RunFolder, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("damage", [truncate, flip, lambda _: b"", lambda data: data + b"\0"])
+def test_damaged_checkpoint_is_skipped(folder: RunFolder, damage: Callable[[bytes], bytes]) -> None:
     folder.save_checkpoint(10, tensors(10))
     folder.save_checkpoint(20, tensors(20))
-    newest, older = file_of(folder, 20), file_of(folder, 10)
+    newest, older = checkpoint_file(folder, 20), checkpoint_file(folder, 10)
     newest.write_bytes(damage(newest.read_bytes()))
     with pytest.warns(CheckpointWarning, match=r"step-000000020.safetensors is damaged: .*; using an older one"):
         assert folder.load_checkpoint().step == 10
@@ -88,14 +90,14 @@ def test_a_damaged_checkpoint_is_passed_over(folder: RunFolder, damage: Callable
         folder.load_checkpoint()
 
 
-def test_a_checkpoint_under_another_name_is_not_used(folder: RunFolder) -> None:
+def test_checkpoint_with_the_name_of_another_step_is_refused(folder: RunFolder) -> None:
     folder.save_checkpoint(10, tensors(10))
-    file_of(folder, 10).rename(file_of(folder, 90))
+    checkpoint_file(folder, 10).rename(checkpoint_file(folder, 90))
     with pytest.raises(RunError, match="is damaged: it is of step 10"):
         folder.load_checkpoint(90)
 
 
-def test_no_checkpoint(folder: RunFolder) -> None:
+def test_missing_checkpoints(folder: RunFolder) -> None:
     with pytest.raises(RunError, match="has no checkpoint yet"):
         folder.load_checkpoint()
     folder.save_checkpoint(10, tensors(10))
@@ -103,9 +105,9 @@ def test_no_checkpoint(folder: RunFolder) -> None:
         folder.load_checkpoint(5)
 
 
-@pytest.mark.parametrize("when", ["write", "sync", "rename"])
-def test_a_full_disk_leaves_the_last_good_checkpoint(
-    folder: RunFolder, when: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("operation", ["write", "sync", "rename"])
+def test_full_disk_leaves_the_last_checkpoint_intact(
+    folder: RunFolder, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.save_checkpoint(10, tensors(10))
     before = sorted(folder.path.rglob("*"))
@@ -114,14 +116,14 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
         raise OSError(ENOSPC, os.strerror(ENOSPC))
 
     with monkeypatch.context() as patch:
-        if when == "rename":
+        if operation == "rename":
             patch.setattr(Path, "replace", full)
-        elif when == "sync":
+        elif operation == "sync":
             patch.setattr(os, "fsync", full)
         else:
             patch.setattr(os, "fstat", full)
         with pytest.raises(
-            RunError, match="cannot write .*: the disk is full; what was saved before is whole"
+            RunError, match="cannot write .*: the disk is full; all earlier checkpoints are intact"
         ) as error:
             folder.save_checkpoint(20, tensors(20))
     assert "\n" not in str(error.value)
@@ -131,7 +133,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     assert folder.checkpoints() == [20, 10]
 
 
-def test_a_file_that_takes_only_a_part_of_the_bytes(folder: RunFolder) -> None:
+def test_file_size_limit(folder: RunFolder) -> None:
     folder.save_checkpoint(10, tensors(10))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -148,7 +150,7 @@ def test_a_file_that_takes_only_a_part_of_the_bytes(folder: RunFolder) -> None:
     assert folder.events() == [{"step": 11}]
 
 
-# -- killed ------------------------------------------------------------------------------------------------------------
+# -- killed processes --------------------------------------------------------------------------------------------------
 
 WRITER = """
 import sys, torch
@@ -163,7 +165,7 @@ while True:
 """
 
 
-def test_killed_at_any_moment(folder: RunFolder) -> None:
+def test_kill_at_any_moment(folder: RunFolder) -> None:
     folder.finish("stopped")
     last = 0
     for delay in (0.0, 0.01, 0.05):
@@ -175,13 +177,13 @@ def test_killed_at_any_moment(folder: RunFolder) -> None:
             process.send_signal(signal.SIGKILL)
         again = RunFolder.open(folder.path)
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what was killed in the middle is not there at all
+            warnings.simplefilter("error")  # a file that was being written is not visible
             if again.checkpoints():
-                found = again.load_checkpoint()
-                assert found.step in (again.step, again.step + 1)
-                assert found.tensors["w"].eq(found.step).all()
-                assert found.step >= last
-                last = found.step
+                checkpoint = again.load_checkpoint()
+                assert checkpoint.step in (again.step, again.step + 1)
+                assert checkpoint.tensors["w"].eq(checkpoint.step).all()
+                assert checkpoint.step >= last
+                last = checkpoint.step
             assert all(event["text"] == "x" * 500 for event in again.events())
     again.log({"step": 10**6, "text": "after"})
     assert again.events()[-1]["text"] == "after"
@@ -189,17 +191,17 @@ def test_killed_at_any_moment(folder: RunFolder) -> None:
     again.finish("stopped")
 
 
-def die_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """End this process, as kill -9 does, just before or just after one of its next calls that change the disk."""
-    seen = 0
+def exit_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit as after kill -9, just before or just after the call number `call` of those that change the disk."""
+    calls = 0
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*arguments: Any, **options: Any) -> Any:
-            nonlocal seen
+            nonlocal calls
             for after in (False, True):
-                if seen == call:
+                if calls == call:
                     os._exit(9)
-                seen += 1
+                calls += 1
                 if not after:
                     result = real(*arguments, **options)
             return result
@@ -211,31 +213,31 @@ def die_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
 
 
-def test_killed_at_every_moment_of_a_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+def test_kill_at_every_moment_of_saving_a_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
     for call in range(100):
         folder.forget_after(0)
         for step in (10, 20):
             folder.save_checkpoint(step, tensors(step))
         child = os.fork()
         if child == 0:
-            die_at(call, monkeypatch)
+            exit_at(call, monkeypatch)
             folder.save_checkpoint(30, tensors(30))
             os._exit(0)
         _, code = os.waitpid(child, 0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found.append(folder.load_checkpoint().step)
+            steps.append(folder.load_checkpoint().step)
             assert folder.step in (20, 30)
             assert len(folder.checkpoints()) >= 2
         if code == 0:
             break
-    assert len(found) > 15
-    assert found == sorted(found)
-    assert set(found) == {20, 30}
+    assert len(steps) > 15
+    assert steps == sorted(steps)
+    assert set(steps) == {20, 30}
 
 
-def test_leftovers_of_killed_writers_are_cleaned_and_nothing_else(folder: RunFolder) -> None:
+def test_only_leftovers_of_killed_writers_are_removed(folder: RunFolder) -> None:
     folder.finish("stopped")
     leftovers = ["config.json.7.part", "status.json.123.part", "checkpoints/step-000000020.safetensors.5.part"]
     others = ["film.mkv.part", "evaluation.json.9.part", "notes.txt"]
@@ -244,13 +246,13 @@ def test_leftovers_of_killed_writers_are_cleaned_and_nothing_else(folder: RunFol
         (folder.path / name).write_text("half a fi")
     again = RunFolder.open(folder.path)
     assert again.checkpoints() == []
-    assert all((folder.path / name).exists() for name in leftovers)  # who only reads changes nothing
+    assert all((folder.path / name).exists() for name in leftovers)  # reading changes nothing
     again.log({"step": 0})
     assert not any((folder.path / name).exists() for name in leftovers)
     assert all((folder.path / name).exists() for name in others)
 
 
-def test_two_processes_do_not_train_in_one_folder(folder: RunFolder) -> None:
+def test_two_processes_cannot_train_in_one_folder(folder: RunFolder) -> None:
     command = [sys.executable, "-c", WRITER, str(folder.path)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert f"another process trains in {folder.path}" in refused.stderr
@@ -265,7 +267,7 @@ def test_two_processes_do_not_train_in_one_folder(folder: RunFolder) -> None:
         with pytest.raises(RunError, match="another process trains"):
             folder.log({})
         with pytest.raises(RunError, match="another process trains"):
-            RunFolder.create(folder.path, some_config(), overwrite=True)
+            RunFolder.create(folder.path, make_config(), overwrite=True)
         process.kill()
     assert folder.interrupted
     folder.log({"step": 0})
@@ -275,33 +277,33 @@ def test_two_processes_do_not_train_in_one_folder(folder: RunFolder) -> None:
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("torn", [b'{"step": 3, "lo', b"\0\0\0\0", b"\xff\xfe", b'{"step": 3}'])
-def test_a_torn_last_line_is_ignored_and_then_cut(folder: RunFolder, torn: bytes) -> None:
+@pytest.mark.parametrize("incomplete", [b'{"step": 3, "lo', b"\0\0\0\0", b"\xff\xfe", b'{"step": 3}'])
+def test_incomplete_last_line_is_ignored_and_then_removed(folder: RunFolder, incomplete: bytes) -> None:
     path = folder.path / "events.jsonl"
     for step in (1, 2):
         folder.log({"step": step})
     with path.open("ab") as file:
-        file.write(torn)
+        file.write(incomplete)
     assert folder.events() == [{"step": 1}, {"step": 2}]
     folder.log({"step": 3})
     assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n{"step": 3}\n'
 
 
-def test_a_first_line_that_is_torn(folder: RunFolder) -> None:
+def test_incomplete_first_line_is_ignored(folder: RunFolder) -> None:
     (folder.path / "events.jsonl").write_bytes(b'{"st')
     assert folder.events() == []
     folder.log({"step": 1})
     assert folder.events() == [{"step": 1}]
 
 
-def test_a_damaged_line_costs_only_itself(folder: RunFolder) -> None:
+def test_damaged_line_is_ignored(folder: RunFolder) -> None:
     (folder.path / "events.jsonl").write_bytes(b'{"step": 1}\nnonsense\n[5]\n{"step": 2}\n')
-    with pytest.warns(RunWarning, match="line [23] of .* is no event; left out") as warned:
+    with pytest.warns(RunWarning, match="line [23] of .* is not an event; ignored") as warned:
         assert folder.events() == [{"step": 1}, {"step": 2}]
     assert len(warned) == 2
 
 
-def test_numbers_that_json_lacks(folder: RunFolder) -> None:
+def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:
     folder.log({"step": 1, "loss": math.nan, "norms": [1.0, math.inf], "rate": torch.tensor([0.5, math.nan])})
     assert folder.events() == [{"step": 1, "loss": None, "norms": [1.0, None], "rate": [0.5, None]}]
     folder.save_checkpoint(1, tensors(1), loss=math.nan)
@@ -310,7 +312,7 @@ def test_numbers_that_json_lacks(folder: RunFolder) -> None:
     assert folder.read_json("evaluation.json") == {"accuracy": [None, 50.0]}
 
 
-def test_going_back_to_a_step(folder: RunFolder) -> None:
+def test_forget_after_a_step(folder: RunFolder) -> None:
     folder.log({"text": "started"})
     for step in (10, 20):
         folder.log({"step": step})
@@ -330,39 +332,39 @@ def test_going_back_to_a_step(folder: RunFolder) -> None:
 # -- creating and opening ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_not_started_over_another_by_accident(folder: RunFolder) -> None:
+def test_existing_run_is_replaced_only_with_overwrite(folder: RunFolder) -> None:
     folder.log({"step": 1})
     folder.save_checkpoint(1, tensors(1))
     folder.write_json("evaluation.json", {})
     notes = folder.path / "notes.txt"
     notes.write_text("mine")
-    with pytest.raises(RunError, match="holds a run already; go on with --resume or start anew with --overwrite"):
-        RunFolder.create(folder.path, some_config())
-    new = RunFolder.create(folder.path, some_config(seed=5), overwrite=True)
+    with pytest.raises(RunError, match="already holds a run; continue it with --resume or replace it with --overwrite"):
+        RunFolder.create(folder.path, make_config())
+    new = RunFolder.create(folder.path, make_config(seed=5), overwrite=True)
     assert (new.events(), new.checkpoints(), new.step) == ([], [], 0)
-    assert RunFolder.open(folder.path).config == some_config(seed=5)
+    assert RunFolder.open(folder.path).config == make_config(seed=5)
     assert new.read_json("evaluation.json") is None
     assert notes.read_text() == "mine"
 
 
-def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_folders_of_other_programs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     for overwrite in (False, True):
         with pytest.raises(RunError, match="holds files but no run; choose an empty or a new folder"):
-            RunFolder.create(tmp_path, some_config(), overwrite=overwrite)
+            RunFolder.create(tmp_path, make_config(), overwrite=overwrite)
     (tmp_path / "config.json").write_text('{"theme": "dark"}')
     with pytest.raises(RunError, match="is not a run folder: its config.json is not that of a run"):
-        RunFolder.create(tmp_path, some_config(), overwrite=True)
+        RunFolder.create(tmp_path, make_config(), overwrite=True)
     assert (tmp_path / "config.json").read_text() == '{"theme": "dark"}'
     with pytest.raises(RunError, match="cannot write .*Not a directory"):
-        RunFolder.create(tmp_path / "thesis.tex", some_config())
+        RunFolder.create(tmp_path / "thesis.tex", make_config())
     with pytest.raises(RunError, match="cannot write"):
-        RunFolder.create(tmp_path / "thesis.tex" / "run", some_config())
+        RunFolder.create(tmp_path / "thesis.tex" / "run", make_config())
 
 
-def test_what_a_killed_creation_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_create_after_a_killed_creation(tmp_path: Path) -> None:
     (tmp_path / "config.json.77.part").write_text("{")
-    folder = RunFolder.create(tmp_path, some_config())
+    folder = RunFolder.create(tmp_path, make_config())
     assert not list(tmp_path.glob("*.part"))
     (tmp_path / "status.json").unlink()  # killed just before it was written
     assert (folder.status, folder.step) == ("running", 0)
@@ -385,7 +387,7 @@ def test_what_a_killed_creation_left_is_no_obstacle(tmp_path: Path) -> None:
         ('{"format": 1}', "config.json: "),
     ],
 )
-def test_folders_that_are_no_runs(tmp_path: Path, text: str | None, message: str) -> None:
+def test_folders_without_a_run_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(RunError) as error:
@@ -394,7 +396,7 @@ def test_folders_that_are_no_runs(tmp_path: Path, text: str | None, message: str
     assert "\n" not in str(error.value)
 
 
-def test_folders_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_folders_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", Path("a\0b")):
         with pytest.raises(RunError):
             RunFolder.open(path)
@@ -405,46 +407,46 @@ def test_folders_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_only_results_are_written_as_json(folder: RunFolder) -> None:
-    with pytest.raises(RunError, match="'config.json' is no file for results"):
+    with pytest.raises(RunError, match="'config.json' is not a file for results"):
         folder.write_json("config.json", {})
 
 
-# -- many --------------------------------------------------------------------------------------------------------------
+# -- many runs ---------------------------------------------------------------------------------------------------------
 
 
-def test_finding_runs(tmp_path: Path) -> None:
+def test_find_runs(tmp_path: Path) -> None:
     for name in ("a5/seed-10", "a5/seed-2", "parity/seed-0"):
-        RunFolder.create(tmp_path / name, some_config())
+        RunFolder.create(tmp_path / name, make_config())
     (tmp_path / "empty").mkdir()
-    found = [str(run.path.relative_to(tmp_path)) for run in find_runs(tmp_path)]
-    assert found == ["a5/seed-2", "a5/seed-10", "parity/seed-0"]
+    names = [str(run.path.relative_to(tmp_path)) for run in find_runs(tmp_path)]
+    assert names == ["a5/seed-2", "a5/seed-10", "parity/seed-0"]
     assert [run.path for run in find_runs(tmp_path / "parity" / "seed-0")] == [tmp_path / "parity" / "seed-0"]
     (tmp_path / "parity" / "seed-0" / "config.json").write_text("{")
     with pytest.warns(RunWarning, match="is damaged: it is not JSON; left out"):
         assert len(find_runs(tmp_path)) == 2
 
 
-def test_runs_side_by_side_go_on_from_where_all_are(tmp_path: Path) -> None:
-    runs = [RunFolder.create(tmp_path / f"seed-{seed}", some_config(seed)) for seed in range(3)]
-    assert by_step(runs) == [(0, runs)]
+def test_runs_side_by_side_resume_from_a_shared_step(tmp_path: Path) -> None:
+    runs = [RunFolder.create(tmp_path / f"seed-{seed}", make_config(seed)) for seed in range(3)]
+    assert group_by_resume_step(runs) == [(0, runs)]
     for run in runs:
         run.save_checkpoint(10, tensors(10))
     runs[0].save_checkpoint(20, tensors(20))
-    assert by_step(runs) == [(10, runs)]
+    assert group_by_resume_step(runs) == [(10, runs)]
     for run in runs:
         run.save_checkpoint(20, tensors(20))
-    assert by_step(runs) == [(20, runs)]
-    file_of(runs[1], 20).write_bytes(b"")
+    assert group_by_resume_step(runs) == [(20, runs)]
+    checkpoint_file(runs[1], 20).write_bytes(b"")
     with pytest.warns(CheckpointWarning, match="the file is empty"):
-        assert by_step(runs) == [(10, runs)]
+        assert group_by_resume_step(runs) == [(10, runs)]
     runs[2].forget_after(10)
     runs[2].save_checkpoint(15, tensors(15))
     runs[2].save_checkpoint(16, tensors(16))
-    with pytest.warns(CheckpointWarning):  # never together: each from its own newest
-        assert by_step(runs) == [(10, [runs[1]]), (16, [runs[2]]), (20, [runs[0]])]
-    file_of(runs[1], 10).write_bytes(b"")
+    with pytest.warns(CheckpointWarning):  # no shared step: each from its own newest checkpoint
+        assert group_by_resume_step(runs) == [(10, [runs[1]]), (16, [runs[2]]), (20, [runs[0]])]
+    checkpoint_file(runs[1], 10).write_bytes(b"")
     with pytest.warns(CheckpointWarning), pytest.raises(RunError, match="every checkpoint of .*seed-1 is damaged"):
-        by_step(runs)
+        group_by_resume_step(runs)
 
 
 @pytest.mark.parametrize(
@@ -459,11 +461,11 @@ def test_runs_side_by_side_go_on_from_where_all_are(tmp_path: Path) -> None:
         '{"steps": 5, "status": "bogus"}',
     ],
 )
-def test_a_status_that_is_none(tmp_path: Path, text: str) -> None:
-    run = RunFolder.create(tmp_path, some_config())
+def test_damaged_status(tmp_path: Path, text: str) -> None:
+    run = RunFolder.create(tmp_path, make_config())
     run.save_checkpoint(10, tensors(10))
     (tmp_path / "status.json").write_text(text)
-    with pytest.warns(RunWarning, match="status.json is damaged; going by the checkpoints"):
+    with pytest.warns(RunWarning, match="status.json is damaged; using the checkpoints instead"):
         assert (run.progress.status, run.progress.step) == ("running", 10)
 
 
@@ -471,17 +473,17 @@ def test_a_status_that_is_none(tmp_path: Path, text: str) -> None:
     ("name", "value"),
     [("task", 5), ("train_length", None), ("n_symbols", "x"), ("preset", 5), ("seed", 1.5), ("versions", 3)],
 )
-def test_a_config_with_a_wrong_value(tmp_path: Path, name: str, value: object) -> None:
-    RunFolder.create(tmp_path, some_config())
+def test_config_with_an_invalid_value_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    RunFolder.create(tmp_path, make_config())
     data = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**data, name: value}))
     with pytest.raises(RunError, match="config"):
         RunFolder.open(tmp_path)
 
 
-def test_all_folders_are_looked_at_before_one_is_made(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "seed-1", some_config(1))
-    with pytest.raises(RunError, match="seed-1 holds a run already"):
+def test_check_free_creates_no_folder(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "seed-1", make_config(1))
+    with pytest.raises(RunError, match="seed-1 already holds a run"):
         for seed in (0, 1):
             RunFolder.check_free(tmp_path / f"seed-{seed}")
     RunFolder.check_free(tmp_path / "seed-1", overwrite=True)

@@ -1,4 +1,4 @@
-"""A training that ends in numbers that are not finite."""
+"""Make the loss of chosen runs infinite, for tests of divergence."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from sdssm.runs.schema import RunConfig
 from sdssm.training import schedules
 
-#: The rate that explodes.
+#: Runs with this learning rate diverge after a call of `explode`.
 EXPLODING = 0.123
 
 
 def explode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs with that rate train at one that no setting allows."""
+    """Train runs with the rate EXPLODING at a rate far above what a setting allows."""
     learning_rate = schedules.learning_rate
 
     def exploding(run: RunConfig, step: schedules.Ints) -> schedules.Floats:

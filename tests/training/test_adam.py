@@ -1,4 +1,4 @@
-"""Adam side by side. Its Triton kernels face the torch one in Triton's interpreter, in a child process."""
+"""Adam for replicas side by side. The Triton kernels are compared with it in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.interpreted import inside
 BETAS, EPS = (0.9, 0.999), 1e-8
 
 
-class Replicas:
-    """R sets of P numbers, what Adam remembers of them, and the settings of each."""
+class AdamState:
+    """R sets of P parameters, their moments and their settings."""
 
     def __init__(self, R: int, P: int, dtype: torch.dtype = torch.float64) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -38,8 +38,8 @@ class Replicas:
             # The settings are columns of one table, as in training.
             table = torch.stack([self.lr, ones * (1 - BETAS[0] ** self.t), ones * (1 - BETAS[1] ** self.t)], dim=-1)
             lr, bias1, bias2 = table.unbind(-1)
-            given = self.p, gradient, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
-            return adam_triton.adam_step(*given, ones if loss is None else loss)
+            args = self.p, gradient, self.m, self.v, lr, self.decay, bias1, bias2, BETAS, EPS, clip, self.alive
+            return adam_triton.adam_step(*args, ones if loss is None else loss)
         return adam_step(
             self.p, gradient.clone(), self.m, self.v, lr=self.lr, weight_decay=self.decay,
             bias1=ones * (1 - BETAS[0] ** self.t), bias2=ones * (1 - BETAS[1] ** self.t), betas=BETAS, eps=EPS,
@@ -54,30 +54,30 @@ def gradients(R: int, P: int, count: int, dtype: torch.dtype = torch.float64) ->
 
 
 @pytest.mark.parametrize("clip", [1.0, 0.1, None])
-@pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
-def test_is_the_adam_of_torch(clip: float | None, dtype: torch.dtype, exact: float) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
+def test_matches_torch_adam(clip: float | None, dtype: torch.dtype, tolerance: float) -> None:
     R, P = 3, 37
-    ours = Replicas(R, P, dtype)
+    ours = AdamState(R, P, dtype)
     theirs = [[torch.nn.Parameter(part.clone()) for part in (row[:30], row[30:])] for row in ours.p]
-    rules = [
+    optimizers = [
         torch.optim.Adam(parts, lr=float(lr), weight_decay=float(decay), betas=BETAS, eps=EPS)
         for parts, lr, decay in zip(theirs, ours.lr, ours.decay, strict=True)
     ]
     for gradient in gradients(R, P, 12, dtype):
         norm = ours.step(gradient, clip)
-        for r, (parts, rule) in enumerate(zip(theirs, rules, strict=True)):
-            for part, given in zip(parts, (gradient[r, :30], gradient[r, 30:]), strict=True):
-                part.grad = given.clone()
-            size = torch.nn.utils.clip_grad_norm_(parts, torch.inf if clip is None else clip)
-            torch.testing.assert_close(norm[r], size, rtol=exact, atol=0)
-            rule.step()
+        for r, (parts, optimizer) in enumerate(zip(theirs, optimizers, strict=True)):
+            for part, grad in zip(parts, (gradient[r, :30], gradient[r, 30:]), strict=True):
+                part.grad = grad.clone()
+            expected_norm = torch.nn.utils.clip_grad_norm_(parts, torch.inf if clip is None else clip)
+            torch.testing.assert_close(norm[r], expected_norm, rtol=tolerance, atol=0)
+            optimizer.step()
     expected = torch.stack([torch.cat([part.detach() for part in parts]) for parts in theirs])
-    torch.testing.assert_close(ours.p, expected, rtol=10 * exact, atol=10 * exact)
+    torch.testing.assert_close(ours.p, expected, rtol=10 * tolerance, atol=10 * tolerance)
     assert ours.alive.all()
 
 
-def test_a_replica_is_updated_as_it_would_be_alone() -> None:
-    both = Replicas(2, 1001, torch.float32)
+def test_update_does_not_depend_on_other_replicas() -> None:
+    both = AdamState(2, 1001, torch.float32)
     alone = copy.deepcopy(both)
     for name in ("p", "m", "v", "lr", "decay", "alive"):
         setattr(alone, name, getattr(alone, name)[1:].clone())
@@ -88,15 +88,15 @@ def test_a_replica_is_updated_as_it_would_be_alone() -> None:
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_replica_that_is_not_finite_stops_alone_and_for_good(bad: float, where: str) -> None:
-    ours, untouched = Replicas(3, 8), Replicas(3, 8)
+@pytest.mark.parametrize("source", ["loss", "gradient"])
+def test_replica_that_is_not_finite_stops_for_good_and_the_others_continue(bad: float, source: str) -> None:
+    ours, untouched = AdamState(3, 8), AdamState(3, 8)
     good, other, last = gradients(3, 8, 3)
     ours.step(good)
     untouched.step(good)
     before = copy.deepcopy(ours)
     loss, gradient = torch.ones(3, dtype=torch.float64), other.clone()
-    if where == "loss":
+    if source == "loss":
         loss[1] = bad
     else:
         gradient[1, 5] = bad
@@ -107,13 +107,13 @@ def test_a_replica_that_is_not_finite_stops_alone_and_for_good(bad: float, where
     untouched.step(last)
     assert ours.alive.tolist() == [True, False, True]
     for name in ("p", "m", "v"):
-        now, then, without = (getattr(which, name) for which in (ours, before, untouched))
+        now, then, expected = (getattr(state, name) for state in (ours, before, untouched))
         assert torch.equal(now[1], then[1])
-        assert torch.equal(now[[0, 2]], without[[0, 2]])
+        assert torch.equal(now[[0, 2]], expected[[0, 2]])
 
 
-def test_parameters_that_require_gradients() -> None:
-    ours: Any = Replicas(1, 4)
+def test_accepts_parameters_that_require_gradients() -> None:
+    ours: Any = AdamState(1, 4)
     ours.p.requires_grad_()
     assert not ours.step(torch.ones(1, 4, dtype=torch.float64)).requires_grad
 
@@ -121,17 +121,17 @@ def test_parameters_that_require_gradients() -> None:
 @inside
 @pytest.mark.parametrize("clip", [1.0, None])
 @pytest.mark.parametrize("P", [1, 1024, 2500])
-def test_triton_is_the_same(P: int, clip: float | None) -> None:
-    one, other = Replicas(3, P, torch.float32), Replicas(3, P, torch.float32)
+def test_triton_kernels_match_the_torch_version(P: int, clip: float | None) -> None:
+    torch_state, triton_state = AdamState(3, P, torch.float32), AdamState(3, P, torch.float32)
     for t, gradient in enumerate(gradients(3, P, 6, torch.float32)):
         loss = torch.ones(3)
         if t == 3:
             gradient[1, P // 2] = torch.nan
         if t == 4:
             loss[2] = torch.inf
-        norms = one.step(gradient, clip, loss), other.step(gradient, clip, loss, triton=True)
+        norms = torch_state.step(gradient, clip, loss), triton_state.step(gradient, clip, loss, triton=True)
         torch.testing.assert_close(*norms, rtol=2e-6, atol=0, equal_nan=True)
-        assert torch.equal(one.alive, other.alive)
-    assert one.alive.tolist() == [True, False, False]
+        assert torch.equal(torch_state.alive, triton_state.alive)
+    assert torch_state.alive.tolist() == [True, False, False]
     for name in ("p", "m", "v"):
-        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(getattr(torch_state, name), getattr(triton_state, name), rtol=1e-5, atol=1e-6)

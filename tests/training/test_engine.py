@@ -1,4 +1,4 @@
-"""The engine: a replica trains as it would alone, as a plain loop would, and the same every time."""
+"""The engine: a replica trains as it would alone, as a plain PyTorch loop would, and reproducibly."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.training.exploding import EXPLODING, explode
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 SMALL = {"state": 8, "dictionary": 3, "batch": 16, "steps": 100, "train_length": 9}
-#: Kinds of training that go through different paths.
+#: Trainings that use different code paths: task, preset, settings.
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "scale-free": ("a5", "scale-free", {}),
-    "published": ("d4", "paper", {}),
-    "query, not every string": ("arithmetic", "paper", {}),
+    "paper": ("d4", "paper", {}),
+    "query, with invalid strings": ("arithmetic", "paper", {}),
     "dropout": ("parity", "scale-free", {"readout": "mlp", "dropout": 0.3}),
     "stack": ("cycle", "scale-free", {"layers": 2, "embedding": 4}),
     "random start": ("a5", "length-efficiency-5", {"train_length": 5}),
@@ -30,33 +30,32 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def config(name: str, preset: str, seed: int, **values: Any) -> RunConfig:
-    of = get_task(name)
-    return configure(of, seed, resolve("sd-ssm", preset, name, {**SMALL, **values}), preset)
+    return configure(get_task(name), seed, resolve("sd-ssm", preset, name, {**SMALL, **values}), preset)
 
 
-def losses(runs: list[RunConfig], device: str, steps: int) -> torch.Tensor:
-    """(steps, R)"""
+def train_losses(runs: list[RunConfig], device: str, steps: int) -> torch.Tensor:
+    """Train for some steps; return the loss at each step, (steps, R)."""
     engine = Engine([get_task(run.task) for run in runs], runs, torch.device(device))
-    found = []
+    losses = []
     for _ in range(steps):
         engine.advance(1)
-        found.append(engine.window().loss.cpu())
-    return torch.stack(found)
+        losses.append(engine.window().loss.cpu())
+    return torch.stack(losses)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_replica_trains_as_it_would_alone(kind: str, device: str) -> None:
+def test_replica_trains_as_it_would_alone(kind: str, device: str) -> None:
     name, preset, values = KINDS[kind]
     runs = [config(name, preset, seed, **values) for seed in (3, 0, 7)]
-    together = losses(runs, device, 12)
+    together = train_losses(runs, device, 12)
     for column, run in enumerate(runs):
-        torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(train_losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
     assert together.std() > 0
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
+def test_replicas_may_differ_in_hyperparameters(device: str) -> None:
     changes: list[dict[str, Any]] = [
         {"lr": 1e-2, "column_norm": 1.4, "temperature_end": 0.9},
         {"weight_decay": 0.1, "train_length": 4, "temperature": 1.5, "shortest": 3},
@@ -64,19 +63,19 @@ def test_hyperparameters_may_differ_side_by_side(device: str) -> None:
         {"temperature": 2.0, "temperature_end": 0.5, "schedule": "constant", "curriculum": "growing"},
     ]
     runs = [config("a5", "scale-free", 1, **values) for values in changes]
-    together = losses(runs, device, 12)
+    together = train_losses(runs, device, 12)
     for column, run in enumerate(runs):
-        torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(train_losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
     assert len(set(together[-1].tolist())) == 4
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_tasks_may_differ_side_by_side(device: str) -> None:
+def test_replicas_may_differ_in_tasks(device: str) -> None:
     names = ("d4", "c2xc4", "d4", "random:8x2:0")
     runs = [config(name, "scale-free", seed) for seed, name in enumerate(names)]
-    together = losses(runs, device, 12)
+    together = train_losses(runs, device, 12)
     for column, run in enumerate(runs):
-        torch.testing.assert_close(losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(train_losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +89,15 @@ def test_tasks_may_differ_side_by_side(device: str) -> None:
         ("arithmetic", {}),
     ],
 )
-def test_shapes_do_not_mix(name: str, values: dict[str, Any]) -> None:
+def test_runs_of_different_shapes_are_refused(name: str, values: dict[str, Any]) -> None:
     runs = [config("a5", "scale-free", 0), config(name, "scale-free", 1, **values)]
     with pytest.raises(SettingsError, match="engine of its own"):
         Engine([get_task(run.task) for run in runs], runs, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])
-def test_it_is_what_torch_does_step_by_step(name: str) -> None:
-    """The published way: Adam on a module, a clipped gradient, one length a step; only the strings are the stream's."""
+def test_matches_a_plain_torch_training_loop(name: str) -> None:
+    """As published: Adam on a module, clipped gradients, one length per step; only the strings come from the stream."""
     run = config(name, "paper", 5, lr=1e-2, weight_decay=1e-3)
     engine = Engine(get_task(name), [run], torch.device("cpu"))
     model = new_model(run)
@@ -107,8 +106,7 @@ def test_it_is_what_torch_does_step_by_step(name: str) -> None:
     for step in range(8):
         lengths = torch.from_numpy(stream.lengths_uniform(step, 1, [9]))
         strings = stream.draw(torch.tensor(step), lengths, 9)
-        cut = int(lengths)
-        tokens = strings.tokens[0, 0, :, :cut]
+        tokens = strings.tokens[0, 0, :, : int(lengths)]
         assert torch.equal(get_task(name).labels(tokens)[:, -1], strings.labels[0, 0])
         loss = torch.nn.functional.cross_entropy(model(tokens)[:, -1], strings.labels[0, 0])
         optimizer.zero_grad()
@@ -117,25 +115,25 @@ def test_it_is_what_torch_does_step_by_step(name: str) -> None:
         optimizer.step()
         engine.advance(1)
         torch.testing.assert_close(engine.window().loss[0], loss.detach(), rtol=1e-4, atol=1e-5)
-    for left, right in zip(model.parameters(), engine.model(0).parameters(), strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-4)
+    for expected, actual in zip(model.parameters(), engine.model(0).parameters(), strict=True):
+        torch.testing.assert_close(expected, actual, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_same_whatever_the_steps_between_looks(device: str) -> None:
+def test_result_does_not_depend_on_the_steps_per_call(device: str) -> None:
     runs = [config("a5", "scale-free", seed) for seed in (0, 1)]
     engines = [Engine(get_task("a5"), runs, torch.device(device)) for _ in range(2)]
     engines[0].advance(37)
     for steps in (1, 7, 20, 9):
         engines[1].advance(steps)
-    a, b = (engine.window() for engine in engines)
+    at_once, in_parts = (engine.window() for engine in engines)
     assert engines[0].step == engines[1].step == 37
-    torch.testing.assert_close(a.loss, b.loss, rtol=0 if device == "cpu" else 1e-5, atol=0)
+    torch.testing.assert_close(at_once.loss, in_parts.loss, rtol=0 if device == "cpu" else 1e-5, atol=0)
     if device == "cpu":
         assert torch.equal(engines[0].replicas.flat, engines[1].replicas.flat)
 
 
-def test_it_learns() -> None:
+def test_accuracy_reaches_99_percent_on_parity() -> None:
     run = config("parity", "scale-free", 0, steps=300, batch=32, lr=1e-2, state=16, train_length=5)
     engine = Engine(get_task("parity"), [run], torch.device("cpu"))
     engine.advance(250)
@@ -144,11 +142,10 @@ def test_it_learns() -> None:
     assert engine.window().accuracy.item() > 99
 
 
-def test_a_replica_that_diverges_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverged_replica_stops_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     explode(monkeypatch)
     good, bad = config("a5", "scale-free", 0), config("a5", "scale-free", 0, lr=EXPLODING)
-    runs = [good, bad, good]
-    engine = Engine(get_task("a5"), runs, torch.device("cpu"))
+    engine = Engine(get_task("a5"), [good, bad, good], torch.device("cpu"))
     engine.advance(20)
     window = engine.window()
     assert window.alive.tolist() == [True, False, True]
@@ -161,7 +158,7 @@ def test_a_replica_that_diverges_stops_alone(monkeypatch: pytest.MonkeyPatch) ->
 # -- schedules ---------------------------------------------------------------------------------------------------------
 
 
-def test_rates_and_ramps() -> None:
+def test_learning_rates_and_ramps() -> None:
     step = np.arange(100)
     rate = schedules.learning_rate(config("a5", "scale-free", 0, lr=2.0, warmup=0.1), step)
     assert rate[0] == pytest.approx(0.2) and rate[9] == rate.max() == pytest.approx(2.0)

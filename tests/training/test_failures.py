@@ -1,4 +1,4 @@
-"""Whatever fails in one run, the others are saved."""
+"""If one run fails, the others are saved."""
 
 from __future__ import annotations
 
@@ -16,151 +16,169 @@ from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
 from sdssm.training import TrainingStopped
 from sdssm.training.engine import Engine
-from sdssm.training.group import Group
+from sdssm.training.group import ReplicaGroup
 from sdssm.training.progress import Silent
-from sdssm.training.queue import Entry, NoRoomError, Queue
+from sdssm.training.queue import NoRoomError, TrainingQueue
 from sdssm.training.trainer import train_all
-from tests.training.groups import planned
+from tests.training.plans import plan_groups
 
 
-class At(Silent):
-    """Does something once a step is shown."""
+class CallAt(Silent):
+    """Records the steps shown, and calls a function once a step is reached."""
 
-    def __init__(self, step: int, do: Callable[[], None]) -> None:
-        self.step, self.do = step, do
+    def __init__(self, step: int, function: Callable[[], None]) -> None:
+        self.step, self.function = step, function
         self.shown: list[int] = []
 
     def update(self, step: int, *_: Any) -> None:
         self.shown.append(step)
         if step >= self.step:
             self.step = 10**9
-            self.do()
+            self.function()
 
 
-def left(out: Path) -> dict[str, tuple[str, int]]:
-    """Status and step of each run, by its folder."""
-    found = {str(path.relative_to(out)): RunFolder.open(path) for path in sorted(out.rglob("seed-*"))}
-    return {name: (run.status, run.step) for name, run in found.items()}
+def statuses(out: Path) -> dict[str, tuple[str, int]]:
+    """Return the status and the step of each run, by its folder."""
+    runs = {str(path.relative_to(out)): RunFolder.open(path) for path in sorted(out.rglob("seed-*"))}
+    return {name: (run.status, run.step) for name, run in runs.items()}
 
 
-def take(folder: Path) -> None:
+def take_over(folder: Path) -> None:
+    """Write the mark of a process on another machine into a run folder."""
     (folder / "owner").write_text("another one, on another machine\n")
 
 
-def test_a_folder_that_was_taken_over_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_other_runs_are_saved_if_a_folder_is_taken_over(tmp_path: Path) -> None:
     taken = tmp_path / "state-4" / "seed-0"
     with pytest.raises(RunError, match="another process has taken over .*seed-0"):
-        train_all(tmp_path, planned(tmp_path, 20), device="cpu", progress=At(10, lambda: take(taken)))
-    found = left(tmp_path)
-    assert found.pop("state-4/seed-0") == ("running", 0)  # that of the other one
-    assert set(found.values()) == {("stopped", 15)}
-    for name in found:
+        train_all(tmp_path, plan_groups(tmp_path, 20), device="cpu", progress=CallAt(10, lambda: take_over(taken)))
+    runs = statuses(tmp_path)
+    assert runs.pop("state-4/seed-0") == ("running", 0)  # it belongs to the other process
+    assert set(runs.values()) == {("stopped", 15)}
+    for name in runs:
         assert [event["step"] for event in RunFolder.open(tmp_path / name).events()] == [5, 10, 15]
         assert not is_held(tmp_path / name)
 
 
-def test_stopped_with_a_waiting_folder_taken_over(tmp_path: Path) -> None:
+def test_stop_with_a_waiting_folder_taken_over(tmp_path: Path) -> None:
     def stop() -> None:
-        take(tmp_path / "state-4" / "seed-0")
+        take_over(tmp_path / "state-4" / "seed-0")
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(RunError, match="another process has taken over"):
-        train_all(tmp_path, planned(tmp_path, 20), device="cpu", at_once=1, progress=At(1, stop))
-    found = left(tmp_path)
-    assert found.pop("state-4/seed-0") == ("running", 0)
-    assert {status for status, _ in found.values()} == {"stopped"}
+        train_all(tmp_path, plan_groups(tmp_path, 20), device="cpu", at_once=1, progress=CallAt(1, stop))
+    runs = statuses(tmp_path)
+    assert runs.pop("state-4/seed-0") == ("running", 0)
+    assert {status for status, _ in runs.values()} == {"stopped"}
 
 
-def test_a_step_that_fails_is_not_saved_and_the_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a failed step leaves is of no step: its group goes on from the checkpoint before."""
+def test_failed_step_is_not_saved_but_the_other_groups_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed step leaves parameters of no step: its group resumes from the checkpoint before."""
     original = Engine.advance
 
-    def fails(self: Engine, steps: int, *more: Any) -> None:
-        original(self, steps, *more)
+    def failing(self: Engine, steps: int, *args: Any) -> None:
+        original(self, steps, *args)
         if self.runs[0].model.mixer.state == 4 and self.step == 5:
-            raise torch.OutOfMemoryError("CUDA out of memory\nof much")
+            raise torch.OutOfMemoryError("CUDA out of memory\nsecond line")
 
-    monkeypatch.setattr(Engine, "advance", fails)
+    monkeypatch.setattr(Engine, "advance", failing)
     with pytest.raises(NoRoomError) as error:
-        train_all(tmp_path, planned(tmp_path)[:4], device="cpu")
+        train_all(tmp_path, plan_groups(tmp_path)[:4], device="cpu")
     assert "\n" not in str(error.value)
-    assert set(left(tmp_path).values()) == {("stopped", 0), ("stopped", 5)}
-    assert {name for name, at in left(tmp_path).items() if at[1] == 0} == {"state-4/seed-0", "state-4/seed-1"}
+    runs = statuses(tmp_path)
+    assert set(runs.values()) == {("stopped", 0), ("stopped", 5)}
+    assert {name for name, (_, step) in runs.items() if step == 0} == {"state-4/seed-0", "state-4/seed-1"}
     monkeypatch.undo()
-    train_all(tmp_path, planned(tmp_path)[:4], device="cpu", resume=True)
-    assert set(left(tmp_path).values()) == {("finished", 10)}
+    train_all(tmp_path, plan_groups(tmp_path)[:4], device="cpu", resume=True)
+    assert set(statuses(tmp_path).values()) == {("finished", 10)}
 
 
-def begins(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """No more than `most` groups have memory at a time; how many had it whenever one began."""
-    alive: list[int] = []
-    begin, end = Group.__init__, Group.end
+def limit_groups(monkeypatch: pytest.MonkeyPatch, limit: int) -> list[int]:
+    """Let groups beyond `limit` run out of memory; return a list of how many train whenever one starts."""
+    active: set[ReplicaGroup] = set()
     counts: list[int] = []
+    original_start, original_end = ReplicaGroup.start, ReplicaGroup.end
 
-    def new(self: Group, *given: Any, **options: Any) -> None:
-        if len(alive) >= most:
+    def start(self: ReplicaGroup, device: torch.device) -> None:
+        if len(active) >= limit:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        begin(self, *given, **options)
-        alive.append(id(self))
-        counts.append(len(alive))
+        original_start(self, device)
+        active.add(self)
+        counts.append(len(active))
 
-    def over(self: Group, *given: Any, **options: Any) -> None:
-        end(self, *given, **options)
-        alive.remove(id(self))
+    def end(self: ReplicaGroup) -> None:
+        original_end(self)
+        active.discard(self)
 
-    monkeypatch.setattr(Group, "__init__", new)
-    monkeypatch.setattr(Group, "end", over)
+    monkeypatch.setattr(ReplicaGroup, "start", start)
+    monkeypatch.setattr(ReplicaGroup, "end", end)
     return counts
 
 
-def test_one_that_finds_no_memory_waits_until_another_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = begins(monkeypatch, 1)
-    progress = At(10**9, lambda: None)
-    train_all(tmp_path, planned(tmp_path), device="cpu", progress=progress)
+def test_group_without_memory_waits_until_another_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = limit_groups(monkeypatch, 1)
+    progress = CallAt(10**9, lambda: None)
+    train_all(tmp_path, plan_groups(tmp_path), device="cpu", progress=progress)
     assert counts == [1, 1, 1]
-    assert set(left(tmp_path).values()) == {("finished", 10)}
-    assert progress.shown == [1, 3, 5, 6, 8, 10]  # of all three
+    assert set(statuses(tmp_path).values()) == {("finished", 10)}
+    assert progress.shown == [1, 3, 5, 6, 8, 10]  # the mean over the three groups
 
 
-def test_no_memory_for_any_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begins(monkeypatch, 0)
+def test_no_memory_for_any_group_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_groups(monkeypatch, 0)
     with pytest.raises(NoRoomError, match="the memory of cpu is too small") as error:
-        train_all(tmp_path, planned(tmp_path), device="cpu")
+        train_all(tmp_path, plan_groups(tmp_path), device="cpu")
     assert "\n" not in str(error.value)
-    assert not any(is_held(folder) for folder, *_ in planned(tmp_path))
+    assert not any(is_held(folder) for folder, *_ in plan_groups(tmp_path))
 
 
-def test_a_signal_in_the_last_round_is_heard(tmp_path: Path) -> None:
-    """What would have come after the training is not wanted."""
+def test_group_that_fails_to_start_keeps_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs out of memory after its models were built: it waits, and can start later."""
+    folder, task, config = plan_groups(tmp_path)[0]
+    group = ReplicaGroup([(RunFolder.create(folder, config), task)])
+
+    def failing(self: ReplicaGroup) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError):
+        patch.setattr(ReplicaGroup, "save", failing)
+        group.start(torch.device("cpu"))
+    assert (group.state, group.step, group._engine) == ("waiting", 0, None)
+    group.start(torch.device("cpu"))
+    assert group.state == "training"
+    group.end()
+    assert (group.state, group._engine, group.folders[0].status) == ("stopped", None, "stopped")
+
+
+def test_signal_in_the_last_round_stops_the_caller(tmp_path: Path) -> None:
+    """All runs are finished, but the work that would follow the training must not start."""
     with pytest.raises(TrainingStopped):
-        progress = At(10, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        train_all(tmp_path, planned(tmp_path)[:2], device="cpu", progress=progress)
-    assert set(left(tmp_path).values()) == {("finished", 10)}
+        progress = CallAt(10, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        train_all(tmp_path, plan_groups(tmp_path)[:2], device="cpu", progress=progress)
+    assert set(statuses(tmp_path).values()) == {("finished", 10)}
 
 
-def test_the_step_counts_those_that_memory_makes_wait(tmp_path: Path) -> None:
+def test_displayed_step_includes_groups_that_wait_for_memory(tmp_path: Path) -> None:
     """A GPU with memory for one of three groups."""
 
-    class Waits(Entry):
-        at = 0
+    class FakeGroup(ReplicaGroup):
+        fake_step = 0
 
         @property
         def step(self) -> int:
-            return self.at
+            return self.fake_step
 
-        def begin(self, device: torch.device) -> None:
-            self.group = object()  # type: ignore[assignment]  # as if it trained
+        def start(self, device: torch.device) -> None:
+            self.state = "training"
 
-    runs = [(RunFolder(folder, config), of) for folder, of, config in planned(tmp_path, 100)]
-    entries = [Waits([one]) for one in runs[::2]]
-    queue = Queue(entries, torch.device("cuda"), memory=lambda: (70, 10))
-    seen = [queue.step]
-    for entry in entries:
-        queue.fill()
+    runs = [(RunFolder(folder, config), task) for folder, task, config in plan_groups(tmp_path, 100)]
+    groups = [FakeGroup([run]) for run in runs[::2]]
+    queue = TrainingQueue(groups, torch.device("cuda"), memory=lambda: (70, 10))
+    shown = [queue.step]
+    for group in groups:
+        queue.start_groups()
         assert len(queue.training) == 1
-        for entry.at in (50, 100):
-            seen.append(queue.step)
-        entry.group, entry.ended = None, True
-    assert seen == [0, 16, 33, 50, 66, 83, 100]
+        for group.fake_step in (50, 100):
+            shown.append(queue.step)
+        group.state = "ended"
+    assert shown == [0, 16, 33, 50, 66, 83, 100]

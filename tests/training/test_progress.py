@@ -1,3 +1,5 @@
+"""Progress displays and TensorBoard scalars."""
+
 from __future__ import annotations
 
 import io
@@ -8,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from sdssm.extras import EXTRAS
-from sdssm.training.progress import LiveTable, PlainLines, Progress, Silent, Unfailing, progress_for
+from sdssm.training.progress import LiveTable, PlainLines, Progress, SafeProgress, Silent, progress_for
 from sdssm.training.tensorboard import TensorBoard
 from tests.programs import REQUIRED, run_without
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that advances only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -23,8 +25,8 @@ class Clock:
         return self.now
 
 
-def train(progress: Progress, clock: Clock, *, replicas: int = 1, steps: int = 1000, seconds: float) -> None:
-    """A training that updates every hundredth of the way."""
+def run_training(progress: Progress, clock: Clock, *, replicas: int = 1, steps: int = 1000, seconds: float) -> None:
+    """Update the display a hundred times during a training; the replica of seed 3 has diverged."""
     progress.start([f"a5/seed-{seed}" for seed in range(replicas)], steps, 0)
     for step in range(steps // 100, steps + 1, steps // 100):
         clock.now += seconds / 100
@@ -35,32 +37,44 @@ def train(progress: Progress, clock: Clock, *, replicas: int = 1, steps: int = 1
     progress.stop()
 
 
-def lines(*, seconds: float, replicas: int = 1) -> list[str]:
+def plain_lines(*, seconds: float, replicas: int = 1) -> list[str]:
     clock, file = Clock(), io.StringIO()
-    train(PlainLines(file, clock=clock), clock, seconds=seconds, replicas=replicas)
+    run_training(PlainLines(file, clock=clock), clock, seconds=seconds, replicas=replicas)
     return file.getvalue().splitlines()
 
 
 def test_plain_lines_are_few() -> None:
-    assert len(lines(seconds=1)) == 2  # the first and the last
-    assert 5 <= len(lines(seconds=60)) <= 8
-    assert 18 <= len(lines(seconds=600)) <= 22
-    assert 45 <= len(lines(seconds=3600)) <= 65  # not silent for much longer than a minute
+    assert len(plain_lines(seconds=1)) == 2  # the first and the last
+    assert 5 <= len(plain_lines(seconds=60)) <= 8
+    assert 18 <= len(plain_lines(seconds=600)) <= 22
+    assert 45 <= len(plain_lines(seconds=3600)) <= 65  # not silent for much longer than a minute
 
 
-def test_plain_lines_say_accuracy_first() -> None:
-    written = lines(seconds=600)
+def test_plain_lines_show_accuracy_first() -> None:
+    written = plain_lines(seconds=600)
     assert written[0] == "step 10 of 1,000, 1.7 steps/s, 9:54 left: accuracy 1.0 %, loss 0.5000"
     assert written[-1] == "step 1,000 of 1,000, 1.7 steps/s: accuracy 100.0 %, loss 0.5000"
-    many = lines(seconds=600, replicas=5)[-1]
+    many = plain_lines(seconds=600, replicas=5)[-1]
     assert many.endswith("accuracy 96.0 / 98.5 / 100.0 %, loss 0.5000 / 2.0000 / 4.5000, 1 diverged")
 
 
-def test_the_rate_is_that_of_late() -> None:
+@pytest.mark.parametrize("loss", [-0.0, -1e-9, -4.9e-5])
+def test_loss_is_never_shown_as_negative_zero(loss: float) -> None:
+    from rich.console import Console
+
+    file = io.StringIO()
+    for progress in (PlainLines(file), LiveTable(console=Console(file=file, force_terminal=True, width=100))):
+        progress.start(["seed-0", "seed-1"], 10, 0)
+        progress.update(10, [loss, loss], [100.0, 100.0], [True, True])
+        progress.stop()
+    assert "0.0000" in file.getvalue() and "-0.0000" not in file.getvalue()
+
+
+def test_rate_is_measured_over_the_last_seconds() -> None:
     clock, file = Clock(), io.StringIO()
     progress = PlainLines(file, clock=clock)
-    progress.start(["one"], 100_000, 0)
-    clock.now += 100  # kernels were compiled
+    progress.start(["seed-0"], 100_000, 0)
+    clock.now += 100  # for compiling kernels
     for step in range(100, 40_100, 100):
         clock.now += 0.1
         progress.update(step, [1.0], [50.0], [True])
@@ -68,37 +82,37 @@ def test_the_rate_is_that_of_late() -> None:
     assert "40,000 of 100,000, 1,000 steps/s, 1:00 left" in file.getvalue()
 
 
-def test_a_training_that_went_on() -> None:
+def test_rate_of_a_resumed_training() -> None:
     clock, file = Clock(), io.StringIO()
     progress = PlainLines(file, clock=clock)
-    progress.start(["one"], 1000, 900)
+    progress.start(["seed-0"], 1000, 900)
     clock.now += 1
     progress.update(950, [1.0], [50.0], [True])
     progress.stop()
     assert file.getvalue() == "step 950 of 1,000, 50 steps/s, 0:01 left: accuracy 50.0 %, loss 1.0000\n"
 
 
-def test_nothing_was_trained() -> None:
+def test_nothing_to_train() -> None:
     file = io.StringIO()
     for progress in (PlainLines(file), Silent()):
-        progress.start(["one"], 10, 10)
+        progress.start(["seed-0"], 10, 10)
         progress.message("nothing to do")
         progress.stop()
     assert file.getvalue() == "nothing to do\n"
 
 
-def picture(replicas: int, *, keep: bool = True) -> str:
+def live_table(replicas: int, *, keep: bool = True) -> str:
     from rich.console import Console
 
     clock, file = Clock(), io.StringIO()
     console = Console(file=file, force_terminal=True, width=100, height=50, color_system=None)
     table = LiveTable(keep=keep, clock=clock, console=console)
-    train(table, clock, replicas=replicas, seconds=100)
+    run_training(table, clock, replicas=replicas, seconds=100)
     return file.getvalue()
 
 
-def test_a_live_table() -> None:
-    shown = picture(4)
+def test_live_table() -> None:
+    shown = live_table(4)
     last = shown[shown.rindex("step 1,000") :]
     assert "10 steps/s" in last
     assert last.index("accuracy %") < last.index("loss")
@@ -108,66 +122,70 @@ def test_a_live_table() -> None:
     assert "all" not in rows
 
 
-def test_a_live_table_of_many() -> None:
-    shown = picture(64)
+def test_live_table_of_many_replicas() -> None:
+    shown = live_table(64)
     last = shown[shown.rindex("step 1,000") :]
     assert sum(row.startswith("a5/") for row in last.splitlines()) == 20
     assert "all 64: least / median / greatest, 1 diverged" in last
     assert "37.0 / 68.0 / 100.0" in last
 
 
-def test_a_live_table_that_goes() -> None:
-    assert picture(2, keep=False).rstrip().endswith("\x1b[2K")  # its lines are wiped
+def test_live_table_is_erased_without_keep() -> None:
+    assert live_table(2, keep=False).rstrip().endswith("\x1b[2K")  # erase the line
 
 
 class Broken(Silent):
+    """Fails at each update, and is interrupted at each message."""
+
     def __init__(self) -> None:
-        self.tried = 0
+        self.calls = 0
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        self.tried += 1
+        self.calls += 1
         raise BrokenPipeError
 
     def message(self, text: str) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_display_that_breaks_does_not_end_the_training() -> None:
+def test_broken_display_does_not_stop_the_training() -> None:
     inner = Broken()
-    progress = Unfailing(inner)
-    progress.start(["one"], 10, 0)
+    progress = SafeProgress(inner)
+    progress.start(["seed-0"], 10, 0)
     for step in range(3):
         progress.update(step, [1.0], [1.0], [True])
     progress.stop()
-    assert inner.tried == 1
-    with pytest.raises(KeyboardInterrupt):  # that is the user
-        Unfailing(Broken()).message("x")
+    assert inner.calls == 1
+    with pytest.raises(KeyboardInterrupt):  # Ctrl-C is not an error of the display
+        SafeProgress(Broken()).message("x")
     file = io.StringIO()
     file.close()
-    closed = Unfailing(PlainLines(file))
-    closed.start(["one"], 10, 0)
+    closed = SafeProgress(PlainLines(file))
+    closed.start(["seed-0"], 10, 0)
     closed.update(1, [1.0], [1.0], [True])
     closed.stop()
 
 
-def test_which_one_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_for_suits_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert isinstance(progress_for(True), Silent)
     plain = progress_for(False)
     plain.message("plain")
     assert capsys.readouterr().out == "plain\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    fancy = progress_for(False)
-    assert isinstance(fancy, Unfailing)
-    assert isinstance(fancy._inner, LiveTable)
+    live = progress_for(False)
+    assert isinstance(live, SafeProgress)
+    assert isinstance(live._inner, LiveTable)
     monkeypatch.setattr(sys.modules[LiveTable.__module__], "find_spec", lambda _: None)
-    bare = progress_for(False)
-    assert isinstance(bare, Unfailing)
-    assert isinstance(bare._inner, PlainLines)
+    without_rich = progress_for(False)
+    assert isinstance(without_rich, SafeProgress)
+    assert isinstance(without_rich._inner, PlainLines)
     monkeypatch.setattr(sys, "stdout", None)  # sdssm train a5 >&-
-    progress_for(False).message("nobody hears")
+    progress_for(False).message("not shown")
 
 
-def test_tensorboard(tmp_path: Path) -> None:
+def test_tensorboard_scalars(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folders = [tmp_path / "seed-0", tmp_path / "seed-1"]
 
@@ -178,17 +196,17 @@ def test_tensorboard(tmp_path: Path) -> None:
         board.close()
 
     write([1, 2, 3], 0, 90.0)
-    write([3, 4], 2, 95.0)  # killed after step 3, gone on from a checkpoint of step 2
-    found = []
+    write([3, 4], 2, 95.0)  # killed after step 3, resumed from a checkpoint of step 2
+    scalars = []
     for folder in folders:
         events = accumulator.EventAccumulator(str(folder))
         events.Reload()
         assert set(events.Tags()["scalars"]) == {"accuracy", "loss", "learning_rate"}
-        found.append([(one.step, one.value) for one in events.Scalars("accuracy")])
-    assert found == [[(1, 90.0), (2, 90.0), (3, 95.0), (4, 95.0)], [(1, 80.0), (2, 80.0)]]
+        scalars.append([(scalar.step, scalar.value) for scalar in events.Scalars("accuracy")])
+    assert scalars == [[(1, 90.0), (2, 90.0), (3, 95.0), (4, 95.0)], [(1, 80.0), (2, 80.0)]]
 
 
-def test_tensorboard_that_is_not_installed() -> None:
+def test_tensorboard_is_not_installed() -> None:
     code = """
 from pathlib import Path
 from sdssm.errors import MissingExtraError

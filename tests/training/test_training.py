@@ -1,4 +1,4 @@
-"""`train` and `resume`: folders, interruptions, and the way back."""
+"""`train` and `resume`: run folders, interruptions, resuming, and invalid input."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return dict(sdssm.load(folder).state_dict())
 
 
-def same(left: Path, right: Path) -> bool:
-    """Weights to the last bit, and events but for the clock."""
+def is_same_run(left: Path, right: Path) -> bool:
+    """Return whether two runs have bit-identical weights and the same events except for times."""
     a, b = weights(left), weights(right)
     logs = [
-        [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in (at / "events.jsonl").open()]
-        for at in (left, right)
+        [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in (run / "events.jsonl").open()]
+        for run in (left, right)
     ]
     return all(torch.equal(a[name], b[name]) for name in a) and logs[0] == logs[1]
 
 
-def test_what_a_training_leaves(tmp_path: Path) -> None:
+def test_contents_of_the_run_folders(tmp_path: Path) -> None:
     runs = train(tmp_path / "out")
     assert [run.path.name for run in runs] == ["seed-0", "seed-1"]
     config = json.loads((tmp_path / "out/seed-1/config.json").read_text())
@@ -57,12 +57,12 @@ def test_what_a_training_leaves(tmp_path: Path) -> None:
     assert [event["step"] for event in events] == [10, 20, 30, 40, 50, 60]
     assert {"accuracy", "loss", "lr", "seconds"} <= set(events[0])
     assert runs[0].status == "finished"
-    found = sdssm.evaluate(runs, max_length=12, strings=16)
-    assert [run.seed for run in found.runs] == [0, 1]
+    evaluation = sdssm.evaluate(runs, max_length=12, strings=16)
+    assert [run.seed for run in evaluation.runs] == [0, 1]
     assert "evaluation.json" in {file.name for file in runs[0].path.iterdir()}
 
 
-def test_tasks_and_variants_side_by_side(tmp_path: Path) -> None:
+def test_tasks_and_variants_have_folders_of_their_own(tmp_path: Path) -> None:
     runs = sdssm.train(
         ["parity", "cycle"],
         out=tmp_path,
@@ -79,7 +79,7 @@ def test_tasks_and_variants_side_by_side(tmp_path: Path) -> None:
 
 
 class StopAt(Silent):
-    """Presses Ctrl-C when a step is reached."""
+    """Sends Ctrl-C when a step is reached."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -91,78 +91,80 @@ class StopAt(Silent):
 
 
 @pytest.mark.parametrize("settings", [{}, {"readout": "mlp", "dropout": 0.5}], ids=["plain", "dropout"])
-def test_ctrl_c_and_resume_are_as_if_never_interrupted(tmp_path: Path, settings: dict[str, Any]) -> None:
-    train(tmp_path / "whole", settings=settings)
+def test_resumed_training_equals_an_uninterrupted_one(tmp_path: Path, settings: dict[str, Any]) -> None:
+    train(tmp_path / "uninterrupted", settings=settings)
     with pytest.raises(TrainingStopped) as stopped:
-        train(tmp_path / "cut", progress=StopAt(30), settings=settings)
+        train(tmp_path / "interrupted", progress=StopAt(30), settings=settings)
     assert [run.status for run in stopped.value.runs] == ["stopped", "stopped"]
     assert 30 <= stopped.value.runs[0].step < 60
-    resumed = sdssm.resume(tmp_path / "cut", device="cpu")
+    resumed = sdssm.resume(tmp_path / "interrupted", device="cpu")
     assert [run.status for run in resumed] == ["finished", "finished"]
     for seed in ("seed-0", "seed-1"):
-        assert same(tmp_path / "whole" / seed, tmp_path / "cut" / seed)
-    again = sdssm.resume(tmp_path / "cut", device="cpu")
-    assert len(again) == 2  # nothing to do, and nothing done
+        assert is_same_run(tmp_path / "uninterrupted" / seed, tmp_path / "interrupted" / seed)
+    again = sdssm.resume(tmp_path / "interrupted", device="cpu")
+    assert len(again) == 2  # nothing is left to train
 
 
-def test_stopped_between_two_windows(tmp_path: Path) -> None:
-    """A timer presses Ctrl-C wherever the training happens to be."""
+def test_resume_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    """A timer sends Ctrl-C at an arbitrary step."""
     settings = {"log_every": 50}
-    train(tmp_path / "whole", steps=200, settings=settings)
+    train(tmp_path / "uninterrupted", steps=200, settings=settings)
     timer = threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     try:
-        train(tmp_path / "cut", steps=200, settings=settings)
+        train(tmp_path / "interrupted", steps=200, settings=settings)
         timer.cancel()
     except TrainingStopped:
-        sdssm.resume(tmp_path / "cut", device="cpu")
-    assert same(tmp_path / "whole/seed-1", tmp_path / "cut/seed-1")
+        sdssm.resume(tmp_path / "interrupted", device="cpu")
+    assert is_same_run(tmp_path / "uninterrupted/seed-1", tmp_path / "interrupted/seed-1")
 
 
-WRITING: dict[str, Any] = {"settings": {**SMALL, "checkpoint_every": 3}, "steps": 200}  # nearly always
+OFTEN_SAVED: dict[str, Any] = {"settings": {**SMALL, "checkpoint_every": 3}, "steps": 200}  # it writes most of the time
 PROGRAM = f"""
 import sys, sdssm, torch
 torch.set_num_threads(1)
-sdssm.train("parity", out=sys.argv[1], seeds=2, device="cpu", **{WRITING})
+sdssm.train("parity", out=sys.argv[1], seeds=2, device="cpu", **{OFTEN_SAVED})
 """
 
 
 @pytest.fixture(scope="module")
-def never_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole")
-    train(out, **WRITING)
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("uninterrupted")
+    train(out, **OFTEN_SAVED)
     return out
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.2])
-def test_killed_at_any_moment(tmp_path: Path, never_killed: Path, after: float) -> None:
-    """kill -9 at some moment after the first checkpoint, often in the middle of one, then resume."""
-    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "cut")])
-    while not list((tmp_path / "cut").glob("seed-1/checkpoints/*.safetensors")):
+def test_resume_after_kill_at_any_moment(tmp_path: Path, uninterrupted: Path, after: float) -> None:
+    """kill -9 some time after the first checkpoint, often while one is written, then resume."""
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "interrupted")])
+    while not list((tmp_path / "interrupted").glob("seed-1/checkpoints/*.safetensors")):
         assert child.poll() is None
         time.sleep(0.005)
     time.sleep(after)
     child.kill()
     child.wait()
-    sdssm.resume(tmp_path / "cut", device="cpu")
+    sdssm.resume(tmp_path / "interrupted", device="cpu")
     for seed in ("seed-0", "seed-1"):
-        assert same(never_killed / seed, tmp_path / "cut" / seed)
+        assert is_same_run(uninterrupted / seed, tmp_path / "interrupted" / seed)
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_skipped(tmp_path: Path) -> None:
     settings = {"checkpoint_every": 10}
-    train(tmp_path / "whole", settings=settings)
+    train(tmp_path / "uninterrupted", settings=settings)
     with pytest.raises(TrainingStopped):
-        train(tmp_path / "cut", progress=StopAt(40), settings=settings)
-    newest = sorted((tmp_path / "cut/seed-0/checkpoints").iterdir())[-1]
+        train(tmp_path / "interrupted", progress=StopAt(40), settings=settings)
+    newest = sorted((tmp_path / "interrupted/seed-0/checkpoints").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(UserWarning, match="damaged"):
-        sdssm.resume(tmp_path / "cut", device="cpu")
+        sdssm.resume(tmp_path / "interrupted", device="cpu")
     for seed in ("seed-0", "seed-1"):
-        assert same(tmp_path / "whole" / seed, tmp_path / "cut" / seed)
+        assert is_same_run(tmp_path / "uninterrupted" / seed, tmp_path / "interrupted" / seed)
 
 
 class Messages(Silent):
+    """Collects messages."""
+
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -170,13 +172,15 @@ class Messages(Silent):
         self.texts.append(text)
 
 
-def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_an_infinite_loss_diverges_and_the_others_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     explode(monkeypatch)
-    seen = Messages()
+    messages = Messages()
     variants = {"good": {}, "bad": {"lr": EXPLODING}}
-    runs = train(tmp_path, variants=variants, seeds=1, progress=seen)
+    runs = train(tmp_path, variants=variants, seeds=1, progress=messages)
     assert [run.status for run in runs] == ["finished", "diverged"]
-    assert len(seen.texts) == 1 and "bad" in seen.texts[0] and "checkpoint of step 0" in seen.texts[0]
+    assert len(messages.texts) == 1 and "bad" in messages.texts[0] and "checkpoint of step 0" in messages.texts[0]
     kept = runs[1].load_checkpoint()
     assert all(torch.isfinite(value).all() for value in kept.tensors.values())
     assert sdssm.load(runs[1].path).n_classes == 2
@@ -186,7 +190,7 @@ def test_a_loss_that_is_not_finite_ends_that_run_alone(tmp_path: Path, monkeypat
     }
 
 
-def test_without_a_display_it_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_is_a_warning_without_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     explode(monkeypatch)
     with pytest.warns(UserWarning, match="not finite by step"):
         train(tmp_path, seeds=1, settings={"lr": EXPLODING})
@@ -194,18 +198,18 @@ def test_without_a_display_it_is_a_warning(tmp_path: Path, monkeypatch: pytest.M
 
 def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
     settings = {"validate_length": 7, "validate_every": 10, "lr": 0.05, "schedule": "constant"}
-    (run,) = train(tmp_path / "whole", settings=settings, seeds=1)
+    (run,) = train(tmp_path / "uninterrupted", settings=settings, seeds=1)
     scores = {event["step"]: event["validation"] for event in run.events() if "validation" in event}
     assert list(scores) == [10, 20, 30, 40, 50, 60]
     kept = sdssm.evaluate(sdssm.load(run.path), task="parity", max_length=7, seed=2).runs[0].mean
     assert kept == pytest.approx(max(scores.values()))
     with pytest.raises(TrainingStopped):
-        train(tmp_path / "cut", settings=settings, seeds=1, progress=StopAt(30))
-    sdssm.resume(tmp_path / "cut", device="cpu")
-    assert same(tmp_path / "whole/seed-0", tmp_path / "cut/seed-0")
+        train(tmp_path / "interrupted", settings=settings, seeds=1, progress=StopAt(30))
+    sdssm.resume(tmp_path / "interrupted", device="cpu")
+    assert is_same_run(tmp_path / "uninterrupted/seed-0", tmp_path / "interrupted/seed-0")
 
 
-def test_of_equal_validations_the_latest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_of_equal_validation_scores_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     equal = SimpleNamespace(runs=[SimpleNamespace(mean=100.0)])
     monkeypatch.setattr(sys.modules["sdssm.training.group"], "evaluate", lambda *_, **__: equal)
     (run,) = train(tmp_path, settings={"validate_length": 7, "validate_every": 10}, seeds=1)
@@ -214,39 +218,39 @@ def test_of_equal_validations_the_latest_is_kept(tmp_path: Path, monkeypatch: py
         assert torch.equal(value.cpu(), last[name])
 
 
-def test_a_machine_of_your_own(tmp_path: Path) -> None:
+def test_train_on_a_machine(tmp_path: Path) -> None:
     machine = sdssm.Machine(table=[[1, 0], [2, 1], [0, 2]], outputs=[1, 0, 0])
     runs = train(tmp_path, task=machine, seeds=1)
     assert runs[0].config.machines is not None
     assert sdssm.evaluate(tmp_path, max_length=5, strings=8).runs[0].task == "machine"
 
 
-def test_runs_that_never_trained_together_go_on_each_from_where_it_is(tmp_path: Path) -> None:
-    train(tmp_path / "whole", seeds=[1, 2])
-    train(tmp_path / "cut", seeds=[0])
-    finished = weights(tmp_path / "cut/seed-0")
-    sdssm.evaluate(tmp_path / "cut/seed-0", max_length=5, strings=8)
+def test_runs_started_separately_resume_each_from_its_own_step(tmp_path: Path) -> None:
+    train(tmp_path / "uninterrupted", seeds=[1, 2])
+    train(tmp_path / "interrupted", seeds=[0])
+    finished = weights(tmp_path / "interrupted/seed-0")
+    sdssm.evaluate(tmp_path / "interrupted/seed-0", max_length=5, strings=8)
     for seed, step in ((1, 20), (2, 40)):
         with pytest.raises(TrainingStopped):
-            train(tmp_path / "cut", seeds=[seed], progress=StopAt(step))
-    begun = {seed: sdssm.runs.RunFolder.open(tmp_path / f"cut/seed-{seed}").step for seed in (1, 2)}
-    assert begun[1] < begun[2]
-    steps: list[int] = []
+            train(tmp_path / "interrupted", seeds=[seed], progress=StopAt(step))
+    steps_done = {seed: sdssm.runs.RunFolder.open(tmp_path / f"interrupted/seed-{seed}").step for seed in (1, 2)}
+    assert steps_done[1] < steps_done[2]
+    first_steps: list[int] = []
 
-    class Seen(Silent):
-        def start(self, names: Any, steps_: int, first: int) -> None:
-            steps.append(first)
+    class FirstStep(Silent):
+        def start(self, names: Any, steps: int, first: int) -> None:
+            first_steps.append(first)
 
-    sdssm.resume(tmp_path / "cut", device="cpu", progress=Seen())
-    assert steps == [begun[1]]
-    assert all(torch.equal(value, finished[name]) for name, value in weights(tmp_path / "cut/seed-0").items())
-    assert (tmp_path / "cut/seed-0/evaluation.json").exists()
+    sdssm.resume(tmp_path / "interrupted", device="cpu", progress=FirstStep())
+    assert first_steps == [steps_done[1]]
+    assert all(torch.equal(value, finished[name]) for name, value in weights(tmp_path / "interrupted/seed-0").items())
+    assert (tmp_path / "interrupted/seed-0/evaluation.json").exists()
     for name in ("seed-1", "seed-2"):
-        a, b = weights(tmp_path / "whole" / name), weights(tmp_path / "cut" / name)
+        a, b = weights(tmp_path / "uninterrupted" / name), weights(tmp_path / "interrupted" / name)
         assert all(torch.allclose(a[key], b[key], atol=1e-4) for key in a)
 
 
-def test_resume_with_a_task_begins_what_is_missing_and_refuses_what_differs(tmp_path: Path) -> None:
+def test_resume_with_a_task_starts_missing_runs_and_refuses_different_ones(tmp_path: Path) -> None:
     train(tmp_path, seeds=1)
     before = weights(tmp_path / "seed-0")
     runs = train(tmp_path, seeds=3, resume=True)
@@ -257,7 +261,7 @@ def test_resume_with_a_task_begins_what_is_missing_and_refuses_what_differs(tmp_
             train(tmp_path, seeds=1, resume=True, **change)
 
 
-def test_folders_that_would_meet_or_mix(tmp_path: Path) -> None:
+def test_folders_that_would_collide_or_mix_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="would both train in"):
         train(tmp_path, task=["regex:a*b", "regex:a?b"])
     assert not list(tmp_path.iterdir())
@@ -277,14 +281,14 @@ def test_folders_that_would_meet_or_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outputs", [[0], [1, 1]])
-def test_a_machine_with_one_class(tmp_path: Path, outputs: list[int]) -> None:
+def test_train_on_a_machine_with_one_class(tmp_path: Path, outputs: list[int]) -> None:
     machine = sdssm.Machine(table=[[(q + 1) % len(outputs)] * 2 for q in range(len(outputs))], outputs=outputs)
     (run,) = train(tmp_path, task=machine, seeds=1)
     assert run.status == "finished"
     assert run.progress.loss is not None and run.progress.loss < 20
 
 
-def test_a_machine_in_a_file_may_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_file_may_be_removed_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.json"
     file.write_text('{"table": [[0, 1], [1, 0]]}')
     train(tmp_path / "out", task=str(file), seeds=1)
@@ -292,15 +296,15 @@ def test_a_machine_in_a_file_may_move(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sdssm.evaluate(tmp_path / "out", max_length=5, strings=8).runs[0].task == str(file)
 
 
-def test_a_task_keeps_its_own_lengths(tmp_path: Path) -> None:
+def test_task_keeps_its_own_lengths(tmp_path: Path) -> None:
     own = sdssm.Task(name="parity", machine=sdssm.machine("parity"), train_length=6, test_length=11)
     (run,) = sdssm.train(own, out=tmp_path, steps=5, settings={"state": 4, "batch": 4}, device="cpu")
-    found = run.config.known_task()
-    assert (found.train_length, found.test_length) == (6, 11)
+    task = run.config.known_task()
+    assert (task.train_length, task.test_length) == (6, 11)
     assert sdssm.evaluate(run, strings=4).runs[0].max_length == 11
 
 
-def test_a_config_of_another_size_than_its_checkpoint(tmp_path: Path) -> None:
+def test_checkpoint_of_another_size_than_the_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped):
         train(tmp_path, seeds=1, progress=StopAt(20))
     config = tmp_path / "seed-0/config.json"
@@ -309,7 +313,7 @@ def test_a_config_of_another_size_than_its_checkpoint(tmp_path: Path) -> None:
         sdssm.resume(tmp_path, device="cpu")
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -337,20 +341,22 @@ def test_a_config_of_another_size_than_its_checkpoint(tmp_path: Path) -> None:
         ({"settings": {"shortest": 41, "train_length": None}}, SettingsError, "trained on strings of at most 40"),
         ({"settings": {"shortest": 9, "train_length": 8}}, SettingsError, "at most as long as the longest"),
         ({"settings": {"width": 1}}, ModelError, "need 2"),
-        ({"settings": {"initial_state": "given"}}, SettingsError, "none to give"),
+        ({"settings": {"initial_state": "given"}}, SettingsError, "no initial states to give"),
         ({"settings": {"lr": float("inf")}}, SettingsError, "lr is inf; it must be a finite number"),
         ({"settings": {"lr": 10**400}}, SettingsError, "finite number"),
         ({"settings": {"column_norm": 1000.0}}, SettingsError, "from 1 to 16"),
         ({"resume": True, "overwrite": True}, SettingsError, "leave one of them out"),
     ],
 )
-def test_nothing_is_started(tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_invalid_requests_start_nothing(
+    tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         train(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_task_without_strings_so_short(tmp_path: Path) -> None:
+def test_task_without_valid_strings_is_refused(tmp_path: Path) -> None:
     machine = sdssm.machine("parity")
     never = sdssm.Machine(table=[[0, 0]], outputs=[0])
     with pytest.raises(TaskError, match="no string is valid"):
@@ -359,14 +365,14 @@ def test_a_task_without_strings_so_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_no_gpu(tmp_path: Path) -> None:
+def test_missing_devices_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="no GPU here"):
         sdssm.train("parity", out=tmp_path / "out", device="cuda")
     with pytest.raises(DeviceError, match="no device 'tpu'"):
         sdssm.train("parity", out=tmp_path / "out", device="tpu")
 
 
-def test_a_folder_that_is_taken(tmp_path: Path) -> None:
+def test_existing_run_is_refused_without_overwrite_or_resume(tmp_path: Path) -> None:
     train(tmp_path, seeds=1)
     with pytest.raises(RunError, match="--overwrite"):
         train(tmp_path, seeds=1)
@@ -374,7 +380,7 @@ def test_a_folder_that_is_taken(tmp_path: Path) -> None:
     assert train(tmp_path, seeds=1, resume=True)[0].status == "finished"
 
 
-def test_a_task_that_changed(tmp_path: Path) -> None:
+def test_changed_task_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text('{"table": [[0, 1], [1, 0]]}')
     with pytest.raises(TrainingStopped):

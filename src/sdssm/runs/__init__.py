@@ -1,16 +1,16 @@
-"""Run folders: what one training leaves on disk, whole at every moment.
+"""Run folders: everything about one training on disk, in a consistent state at every moment.
 
-RunFolder      one run: config, status, events, checkpoints, results
-find_runs      every run below a folder
-load           the model of a run
-by_step        where runs go on, and which of them together
-folder_name    a task's name as that of a folder
-default_folder where runs go when nobody says
-ENDED          the statuses of runs that will not be trained further
+RunFolder             one run: config, status, events, checkpoints, results
+find_runs             all runs below a folder
+load                  the model of a run
+group_by_resume_step  the steps from which runs of one shape resume
+folder_name           the name of a task as the name of a folder
+default_folder        the folder of runs if the user gives none
+ENDED                 the statuses of runs that are not trained further
 """
 
 from sdssm.runs.checkpoint import Checkpoint
-from sdssm.runs.find import by_step, default_folder, find_runs, folder_name
+from sdssm.runs.find import default_folder, find_runs, folder_name, group_by_resume_step
 from sdssm.runs.folder import ENDED, RunFolder, Status
 from sdssm.runs.weights import load
 
@@ -19,9 +19,9 @@ __all__ = [
     "Checkpoint",
     "RunFolder",
     "Status",
-    "by_step",
     "default_folder",
     "find_runs",
     "folder_name",
+    "group_by_resume_step",
     "load",
 ]

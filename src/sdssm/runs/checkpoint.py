@@ -1,4 +1,4 @@
-"""A checkpoint: named tensors at a step, in safetensors, with a checksum that finds any damage."""
+"""Checkpoints: named tensors of a step as a safetensors file, with a checksum that detects any damage."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from sdssm.errors import RunError
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Everything that training needs to go on after `step`; the tensors are on the CPU."""
+    """All tensors that training needs to resume after `step`, on the CPU."""
 
     step: int
     tensors: dict[str, Tensor]
 
 
 def encode(step: int, tensors: Mapping[str, Tensor]) -> bytes:
-    """The bytes of a checkpoint file.
+    """Return the bytes of a checkpoint file.
 
     >>> decode(encode(7, {"x": torch.ones(2)})).tensors
     {'x': tensor([1., 1.])}
     """
-    # Copied, since safetensors refuses views of one memory, such as the rows of all replicas.
+    # Copied, because safetensors refuses tensors that share memory, such as the rows of several replicas.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     return save(copies, metadata={"step": str(step), "sha256": _checksum(step, copies)})
 
 
 def decode(data: bytes) -> Checkpoint:
-    """The checkpoint in these bytes, or a RunError that says how they are damaged."""
+    """Return the checkpoint in these bytes; raise a RunError that says how they are damaged."""
     if not data:
         raise RunError("the file is empty")
     try:
@@ -43,14 +43,14 @@ def decode(data: bytes) -> Checkpoint:
         step, checksum = int(header["__metadata__"]["step"]), header["__metadata__"]["sha256"]
         tensors = load(data)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise RunError("the file is cut short or no checkpoint") from None
+        raise RunError("the file is truncated or not a checkpoint") from None
     if _checksum(step, tensors) != checksum:
-        raise RunError("the checksum does not fit the contents")
+        raise RunError("the checksum does not match the contents")
     return Checkpoint(step=step, tensors=tensors)
 
 
 def _checksum(step: int, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over the step and the names, dtypes, shapes and bytes of all tensors."""
+    """Return the SHA-256 of the step and of the names, dtypes, shapes and bytes of all tensors."""
     digest = sha256(f"step {step}\n".encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{json.dumps(name)} {tensor.dtype} {list(tensor.shape)}\n".encode())

@@ -1,7 +1,8 @@
-"""One process at a time trains in a run folder.
+"""Claims on run folders: at most one process trains in a run folder at a time.
 
-On one machine the kernel's lock says so. A lock does not reach every machine that shares the folder, so who trains also
-writes its mark there: the last to come has the folder, and whoever was there before finds that out before it writes.
+On one machine a lock of the kernel ensures this. Such a lock does not reach every machine that shares the folder, so a
+process that trains also writes its mark into the folder: the last process to claim it owns it, and the previous owner
+finds out before its next write.
 """
 
 from __future__ import annotations
@@ -17,135 +18,139 @@ from sdssm.files import format_path
 
 try:
     import fcntl
-except ImportError:  # Windows: folders go unguarded there
-    fcntl = None  # type: ignore[assignment]  # a module or nothing
+except ImportError:  # on Windows folders are not locked
+    fcntl = None  # type: ignore[assignment]  # a module or None
 try:
     import resource
 except ImportError:
     resource = None  # type: ignore[assignment]  # likewise
 
-#: The mark of who trains in a folder. It goes when the training ends; that of a process that was killed says nothing.
+#: The file with the mark of the process that trains in a folder. It is removed when the training ends; the mark of a
+#: killed process has no effect.
 OWNER = "owner"
-#: Files that a training opens beside the folders that it holds: for comfort, and at the very least.
-SPARE, LEAST = 256, 8
-#: The folders that this process holds: device and inode -> open handle and mark. The kernel lets go of them when it
-#: ends, however it ends, so that a killed run leaves no lock behind.
+#: Files that a training opens besides the folders that it holds: the number to allow for, and the minimum.
+SPARE_FILES, MIN_SPARE_FILES = 256, 8
+#: The folders that this process holds: (device, inode) -> (open file descriptor, mark). The kernel releases the locks
+#: when the process ends in any way, so a killed process leaves no lock behind.
 _held: dict[tuple[int, int], tuple[int, str]] = {}
 
 
 def make_room(folders: int) -> None:
-    """See to it that this process may hold so many folders more, each of them an open file, and raise its limit where
-    it has to; an error where the system's own limit is below that. Who holds several asks before it makes the first."""
+    """Ensure that this process may hold `folders` more folders, each of which needs an open file.
+
+    If necessary, its limit of open files is raised; if the system does not allow that, it is an error. Call this before
+    the first of several folders is created.
+    """
     if resource is None or fcntl is None or not folders:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = folders + _open_files()
-    if soft == resource.RLIM_INFINITY or needed + SPARE <= soft:
+    needed = folders + _count_open_files()
+    if soft == resource.RLIM_INFINITY or needed + SPARE_FILES <= soft:
         return
-    most = needed + SPARE if hard == resource.RLIM_INFINITY else min(hard, needed + SPARE)
-    with suppress(OSError, ValueError):  # some systems promise more than they give
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    if soft < needed + LEAST:
+    limit = needed + SPARE_FILES if hard == resource.RLIM_INFINITY else min(hard, needed + SPARE_FILES)
+    with suppress(OSError, ValueError):  # some systems report a higher hard limit than they allow
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        soft = limit
+    if soft < needed + MIN_SPARE_FILES:
         raise RunError(
-            f"{folders} runs, those that wait too, need an open file each, and this process may have {soft} in all; "
-            f"raise the limit (ulimit -n {needed + SPARE}) or train fewer at a time"
+            f"{folders} runs, including those that wait, need an open file each, but this process may open {soft} in "
+            f"all; raise the limit (ulimit -n {needed + SPARE_FILES}) or train fewer at a time"
         )
 
 
-def _open_files() -> int:
+def _count_open_files() -> int:
     for listing in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
             return len(list(Path(listing).iterdir()))
     return 3
 
 
-def claim(path: Path) -> bool:
-    """Hold the folder until `release` or the end of the process; whether it was not held before."""
+def claim_folder(path: Path) -> bool:
+    """Hold the folder until `release` or the end of the process; return False if this process held it already."""
     key = _key(path)
     if key in _held:
         check_owner(path)
         return False
-    handle = -1 if fcntl is None else _handle(path)
+    descriptor = -1 if fcntl is None else _open_locked(path)
     mark = f"process {os.getpid()} {secrets.token_hex(8)}\n"
     try:
-        (path / OWNER).write_text(mark)  # in place: other machines see that sooner than a new file of the name
+        (path / OWNER).write_text(mark)  # in place: other machines see this sooner than a new file of the same name
     except OSError:
-        if handle >= 0:
-            os.close(handle)
+        if descriptor >= 0:
+            os.close(descriptor)
         raise
-    _held[key] = handle, mark
+    _held[key] = descriptor, mark
     return True
 
 
 def check_owner(path: Path) -> None:
-    """Refuse to go on in a folder that another process has taken since, on another machine maybe."""
+    """Raise an error if another process, perhaps on another machine, has claimed a folder that this process holds."""
     mark = _held.get(_key(path), (-1, None))[1]
-    if mark is not None and _mark(path) != mark:
-        raise RunError(f"another process has taken over the training in {format_path(path)}; this one ends")
+    if mark is not None and _read_mark(path) != mark:
+        raise RunError(f"another process has taken over the training in {format_path(path)}; this one stops")
 
 
-def _mark(path: Path) -> str | None:
+def _read_mark(path: Path) -> str | None:
     try:
         return (path / OWNER).read_text()
     except (OSError, ValueError):
         return None
 
 
-def _handle(path: Path) -> int:
-    """The folder, open and locked."""
-    handle = os.open(path, os.O_RDONLY)
+def _open_locked(path: Path) -> int:
+    """Open and lock the folder; return its file descriptor."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        _lock(handle)
+        _lock(descriptor)
     except BlockingIOError:
-        os.close(handle)
+        os.close(descriptor)
         raise RunError(
             f"another process trains in {format_path(path)}; stop it first or choose another folder"
         ) from None
     except OSError:  # a file system without locks
         pass
-    return handle
+    return descriptor
 
 
-def _lock(handle: int, tries: int = 5) -> None:
-    """Tried again for a moment: who asks `is_held` holds the folder while asking."""
-    for left in reversed(range(tries)):
+def _lock(descriptor: int, attempts: int = 5) -> None:
+    """Lock the folder, with a few attempts: a process that calls `is_held` holds it for a moment."""
+    for remaining in reversed(range(attempts)):
         try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if left == 0:
+            if remaining == 0:
                 raise
             time.sleep(0.05)
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether a process trains in the folder, this one or another; None where that cannot be known."""
+    """Return whether this or another process trains in the folder; None if that cannot be determined."""
     if _key(path) in _held:
         return True
     if fcntl is None:
         return None
-    handle = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return None
     finally:
-        os.close(handle)
+        os.close(descriptor)
     return False
 
 
 def release(path: Path) -> None:
-    """Let another process have the folder."""
+    """Give up the claim on the folder, so that another process may train there."""
     with suppress(OSError):
-        handle, mark = _held.pop(_key(path), (-1, None))
-        if mark is not None and _mark(path) == mark:
+        descriptor, mark = _held.pop(_key(path), (-1, None))
+        if mark is not None and _read_mark(path) == mark:
             (path / OWNER).unlink(missing_ok=True)
-        if handle >= 0:
-            os.close(handle)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _key(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino

@@ -1,4 +1,4 @@
-"""Texts of a run folder, and what goes wrong with its files in one line."""
+"""JSON files of a run folder, and one-line errors for files that cannot be read or written."""
 
 from __future__ import annotations
 
@@ -14,30 +14,27 @@ from sdssm.runs.events import finite
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say what went wrong with a file in one line."""
+def write_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the file system in the block into a RunError of one line that names the path."""
     try:
         yield
     except OSError as error:
-        full = (
-            "; what was saved before is whole: free some space, then --resume"
-            if error.errno in DISK_FULL_ERRNOS
-            else ""
-        )
-        raise RunError(f"cannot write {format_path(path)}: {describe_file_error(error)}{full}") from error
+        is_full = error.errno in DISK_FULL_ERRNOS
+        hint = "; all earlier checkpoints are intact: free some space, then --resume" if is_full else ""
+        raise RunError(f"cannot write {format_path(path)}: {describe_file_error(error)}{hint}") from error
     except ValueError as error:
         if isinstance(error, SdssmError):
             raise
         raise RunError(f"cannot write {format_path(path)}: {describe_file_error(error)}") from None
 
 
-def to_text(value: Any) -> bytes:
-    """A value as JSON; NaN becomes null."""
+def encode_json(value: Any) -> bytes:
+    """Encode a value as JSON, with null for NaN."""
     return json.dumps(finite(value), indent=1, allow_nan=False).encode() + b"\n"
 
 
-def read_text(path: Path) -> Any:
-    """What a JSON file holds."""
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file; raise a RunError if it cannot be read."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:

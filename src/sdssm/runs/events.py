@@ -1,4 +1,4 @@
-"""events.jsonl: what happened, one JSON object a line, appended as it happens."""
+"""The event log events.jsonl: one JSON object per line, appended as it happens."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from sdssm.errors import RunWarning
 from sdssm.files import format_path, write_atomic
 
 
-def to_line(event: Mapping[str, Any]) -> bytes:
-    """One event as one line of strict JSON, where a number that is not finite is null.
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """Encode an event as one line of strict JSON, with null for numbers that are not finite.
 
-    >>> to_line({"step": 3, "loss": float("nan")})
+    >>> encode_event({"step": 3, "loss": float("nan")})
     b'{"step": 3, "loss": null}\\n'
     """
     return json.dumps(finite(event), allow_nan=False).encode() + b"\n"
 
 
 def finite(value: Any) -> Any:
-    """The value as JSON can hold it: None in the place of NaN and infinities, lists in the place of arrays."""
+    """Convert a value to what JSON can hold: None for NaN and infinities, lists for arrays.
+
+    >>> finite({"loss": [0.5, float("inf")]})
+    {'loss': [0.5, None]}
+    """
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -35,15 +39,15 @@ def finite(value: Any) -> Any:
 
 
 def append(path: Path, event: Mapping[str, Any]) -> None:
-    """Add one line, after cutting off what a killed writer or a full disk left of one."""
+    """Append an event, after removing an incomplete last line that a killed process or a full disk has left."""
     with path.open("a+b") as file:
-        end = _end_of_lines(file)
+        end = _complete_size(file)
         file.truncate(end)
-        file.write(to_line(event))
+        file.write(encode_event(event))
 
 
-def _end_of_lines(file: BinaryIO) -> int:
-    """How many bytes of the file are lines that end."""
+def _complete_size(file: BinaryIO) -> int:
+    """Return the number of bytes up to the end of the last complete line."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return 0
@@ -55,7 +59,7 @@ def _end_of_lines(file: BinaryIO) -> int:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Every event; a last line that does not end is one that is being written, or never will be."""
+    """Return all events, without an incomplete last line: it may be being written right now."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -69,10 +73,10 @@ def read(path: Path) -> list[dict[str, Any]]:
         if isinstance(event, dict):
             events.append(event)
         else:
-            warnings.warn(f"line {number} of {format_path(path)} is no event; left out", RunWarning, stacklevel=3)
+            warnings.warn(f"line {number} of {format_path(path)} is not an event; ignored", RunWarning, stacklevel=3)
     return events
 
 
 def write(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
-    """Replace the file by these events."""
-    write_atomic(path, b"".join(map(to_line, events)))
+    """Replace the contents of the file by these events."""
+    write_atomic(path, b"".join(map(encode_event, events)))

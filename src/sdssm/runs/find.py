@@ -1,4 +1,4 @@
-"""Run folders below a folder."""
+"""Find run folders, name them, and find the steps from which they resume."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from sdssm.runs.folder import RunFolder
 
 
 def find_runs(path: Path | str) -> list[RunFolder]:
-    """The run in `path`, or else every run below it, sorted by name with seed-2 before seed-10."""
+    """Return the run in `path`, or else all runs below it, sorted by name with seed-2 before seed-10.
+
+    Folders that cannot be read are left out with a warning; no run at all is an error.
+    """
     path = Path(path)
     if not path.is_dir() or (path / CONFIG).exists():
         return [RunFolder.open(path)]
     runs, errors = [], list[RunError]()
-    for folder, below, files in os.walk(path):
+    for folder, subfolders, files in os.walk(path):
         if CONFIG in files:
-            below.clear()  # no runs within a run
+            subfolders.clear()  # a run contains no other runs
             try:
                 runs.append(RunFolder.open(folder))
             except RunError as error:
                 errors.append(error)
     if not runs and len(errors) == 1:
         raise errors[0]
-    for one in errors:
-        warnings.warn(f"{one}; left out", RunWarning, stacklevel=2)
+    for failure in errors:
+        warnings.warn(f"{failure}; left out", RunWarning, stacklevel=2)
     if not runs:
         raise RunError(f"there is no run folder in {format_path(path)} or below; sdssm train TASK --out DIR makes one")
     return sorted(runs, key=lambda run: natural(str(run.path)))
 
 
 def natural(text: str) -> list[tuple[str, int]]:
-    """A key that sorts numbers within names by their value.
+    """Return a sort key that orders numbers within names by their value.
 
     >>> sorted(["seed-10", "seed-2"], key=natural)
     ['seed-2', 'seed-10']
@@ -46,38 +49,39 @@ def natural(text: str) -> list[tuple[str, int]]:
     return [(words, int(number or -1)) for words, number in re.findall(r"(\D*)(\d*)", text)]
 
 
-def by_step(runs: Sequence[RunFolder]) -> list[tuple[int, list[RunFolder]]]:
-    """Where runs of one shape go on: steps, each with the runs that do so from there.
+def group_by_resume_step(runs: Sequence[RunFolder]) -> list[tuple[int, list[RunFolder]]]:
+    """Return the steps from which runs of one shape resume, each with the runs that resume there.
 
-    Runs that train side by side are saved one after the other: one that was killed on the way leaves some a checkpoint
-    ahead of the rest, and all go on from the one before, which is the newest of some. Where there is none such, they
-    never trained together, and each goes on from its own newest; one without any from the beginning.
+    Runs that train side by side save their checkpoints one after the other. If they are killed in between, some runs
+    are one checkpoint ahead of the others; all of them then resume from the newest step that all have, which is the
+    newest step of at least one run. If there is no such step, they did not train together: each resumes from its own
+    newest checkpoint, or from step 0 if it has none.
     """
-    whole = [_whole(run) for run in runs]
-    shared = max(set.intersection(*whole), default=None)
-    if shared is not None and any(shared == max(steps) for steps in whole):
+    intact = [_intact_steps(run) for run in runs]
+    shared = max(set.intersection(*intact), default=None)
+    if shared is not None and any(shared == max(steps) for steps in intact):
         return [(shared, list(runs))]
-    found: dict[int, list[RunFolder]] = {}
-    for run, steps in zip(runs, whole, strict=True):
-        found.setdefault(max(steps, default=0), []).append(run)
-    return sorted(found.items())
+    groups: dict[int, list[RunFolder]] = {}
+    for run, steps in zip(runs, intact, strict=True):
+        groups.setdefault(max(steps, default=0), []).append(run)
+    return sorted(groups.items())
 
 
-def _whole(run: RunFolder) -> set[int]:
-    """The steps whose checkpoints are whole."""
-    found, steps = set[int](), run.checkpoints()
+def _intact_steps(run: RunFolder) -> set[int]:
+    """Return the steps whose checkpoints are not damaged."""
+    intact, steps = set[int](), run.checkpoints()
     for step in steps:
         try:
-            found.add(run.load_checkpoint(step).step)
+            intact.add(run.load_checkpoint(step).step)
         except RunError as error:
             warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=3)
-    if steps and not found:
-        raise RunError(f"every checkpoint of {format_path(run.path)} is damaged; start anew with --overwrite")
-    return found
+    if steps and not intact:
+        raise RunError(f"every checkpoint of {format_path(run.path)} is damaged; start again with --overwrite")
+    return intact
 
 
 def folder_name(task: str) -> str:
-    """A task's name as that of a folder, where some letters would mean something else.
+    """Return the name of a task as the name of a folder, without characters that have a meaning in paths.
 
     >>> folder_name("a5"), folder_name("regex:(ab)*"), folder_name("automata/my.json")
     ('a5', 'regex_(ab)_', 'automata_my.json')
@@ -86,7 +90,7 @@ def folder_name(task: str) -> str:
 
 
 def default_folder(tasks: Sequence[str], model: str) -> Path:
-    """Where the runs of these tasks go when nobody says: a folder for each model but the default one.
+    """Return the folder of the runs of these tasks if the user gives none: runs/TASK, or runs/TASK-MODEL.
 
     >>> default_folder(["a5"], "sd-ssm").name, default_folder(["a5", "d4"], "lstm").name
     ('a5', 'a5+d4-lstm')

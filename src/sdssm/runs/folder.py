@@ -1,12 +1,12 @@
-"""A run folder: everything about one training, on disk, so that it survives whatever ends the process.
+"""A run folder: everything about one training on disk, so that it survives the end of the process.
 
-config.json                                what is trained, with which versions
-status.json                                how far it is
-events.jsonl                               what happened, a line at a time
-checkpoints/step-000040000.safetensors     the newest two states of the training
+config.json                                task, seed, settings, versions
+status.json                                status and progress
+events.jsonl                               the event log, one JSON object per line
+checkpoints/step-000040000.safetensors     the two newest checkpoints
 model.safetensors                          the weights alone, once the run has ended
-evaluation.json                            what the model does at every length
-owner                                      while it trains: the mark of the process that does
+evaluation.json                            the accuracy of the model at every length
+owner                                      while it trains: the mark of the process that trains it
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from sdssm.models.classifier import CONFIG
 from sdssm.models.classifier import WEIGHTS as MODEL
 from sdssm.runs import events
 from sdssm.runs.checkpoint import Checkpoint, decode, encode
-from sdssm.runs.claim import OWNER, check_owner, claim, is_held, release
-from sdssm.runs.disk import read_text, to_text, writing
+from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release
+from sdssm.runs.disk import encode_json, read_json, write_errors
 from sdssm.runs.schema import RunConfig
 from sdssm.settings import build_settings
 
-#: The newest layout of run folders that this version reads; written into config.json.
+#: The newest format of run folders that this version reads, as written into config.json.
 FORMAT = 1
-#: How many checkpoints are kept: should the newest be damaged, there is one before it.
-KEPT = 2
+#: The number of checkpoints to keep: if the newest is damaged, the one before it is used.
+KEPT_CHECKPOINTS = 2
 
 STATUS, EVENTS = "status.json", "events.jsonl"
 CHECKPOINTS = "checkpoints"
-#: What others than the training write about its outcome. It is dropped when the training goes on.
+#: Results that are computed from the trained model. They are removed when the training is resumed.
 RESULTS = ("evaluation*.json",)
-#: What the training itself writes in the folder, the last being TensorBoard's. Nothing else is ever removed.
-OWN = (CONFIG, STATUS, EVENTS, MODEL, "step-*.safetensors", "events.out.tfevents.*")
+#: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
+OWN_FILES = (CONFIG, STATUS, EVENTS, MODEL, "step-*.safetensors", "events.out.tfevents.*")
 
 Ended = Literal["finished", "stopped", "diverged"]
-#: The statuses of those that will not be trained further; where there are both, the first is worth more.
+#: The statuses of runs that are not trained further, the better one first.
 ENDED = ("finished", "diverged")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """How far a run is: as of its last checkpoint while it is running; accuracy in percent."""
+    """The contents of status.json: while the run is running, as of its last checkpoint. Accuracy is in percent."""
 
     status: Literal["running"] | Ended = "running"
     step: int = 0
@@ -59,11 +59,11 @@ class Status:
     seconds: float = 0.0
     loss: float | None = None
     accuracy: float | None = None
-    device: str | None = None  #: on which it was trained last
+    device: str | None = None  #: the device on which it was last trained
 
 
 class RunFolder:
-    """One run on disk. `create` starts a new one, `open` takes what is there; `find_runs` looks for many."""
+    """One run on disk. `create` starts a new one, `open` opens an existing one, `find_runs` finds many."""
 
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
@@ -72,85 +72,84 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
-    # -- coming to be ------------------------------------------------------------------------------------------------
+    # -- creating and opening ----------------------------------------------------------------------------------------
 
     @classmethod
     def create(cls, path: Path | str, config: RunConfig, *, overwrite: bool = False) -> Self:
-        """A new run in an empty or new folder. `overwrite` removes the run that is there, and nothing else."""
+        """Create a run in a new or empty folder; with `overwrite` replace an existing run, and nothing else."""
         cls.check_free(path, overwrite=overwrite)
         folder = cls(Path(path), config)
-        with writing(folder.path):
+        with write_errors(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
-        folder._claim()
+        folder.claim()
         folder._remove_all_but_config()
-        folder._write(CONFIG, to_text({"format": FORMAT, **config.to_json()}))
+        folder._write(CONFIG, encode_json({"format": FORMAT, **config.to_json()}))
         folder._write_status(Status(steps=config.train.steps))
         return folder
 
     @staticmethod
     def check_free(path: Path | str, *, overwrite: bool = False) -> None:
-        """Refuse a folder that `create` would refuse. Who makes several asks for all of them first."""
+        """Raise an error if `create` would refuse the folder; call it for all folders before creating the first."""
         path = Path(path)
-        with writing(path):
-            there = [item.name for item in path.iterdir() if not _is_left(item)] if path.exists() else []
-        if there and CONFIG not in there:
+        with write_errors(path):
+            names = [item.name for item in path.iterdir() if not _is_leftover(item)] if path.exists() else []
+        if names and CONFIG not in names:
             raise RunError(f"{format_path(path)} holds files but no run; choose an empty or a new folder")
-        if there and not overwrite:
+        if names and not overwrite:
             raise RunError(
-                f"{format_path(path)} holds a run already; go on with --resume or start anew with --overwrite"
+                f"{format_path(path)} already holds a run; continue it with --resume or replace it with --overwrite"
             )
-        if there:
-            _read_config(path)  # somebody else's config.json is not ours to replace
+        if names:
+            _read_config(path)  # refuses to replace the config.json of another program
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """The run in this folder."""
+        """Open the run in this folder."""
         return cls(Path(path), _read_config(Path(path)))
 
-    def hold(self) -> None:
-        """This process alone trains here from now on, though it writes only later."""
-        self._claim()
+    def claim(self) -> None:
+        """Claim the folder for this process until `finish`, and remove what killed writers have left.
 
-    def _claim(self) -> None:
-        """This process alone trains here, from the first write until `finish`."""
-        with writing(self.path):
-            if claim(self.path):
+        All methods that write files of the training claim it too.
+        """
+        with write_errors(self.path):
+            if claim_folder(self.path):
                 for item in [*self.path.iterdir(), *self._checkpoints.glob(f"*{PARTIAL_SUFFIX}")]:
-                    if _is_leftover(item):
+                    if _is_partial_file(item):
                         item.unlink(missing_ok=True)
 
     def _remove_all_but_config(self) -> None:
-        """The config stays until a new one takes its place: a process killed on the way leaves a run folder."""
-        with writing(self.path):
-            for pattern in (*RESULTS, *OWN):
+        """Remove a run except for its config, so that it is still a run folder if the process is killed here."""
+        with write_errors(self.path):
+            for pattern in (*RESULTS, *OWN_FILES):
                 for file in [*self.path.glob(pattern), *self._checkpoints.glob(pattern)]:
                     if file.name != CONFIG:
                         file.unlink()
 
-    # -- how far it is -----------------------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> Status:
-        """How far the run is, read anew each time."""
+        """The contents of status.json, read from disk at each call."""
         if not (self.path / STATUS).exists():
             return Status(steps=self.config.train.steps)
         try:
             data = self.read_json(STATUS)
             return build_settings(Status, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
-            text = f"{format_path(self.path / STATUS)} is damaged; going by the checkpoints"
+            text = f"{format_path(self.path / STATUS)} is damaged; using the checkpoints instead"
             warnings.warn(text, RunWarning, stacklevel=2)
             return Status(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
 
     @property
     def status(self) -> str:
-        """running, finished, stopped or diverged."""
+        """One of running, finished, stopped, diverged."""
         return self.progress.status
 
     @property
     def interrupted(self) -> bool:
-        """Whether it says that it is running, but no process trains here: it was killed."""
-        with writing(self.path):
+        """Whether its status is running, but no process trains it: the process was killed."""
+        with write_errors(self.path):
             return self.status == "running" and is_held(self.path) is False
 
     @property
@@ -159,12 +158,12 @@ class RunFolder:
         return self.progress.step
 
     def finish(self, status: Ended) -> None:
-        """The training has ended; another process may have the folder."""
+        """Write how the training has ended, and give up the claim on the folder."""
         self._write_status(replace(self.progress, status=status))
         release(self.path)
 
     def _write_status(self, status: Status) -> None:
-        self._write(STATUS, to_text(asdict(status)))
+        self._write(STATUS, encode_json(asdict(status)))
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -172,13 +171,13 @@ class RunFolder:
     def _checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
 
-    def _file_of(self, step: int) -> Path:
+    def _checkpoint_file(self, step: int) -> Path:
         return self._checkpoints / f"step-{step:09d}.safetensors"
 
     def checkpoints(self) -> list[int]:
-        """The steps of the checkpoints, newest first; whether they are whole is found when they are loaded."""
-        found = (re.fullmatch(r"step-(\d+)\.safetensors", item.name) for item in self._checkpoints.glob("step-*"))
-        return sorted((int(match[1]) for match in found if match), reverse=True)
+        """Return the steps of the checkpoints, newest first; damage is detected when they are loaded."""
+        matches = (re.fullmatch(r"step-(\d+)\.safetensors", item.name) for item in self._checkpoints.glob("step-*"))
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def save_checkpoint(
         self,
@@ -190,25 +189,25 @@ class RunFolder:
         accuracy: float | None = None,
         device: str | None = None,
     ) -> None:
-        """Keep this state, and of the older ones the newest; the rest says how far the run is to who looks."""
-        self._claim()
-        with writing(self.path):
+        """Save a checkpoint, remove all but the newest ones, and update status.json with the other arguments."""
+        self.claim()
+        with write_errors(self.path):
             self._checkpoints.mkdir(exist_ok=True)
-        self._write(f"{CHECKPOINTS}/{self._file_of(step).name}", encode(step, tensors))
-        for old in self.checkpoints()[KEPT:]:
-            self._file_of(old).unlink(missing_ok=True)
+        self._write(f"{CHECKPOINTS}/{self._checkpoint_file(step).name}", encode(step, tensors))
+        for old in self.checkpoints()[KEPT_CHECKPOINTS:]:
+            self._checkpoint_file(old).unlink(missing_ok=True)
         steps = self.config.train.steps
-        found = Status(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
-        self._write_status(found)
+        status = Status(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
+        self._write_status(status)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
-        """The newest checkpoint that is whole, or that of a step, verified; a damaged one is passed over, and said."""
+        """Return the checkpoint of a step, or else the newest; a damaged newest one is skipped with a warning."""
         steps = self.checkpoints()
         if not steps:
-            raise RunError(f"{format_path(self.path)} has no checkpoint yet; start anew with --overwrite")
+            raise RunError(f"{format_path(self.path)} has no checkpoint yet; start again with --overwrite")
         if step is not None:
             if step not in steps:
-                known = " and ".join(str(k) for k in steps)
+                known = " and ".join(map(str, steps))
                 raise RunError(f"{format_path(self.path)} has no checkpoint of step {step}; there are {known}")
             return self._load(step)
         for newest in steps:
@@ -216,40 +215,40 @@ class RunFolder:
                 return self._load(newest)
             except RunError as error:
                 warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=2)
-        raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start anew with --overwrite")
+        raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start again with --overwrite")
 
     def _load(self, step: int) -> Checkpoint:
-        path = self._file_of(step)
+        path = self._checkpoint_file(step)
         try:
-            found = decode(path.read_bytes())
-            if found.step != step:
-                raise RunError(f"it is of step {found.step}")
+            checkpoint = decode(path.read_bytes())
+            if checkpoint.step != step:
+                raise RunError(f"it is of step {checkpoint.step}")
         except OSError as error:
             raise RunError(f"the checkpoint {format_path(path)} cannot be read: {describe_file_error(error)}") from None
         except RunError as error:
             raise RunError(f"the checkpoint {format_path(path)} is damaged: {error}") from None
-        return found
+        return checkpoint
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def log(self, event: Mapping[str, Any]) -> None:
-        """Add a line to events.jsonl; give the step where there is one, as in `log({"step": 100, "loss": 0.3})`."""
-        self._claim()
-        with writing(self.path):
+        """Append an event to events.jsonl, with its step if it has one, as in `log({"step": 100, "loss": 0.3})`."""
+        self.claim()
+        with write_errors(self.path):
             events.append(self.path / EVENTS, event)
 
     def events(self) -> list[dict[str, Any]]:
-        """Everything that was logged."""
+        """Return all events that were logged."""
         return events.read(self.path / EVENTS)
 
     def forget_after(self, step: int) -> None:
-        """Go back to a step: later events and checkpoints, and results of what is now trained further, are dropped."""
-        self._claim()
-        with writing(self.path):
-            events.write(self.path / EVENTS, (event for event in self.events() if _step(event) <= step))
+        """Go back to a step: remove later events and checkpoints, the model and its results."""
+        self.claim()
+        with write_errors(self.path):
+            events.write(self.path / EVENTS, (event for event in self.events() if _event_step(event) <= step))
             for later in self.checkpoints():
                 if later > step:
-                    self._file_of(later).unlink()
+                    self._checkpoint_file(later).unlink()
             for pattern in (*RESULTS, MODEL):
                 for file in self.path.glob(pattern):
                     file.unlink()
@@ -258,62 +257,62 @@ class RunFolder:
     # -- other files -------------------------------------------------------------------------------------------------
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a result, such as evaluation.json; NaN becomes null."""
+        """Write a result, such as evaluation.json, with null for NaN."""
         if not any(fnmatch(name, pattern) for pattern in RESULTS):
-            raise RunError(f"{name!r} is no file for results; they are called {' or '.join(RESULTS)}")
-        with writing(self.path / name):
-            write_atomic(self.path / name, to_text(value))
+            raise RunError(f"{name!r} is not a file for results; use a name like {' or '.join(RESULTS)}")
+        with write_errors(self.path / name):
+            write_atomic(self.path / name, encode_json(value))
 
     def read_json(self, name: str) -> Any | None:
-        """What a JSON file of this folder holds, or None where there is no such file."""
+        """Return the contents of a JSON file in this folder, or None if there is no such file."""
         path = self.path / name
-        return read_text(path) if path.exists() else None
+        return read_json(path) if path.exists() else None
 
     def write_model(self, data: bytes) -> None:
         """Write model.safetensors."""
         self._write(MODEL, data)
 
     def _write(self, name: str, data: bytes) -> None:
-        """What the training writes: not beside another one that took the folder."""
+        """Write a file of the training, unless another process has claimed the folder."""
         check_owner(self.path)
-        with writing(self.path / name):
+        with write_errors(self.path / name):
             write_atomic(self.path / name, data)
 
 
-def _step(event: Mapping[str, Any]) -> int:
-    """The step of an event; what has none belongs to the beginning."""
+def _event_step(event: Mapping[str, Any]) -> int:
+    """Return the step of an event, 0 if it has none."""
     step = event.get("step")
     return step if isinstance(step, int) else 0
 
 
-def _is_left(path: Path) -> bool:
-    """Whether a training that was killed left it, and no run."""
-    return path.name == OWNER or _is_leftover(path)
-
-
 def _is_leftover(path: Path) -> bool:
-    """Whether a writer of this folder that was killed left it. Those of results stay: an evaluation may be at work."""
-    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN)
+    """Return whether a killed process can have left this file without a run."""
+    return path.name == OWNER or _is_partial_file(path)
+
+
+def _is_partial_file(path: Path) -> bool:
+    """Return whether it is a partly written file of a training; results may be being written by an evaluation."""
+    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN_FILES)
 
 
 def _read_config(path: Path) -> RunConfig:
-    where = format_path(path)
+    name = format_path(path)
     try:
-        found = path.is_dir(), (path / CONFIG).exists()
+        is_folder, has_config = path.is_dir(), (path / CONFIG).exists()
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {where}: {describe_file_error(error)}") from None
-    if found == (True, False):
-        raise RunError(f"{where} is not a run folder: it has no {CONFIG}")
-    if found[0] is False:
-        raise RunError(f"there is no folder {where}; sdssm runs . shows what there is")
-    data = read_text(path / CONFIG)
-    written = data.pop("format", None) if isinstance(data, dict) else None
-    if not isinstance(written, int):
-        raise RunError(f"{where} is not a run folder: its {CONFIG} is not that of a run")
-    if written > FORMAT:
+        raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
+    if is_folder and not has_config:
+        raise RunError(f"{name} is not a run folder: it has no {CONFIG}")
+    if not is_folder:
+        raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
+    data = read_json(path / CONFIG)
+    version = data.pop("format", None) if isinstance(data, dict) else None
+    if not isinstance(version, int):
+        raise RunError(f"{name} is not a run folder: its {CONFIG} is not that of a run")
+    if version > FORMAT:
         raise RunError(
-            f"{where} was written by {_writer(data)} in format {written}; this version reads formats up to {FORMAT}: "
-            "install a newer sdssm"
+            f"{name} was written by {_writer_name(data)} in format {version}; this version reads formats up to "
+            f"{FORMAT}: install a newer sdssm"
         )
     try:
         return RunConfig.from_json(data)
@@ -321,7 +320,8 @@ def _read_config(path: Path) -> RunConfig:
         raise RunError(f"{format_path(path / CONFIG)}: {error}") from None
 
 
-def _writer(data: dict[str, Any]) -> str:
+def _writer_name(data: dict[str, Any]) -> str:
+    """Return the program and version that wrote a config."""
     versions = data.get("versions")
     version = versions.get("sdssm") if isinstance(versions, dict) else None
     return f"sdssm {version}" if isinstance(version, str) and version.isprintable() else "another sdssm"

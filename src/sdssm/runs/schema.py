@@ -1,4 +1,4 @@
-"""What one training is, as frozen records that a file can hold."""
+"""The settings and the config of a run, as frozen dataclasses that are saved as JSON."""
 
 from __future__ import annotations
 
@@ -26,38 +26,39 @@ from sdssm.settings import (
     setting_types,
     settings_to_dict,
 )
-from sdssm.tasks import Task
-from sdssm.tasks import get_task as named_task
+from sdssm.tasks import Task, get_task
 
-#: Fields of a run's config that are read apart.
-UNTYPED = ("settings", "machines", "versions")
+#: Fields of a run config that `from_json` does not convert by their annotations.
+UNCONVERTED = ("settings", "machines", "versions")
 SCHEDULES = ("constant", "cosine")
 CURRICULA = ("uniform", "fixed", "growing")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """How a model learns. The defaults are the scale-free recipe."""
+    """Settings of the training. The defaults are the scale-free recipe."""
 
     steps: int = 40_000
-    batch: int = 128  #: strings a step
-    train_length: int | None = None  #: the longest strings; none: the task's own
-    shortest: int = 1  #: the shortest strings: lengths are drawn from here on
-    curriculum: str = "uniform"  #: lengths: uniform up to L, always L (fixed), or uniform on a range that grows to L
+    batch: int = 128  #: strings per step
+    train_length: int | None = None  #: the longest training strings; none: the default of the task
+    shortest: int = 1  #: the shortest training strings
+    curriculum: str = (
+        "uniform"  #: lengths: uniform up to L, always L (fixed), or uniform up to a length that grows to L
+    )
     lr: float = 1e-3
-    schedule: str = "cosine"  #: of the rate after the warm-up: constant, or along a cosine to 0
-    warmup: float = 0.025  #: share of the steps in which the rate rises from 0
+    schedule: str = "cosine"  #: of the learning rate after the warm-up: constant, or a half cosine down to 0
+    warmup: float = 0.025  #: share of the steps in which the learning rate rises from 0
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 0.0  #: coupled: added to the gradient, as Adam with L2 regularisation
-    clip: float | None = 1.0  #: the largest norm of a gradient; none: as it is
-    attraction: float = 8.0  #: of features to their class, with a cosine readout; rises from 0 to this
-    attraction_gate: float = 32.0  #: power of the share of right answers that it is multiplied by; 0: none
-    projection_decay: float = 3.0  #: of the cosine's projection towards the identity, times the rate
-    validate_length: int | None = None  #: keep the best weights on lengths up to this; never a test length
+    weight_decay: float = 0.0  #: coupled: added to the gradient, as in torch.optim.Adam
+    clip: float | None = 1.0  #: the greatest norm of a gradient; none: no clipping
+    attraction: float = 8.0  #: final weight of the centre loss, which rises from 0; cosine readout only
+    attraction_gate: float = 32.0  #: power of the moving average of the accuracy that multiplies it; 0: no gate
+    projection_decay: float = 3.0  #: decay of the projection towards the identity, times the learning rate
+    validate_length: int | None = None  #: keep the best weights on lengths up to this; test lengths are refused
     validate_every: int = 5_000
     checkpoint_every: int | None = None  #: steps; none: about every minute
-    log_every: int | None = None  #: steps; none: two hundred times in a run
+    log_every: int | None = None  #: steps; none: 200 times in a run
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -71,8 +72,8 @@ class TrainSettings:
         check_between("shortest", self.shortest, 1, 100_000)
         if self.train_length is not None and self.shortest > self.train_length:
             raise SettingsError(
-                f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings are "
-                "at most as long as the longest"
+                f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings must "
+                "be at most as long as the longest"
             )
         for name in ("validate_length", "checkpoint_every", "log_every"):
             if getattr(self, name) is not None:
@@ -80,7 +81,7 @@ class TrainSettings:
         check_one_of("schedule", self.schedule, SCHEDULES)
         check_one_of("curriculum", self.curriculum, CURRICULA)
         if not self.warmup <= 1:
-            raise SettingsError(f"warmup is {self.warmup}; it is a share of the steps, from 0 to 1")
+            raise SettingsError(f"warmup is {self.warmup}; it must be a share of the steps, from 0 to 1")
         if self.clip is not None and not self.clip > 0:
             raise SettingsError(f"clip is {self.clip}; it must be above 0, or none")
         if not all(0 <= beta < 1 for beta in self.betas):
@@ -89,7 +90,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All that a user may set: of the model and of its training."""
+    """All settings of a run: those of the model and those of the training."""
 
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
@@ -98,7 +99,7 @@ class Settings:
         check_settings(self)
 
     def changed(self, values: Mapping[str, Any]) -> Self:
-        """With other values for some names, wherever they stand.
+        """Return settings with other values for some names, which may belong to the mixer, the model or the training.
 
         >>> Settings().changed({"state": 32, "lr": 1e-4}).model.mixer.state
         32
@@ -109,10 +110,11 @@ class Settings:
             if name not in known:
                 listed = f"sdssm models {self.model.name} lists them all"
                 raise SettingsError(f"there is no setting {name!r}; {did_you_mean(str(name), known, listed)}")
-            part, wanted = known[name]
-            # A command line cannot tell the word from the value: for norm it is the word.
-            parts[part][name] = convert_value(name, "none" if value is None and wanted is str else value, wanted)
-        # All names of one part at once: rules between two of them hold at the end, not on the way.
+            part, annotation = known[name]
+            # A command line does not distinguish the word none from None: for a setting that is a word, it is the word.
+            value = "none" if value is None and annotation is str else value
+            parts[part][name] = convert_value(name, value, annotation)
+        # All names of a part at once: rules that involve two settings are checked on the final values.
         mixer = replace(self.model.mixer, **parts["mixer"])
         return replace(
             self, model=replace(self.model, mixer=mixer, **parts["model"]), train=replace(self.train, **parts["train"])
@@ -120,27 +122,27 @@ class Settings:
 
 
 def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
-    """Every name that can be set: the part it belongs to, and its annotation."""
+    """Return all names that can be set, each with the part it belongs to and its annotation."""
     return {
-        name: (part, wanted)
+        name: (part, annotation)
         for part, owner in (("mixer", settings.model.mixer), ("model", settings.model), ("train", settings.train))
-        for name, wanted in setting_types(type(owner)).items()
+        for name, annotation in setting_types(type(owner)).items()
         if name not in ("name", "mixer")
     }
 
 
 def resolve(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of a preset for a model and a task, with some of them changed."""
-    base = preset(preset_name, model, task_name)  # first: it says what is wrong with a model's name
+    """Return the settings of a preset for a model and a task, with some values changed."""
+    base = preset(preset_name, model, task_name)  # first: it has the better error for an unknown model
     return Settings(model=ModelSettings(name=model)).changed({**base, **(values or {})})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One training, resolved: nothing else is needed to do it again."""
+    """The config of a run: all that is needed to repeat the training."""
 
     task: str
-    digest: str  #: of the task, so that a change of it is seen
+    digest: str  #: fingerprint of the task, to detect a change of it
     seed: int
     settings: Settings
     n_symbols: int
@@ -148,10 +150,10 @@ class RunConfig:
     train_length: int
     test_length: int = 500
     preset: str = DEFAULT_PRESET
-    machines: tuple[str, str | None] | None = None  #: of a task that is known by no name: its machines, as JSON
+    machines: tuple[str, str | None] | None = None  #: JSON of the machines of a task without a name in the library
     versions: Mapping[str, str] = field(default_factory=dict)
     commit: str | None = None
-    begun: str = ""  #: when; runs that were begun together train side by side
+    begun: str = ""  #: time and process; only runs that were started together train side by side
 
     @property
     def model(self) -> ModelSettings:
@@ -162,19 +164,21 @@ class RunConfig:
         return self.settings.train
 
     def to_json(self) -> dict[str, Any]:
-        """What config.json holds."""
+        """Return the contents of config.json."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
         return {**values, "versions": dict(self.versions), **settings_to_dict(self.settings)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The reverse of `to_json`."""
+        """Return the config that `to_json` has written."""
         try:
             settings = Settings(
                 model=build_settings(ModelSettings, data["model"]), train=build_settings(TrainSettings, data["train"])
             )
-            hints = {name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNTYPED}
-            others = {name: convert_value(name, data[name], hint) for name, hint in hints.items()}
+            types = {
+                name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNCONVERTED
+            }
+            others = {name: convert_value(name, data[name], hint) for name, hint in types.items()}
             machines = data.get("machines")
             return cls(
                 settings=settings,
@@ -188,44 +192,44 @@ class RunConfig:
             raise RunError(f"the config does not describe a run: {error}") from None
 
     def known_task(self) -> Task:
-        """The task that was trained on; an error where its name now means another one."""
+        """Return the task of the run; raise an error if its name now means another task."""
         if self.machines is not None:
             machine, valid = (None if text is None else from_json(text) for text in self.machines)
             assert machine is not None
-            found = Task(name=self.task, machine=machine, valid=valid)
-            now = named_task(self.task) if Path(self.task).is_file() else found
+            task = Task(name=self.task, machine=machine, valid=valid)
+            current = get_task(self.task) if Path(self.task).is_file() else task
         else:
             try:
-                found = now = named_task(self.task)
+                task = current = get_task(self.task)
             except SdssmError as error:
-                raise RunError(f"the task {self.task} of this run is gone: {error}") from None
-        if now.digest != self.digest:
+                raise RunError(f"the task {self.task} of this run no longer exists: {error}") from None
+        if current.digest != self.digest:
             raise RunError(
-                f"the task {self.task} changed since this run began (fingerprint {self.digest}, now {now.digest}); "
-                "bring it back or train anew"
+                f"the task {self.task} changed since this run began (fingerprint {self.digest}, now {current.digest}); "
+                "restore it or train again"
             )
-        usual = self.train_length if self.train.train_length is None else found.train_length
-        return replace(found, train_length=usual, test_length=self.test_length)
+        default_length = self.train_length if self.train.train_length is None else task.train_length
+        return replace(task, train_length=default_length, test_length=self.test_length)
 
     def same_as(self, other: RunConfig) -> bool:
-        """Whether it is the same training, whatever versions it was begun with."""
+        """Return whether it is the same training, ignoring the versions and when it was started."""
         return replace(self, versions={}, commit=None, begun="") == replace(other, versions={}, commit=None, begun="")
 
 
-def configure(of: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
-    """The record of a training that is about to begin."""
-    length = settings.train.train_length or of.train_length
+def configure(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
+    """Return the config of a new run."""
+    length = settings.train.train_length or task.train_length
     return RunConfig(
-        task=of.name,
-        digest=of.digest,
+        task=task.name,
+        digest=task.digest,
         seed=seed,
         settings=settings,
-        n_symbols=of.n_symbols,
-        n_classes=of.n_classes,
+        n_symbols=task.n_symbols,
+        n_classes=task.n_classes,
         train_length=length,
-        test_length=of.test_length,
+        test_length=task.test_length,
         preset=preset_name,
-        machines=None if _is_known(of) else (to_json(of.machine), None if of.valid is None else to_json(of.valid)),
+        machines=None if _is_in_library(task) else _machines_json(task),
         versions=versions(),
         commit=_commit(),
         begun=begun,
@@ -233,39 +237,43 @@ def configure(of: Task, seed: int, settings: Settings, preset_name: str, begun: 
 
 
 def begun_now() -> str:
-    """What runs that begin together have in common: when, and in which process."""
+    """Return the time and the process id, which runs that are started together have in common."""
     return f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
 
 
-def _is_known(of: Task) -> bool:
-    """Whether the task's name alone says what it is, here and elsewhere: a file may be moved or changed."""
+def _machines_json(task: Task) -> tuple[str, str | None]:
+    return to_json(task.machine), None if task.valid is None else to_json(task.valid)
+
+
+def _is_in_library(task: Task) -> bool:
+    """Return whether the name alone defines the task on every machine; a file may be moved or changed."""
     try:
-        return not Path(of.name).is_file() and named_task(of.name).digest == of.digest
+        return not Path(task.name).is_file() and get_task(task.name).digest == task.digest
     except (SdssmError, OSError, ValueError):
         return False
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that a training depends on."""
+    """Return the versions of Python and of the packages that a training depends on."""
     return dict(_versions())
 
 
-@cache  # a search of a thousand candidates asks a thousand times
+@cache  # a hyperparameter search calls it for each of a thousand candidates
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    packages = {"python": platform.python_version()}
     for package in ("sdssm", "torch", "numpy", "triton", "numba"):
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
-@cache  # it does not change under a process, and asking git takes a while
+@cache  # it does not change while the process runs, and git is slow
 def _commit() -> str | None:
-    """The commit of the working tree that sdssm itself lies in, if there is one."""
+    """Return the commit of the working tree that contains this package, if there is one."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "rev-parse", "HEAD"],
             capture_output=True,
             text=True,
@@ -275,4 +283,4 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return result.stdout.strip()

@@ -1,4 +1,4 @@
-"""The model of a run: its final weights, or those of the last checkpoint while it trains."""
+"""Load the model of a run: its final weights, or those of the last checkpoint while it trains."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sdssm.models.classifier import WEIGHTS
 from sdssm.models.saved import read_config, with_weights
 from sdssm.runs.folder import RunFolder
 
-#: Names in a checkpoint that belong to the training, not to the model.
-TRAINING = ("adam.", "window.", "best")
+#: Prefixes of the names in a checkpoint that belong to the training, not to the model.
+TRAINING_PREFIXES = ("adam.", "window.", "best")
 
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
-    """The model saved in a folder, by `model.save` or by a training, finished or not; on any device.
+    """Load the model in a folder that was written by `model.save` or by a training, finished or not.
 
     >>> from tempfile import TemporaryDirectory
     >>> from sdssm.models import ModelSettings
@@ -28,11 +28,11 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifie
     >>> torch.equal(model.dictionary, same.dictionary)
     True
     """
-    path, where = Path(folder), resolve_device(device)
+    path, device = Path(folder), resolve_device(device)
     config = read_config(path)
-    run = RunFolder.open(path) if "format" in config else None  # which refuses what a newer version wrote
+    run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format
     if run is None or (path / WEIGHTS).exists():
-        return load_model(path, device=where)
+        return load_model(path, device=device)
     checkpoint = run.load_checkpoint()
-    weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING)}
-    return with_weights(config, weights, f"the checkpoint of step {checkpoint.step}").to(where)
+    weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
+    return with_weights(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)

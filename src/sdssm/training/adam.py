@@ -1,6 +1,6 @@
-"""One step of Adam for R replicas side by side, each with its own rate, decay and clipping, and each stopped alone.
+"""One step of Adam for R replicas side by side, each with its own learning rate, weight decay and gradient clipping.
 
-The rule is that of `torch.optim.Adam` (coupled weight decay) after `torch.nn.utils.clip_grad_norm_`. A replica whose
+The update is that of `torch.optim.Adam` (coupled weight decay) after `torch.nn.utils.clip_grad_norm_`. A replica whose
 loss or gradient is not finite keeps its parameters and is never updated again.
 """
 
@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-#: What `torch.nn.utils.clip_grad_norm_` adds to the norm.
+#: The value that `torch.nn.utils.clip_grad_norm_` adds to the norm.
 CLIP_EPS = 1e-6
 
 
@@ -33,10 +33,12 @@ def adam_step(
     alive: Tensor,
     loss: Tensor,
 ) -> Tensor:
-    """Update parameters and both moments, all (R, P), in place; return the norm (R,) of each gradient before clipping.
+    """Update parameters and both moments, (R, P) each, in place; return the norms (R,) of the unclipped gradients.
 
-    lr, weight_decay, loss and the corrections bias1 = 1 - beta1^t and bias2 = 1 - beta2^t at step t (from 1) are (R,);
-    `alive` (R,), bool, is set to False where a replica stops. What `gradient` holds afterwards is not defined.
+    lr, weight_decay, loss: (R,).
+    bias1, bias2: (R,), the bias corrections 1 - beta1^t and 1 - beta2^t at step t, counted from 1.
+    alive: (R,), bool; set to False for replicas whose loss or gradient is not finite.
+    gradient: its contents are undefined afterwards.
 
     >>> p, m, v = torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2)
     >>> alive, ones = torch.tensor([True]), torch.ones(1)
@@ -52,17 +54,17 @@ def adam_step(
         from sdssm.training import adam_triton
 
         return adam_triton.adam_step(*tensors, *settings, betas, eps, clip, alive, loss)
-    norm = torch.stack([torch.linalg.vector_norm(row) for row in gradient])
-    alive &= torch.isfinite(norm) & torch.isfinite(loss)
-    # Replica by replica: one fits the cache, and its numbers do not depend on how many there are.
-    rows = zip(alive.tolist(), norm.tolist(), *(setting.tolist() for setting in settings), strict=True)
-    for replica, (going, size, rate, decay, correction1, correction2) in enumerate(rows):
-        if going:
-            scale = 1.0 if clip is None else min(1.0, clip / (size + CLIP_EPS))
+    norms = torch.stack([torch.linalg.vector_norm(row) for row in gradient])
+    alive &= torch.isfinite(norms) & torch.isfinite(loss)
+    # Replica by replica: each one fits into the cache, and its numbers do not depend on the number of replicas.
+    rows = zip(alive.tolist(), norms.tolist(), *(setting.tolist() for setting in settings), strict=True)
+    for replica, (is_alive, norm, rate, decay, correction1, correction2) in enumerate(rows):
+        if is_alive:
+            scale = 1.0 if clip is None else min(1.0, clip / (norm + CLIP_EPS))
             root = math.sqrt(correction2)
             p, g, m, v = (tensor[replica] for tensor in tensors)
             _update(p, g, m, v, scale, decay, rate * root / correction1, eps * root, betas)
-    return norm
+    return norms
 
 
 def _update(
@@ -76,7 +78,7 @@ def _update(
     eps: float,
     betas: tuple[float, float],
 ) -> None:
-    """m and v take g in, then p -= rate m / (sqrt(v) + eps); the corrections are in `rate` and `eps`."""
+    """Update the moments m and v with g, then p -= rate m / (sqrt(v) + eps); both include the bias corrections."""
     if scale < 1.0:
         g.mul_(scale)
     if decay:

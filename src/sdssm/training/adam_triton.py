@@ -2,8 +2,8 @@
 
 """`adam_step` on a GPU in two launches: the sums of squares of blocks of each gradient, then the update.
 
-Every program of the second adds the sums of its replica in the same order and so finds the same norm, without waiting
-for another. Nothing is read on the host: a step can be captured in a graph, and gives the same bits each time.
+Every program of the second kernel adds up the block sums of its replica in the same order and so gets the same norm,
+without synchronization. Nothing is read on the host: a step can be captured in a graph and is bit-reproducible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOCK = 1024
 
 @triton.jit(do_not_specialize=["P"])
 def squares_kernel(gradient, parts, P, BLOCK: tl.constexpr):
-    """parts (R, blocks): the sum of squares of each block of a gradient."""
+    """Store the sum of squares of each block of a gradient in parts (R, blocks)."""
     replica, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     n = block * BLOCK + tl.arange(0, BLOCK)
     g = tl.load(gradient + replica * P + n, mask=n < P, other=0.0)
@@ -31,40 +31,42 @@ def update_kernel(
     P, S_lr, S_decay, S_bias1, S_bias2, S_loss, beta1, rest1, beta2, rest2, eps, clip,
     CLIP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The moments take the clipped gradient in, then parameters -= rate first / (sqrt(second) + eps).
+    """Update the moments with the clipped gradient, then parameters -= rate first / (sqrt(second) + eps).
 
-    The first program of a replica also writes its norm and clears `alive`. Others may read that before or after: what
-    clears it, the norm or the loss, they all see themselves.
+    The first program of a replica also writes its norm and clears `alive`. The other programs may read `alive` before
+    or after that: each of them also checks the norm and the loss itself.
     """
     replica, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     blocks = tl.num_programs(1)
     part = tl.arange(0, PARTS)
     total = tl.sum(tl.load(parts + replica * blocks + part, mask=part < blocks, other=0.0))
-    size = tl.sqrt(total)
+    grad_norm = tl.sqrt(total)
     value = tl.load(loss + replica * S_loss)
-    going = (tl.load(alive + replica) != 0) & (size - size == 0) & (value - value == 0)  # neither NaN nor infinite
+    is_alive = (
+        (tl.load(alive + replica) != 0) & (grad_norm - grad_norm == 0) & (value - value == 0)
+    )  # neither NaN nor infinite
     if block == 0:
-        tl.store(norm + replica, size)
-        tl.store(alive + replica, going.to(tl.uint8))
-    if going:
+        tl.store(norm + replica, grad_norm)
+        tl.store(alive + replica, is_alive.to(tl.uint8))
+    if is_alive:
         root = tl.sqrt(tl.load(bias2 + replica * S_bias2))
         rate = tl.load(lr + replica * S_lr) * root / tl.load(bias1 + replica * S_bias1)
         n = block * BLOCK + tl.arange(0, BLOCK)
-        inside = n < P
-        place = replica * P + n
-        p = tl.load(parameters + place, mask=inside)
-        g = tl.load(gradient + place, mask=inside)
-        m = tl.load(first + place, mask=inside)
-        v = tl.load(second + place, mask=inside)
+        in_range = n < P
+        offset = replica * P + n
+        p = tl.load(parameters + offset, mask=in_range)
+        g = tl.load(gradient + offset, mask=in_range)
+        m = tl.load(first + offset, mask=in_range)
+        v = tl.load(second + offset, mask=in_range)
         if CLIP:
-            g = g * tl.minimum(clip / (size + 1e-6), 1.0)
+            g = g * tl.minimum(clip / (grad_norm + 1e-6), 1.0)
         g = g + tl.load(weight_decay + replica * S_decay) * p
         m = m * beta1 + g * rest1
         v = v * beta2 + g * g * rest2
         p = p - rate * (m / (tl.sqrt(v) + eps * root))
-        tl.store(first + place, m, mask=inside)
-        tl.store(second + place, v, mask=inside)
-        tl.store(parameters + place, p, mask=inside)
+        tl.store(first + offset, m, mask=in_range)
+        tl.store(second + offset, v, mask=in_range)
+        tl.store(parameters + offset, p, mask=in_range)
 
 
 def adam_step(
@@ -82,7 +84,7 @@ def adam_step(
     alive: Tensor,
     loss: Tensor,
 ) -> Tensor:
-    """As `adam.adam_step`. Parameters, moments and `alive` are contiguous; the settings may have any stride."""
+    """Compute `adam.adam_step`. Parameters, moments and `alive` must be contiguous; lr, ... may have any stride."""
     assert all(tensor.is_contiguous() for tensor in (parameters, first, second, alive))
     gradient = gradient.contiguous()
     R, P = parameters.shape
@@ -94,7 +96,7 @@ def adam_step(
         parameters, gradient, first, second, parts,
         lr, weight_decay, bias1, bias2, alive.view(torch.uint8), loss, norm,
         P, *(setting.stride(0) for setting in (lr, weight_decay, bias1, bias2, loss)),
-        # 1 - beta is rounded once, not after beta has been: at beta 0.999 that would cost three digits.
+        # 1 - beta in double precision: computed from a rounded beta of 0.999 it would lose three digits.
         betas[0], 1 - betas[0], betas[1], 1 - betas[1], eps, 0.0 if clip is None else clip,
         CLIP=clip is not None, PARTS=triton.next_power_of_2(blocks), BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""CUDA graphs: many kernels launched as one."""
+"""CUDA graphs: capture a sequence of kernel launches once, then replay it as a single launch."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ from contextlib import contextmanager
 import torch
 
 
-class Graph:
-    """Work that is done eagerly the first time it is called, captured the second time, and replayed from then on.
+class CudaGraph:
+    """A function that runs eagerly on the first call, is captured on the second, and is replayed from then on.
 
-    The eager call compiles kernels and fills caches, which a capture must not. Capturing does no work, so the second
-    call captures and replays. Tensors that the work reads and writes must stay where they are.
+    The eager call compiles kernels and fills caches, which must not happen during a capture. Capturing executes
+    nothing, so the second call captures and then replays. All tensors that the function reads and writes must keep
+    their memory.
     """
 
-    def __init__(self, work: Callable[[], None], stream: torch.cuda.Stream) -> None:
-        self._work, self._stream = work, stream
-        self._seen = False
+    def __init__(self, function: Callable[[], None], stream: torch.cuda.Stream) -> None:
+        self._function, self._stream = function, stream
+        self._ran_eagerly = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        """Do the work once more."""
-        if not self._seen:
-            self._seen = True
-            self._work()
+        """Run the function once."""
+        if not self._ran_eagerly:
+            self._ran_eagerly = True
+            self._function()
             return
         if self._graph is None:
             self._stream.synchronize()
             self._graph = torch.cuda.CUDAGraph()
-            with _uncollected(), torch.cuda.graph(self._graph, stream=self._stream):
-                self._work()
+            with _garbage_collection_disabled(), torch.cuda.graph(self._graph, stream=self._stream):
+                self._function()
         self._graph.replay()
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage is collected: a graph that nobody holds any more would be taken apart, which spoils a capture."""
+def _garbage_collection_disabled() -> Iterator[None]:
+    """Collect garbage now and not again within the block: destroying another graph would invalidate the capture."""
     gc.collect()
-    before = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if before:
+        if was_enabled:
             gc.enable()

@@ -1,10 +1,11 @@
-"""A group in training: its engine, the run folders of its replicas, and what goes from one to the other."""
+"""A group of replicas that train side by side: its engine, the run folders, and what is written to them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import ceil
 from time import monotonic
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,239 +18,326 @@ from sdssm.runs.folder import Ended
 from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
 from sdssm.training import schedules
-from sdssm.training.engine import Engine, Window
-from sdssm.training.failures import Failures
+from sdssm.training.deferred_errors import DeferredErrors
+from sdssm.training.engine import Engine, WindowMeans
+from sdssm.training.memory import empty_device_cache
+from sdssm.training.progress import Snapshot
 from sdssm.training.tensorboard import TensorBoard
 
-#: Seconds between checkpoints where the settings do not say how many steps.
+#: Seconds between checkpoints if the settings give no number of steps.
 CHECKPOINT_SECONDS = 60.0
-#: Steps of one group that a GPU is given before the next group has its turn: it takes only so much work at a time, and
-#: with all of it from one group the others would wait.
-TURN = 50
-#: Events that a run logs where the settings do not say how often.
-EVENTS = 200
-#: The seed of the strings for validation: not that of the test strings.
+#: Steps of one group that are queued on a GPU before the next group's turn. The GPU accepts only a limited number of
+#: launches at a time; if all of them came from one group, the others would wait.
+STEPS_PER_TURN = 50
+#: Events that a run logs if the settings do not say how often.
+EVENTS_PER_RUN = 200
+#: The seed of the validation strings, different from that of the test strings.
 VALIDATION_SEED = 2
-#: What checkpoints call the best parameters so far, and their score.
+#: Names in a checkpoint: the prefix of the best parameters so far, and their validation accuracy.
 BEST, SCORE = "best.", "best_score"
+
+GroupState = Literal["waiting", "training", "stopped", "ended"]
 
 
 def log_every(train: TrainSettings) -> int:
-    """Steps from one event to the next: a multiple of ten by itself, because a GPU trains ten steps at a time."""
-    return train.log_every or max(10, train.steps // EVENTS // 10 * 10)
+    """Return the number of steps between events; the default is a multiple of ten, the steps of one CUDA graph."""
+    return train.log_every or max(10, train.steps // EVENTS_PER_RUN // 10 * 10)
 
 
 def last_step(train: TrainSettings, share: float = 1.0) -> int:
-    """Where a training stops that goes on for a share of its steps: at an event, so that its accuracy there is known.
+    """Return the step at which a training stops after a share of its steps: one with an event, so accuracy is known.
 
     >>> last_step(TrainSettings(steps=1000), 0.25), last_step(TrainSettings(steps=1000))
     (250, 1000)
     """
     every = log_every(train)
-    return min(train.steps, max(1, ceil(train.steps * share / every)) * every)
+    return min(train.steps, max(1, math.ceil(train.steps * share / every)) * every)
 
 
-class Group:
-    """Replicas that train side by side: `advance`, then `report`; `save` and `end` write what must stay."""
+class ReplicaGroup:
+    """Replicas that train side by side in one engine, with their run folders.
+
+    A group is created `waiting`. `start` builds its models on the device; then `advance` and `write_results` alternate
+    while it is `training`. `end` saves it and frees the device memory: it is `ended`, or `stopped` if steps are left.
+
+    `members` are the run folders and tasks of the replicas. `resume_step` is the checkpoint to resume from, None for a
+    new training. `until` is the share of the steps after which it stops.
+    """
 
     def __init__(
         self,
         members: Sequence[tuple[RunFolder, Task]],
-        device: torch.device,
+        resume_step: int | None = None,
         *,
         tensorboard: bool = False,
         until: float = 1.0,
     ) -> None:
-        self.folders, tasks = [folder for folder, _ in members], [of for _, of in members]
-        self.engine = Engine(tasks, [folder.config for folder in self.folders], device)
-        self._device = device_name(device)
-        train = self.engine.train
-        self.steps = train.steps
-        self.last = last_step(train, until)
-        self._log_every = log_every(train)
-        self._windows: list[Window] = []
-        self.latest: Window | None = None
+        self.folders = [folder for folder, _ in members]
+        self.tasks = [task for _, task in members]
+        self.train = self.folders[0].config.train
+        self.end_step = last_step(self.train, until)
+        self.state: GroupState = "waiting"
+        self.latest: Snapshot | None = None  # means of the last logging window
         self.alive = [True] * len(self.folders)
-        self.whole = True  # not so once a step failed: parameters and windows may be of two of them
-        self._best = self.engine.replicas.flat.clone() if train.validate_length is not None else None
-        self._score = [-1.0] * len(self.folders)
-        self._before = [folder.progress.seconds for folder in self.folders]
-        self._began = self._saved = monotonic()
+        #: False while a step is running, and after one failed: parameters and window sums may belong to two steps.
+        self.is_consistent = True
+        self._engine: Engine | None = None
+        self._resume_step = resume_step
+        self._step = resume_step or 0  # while there is no engine
+        self._log_every = log_every(self.train)
+        self._windows: list[WindowMeans] = []  # closed but not yet written
+        self._best: Tensor | None = None  # (R, P), the parameters with the best validation accuracy
+        self._best_score = [-1.0] * len(self.folders)
         self._tensorboard = tensorboard
         self._board: TensorBoard | None = None
-        self._first = 0
 
     @property
-    def done(self) -> bool:
-        return self.engine.step >= self.last or not any(self.alive)
+    def engine(self) -> Engine:
+        """The engine of a group in training."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def step(self) -> int:
+        """The number of steps done."""
+        return self._step if self._engine is None else self._engine.step
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a group in training has no more steps to do, or no replica that has not diverged."""
+        return self.engine.step >= self.end_step or not any(self.alive)
+
+    def snapshot(self) -> list[tuple[float, float, bool]] | None:
+        """Return loss, accuracy and whether it is alive for each replica; NaN while it waits, None before a window."""
+        if self.latest is not None:
+            return list(zip(self.latest.loss, self.latest.accuracy, self.latest.alive, strict=True))
+        return None if self.state == "training" else [(math.nan, math.nan, True)] * len(self.folders)
+
+    # -- start and end -----------------------------------------------------------------------------------------------
+
+    def start(self, device: torch.device) -> None:
+        """Build the models on the device and restore them, or save a first checkpoint of a new training."""
+        try:
+            self._engine = Engine(self.tasks, [folder.config for folder in self.folders], device)
+            self._device_name = device_name(device)
+            if self.train.validate_length is not None:
+                self._best = self._engine.replicas.flat.clone()
+            self._seconds_before = [folder.progress.seconds for folder in self.folders]
+            self._start_time = self._save_time = monotonic()
+            if self._resume_step is None:
+                self.save()
+            else:
+                self._restore(self._resume_step)
+        except BaseException:
+            self._engine = self._best = None
+            raise
+        self.state = "training"
+        if device.type == "cuda":  # the group's own stream must not run ahead of this work on the default stream
+            torch.cuda.synchronize(device)
+
+    def end(self) -> None:
+        """Save the replicas, mark their folders as finished or stopped, and free the device memory."""
+        errors = DeferredErrors()
+        if self.state == "training":
+            with errors:
+                self._finish_runs()
+            has_ended = self.is_done and errors.first is None
+            self._step = self.end_step if has_ended else self.engine.step
+            self.state = "ended" if has_ended else "stopped"
+            device = self.engine.device
+            self._engine = self._best = None
+            self._windows = []
+            empty_device_cache(device)
+        elif self.state != "ended":
+            for folder in self.folders:
+                with errors:
+                    if folder.status == "running":
+                        folder.finish("stopped")
+        errors.raise_first()
+
+    def _finish_runs(self) -> None:
+        """Write the last checkpoint, model.safetensors and the status of each replica that is alive.
+
+        After a failed step nothing is saved: the previous checkpoint remains the last.
+        """
+        is_finished = self.is_consistent and self.is_done and self.end_step >= self.train.steps
+        status: Ended = "finished" if is_finished else "stopped"
+        errors = DeferredErrors()
+        for replica, folder in enumerate(self.folders):
+            if self.alive[replica]:
+                with errors:
+                    if self.is_consistent:
+                        self._save_replica(replica)
+                        folder.write_model(self.engine.model(replica, self._best).packed())
+                    folder.finish(status)
+        if self._board is not None:
+            self._board.close()
+        errors.raise_first()
 
     # -- training ----------------------------------------------------------------------------------------------------
 
     def advance(self, windows: int, stop: Callable[[], bool]) -> Iterator[None]:
-        """Train up to so many windows of the log, and no further than the next checkpoint or validation; in turns."""
-        train, engine = self.engine.train, self.engine
-        end = min(self.last, (engine.step // self._log_every + windows) * self._log_every)
-        for every in (train.checkpoint_every, train.validate_every if self._best is not None else None):
+        """Train up to `windows` logging windows, but not past a checkpoint or validation; yield after each turn."""
+        engine = self.engine
+        end = min(self.end_step, (engine.step // self._log_every + windows) * self._log_every)
+        for every in (self.train.checkpoint_every, self.train.validate_every if self._best is not None else None):
             if every is not None:
                 end = min(end, (engine.step // every + 1) * every)
         while engine.step < end and not stop():
-            upto = min(end, (engine.step // self._log_every + 1) * self._log_every)
+            turn_end = min(end, (engine.step // self._log_every + 1) * self._log_every)
             if engine.device.type == "cuda":
-                upto = min(upto, (engine.step // TURN + 1) * TURN)
-            before = engine.step
-            self.whole = False
-            engine.advance(upto - before, stop)
-            self.whole = True
-            # Stopped before it began it is where its last window ended, and has none to close.
-            if engine.step > before and (engine.step % self._log_every == 0 or engine.step == self.steps):
+                turn_end = min(turn_end, (engine.step // STEPS_PER_TURN + 1) * STEPS_PER_TURN)
+            start = engine.step
+            self.is_consistent = False
+            engine.advance(turn_end - start, stop)
+            self.is_consistent = True
+            # If it was stopped before the first step, the window is empty and not closed again.
+            if engine.step > start and (engine.step % self._log_every == 0 or engine.step == self.train.steps):
                 self._windows.append(engine.window())
             yield
 
-    def report(self, message: Callable[[str], None]) -> None:
-        """Write what happened since the last report: this waits for the device."""
+    def write_results(self, message: Callable[[str], None], errors: DeferredErrors) -> None:
+        """Log the windows since the last call, then validate and save if due. This waits for the device."""
+        if self.is_consistent:
+            with errors:
+                self._log_windows(message)
+            with errors:
+                self._validate_if_due()
+            with errors:
+                self._save_if_due()
+
+    def _log_windows(self, message: Callable[[str], None]) -> None:
         self.engine.wait()
-        failures = Failures()
+        errors = DeferredErrors()
         for window in self._windows:
-            self._log(window, failures)
-            self.latest = window
+            step, *means = window
+            self.latest = Snapshot(step, *(values.tolist() for values in means))
+            self._log(self.latest, errors)
         self._windows = []
         if self.latest is not None:
-            for replica, alive in enumerate(self.latest.alive.tolist()):
-                if self.alive[replica] and not alive:
-                    with failures:
-                        self._diverged(replica, message)
-        failures.tell()
+            for replica, is_alive in enumerate(self.latest.alive):
+                if self.alive[replica] and not is_alive:
+                    with errors:
+                        self._end_diverged(replica, self.latest.step, message)
+        errors.raise_first()
 
-    def _log(self, window: Window, failures: Failures) -> None:
-        step = np.array([window.step - 1])
+    def _log(self, means: Snapshot, errors: DeferredErrors) -> None:
+        step = np.array([means.step - 1])
         rates = [float(schedules.learning_rate(folder.config, step)[0]) for folder in self.folders]
-        loss, accuracy, alive = window.loss.tolist(), window.accuracy.tolist(), window.alive.tolist()
         for replica, folder in enumerate(self.folders):
-            if alive[replica]:
-                facts = {"accuracy": accuracy[replica], "loss": loss[replica], "lr": rates[replica]}
-                with failures:
-                    folder.log({"step": window.step, **facts, "seconds": round(self._seconds(replica), 3)})
+            if means.alive[replica]:
+                values = {"accuracy": means.accuracy[replica], "loss": means.loss[replica], "lr": rates[replica]}
+                with errors:
+                    folder.log({"step": means.step, **values, "seconds": round(self._seconds(replica), 3)})
         if self._tensorboard:
-            with failures:
-                self._board = self._board or TensorBoard([folder.path for folder in self.folders], first=self._first)
-                self._board.update(window.step, loss, accuracy, alive, rates)
+            with errors:
+                if self._board is None:
+                    self._board = TensorBoard([folder.path for folder in self.folders], first=self._resume_step or 0)
+                self._board.update(means.step, means.loss, means.accuracy, means.alive, rates)
 
-    def _diverged(self, replica: int, message: Callable[[str], None]) -> None:
+    def _end_diverged(self, replica: int, step: int, message: Callable[[str], None]) -> None:
+        """End a run whose loss or gradient is no longer finite; the other replicas continue."""
         self.alive[replica] = False
         folder = self.folders[replica]
-        step = self.latest.step if self.latest is not None else 0
         folder.log({"step": step, "diverged": True})
         folder.finish("diverged")
-        kept = folder.checkpoints()
+        checkpoints = folder.checkpoints()
         message(
             f"{folder.path}: the loss is not finite by step {step:,}; this run ends here"
-            + (f" and keeps its checkpoint of step {kept[0]:,}" if kept else "")
+            + (f" and keeps its checkpoint of step {checkpoints[0]:,}" if checkpoints else "")
         )
 
-    def validate(self) -> None:
-        """Keep the best parameters on strings up to the validation length, at the steps that the settings say."""
-        train, step = self.engine.train, self.engine.step
-        if self._best is None or (step % train.validate_every and step != self.steps):
+    def _validate_if_due(self) -> None:
+        """Measure the validation accuracy at the steps that the settings say, and keep the best weights."""
+        step = self.engine.step
+        if self._best is None or (step % self.train.validate_every and step != self.train.steps):
             return
-        failures = Failures()
+        errors = DeferredErrors()
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
-                with failures:
-                    found = evaluate(
+                with errors:
+                    evaluation = evaluate(
                         self.engine.model(replica),
-                        task=self.engine.tasks[replica],
-                        max_length=train.validate_length,
+                        task=self.tasks[replica],
+                        max_length=self.train.validate_length,
                         seed=VALIDATION_SEED,
                     )
-                    score = found.runs[0].mean
+                    score = evaluation.runs[0].mean
                     folder.log({"step": step, "validation": score})
-                    # Of equals the later: where all is right already, training still makes it last longer.
-                    if score is not None and score >= self._score[replica]:
-                        self._score[replica] = score
+                    # Of equal scores the later one: at 100 % further training still helps on longer strings.
+                    if score is not None and score >= self._best_score[replica]:
+                        self._best_score[replica] = score
                         self._best[replica] = self.engine.replicas.flat[replica]
-        failures.tell()
+        errors.raise_first()
 
-    # -- what stays --------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    def save_if_due(self) -> None:
-        """Save at the steps that the settings say, or else every so often."""
-        every = self.engine.train.checkpoint_every
-        due = self.engine.step % every == 0 if every is not None else monotonic() - self._saved > CHECKPOINT_SECONDS
-        if due and not self.done:
+    def _save_if_due(self) -> None:
+        """Save a checkpoint at the steps that the settings say, by default about once a minute."""
+        every = self.train.checkpoint_every
+        if every is not None:
+            is_due = self.engine.step % every == 0
+        else:
+            is_due = monotonic() - self._save_time > CHECKPOINT_SECONDS
+        if is_due and not self.is_done:
             self.save()
 
     def save(self) -> None:
-        """A checkpoint of every replica that is alive."""
-        failures = Failures()
-        for replica, alive in enumerate(self.alive):
-            if alive:
-                with failures:
-                    self._save(replica)
-        self._saved = monotonic()
-        failures.tell()
+        """Save a checkpoint of every replica that is alive."""
+        errors = DeferredErrors()
+        for replica, is_alive in enumerate(self.alive):
+            if is_alive:
+                with errors:
+                    self._save_replica(replica)
+        self._save_time = monotonic()
+        errors.raise_first()
 
-    def _save(self, replica: int) -> None:
-        engine = self.engine
+    def _save_replica(self, replica: int) -> None:
+        engine, folder = self.engine, self.folders[replica]
         tensors = dict(engine.model(replica).state_dict()) | engine.replicas.moments(replica)
-        tensors |= engine.open_window(replica)
+        tensors |= engine.window_state(replica)
         if self._best is not None:
             best = engine.model(replica, self._best)
             tensors |= {BEST + name: value for name, value in best.named_parameters()}
-            tensors[SCORE] = torch.tensor(self._score[replica], dtype=torch.float64)
-        host = {name: value.detach().cpu() for name, value in tensors.items()}
-        loss, accuracy = self._last(replica)
-        self.folders[replica].save_checkpoint(
+            tensors[SCORE] = torch.tensor(self._best_score[replica], dtype=torch.float64)
+        loss, accuracy = self._last_means(replica)
+        folder.save_checkpoint(
             engine.step,
-            host,
+            {name: value.detach().cpu() for name, value in tensors.items()},
             seconds=self._seconds(replica),
             loss=loss,
             accuracy=accuracy,
-            device=self._device,
+            device=self._device_name,
         )
 
-    def restore(self, step: int) -> None:
-        """Go on from a step of which every replica has a checkpoint; one that diverged stays as it was."""
+    def _last_means(self, replica: int) -> tuple[float | None, float | None]:
+        """Return the last known loss and accuracy; before the first window after a resume, those of the folder."""
+        if self.latest is None:
+            progress = self.folders[replica].progress
+            return progress.loss, progress.accuracy
+        return self.latest.loss[replica], self.latest.accuracy[replica]
+
+    def _restore(self, step: int) -> None:
+        """Load the checkpoints of this step; a replica that diverged stays as it was."""
         self.engine.step = step
-        self._first = step
         for replica, folder in enumerate(self.folders):
             if folder.status == "diverged":
                 self.alive[replica] = False
                 self.engine.replicas.alive[replica] = False
                 continue
-            if step:  # at 0 it is as it was made
-                self._take(replica, folder.load_checkpoint(step).tensors)
+            if step:  # at step 0 the new models already have their parameters
+                self._load_replica(replica, folder.load_checkpoint(step).tensors)
             folder.forget_after(step)
         if not step:
             self.save()
 
-    def _take(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
+    def _load_replica(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
         self.engine.replicas.restore(replica, tensors)
-        self.engine.set_window(replica, tensors)
+        self.engine.load_window_state(replica, tensors)
         if self._best is not None:
             self._best[replica] = self.engine.replicas.joined(tensors, BEST).to(self._best.device)
-            self._score[replica] = float(tensors[SCORE])
-
-    def end(self) -> None:
-        """The training is over: a last checkpoint, the weights alone in model.safetensors, and how it ended. Where a
-        step failed, the checkpoint before stays the last."""
-        status: Ended = "finished" if self.whole and self.done and self.last >= self.steps else "stopped"
-        failures = Failures()
-        for replica, folder in enumerate(self.folders):
-            if self.alive[replica]:
-                with failures:
-                    if self.whole:
-                        self._save(replica)
-                        folder.write_model(self.engine.model(replica, self._best).packed())
-                    folder.finish(status)
-        if self._board is not None:
-            self._board.close()
-        failures.tell()
-
-    def _last(self, replica: int) -> tuple[float | None, float | None]:
-        if self.latest is None:  # nothing seen since it was resumed: what was known then
-            before = self.folders[replica].progress
-            return before.loss, before.accuracy
-        return float(self.latest.loss[replica]), float(self.latest.accuracy[replica])
+            self._best_score[replica] = float(tensors[SCORE])
 
     def _seconds(self, replica: int) -> float:
-        return self._before[replica] + monotonic() - self._began
+        """Return the training time of a replica, in this process and before."""
+        return self._seconds_before[replica] + monotonic() - self._start_time

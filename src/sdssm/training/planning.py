@@ -1,4 +1,4 @@
-"""What is to be trained, and where: all that can be wrong with it, before anything is begun."""
+"""Planning: turn a training request into runs, and check all that can be wrong with them before anything starts."""
 
 from __future__ import annotations
 
@@ -12,122 +12,176 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.errors import RunError, SettingsError, format_value
+from sdssm.models import default_preset
 from sdssm.models.classifier import CONFIG
 from sdssm.ops.backend import TRITON_LARGEST_STATE
-from sdssm.runs import RunFolder, find_runs, folder_name
+from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.folder import STATUS
-from sdssm.runs.schema import RunConfig
-from sdssm.tasks import Task
-from sdssm.tasks import get_task as named_task
+from sdssm.runs.schema import RunConfig, begun_now, configure, resolve
+from sdssm.tasks import Task, get_task
 from sdssm.training.engine import new_model, shape
 
 TaskLike = str | Task | Machine
-#: A folder, and the training that is to be in it.
+#: A run to train: its folder, its task and its config.
 Planned = tuple[Path, Task, RunConfig]
-#: Whatever stands for a run.
+#: Any object that stands for a run.
 AnyRun = TypeVar("AnyRun")
 
 
-def side_by_side(runs: Iterable[AnyRun], what: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
-    """Runs that can share every launch, and were begun together, together; `what` each of them trains on what."""
-    found: dict[Any, list[AnyRun]] = {}
+def plan_runs(
+    task: TaskLike | Sequence[TaskLike],
+    *,
+    model: str,
+    preset: str | None,
+    seeds: int | Sequence[int],
+    steps: int | None,
+    out: str | Path | None,
+    settings: Mapping[str, Any] | None,
+    variants: Mapping[str, Mapping[str, Any]] | None,
+    device: torch.device,
+) -> tuple[Path, list[Planned]]:
+    """Check the arguments of `train`; return the folder of all runs and the runs in it."""
+    tasks = _resolve_tasks(task)
+    path = _resolve_folder(out, tasks, model)
+    seed_list = checked_seeds(seeds)
+    if not isinstance(settings or {}, Mapping):
+        raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
+    values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
+    preset_name = default_preset(model) if preset is None else preset
+    begun = begun_now()
+    planned: list[Planned] = []
+    for task in tasks:
+        task_folder = path if len(tasks) == 1 else path / folder_name(task.name)
+        for variant, changes in _check_variants(variants).items():
+            resolved = resolve(model, preset_name, task.name, {**values, **changes})
+            for seed in seed_list:
+                config = configure(task, seed, resolved, preset_name, begun)
+                check_config(config, task, device)
+                planned.append((task_folder / variant / f"seed-{seed}", task, config))
+    return path, planned
+
+
+def side_by_side(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
+    """Group the runs that can train side by side and were started together; `describe` gives their config and task."""
+    groups: dict[Any, list[AnyRun]] = {}
     for run in runs:
-        config, of = what(run)
-        found.setdefault((shape(config, of), config.begun), []).append(run)
-    return list(found.values())
+        config, task = describe(run)
+        groups.setdefault((shape(config, task), config.begun), []).append(run)
+    return list(groups.values())
 
 
-def check_config(config: RunConfig, of: Task, device: torch.device | None = None) -> None:
-    """What the settings, the task and the device can only say together."""
+def check_config(config: RunConfig, task: Task, device: torch.device | None = None) -> None:
+    """Refuse settings that do not fit the task, the model or the device."""
     limit = config.train.validate_length
-    if limit is not None and limit > of.train_length:
+    if limit is not None and limit > task.train_length:
         raise SettingsError(
-            f"validate_length is {limit}; {of.name} is tested beyond {of.train_length}, and test lengths choose nothing"
+            f"validate_length is {limit}; {task.name} is tested beyond {task.train_length}, and test lengths choose "
+            "nothing"
         )
-    if config.model.state_embedding is not None and of.machine.outputs.tolist() != list(range(of.machine.n_states)):
-        raise SettingsError(f"state_embedding needs a task whose labels are its states, and those of {of.name} are not")
+    machine = task.machine
+    if config.model.state_embedding is not None and machine.outputs.tolist() != list(range(machine.n_states)):
+        raise SettingsError(
+            f"state_embedding needs a task whose labels are its states, and those of {task.name} are not"
+        )
     if getattr(config.model.mixer, "initial_state", None) == "given" and config.model.state_embedding is None:
         raise SettingsError(
-            "initial_state is 'given', and training has none to give; set initial_state=learned, or state_embedding too"
+            "initial_state is 'given', but training has no initial states to give; set initial_state=learned, or "
+            "state_embedding too"
         )
-    if config.train.shortest > of.floor(config.train_length):
+    longest = task.floor(config.train_length)
+    if config.train.shortest > longest:
         raise SettingsError(
-            f"shortest is {config.train.shortest}; {of.name} is trained on strings of at most "
-            f"{of.floor(config.train_length)}: give no more than that, or a longer train_length"
+            f"shortest is {config.train.shortest}, but {task.name} is trained on strings of at most {longest}; set "
+            f"shortest to at most {longest}, or a longer train_length"
         )
     try:
-        model = new_model(config)  # what only the model itself can refuse
+        model = new_model(config)  # some combinations are refused only by the model itself
     except (RuntimeError, TypeError, MemoryError) as error:
-        raise SettingsError(f"no such model can be made: {str(error).splitlines()[0]}") from None
+        raise SettingsError(f"a model with these settings cannot be built: {str(error).splitlines()[0]}") from None
     if model.longest is not None and config.train_length > model.longest:
         raise SettingsError(
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
-            f"{model.longest}; train on shorter ones, or make it for longer ones"
+            f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
     largest = max(mixer.kernel_size for mixer in model.mixers)
     if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
         raise SettingsError(
-            f"{config.model.name} has transitions of {largest} x {largest}, and a GPU's kernels take at most "
+            f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
             f"{TRITON_LARGEST_STATE}; make them smaller, or train with device='cpu'"
         )
 
 
-def one_task(given: TaskLike) -> Task:
-    if not isinstance(given, str | Task | Machine):
-        raise SettingsError(f"a task is {format_value(given)}; give a name, a Task or a Machine")
-    return given if isinstance(given, Task) else named_task(given)
-
-
-def checked_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Settings by the name of a variant, which is that of a folder."""
-    for name, changed in (variants or {}).items():
-        if not isinstance(name, str) or folder_name(name) != name or not isinstance(changed, Mapping):
-            raise SettingsError(
-                f"a variant is {format_value(name)}: {format_value(changed)}; give settings by a name for a folder"
-            )
-    return variants or {"": {}}
-
-
 def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Return the seeds as a list: 0, 1, ... if their number is given."""
     try:
-        found = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
+        values = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
     except TypeError:
-        found = []
-    right = all(0 <= seed < 1 << 63 for seed in found) and len(set(found)) == len(found)
-    if not found or not right or isinstance(seeds, bool):
-        raise SettingsError(f"seeds are {format_value(seeds)}; give how many, or different whole numbers from 0 on")
-    return found
+        values = []
+    is_valid = all(0 <= seed < 1 << 63 for seed in values) and len(set(values)) == len(values)
+    if not values or not is_valid or isinstance(seeds, bool):
+        raise SettingsError(
+            f"seeds are {format_value(seeds)}; give their number, or a list of different integers of at least 0"
+        )
+    return values
 
 
 def check_folders(path: Path, planned: Sequence[Planned], *, resume: bool, overwrite: bool) -> None:
-    """Every folder is for one run and free, or holds the run that is planned; else none is touched."""
+    """Refuse the plan if a folder is not free, and does not hold the planned run to resume; no folder is changed."""
     seen = dict[Path, RunConfig]()
-    for into, _, config in planned:
-        if into in seen:
+    for folder, _, config in planned:
+        if folder in seen:
             raise SettingsError(
-                f"{seen[into].task} and {config.task} would both train in {into}; train them one after the other, each "
-                "with an out= of its own"
+                f"{seen[folder].task} and {config.task} would both train in {folder}; train them one after the other, "
+                "each with an out= of its own"
             )
-        seen[into] = config
-        for above in into.absolute().parents:
-            if (above / CONFIG).exists() and (above / STATUS).exists():
-                raise RunError(f"{above} is a run itself; choose a folder outside of it")
-        if resume and (into / CONFIG).exists():
-            if not RunFolder.open(into).config.same_as(config):
+        seen[folder] = config
+        for parent in folder.absolute().parents:
+            if (parent / CONFIG).exists() and (parent / STATUS).exists():
+                raise RunError(f"{parent} is a run itself; choose a folder outside of it")
+        if resume and (folder / CONFIG).exists():
+            if not RunFolder.open(folder).config.same_as(config):
                 raise RunError(
-                    f"{into} was begun as another training; sdssm train --resume {path} goes on with it as it is, "
-                    "another out= begins this one"
+                    f"{folder} was started as another training; continue it as it is with sdssm train --resume {path}, "
+                    "or start this one with another out="
                 )
         else:
-            RunFolder.check_free(into, overwrite=overwrite)
+            RunFolder.check_free(folder, overwrite=overwrite)
     if overwrite and path.is_dir():
-        kept = {config.settings for config in seen.values()}
-        others: list[RunFolder] = []
+        planned_settings = {config.settings for config in seen.values()}
+        existing: list[RunFolder] = []
         with suppress(RunError):  # there may be none
-            others = find_runs(path)
-        for other in others:
-            if other.path not in seen and other.config.settings not in kept:
+            existing = find_runs(path)
+        for run in existing:
+            if run.path not in seen and run.config.settings not in planned_settings:
                 raise RunError(
-                    f"{path} also holds {other.path.relative_to(path)}, a run with other settings, which would "
-                    "stay beside the new ones; remove it or choose another folder"
+                    f"{path} also holds {run.path.relative_to(path)}, a run with other settings, which would be mixed "
+                    "with the new ones; remove it or choose another folder"
                 )
+
+
+def _resolve_tasks(task: TaskLike | Sequence[TaskLike]) -> list[Task]:
+    tasks = task if isinstance(task, Sequence) and not isinstance(task, str) else [task]
+    if not tasks:
+        raise SettingsError("no task was given; name one, as in train('a5')")
+    for item in tasks:
+        if not isinstance(item, str | Task | Machine):
+            raise SettingsError(f"a task is {format_value(item)}; give a name, a Task or a Machine")
+    return [item if isinstance(item, Task) else get_task(item) for item in tasks]
+
+
+def _resolve_folder(out: str | Path | None, tasks: Sequence[Task], model: str) -> Path:
+    if out is None:
+        return default_folder([task.name for task in tasks], model)
+    if str(out) in ("", "."):
+        raise SettingsError("out is the current folder; name a folder for the runs, as in out='runs/a5'")
+    return Path(out)
+
+
+def _check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return settings by the name of a variant, which is also the name of its folder."""
+    for name, changes in (variants or {}).items():
+        if not isinstance(name, str) or folder_name(name) != name or not isinstance(changes, Mapping):
+            raise SettingsError(
+                f"a variant is {format_value(name)}: {format_value(changes)}; give settings by a name for a folder"
+            )
+    return variants or {"": {}}

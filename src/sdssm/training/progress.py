@@ -1,12 +1,13 @@
-"""How far a training is, for who watches: a live table on a terminal, plain lines in a pipe, or nothing.
+"""Progress display of a training: a live table on a terminal, plain lines in a pipe, or nothing.
 
-Accuracy comes first everywhere: with a bounded scale the loss stays well above 0 where the accuracy is 100 %.
+Accuracy comes first everywhere: with a bounded scale the loss stays well above 0 at an accuracy of 100 %.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,40 +17,43 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from sdssm.errors import format_value
+from sdssm.errors import RunWarning, format_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: The most replicas that a live table shows one by one.
-ROWS = 20
-#: Seconds between two pictures of a live table.
-REFRESH = 0.2
-#: Steps a second are counted over the last so many seconds.
-WINDOW = 15.0
-#: Plain lines are at least so many seconds apart; a line comes after this part of the run, or this long a silence.
-SECONDS, PART, SILENCE = 10.0, 0.05, 60.0
+#: The greatest number of replicas that a live table shows one by one.
+MAX_ROWS = 20
+#: Seconds between two updates of a live table.
+REFRESH_SECONDS = 0.2
+#: The rate in steps per second is measured over this many seconds.
+RATE_SECONDS = 15.0
+#: Plain lines are at least LINE_SECONDS apart. A line is due after LINE_SHARE of the steps, or after MAX_LINE_SECONDS.
+LINE_SECONDS, LINE_SHARE, MAX_LINE_SECONDS = 10.0, 0.05, 60.0
 
 
 class Progress(Protocol):
-    """What a training tells of itself: `start`, then `update` now and then, then `stop`."""
+    """What a progress display implements: `start` once, then `update` and `message`, then `stop`."""
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
-        """Replicas of these names are at step `first` of `steps`."""
+        """Show that replicas with these names are at step `first` of `steps`."""
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        """So many steps are done; loss, accuracy in percent, and whether it still trains, of each replica. One that
-        waits for a place has nan for loss and accuracy; where some have to wait the step is a mean over all."""
+        """Show the state after `step` steps: loss, accuracy in percent and whether it is alive, for each replica.
+
+        A replica that diverged is not alive. One that waits for room on the device has NaN as loss and accuracy; if
+        some had to wait, `step` is a mean over all replicas.
+        """
 
     def message(self, text: str) -> None:
-        """Something happened that is worth a line."""
+        """Show one line of text."""
 
     def stop(self) -> None:
-        """The training has ended, or was stopped."""
+        """Show the final state: the training has ended or was stopped."""
 
 
 class Silent:
-    """Says nothing."""
+    """A progress display that shows nothing."""
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None: ...
 
@@ -60,9 +64,16 @@ class Silent:
     def stop(self) -> None: ...
 
 
+class WarningProgress(Silent):
+    """A progress display that shows nothing but messages, which are warnings."""
+
+    def message(self, text: str) -> None:
+        warnings.warn(text, RunWarning, stacklevel=2)
+
+
 @dataclass(frozen=True)
-class Standing:
-    """Where a training stands."""
+class Snapshot:
+    """The state of replicas after `step` steps: loss, accuracy in percent and whether it is alive, for each."""
 
     step: int
     loss: Sequence[float]
@@ -70,68 +81,75 @@ class Standing:
     alive: Sequence[bool]
 
     def summary(self) -> tuple[str, str]:
-        """Accuracy and loss: of the one replica, or the least, median and greatest of those that still train.
+        """Format accuracy and loss: of a single replica, or the least, median and greatest of those that train.
 
-        >>> Standing(1, [0.5, 0.7, 9.9], [90.0, 80.0, 50.0], [True, True, False]).summary()
+        >>> Snapshot(1, [0.5, 0.7, 9.9], [90.0, 80.0, 50.0], [True, True, False]).summary()
         ('80.0 / 85.0 / 90.0', '0.5000 / 0.6000 / 0.7000')
         """
-        return self._spread(self.accuracy, "{:.1f}"), self._spread(self.loss, "{:.4f}")
+        return self._summarize(self.accuracy, lambda value: f"{value:.1f}"), self._summarize(self.loss, format_loss)
 
-    def _spread(self, values: Sequence[float], form: str) -> str:
-        living = [value for value, alive in zip(values, self.alive, strict=True) if alive and not math.isnan(value)]
-        if not living:
+    def _summarize(self, values: Sequence[float], form: Callable[[float], str]) -> str:
+        known = [value for value, alive in zip(values, self.alive, strict=True) if alive and not math.isnan(value)]
+        if not known:
             return "-"
         if len(self.alive) == 1:
-            return form.format(living[0])
-        return " / ".join(form.format(value) for value in (min(living), median(living), max(living)))
-
-    @property
-    def diverged(self) -> int:
-        return len(self.alive) - sum(self.alive)
+            return form(known[0])
+        return " / ".join(form(value) for value in (min(known), median(known), max(known)))
 
     @property
     def others(self) -> str:
-        """How many are not counted in it, in words: `, 1 diverged, 4 waiting`."""
+        """The number of replicas that the summary leaves out, as in `, 1 diverged, 4 waiting`."""
         waiting = sum(alive and math.isnan(value) for value, alive in zip(self.accuracy, self.alive, strict=True))
-        counts = {"diverged": self.diverged, "waiting": waiting}
+        counts = {"diverged": len(self.alive) - sum(self.alive), "waiting": waiting}
         return "".join(f", {count} {word}" for word, count in counts.items() if count)
 
 
-class Pace:
-    """Steps a second of late, and the time that is left."""
+class StepRate:
+    """Measures steps per second over the last seconds, and estimates the remaining time."""
 
     def __init__(self, steps: int, first: int, clock: Callable[[], float]) -> None:
         self.steps = steps
         self._clock = clock
-        self._seen = deque([(clock(), first)])
+        self._samples = deque([(clock(), first)])  # time and step
 
-    def note(self, step: int) -> None:
+    def add(self, step: int) -> None:
+        """Record that `step` steps are done now."""
         now = self._clock()
-        if len(self._seen) > 1 and now - self._seen[-2][0] < WINDOW / 50:  # a few marks tell as much as thousands
-            self._seen.pop()
-        self._seen.append((now, step))
-        while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW:
-            self._seen.popleft()
+        if len(self._samples) > 1 and now - self._samples[-2][0] < RATE_SECONDS / 50:  # a few samples are enough
+            self._samples.pop()
+        self._samples.append((now, step))
+        while len(self._samples) > 2 and now - self._samples[0][0] > RATE_SECONDS:
+            self._samples.popleft()
 
     @property
     def rate(self) -> float:
-        (since, first), (now, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (now - since) if now > since else 0.0
+        """Steps per second, 0 if not yet known."""
+        (start, first), (end, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (end - start) if end > start else 0.0
 
-    def words(self, step: int) -> str:
-        """As in `step 300 of 1,000, 52 steps/s, 0:13 left`."""
-        out = f"step {step:,} of {self.steps:,}"
+    def describe(self, step: int) -> str:
+        """Format the progress, as in `step 300 of 1,000, 52 steps/s, 0:13 left`."""
+        text = f"step {step:,} of {self.steps:,}"
         if self.rate > 0:
-            left = (self.steps - step) / self.rate
-            out += f", {self.rate:,.0f} steps/s" if self.rate >= 10 else f", {self.rate:.2g} steps/s"
-            out += f", {spoken(left)} left" if step < self.steps else ""
-        return out
+            remaining = (self.steps - step) / self.rate
+            text += f", {self.rate:,.0f} steps/s" if self.rate >= 10 else f", {self.rate:.2g} steps/s"
+            text += f", {format_duration(remaining)} left" if step < self.steps else ""
+        return text
 
 
-def spoken(seconds: float) -> str:
-    """A time that a reader takes in at once.
+def format_loss(loss: float) -> str:
+    """Format a loss with four decimals and without the sign of a negative zero.
 
-    >>> spoken(75), spoken(2 * 3600 + 61)
+    >>> format_loss(0.25), format_loss(-1e-9)
+    ('0.2500', '0.0000')
+    """
+    return f"{loss:z.4f}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration as minutes:seconds, or as hours:minutes:seconds.
+
+    >>> format_duration(75), format_duration(2 * 3600 + 61)
     ('1:15', '2:01:01')
     """
     minutes, rest = divmod(round(seconds), 60)
@@ -140,82 +158,83 @@ def spoken(seconds: float) -> str:
 
 
 class PlainLines:
-    """A short line every so often, for pipes and files."""
+    """A progress display for pipes and files: a line of text now and then."""
 
     def __init__(self, file: TextIO | None = None, *, clock: Callable[[], float] = monotonic) -> None:
         self._file = file
         self._clock = clock
-        self._pace = Pace(0, 0, clock)
-        self._standing: Standing | None = None
-        self._written: tuple[float, int] | None = None
+        self._rate = StepRate(0, 0, clock)
+        self._snapshot: Snapshot | None = None
+        self._last_line: tuple[float, int] | None = None  # time and step
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
-        self._pace, self._standing, self._written = Pace(steps, first, self._clock), None, None
+        self._rate, self._snapshot, self._last_line = StepRate(steps, first, self._clock), None, None
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        self._pace.note(step)
-        self._standing = Standing(step, loss, accuracy, alive)
-        if self._due(step):
-            self._write_standing()
+        self._rate.add(step)
+        self._snapshot = Snapshot(step, loss, accuracy, alive)
+        if self._is_due(step):
+            self._write_snapshot()
 
-    def _due(self, step: int) -> bool:
-        if self._written is None:  # the first sign of life comes at once
+    def _is_due(self, step: int) -> bool:
+        if self._last_line is None:  # the first line comes at once
             return True
-        when, before = self._written
-        quiet = self._clock() - when
-        return quiet >= SECONDS and (step - before >= PART * self._pace.steps or quiet >= SILENCE)
+        last_time, last_step = self._last_line
+        elapsed = self._clock() - last_time
+        has_advanced = step - last_step >= LINE_SHARE * self._rate.steps
+        return elapsed >= LINE_SECONDS and (has_advanced or elapsed >= MAX_LINE_SECONDS)
 
-    def _write_standing(self) -> None:
-        assert self._standing is not None
-        self._written = self._clock(), self._standing.step
-        accuracy, loss = self._standing.summary()
-        told = f"accuracy {accuracy} %, loss {loss}{self._standing.others}"
-        self.message(f"{self._pace.words(self._standing.step)}: {told}")
+    def _write_snapshot(self) -> None:
+        assert self._snapshot is not None
+        self._last_line = self._clock(), self._snapshot.step
+        accuracy, loss = self._snapshot.summary()
+        results = f"accuracy {accuracy} %, loss {loss}{self._snapshot.others}"
+        self.message(f"{self._rate.describe(self._snapshot.step)}: {results}")
 
     def message(self, text: str) -> None:
         file = sys.stdout if self._file is None else self._file
-        if file is not None:  # closed by the shell
+        if file is not None:  # None if the shell closed standard output
             file.write(f"{text}\n")
             file.flush()
 
     def stop(self) -> None:
-        if self._standing is not None and (self._written is None or self._written[1] != self._standing.step):
-            self._write_standing()
-        self._standing = None
+        if self._snapshot is not None and (self._last_line is None or self._last_line[1] != self._snapshot.step):
+            self._write_snapshot()
+        self._snapshot = None
 
 
 class LiveTable:
-    """A table on the terminal that follows the training; afterwards it stays there (`keep`) or goes."""
+    """A progress display for terminals: a table that is redrawn; with `keep` it remains on the screen at the end."""
 
     def __init__(self, *, keep: bool = True, clock: Callable[[], float] = monotonic, console: Any = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        # Pictures are drawn between steps, not by a thread beside them that takes time from the training.
+        # Drawn between steps: a refresh thread would take time from the training.
         self._live = Live(console=console or Console(), auto_refresh=False, transient=not keep)
         self._clock = clock
-        self._pace = Pace(0, 0, clock)
+        self._rate = StepRate(0, 0, clock)
         self._names: list[str] = []
-        self._standing: Standing | None = None
-        self._drawn = -REFRESH
+        self._snapshot: Snapshot | None = None
+        self._draw_time = -REFRESH_SECONDS
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
         self._names = [name if name.isprintable() else format_value(name) for name in names]
-        self._pace, self._standing = Pace(steps, first, self._clock), None
+        self._rate, self._snapshot = StepRate(steps, first, self._clock), None
         self._live.start()
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        self._pace.note(step)
-        self._standing = Standing(step, loss, accuracy, alive)
-        if self._clock() - self._drawn >= REFRESH:
+        self._rate.add(step)
+        self._snapshot = Snapshot(step, loss, accuracy, alive)
+        if self._clock() - self._draw_time >= REFRESH_SECONDS:
             self._draw()
 
     def _draw(self) -> None:
-        if self._standing is not None:
-            self._drawn = self._clock()
-            self._live.update(self._picture(self._standing), refresh=True)
+        if self._snapshot is not None:
+            self._draw_time = self._clock()
+            self._live.update(self._render(self._snapshot), refresh=True)
 
-    def _picture(self, at: Standing) -> RenderableType:
+    def _render(self, state: Snapshot) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -224,16 +243,18 @@ class LiveTable:
         table.add_column("run")
         for header in ("accuracy %", "loss"):
             table.add_column(header, justify="right", no_wrap=True)
-        for name, accuracy, loss, alive in list(zip(self._names, at.accuracy, at.loss, at.alive, strict=True))[:ROWS]:
+        rows = list(zip(self._names, state.accuracy, state.loss, state.alive, strict=True))
+        for name, accuracy, loss, alive in rows[:MAX_ROWS]:
             if alive and math.isnan(accuracy):
                 table.add_row(Text(name), Text("waiting", style="dim"), "")
                 continue
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
-            told = f"{accuracy:.1f}" if alive else "diverged"
-            table.add_row(Text(name), Text(told, style=style), f"{loss:.4f}")
-        if len(self._names) > ROWS:
-            table.add_row(f"all {len(self._names)}: least / median / greatest{at.others}", *at.summary(), style="bold")
-        return Group(Text(self._pace.words(at.step)), table)
+            text = f"{accuracy:.1f}" if alive else "diverged"
+            table.add_row(Text(name), Text(text, style=style), format_loss(loss))
+        if len(rows) > MAX_ROWS:
+            title = f"all {len(rows)}: least / median / greatest{state.others}"
+            table.add_row(title, *state.summary(), style="bold")
+        return Group(Text(self._rate.describe(state.step)), table)
 
     def message(self, text: str) -> None:
         from rich.text import Text
@@ -245,41 +266,41 @@ class LiveTable:
         self._live.stop()
 
 
-class Unfailing:
-    """Shows what another one shows, until that fails: a training does not end because nobody can see it."""
+class SafeProgress:
+    """Wraps a progress display and drops it at its first error: training continues without a display."""
 
     def __init__(self, inner: Progress) -> None:
         self._inner: Progress = inner
 
     @contextmanager
-    def _trying(self) -> Iterator[None]:
+    def _catch_errors(self) -> Iterator[None]:
         try:
             yield
-        except Exception:  # a closed pipe, a terminal that went away, a letter it lacks
+        except Exception:  # a closed pipe, a terminal that is gone, a character that it cannot encode
             broken, self._inner = self._inner, Silent()
             with suppress(Exception):
                 broken.stop()  # a live table gives standard output back
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None:
-        with self._trying():
+        with self._catch_errors():
             self._inner.start(names, steps, first)
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        with self._trying():
+        with self._catch_errors():
             self._inner.update(step, loss, accuracy, alive)
 
     def message(self, text: str) -> None:
-        with self._trying():
+        with self._catch_errors():
             self._inner.message(text)
 
     def stop(self) -> None:
-        with self._trying():
+        with self._catch_errors():
             self._inner.stop()
 
 
 def progress_for(quiet: bool, *, keep: bool = True) -> Progress:
-    """What fits where standard output goes: a live table, plain lines, or nothing."""
+    """Return the display that suits standard output: a live table, plain lines, or nothing if `quiet`."""
     if quiet:
         return Silent()
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    return Unfailing(LiveTable(keep=keep) if terminal and find_spec("rich") is not None else PlainLines())
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return SafeProgress(LiveTable(keep=keep) if is_terminal and find_spec("rich") is not None else PlainLines())

@@ -1,4 +1,4 @@
-"""R models of one shape side by side: their parameters in one buffer, their losses in one call."""
+"""R models of one shape side by side: parameters in one tensor, losses and gradients in one call."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch.func import functional_call, vmap
 from sdssm.errors import RunError
 from sdssm.models import Classifier
 
-#: What the checkpoints call the optimiser's two moments; a parameter's name follows.
+#: The prefixes of the optimizer's two moments in checkpoints, before the name of a parameter.
 MOMENTS = ("adam.first.", "adam.second.")
 
 
 class _Loss(nn.Module):
-    """`functional_call` calls `forward`; this one is the training loss."""
+    """A module whose `forward` is the training loss of a model, for `functional_call`."""
 
     def __init__(self, model: Classifier) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        noise = {name.removeprefix("noise."): value for name, value in given.items() if name.startswith("noise.")}
-        options = {name: given[name] for name in ("lengths", "starts", "attraction", "classes") if name in given}
-        return self.model.loss(given["tokens"], given["labels"], noise=noise, **options)
+    def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
+        options = {name: inputs[name] for name in ("lengths", "starts", "attraction", "classes") if name in inputs}
+        return self.model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)
 
 
 class Replicas:
-    """The models' parameters as rows of `flat` (R, P), Adam's moments beside it, and who is still alive.
+    """The state of R replicas: parameters `flat` (R, P), Adam's moments `first` and `second` (R, P), `alive` (R,).
 
-    A model is written for one; `torch.func.vmap` makes it many, and a single one is called as it is.
+    A model is written without the replica axis; `torch.func.vmap` adds it. A single replica is called without vmap.
     """
 
     def __init__(self, models: Sequence[Classifier], device: torch.device) -> None:
@@ -44,7 +44,7 @@ class Replicas:
         self.flat = torch.stack([torch.cat([leaf.flatten() for leaf in row]) for row in leaves]).to(device)
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         self.shapes = [leaf.shape for leaf in leaves[0]]
-        # Leaves of their own that share the buffer's memory: their gradients come one by one, and are joined again.
+        # Autograd leaves that share the memory of `flat`: there is one gradient for each, and they are concatenated.
         self.leaves = [part.detach().requires_grad_() for part in self._split(self.flat)]
         self.buffers = {
             f"model.{name}": torch.stack([dict(nn.Module.named_buffers(model))[name] for model in models]).to(device)
@@ -57,36 +57,40 @@ class Replicas:
         return len(self.flat)
 
     def _split(self, flat: Tensor) -> list[Tensor]:
-        """(..., P) -> each parameter, (..., *shape)."""
+        """Split (..., P) into the parameters, (..., *shape) each."""
         parts = torch.split(flat, [shape.numel() for shape in self.shapes], dim=-1)
         return [part.view(*flat.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
-    def gradient(self, given: Mapping[str, Tensor], changing: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss (R,), right answers (R,) and gradient (R, P) on `given` (R, ...), with `changing` buffers (R,)."""
-        buffers = {**self.buffers, **{f"model.{name}": value for name, value in changing.items()}}
+    def gradient(self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return loss (R,), number of correct predictions (R,) and gradient (R, P) on inputs (R, ...).
+
+        `ramped` are the values (R,) of the buffers that follow a schedule.
+        """
+        buffers = {**self.buffers, **{f"model.{name}": value for name, value in ramped.items()}}
         parameters = dict(zip(self.names, self.leaves, strict=True))
         if len(self) == 1:
-            # Views without a gradient of their own: `value[0]` would fill and copy a tensor for each parameter.
-            alone = {name: value.squeeze(0) for name, value in {**parameters, **buffers}.items()}
-            loss, right = functional_call(self.template, alone, ({k: value.squeeze(0) for k, value in given.items()},))
-            loss, right = loss.unsqueeze(0), right.unsqueeze(0)
+            # `squeeze` is a view: the backward pass of `value[0]` would fill and copy a tensor for each parameter.
+            tensors = {name: value.squeeze(0) for name, value in {**parameters, **buffers}.items()}
+            loss, correct = self._loss(tensors, {name: value.squeeze(0) for name, value in inputs.items()})
+            loss, correct = loss.unsqueeze(0), correct.unsqueeze(0)
         else:
-            loss, right = vmap(self._one)({**parameters, **buffers}, dict(given))
+            loss, correct = vmap(self._loss)({**parameters, **buffers}, dict(inputs))
         grads = torch.autograd.grad(loss, self.leaves, self._ones)
-        return loss.detach(), right, torch.cat([grad.reshape(len(self), -1) for grad in grads], dim=1)
+        return loss.detach(), correct, torch.cat([grad.reshape(len(self), -1) for grad in grads], dim=1)
 
-    def _one(self, tensors: dict[str, Tensor], given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (given,))
-        return found
+    def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the loss and the number of correct predictions of one replica with these parameters and buffers."""
+        result: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (inputs,))
+        return result
 
     def leaf(self, name: str) -> Tensor | None:
         """A parameter of all replicas, (R, *shape), by the name that the model shows; None if it has no such one."""
         return self.leaves[self.public.index(name)] if name in self.public else None
 
-    # -- one of them -------------------------------------------------------------------------------------------------
+    # -- single replicas ---------------------------------------------------------------------------------------------
 
-    def model(self, replica: int, changing: Mapping[str, float], flat: Tensor | None = None) -> Classifier:
-        """A replica as a model of its own, with what its changing buffers are now; with other parameters if given."""
+    def model(self, replica: int, ramped: Mapping[str, float], flat: Tensor | None = None) -> Classifier:
+        """Return a replica as a separate model, with these values of its ramped buffers; `flat` overrides its rows."""
         model = copy.deepcopy(self.template.model)
         row = (self.flat if flat is None else flat)[replica]
         with torch.no_grad():
@@ -94,12 +98,12 @@ class Replicas:
                 leaf.copy_(value)
             for name, buffer in nn.Module.named_buffers(model):
                 buffer.copy_(self.buffers[f"model.{name}"][replica])
-                if name in changing:
-                    buffer.fill_(changing[name])
+                if name in ramped:
+                    buffer.fill_(ramped[name])
         return model.eval()
 
     def moments(self, replica: int) -> dict[str, Tensor]:
-        """The optimiser's memory of one replica, by name, on the host."""
+        """Return the optimizer's moments of one replica by name, on the CPU."""
         return {
             prefix + name: part
             for prefix, flat in zip(MOMENTS, (self.first, self.second), strict=True)
@@ -110,9 +114,9 @@ class Replicas:
         """Parameters and moments as a checkpoint holds them."""
         for name, shape in zip(self.public, self.shapes, strict=True):
             for prefix in ("", *MOMENTS):
-                there = tensors.get(prefix + name)
-                if there is None or there.shape != shape:
-                    size = "missing" if there is None else tuple(there.shape)
+                value = tensors.get(prefix + name)
+                if value is None or value.shape != shape:
+                    size = "missing" if value is None else tuple(value.shape)
                     raise RunError(f"{prefix}{name} of the checkpoint is {size}, but the config says {tuple(shape)}")
         for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
             flat[replica] = self.joined(tensors, prefix).to(flat.device)

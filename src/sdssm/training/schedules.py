@@ -1,6 +1,6 @@
-"""What changes from step to step: the rate, the readout's scale, the temperature, the lengths.
+"""Values that change from step to step: learning rate, readout scale, temperature, string lengths.
 
-Everything here is a plain function of the step, computed for many steps at once on the host; the device looks it up.
+All are functions of the step alone, computed on the host for many steps at once and then copied to the device.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from sdssm.tasks.stream import StringStream
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: The part of a run in which the growing curriculum reaches its full length.
+#: The share of the steps after which the growing curriculum reaches its full length.
 GROWTH = 0.5
 
 
 def learning_rate(run: RunConfig, step: Ints) -> Floats:
-    """The rate of each step (counted from 0): a linear warm-up, then constant or along a half cosine to 0."""
+    """Return the rate at each step (counted from 0): a linear warm-up, then constant or a half cosine down to 0."""
     train = run.train
-    rising = train.warmup * train.steps
-    warm = np.minimum(1.0, (step + 1) / max(rising, 1))
+    warmup_steps = train.warmup * train.steps
+    warmup_factor = np.minimum(1.0, (step + 1) / max(warmup_steps, 1))
     if train.schedule == "constant":
-        return train.lr * warm
-    done = np.clip((step - rising) / max(train.steps - rising, 1), 0.0, 1.0)
-    return np.asarray(train.lr * warm * 0.5 * (1 + np.cos(np.pi * done)))
+        return train.lr * warmup_factor
+    done = np.clip((step - warmup_steps) / max(train.steps - warmup_steps, 1), 0.0, 1.0)
+    return np.asarray(train.lr * warmup_factor * 0.5 * (1 + np.cos(np.pi * done)))
 
 
 def ramp(start: float, end: float | None, steps: int, step: Ints) -> Floats:
-    """From start at the first step to end at the last, in a straight line; end None: start throughout."""
+    """Interpolate linearly from `start` at the first of `steps` to `end` at the last; None: constant."""
     last = start if end is None else end
     return np.asarray(start + (last - start) * np.minimum(1.0, step / max(steps - 1, 1)))
 
 
-def longest(run: RunConfig, step: Ints) -> Ints:
-    """The greatest length that may be drawn at each step."""
+def max_length(run: RunConfig, step: Ints) -> Ints:
+    """Return the greatest length that may be drawn at each step."""
     if run.train.curriculum != "growing":
         return np.full_like(step, run.train_length)
-    grown = np.ceil(run.train_length * (step + 1) / max(run.train.steps * GROWTH, 1))
-    return np.clip(grown, run.train.shortest, run.train_length).astype(np.int64)
+    length = np.ceil(run.train_length * (step + 1) / max(run.train.steps * GROWTH, 1))
+    return np.clip(length, run.train.shortest, run.train_length).astype(np.int64)
 
 
 def lengths(runs: Sequence[RunConfig], stream: StringStream, first: int, count: int) -> Ints:
-    """The length of every step's strings, (count, R)."""
+    """Return the string length of each run at `count` steps from step `first` on, (count, R)."""
     step = np.arange(first, first + count)
-    most = np.stack([longest(run, step) for run in runs], axis=1)
-    drawn = stream.lengths_uniform(first, count, most, [run.train.shortest for run in runs])
-    fixed = np.array([run.train.curriculum == "fixed" for run in runs])
-    return np.where(fixed, stream.floors[most], drawn)
+    longest = np.stack([max_length(run, step) for run in runs], axis=1)
+    drawn = stream.lengths_uniform(first, count, longest, [run.train.shortest for run in runs])
+    is_fixed = np.array([run.train.curriculum == "fixed" for run in runs])
+    return np.where(is_fixed, stream.floors[longest], drawn)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, for who wants to save before it ends."""
+"""Ctrl-C and SIGTERM as a flag, so that a training can be saved before it ends."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-#: Seconds within which signals are one: a shell or `timeout` may send it to the process and to its group.
-AGAIN = 0.5
+#: Seconds within which signals count as one: a shell or `timeout` may send one to the process and to its process group.
+REPEAT_SECONDS = 0.5
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C (or SIGTERM) came; another one later no longer waits. Only the main thread can listen."""
-    asked, when = threading.Event(), [0.0]
+    """Yield a function that returns whether Ctrl-C or SIGTERM has been received.
+
+    A second signal, later than REPEAT_SECONDS, raises KeyboardInterrupt at once. Python delivers signals to the main
+    thread only: in another thread the function always returns False.
+    """
+    received, first_time = threading.Event(), [0.0]
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield received.is_set
         return
 
-    def first(*_: object) -> None:
-        if asked.is_set() and monotonic() - when[0] > AGAIN:
+    def handle(*_: object) -> None:
+        if received.is_set() and monotonic() - first_time[0] > REPEAT_SECONDS:
             raise KeyboardInterrupt
-        if not asked.is_set():
-            when[0] = monotonic()
-        asked.set()
+        if not received.is_set():
+            first_time[0] = monotonic()
+        received.set()
 
-    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield received.is_set
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

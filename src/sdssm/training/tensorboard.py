@@ -1,4 +1,4 @@
-"""Accuracy, loss and learning rate of each replica for TensorBoard, in its run folder."""
+"""Write accuracy, loss and learning rate of each replica for TensorBoard, into its run folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sdssm.files import format_path
 
 
 class TensorBoard:
-    """Writes scalars beside the other files of each run; `tensorboard --logdir runs` shows them.
+    """Writes scalars into the folder of each run; `tensorboard --logdir runs` shows them.
 
-    `first` is the step that the training starts or goes on from: what an interrupted one wrote past it is hidden.
+    `first` is the step at which the training starts or resumes: scalars of later steps, which an interrupted training
+    wrote, are hidden.
     """
 
     def __init__(self, folders: Sequence[Path], *, first: int = 0) -> None:
@@ -32,18 +33,23 @@ class TensorBoard:
         alive: Sequence[bool],
         learning_rate: Sequence[float],
     ) -> None:
-        """The scalars of a step; a replica that no longer trains has none."""
-        for k, one in enumerate(zip(accuracy, loss, learning_rate, strict=True)):
-            if alive[k] and self._writers[k] is not None:
+        """Write the scalars of a step, for replicas that have not diverged."""
+        for replica, values in enumerate(zip(accuracy, loss, learning_rate, strict=True)):
+            if alive[replica] and self._writers[replica] is not None:
                 try:
-                    for name, value in zip(("accuracy", "loss", "learning_rate"), one, strict=True):
-                        self._writers[k].add_scalar(name, value, step)
-                except Exception as error:  # a full disk: the training goes on without pictures
-                    self._writers[k] = None
-                    where = format_path(self._folders[k])
-                    warnings.warn(f"TensorBoard cannot write in {where}: {error}; left off", RunWarning, stacklevel=2)
+                    for name, value in zip(("accuracy", "loss", "learning_rate"), values, strict=True):
+                        self._writers[replica].add_scalar(name, value, step)
+                except Exception as error:  # such as a full disk: the training continues without scalars
+                    self._writers[replica] = None
+                    folder = format_path(self._folders[replica])
+                    warnings.warn(
+                        f"TensorBoard cannot write in {folder}: {error}; no more scalars are written there",
+                        RunWarning,
+                        stacklevel=2,
+                    )
 
     def close(self) -> None:
+        """Write the scalars that are still buffered."""
         for writer in self._writers:
             if writer is not None:
                 try:

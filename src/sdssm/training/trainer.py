@@ -1,11 +1,9 @@
-"""`train` and `resume`: from a task and settings, or from what is on disk, to run folders with trained models."""
+"""`train` and `resume`: from a task and settings, or from run folders on disk, to trained models in run folders."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, overload
@@ -13,37 +11,28 @@ from typing import Any, overload
 import torch
 
 from sdssm.devices import resolve_device
-from sdssm.errors import RunWarning, SettingsError, format_value
+from sdssm.errors import SettingsError
 from sdssm.extras import import_extra
-from sdssm.models import DEFAULT_MODEL, default_preset
+from sdssm.models import DEFAULT_MODEL
 from sdssm.models.classifier import CONFIG
-from sdssm.runs import ENDED, RunFolder, by_step, default_folder, find_runs, folder_name
+from sdssm.runs import ENDED, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import make_room, release
-from sdssm.runs.schema import RunConfig, begun_now, configure, resolve
+from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
-from sdssm.training.failures import Failures
-from sdssm.training.group import last_step
+from sdssm.training.deferred_errors import DeferredErrors
+from sdssm.training.group import ReplicaGroup, last_step
 from sdssm.training.memory import keep_freed_memory
-from sdssm.training.planning import (
-    Planned,
-    TaskLike,
-    check_config,
-    check_folders,
-    checked_seeds,
-    checked_variants,
-    one_task,
-    side_by_side,
-)
-from sdssm.training.progress import Progress, Silent
-from sdssm.training.queue import Entry, Queue, checked, no_room
+from sdssm.training.planning import Planned, TaskLike, check_folders, plan_runs, side_by_side
+from sdssm.training.progress import Progress, WarningProgress
+from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.signals import stop_on_signal
 
-#: Seconds of work that a GPU is given at a time, before anybody looks.
-ROUND = 1.0
+#: Seconds of work that are queued on a GPU before the results are read and signals are checked.
+ROUND_SECONDS = 1.0
 
 
 class Runs(Sequence[RunFolder]):
-    """The run folders of one training, in order, and the folder they are in."""
+    """The run folders of one training, in order, and the folder that contains them (`path`)."""
 
     def __init__(self, path: Path, folders: Iterable[RunFolder]) -> None:
         self.path = path
@@ -63,18 +52,11 @@ class Runs(Sequence[RunFolder]):
         return f"Runs({str(self.path)!r}, {len(self)} runs)"
 
 
-class Warned(Silent):
-    """Without a display, what is worth a line is a warning."""
-
-    def message(self, text: str) -> None:
-        warnings.warn(text, RunWarning, stacklevel=2)
-
-
 class TrainingStopped(KeyboardInterrupt):
-    """Ctrl-C, after every run was saved; `runs` are where it stopped."""
+    """Training was stopped by Ctrl-C or SIGTERM after every run was saved; `runs` are its run folders."""
 
     def __init__(self, runs: Runs) -> None:
-        super().__init__(f"training stopped; resume({str(runs.path)!r}) goes on")
+        super().__init__(f"training stopped; continue with resume({str(runs.path)!r})")
         self.runs = runs
 
 
@@ -94,11 +76,22 @@ def train(
     progress: Progress | None = None,
     tensorboard: bool = False,
 ) -> Runs:
-    """Train a model on short strings of a task, once for each seed, side by side; each in a folder of its own.
+    """Train a model on short strings of one or several tasks, once for each seed, and return the run folders.
 
-    `preset` names settings, by default those of the catalogue for the model; `settings` changes some of them.
-    The folders are out/seed-0, ...; with several tasks or `variants` (settings by the name of a variant) a folder for
-    each of them stands in between. `resume` goes on with what is in `out`, `overwrite` starts anew there.
+    task: a name, a `Task` or a `Machine`, or a list of them.
+    model: a name of `sdssm models`.
+    preset: named settings; by default those of the catalogue for the model.
+    seeds: the number of seeds, from 0 on, or a list of them. All seeds train side by side.
+    steps: short for the setting of that name.
+    device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+    out: the folder of the runs, which are out/seed-0, ...; with several tasks out/TASK/seed-0, with variants
+        out/VARIANT/seed-0, with both out/TASK/VARIANT/seed-0. By default runs/TASK.
+    settings: values that replace those of the preset, by name.
+    variants: settings by the name of a variant; each variant is trained with all seeds.
+    resume: resume the runs that are in `out` and start the missing ones.
+    overwrite: replace the runs that are in `out`.
+    progress: a display, such as `progress_for(quiet=False)`; by default there is none, and messages are warnings.
+    tensorboard: also write scalars for TensorBoard into the run folders.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -106,32 +99,22 @@ def train(
     ...     [run.path.name for run in runs], runs[0].status
     (['seed-0', 'seed-1'], 'finished')
     """
-    where = resolve_device(device)
-    tasks = [one_task(one) for one in (task if isinstance(task, Sequence) and not isinstance(task, str) else [task])]
-    if not tasks:
-        raise SettingsError("no task was given; name one, as in train('a5')")
+    device = resolve_device(device)
     if resume and overwrite:
-        raise SettingsError("resume goes on and overwrite starts anew; leave one of them out")
-    path = Path(out) if out is not None else default_folder([one.name for one in tasks], model)
-    if out is not None and str(out) in ("", "."):
-        raise SettingsError("out is the current folder; name one for the runs, as in out='runs/a5'")
-    numbers = checked_seeds(seeds)
-    if not isinstance(settings or {}, Mapping):
-        raise SettingsError(f"settings are {format_value(settings)}; give values by name, as in {{'state': 32}}")
-    values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
-    begun = begun_now()
-    named = default_preset(model) if preset is None else preset
-    planned: list[Planned] = []
-    for one in tasks:
-        below = path if len(tasks) == 1 else path / folder_name(one.name)
-        for name, changed in checked_variants(variants).items():
-            resolved = resolve(model, named, one.name, {**values, **changed})
-            for seed in numbers:
-                config = configure(one, seed, resolved, named, begun)
-                check_config(config, one, where)
-                planned.append((below / name / f"seed-{seed}", one, config))
+        raise SettingsError("resume continues the runs in a folder and overwrite replaces them; leave one of them out")
+    path, planned = plan_runs(
+        task,
+        model=model,
+        preset=preset,
+        seeds=seeds,
+        out=out,
+        settings=settings,
+        steps=steps,
+        variants=variants,
+        device=device,
+    )
     return train_all(
-        path, planned, device=where, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
+        path, planned, device=device, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
     )
 
 
@@ -147,134 +130,142 @@ def train_all(
     at_once: int | None = None,
     until: float = 1.0,
 ) -> Runs:
-    """Train whatever is planned, each in its own folder below `path`; what has one shape shares every launch.
+    """Train planned runs, each in its own folder below `path`; runs of one shape train side by side in a group.
 
-    With `resume`, runs that are there go on, if they are the ones planned, and the others begin. `at_once` is how many
-    groups of one shape train at once, by default 16 on a GPU, if its memory has room for them, and 4 on a CPU; the
-    others wait until one is done. `until` stops each after that share of its steps, as if by Ctrl-C; those that are
-    further stay where they are.
+    planned: folder, task and config of each run.
+    resume: resume the runs that exist, if they are the planned ones, and start the others.
+    at_once: the greatest number of groups that train at once, by default 16 on a GPU, fewer if its memory is too small,
+        and 4 on a CPU. The others wait until one has ended.
+    until: stop each run after this share of its steps, as Ctrl-C would; runs that are further are left as they are.
+
+    The other arguments are those of `train`.
     """
-    where = resolve_device(device)
-    checked(at_once, where)
+    device = resolve_device(device)
+    resolve_at_once(at_once, device)
     if tensorboard:
         import_extra("tensorboard", "tensorboard=True")
     check_folders(path, planned, resume=resume, overwrite=overwrite)
-    there = {into for into, _, _ in planned if resume and (into / CONFIG).exists()}
-    old = [(RunFolder.open(into), of) for into, of, _ in planned if into in there]
-    make_room(len(planned) - sum(folder.status in ENDED for folder, _ in old))
+    existing = {folder for folder, _, _ in planned if resume and (folder / CONFIG).exists()}
+    old = [(RunFolder.open(folder), task) for folder, task, _ in planned if folder in existing]
+    make_room(len(planned) - sum(run.status in ENDED for run, _ in old))
     new = [
-        (RunFolder.create(into, config, overwrite=overwrite), of) for into, of, config in planned if into not in there
+        (RunFolder.create(folder, config, overwrite=overwrite), task)
+        for folder, task, config in planned
+        if folder not in existing
     ]
-    entries = _resumed(old, tensorboard, until)
-    entries += [Entry(members, tensorboard=tensorboard, until=until) for members in side_by_side(new, _what)]
-    folders = {folder.path: folder for folder, _ in (*old, *new)}
-    runs = Runs(path, [folders[into] for into, _, _ in planned])
-    return _train(runs, Queue(entries, where, at_once), progress or Warned())
+    groups = _unfinished_groups(old, tensorboard, until)
+    groups += [
+        ReplicaGroup(members, tensorboard=tensorboard, until=until) for members in side_by_side(new, _config_and_task)
+    ]
+    folders = {run.path: run for run, _ in (*old, *new)}
+    runs = Runs(path, [folders[folder] for folder, _, _ in planned])
+    return _run(runs, TrainingQueue(groups, device, at_once), progress or WarningProgress())
 
 
-def resume_runs(
+def resume(
     path: str | Path,
     *,
     device: str | torch.device = "auto",
     progress: Progress | None = None,
     tensorboard: bool = False,
 ) -> Runs:
-    """Go on with the unfinished runs in a folder from their last checkpoints, as if they had never stopped."""
-    where = resolve_device(device)
-    found = find_runs(path)
-    entries = _resumed([(folder, folder.config.known_task()) for folder in found], tensorboard)
-    make_room(sum(folder.status not in ENDED for folder in found))
-    return _train(Runs(Path(path), found), Queue(entries, where), progress or Warned())
+    """Resume all unfinished runs in a folder from their last checkpoints, and return all runs in it.
+
+    On a CPU the result is bit-identical to that of an uninterrupted training.
+    """
+    device = resolve_device(device)
+    folders = find_runs(path)
+    groups = _unfinished_groups([(folder, folder.config.known_task()) for folder in folders], tensorboard)
+    make_room(sum(folder.status not in ENDED for folder in folders))
+    return _run(Runs(Path(path), folders), TrainingQueue(groups, device), progress or WarningProgress())
 
 
-def _resumed(folders: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until: float = 1.0) -> list[Entry]:
-    """Groups of the runs that have not ended, each where it stopped. One that diverged stays in its group, dead: so
-    the others have as many beside them as before, and their numbers are the same to the last bit."""
-    entries = []
-    tasks = {folder.path: of for folder, of in folders}
-    for members in side_by_side(folders, _what):
+def _unfinished_groups(
+    runs: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until: float = 1.0
+) -> list[ReplicaGroup]:
+    """Return the groups of the runs that have not ended, each to be resumed from where it stopped.
+
+    A run that diverged stays in its group, but is not trained: the others then have as many replicas side by side as
+    before, and their numbers are the same to the last bit.
+    """
+    groups = []
+    for members in side_by_side(runs, _config_and_task):
         unfinished = [folder for folder, _ in members if folder.status in ("running", "stopped")]
-        dead = [folder for folder, _ in members if folder.status == "diverged"]
-        parts = by_step(unfinished) if unfinished else []
-        for step, some in parts:
-            if until < 1 and step >= last_step(some[0].config.train, until):
-                continue  # far enough
-            together = [folder for folder, _ in members if folder in some or (len(parts) == 1 and folder in dead)]
-            members_now = [(f, tasks[f.path]) for f in together]
-            entries.append(Entry(members_now, step, tensorboard=tensorboard, until=until))
-    return entries
+        diverged = [folder for folder, _ in members if folder.status == "diverged"]
+        parts = group_by_resume_step(unfinished) if unfinished else []
+        for step, folders in parts:
+            if until < 1 and step >= last_step(folders[0].config.train, until):
+                continue
+            resumed = [
+                member for member in members if member[0] in (folders + diverged if len(parts) == 1 else folders)
+            ]
+            groups.append(ReplicaGroup(resumed, step, tensorboard=tensorboard, until=until))
+    return groups
 
 
-def _what(member: tuple[RunFolder, Task]) -> tuple[RunConfig, Task]:
+def _config_and_task(member: tuple[RunFolder, Task]) -> tuple[RunConfig, Task]:
     return member[0].config, member[1]
 
 
-def _train(runs: Runs, queue: Queue, progress: Progress) -> Runs:
-    """Rounds of steps for all groups that have a place, until every one is done or somebody stops it.
+def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
+    """Train all groups of the queue until they are done or a signal stops them.
 
-    Whatever fails, of whichever group, all are saved first.
+    An error in one group is raised after all groups have been saved.
     """
-    if not queue.entries:
+    if not queue.groups:
         return runs
-    progress.start(_names(runs, queue), queue.steps, queue.step)
+    progress.start([_display_name(folder.path, runs.path) for folder in queue.folders], queue.steps, queue.step)
     if queue.device.type == "cpu":
         keep_freed_memory()
-    windows = 1
+    windows = 1  # logging windows in a round
     try:
-        queue.hold()
+        queue.claim_folders()
         with stop_on_signal() as stop:
             try:
-                while not queue.done and not stop():
-                    began = monotonic()
-                    queue.fill()
-                    _round(queue, windows, stop, progress)
-                    took = monotonic() - began
+                while not queue.is_done and not stop():
+                    round_start = monotonic()
+                    queue.start_groups()
+                    groups = [group for group in queue.training if not group.is_done]
+                    errors = DeferredErrors()  # raised when all groups are at the end of the round and can be saved
+                    _interleave([group.advance(windows, stop) for group in groups], errors)
+                    for group in groups:
+                        group.write_results(progress.message, errors)
+                    errors.raise_first()
+                    queue.show(progress)
+                    queue.end_done_groups()
+                    seconds = monotonic() - round_start
                     if queue.device.type == "cuda":
-                        windows = max(1, min(2 * windows, int(windows * ROUND / max(took, 1e-3))))
+                        windows = max(1, min(2 * windows, int(windows * ROUND_SECONDS / max(seconds, 1e-3))))
             except Exception:
-                with suppress(Exception):  # what was first is told
+                with suppress(Exception):  # the first error is the one to report
                     queue.end()
                 raise
         queue.end()
     except torch.OutOfMemoryError as error:
-        raise no_room(queue.device) from error
+        raise out_of_memory_error(queue.device) from error
     finally:
         progress.stop()
-        for folder in runs:  # whatever ended it, another process may go on
+        for folder in runs:  # another process may resume them
             release(folder.path)
-    if stop():  # though all may be done: what would come next is not wanted either
+    if stop():  # even if all groups are done: the caller must not start the work that would follow
         raise TrainingStopped(runs)
     return runs
 
 
-def _round(queue: Queue, windows: int, stop: Callable[[], bool], progress: Progress) -> None:
-    """Some steps of every group that trains, and what follows from them. What fails in one group does so after the
-    others have come to the end of their round: there they can be saved."""
-    failures = Failures()
-    going = [group for group in queue.training if not group.done]
-    turns = [group.advance(windows, stop) for group in going]
-    while turns:  # a GPU works on all of them at once
-        left = []
-        for turn in turns:
-            with failures:
-                left += [turn] if next(turn, True) is None else []
-        turns = left
-    for group in going:
-        if group.whole:
-            for follow in (partial(group.report, progress.message), group.validate, group.save_if_due):
-                with failures:
-                    follow()
-    failures.tell()
-    queue.show(progress)
-    queue.end_done()
+def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> None:
+    """Take one item of each iterator in turn until all are exhausted or failed: a GPU works on all groups at once."""
+    while iterators:
+        unfinished = []
+        for iterator in iterators:
+            with errors:
+                for _ in iterator:
+                    unfinished.append(iterator)
+                    break
+        iterators = unfinished
 
 
-def _names(runs: Runs, queue: Queue) -> list[str]:
-    """What the display calls each replica: its folder, seen from the folder of all where it lies below."""
-    return [_name(folder.path, runs.path) for folder in queue.folders]
-
-
-def _name(path: Path, above: Path) -> str:
-    if path == above:
+def _display_name(path: Path, parent: Path) -> str:
+    """Return the name of a replica in the display: its folder, relative to the folder of all runs if it is below."""
+    if path == parent:
         return path.name
-    return str(path.relative_to(above) if path.is_relative_to(above) else path)
+    return str(path.relative_to(parent) if path.is_relative_to(parent) else path)
