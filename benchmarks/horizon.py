@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 import sdssm
-from sdssm.exact.horizon import Horizon, horizon
-from sdssm.exact.words import Words
+from sdssm.exact import Horizon, horizon
+from sdssm.exact.measurement import WordMatrices
 from sdssm.runs import load
 from sdssm.runs.schema import configure, resolve
 from sdssm.training.engine import new_model
@@ -36,11 +36,11 @@ def subject(run: Path | None) -> sdssm.Classifier:
 @torch.inference_mode()
 def check(model: sdssm.Classifier, length: int) -> None:
     """After so many symbols both ways tell the same label of every string, at each of the next 64 places."""
-    table = Words.of(model)
+    table = WordMatrices.build(model)
     assert table is not None
     tokens = torch.randint(2, (STRINGS, length + 64), generator=torch.Generator().manual_seed(0))
     before, after = tokens[:, :length], tokens[:, length:]
-    states = model.carry(before), (table.carry(before, model.initial_state.expand(STRINGS, -1)),)
+    states = model.carry(before), (table.advance_state(before, model.initial_state.expand(STRINGS, -1)),)
     one, other = (model.advance(after, state)[0].argmax(-1) for state in states)
     if not torch.equal(one, other):
         raise SystemExit(f"the labels of the two ways differ after {length:,} symbols: nothing is timed")
@@ -52,7 +52,7 @@ def measure(model: sdssm.Classifier, longest: int, plain: int) -> list[dict[str,
     def timed(length: int, words: bool) -> Horizon:
         return horizon(model, task=TASK, max_length=length, strings=STRINGS, words=words)
 
-    table = Words.of(model)
+    table = WordMatrices.build(model)
     assert table is not None
     slow = timed(min(plain, longest), False).seconds * longest / min(plain, longest)
     fast = timed(longest, True).seconds

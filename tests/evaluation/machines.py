@@ -1,4 +1,4 @@
-"""Models that emulate a machine exactly, and machines with a planted flaw."""
+"""Models that emulate a machine exactly, and a machine that fails on long strings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdssm.models import Classifier, ModelSettings
 
 
 def exact(machine: Machine, *, query: bool = False) -> Classifier:
-    """The paper's mapping: one 0/1 matrix a symbol, the state one-hot, the readout the outputs of the states."""
+    """Build the exact model of the paper: a 0/1 matrix per symbol, one-hot states, and a readout of their outputs."""
     states, symbols = machine.table.shape
     settings = ModelSettings(
         mixer=SelectiveDenseSettings(state=states, dictionary=symbols + query, input_matrix=False, rescale=True),
@@ -36,9 +36,9 @@ def exact(machine: Machine, *, query: bool = False) -> Classifier:
 
 
 def tiring_parity(ones: int, states: int = 0) -> Machine:
-    """Parity that tells the opposite after so many ones in a row: the longer a string, the less it is right.
+    """Parity whose output is inverted after `ones` ones in a row: the longer a string, the more likely it is wrong.
 
-    It has at least so many `states`, of which some are never reached.
+    The machine has at least `states` states, some of which are unreachable.
     """
     table, outputs = [], []
     for parity in range(2):

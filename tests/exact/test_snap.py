@@ -1,3 +1,5 @@
+"""Snapping: a trained model replaced by an exact one."""
+
 from __future__ import annotations
 
 import argparse
@@ -12,8 +14,7 @@ from sdssm.cli import main
 from sdssm.cli import snap as command
 from sdssm.errors import OutputError
 from sdssm.evaluation import evaluate
-from sdssm.exact.extract import same_on
-from sdssm.exact.snap import snap
+from sdssm.exact import snap
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
 from tests.evaluation.machines import exact, tiring_parity
@@ -26,18 +27,18 @@ def accuracy(model: Classifier, name: str, length: int) -> float:
 
 
 @pytest.mark.parametrize("query", [False, True])
-def test_a_model_that_drifts_is_exact_at_every_length(query: bool) -> None:
+def test_drifting_model_becomes_exact_at_every_length(query: bool) -> None:
     model = noisy(exact(get_machine("a5"), query=query), 0.02)
     assert accuracy(model, "a5", 5) == 100 and accuracy(model, "a5", 200) < 50
     snapped = snap(model, max_states=200)
     assert accuracy(snapped.model, "a5", 10_000) == 100
-    assert not snapped.extraction.faithful  # said of the model that was trained
+    assert not snapped.extraction.faithful  # this is about the trained model
     assert snapped.model.query is None
     assert snapped.certificate.horizon is None and snapped.certificate.float_horizon is None
 
 
-def test_it_tells_the_same_classes() -> None:
-    """Seven classes, of which the model never tells more than two."""
+def test_snapped_model_has_the_same_classes() -> None:
+    """The model has seven classes, but predicts at most two of them."""
     settings = ModelSettings(norm="none", readout="linear")
     model = Classifier(settings, 3, 7, generator=torch.Generator().manual_seed(0)).double()
     with torch.no_grad():
@@ -51,16 +52,16 @@ def test_it_tells_the_same_classes() -> None:
     assert snapped.model(tokens).dtype == torch.float64
 
 
-def test_a_wrong_model_is_snapped_to_a_wrong_machine() -> None:
-    """Exactness is of the machine that was learned, whatever that is."""
+def test_wrong_model_is_snapped_to_a_wrong_machine() -> None:
+    """The snapped model is exact for the machine that was learned, even if that is wrong."""
     snapped = snap(exact(tiring_parity(5)))
-    assert same_on(snapped.extraction.machine, get_machine("parity")) == (1,) * 5
+    assert snapped.extraction.machine.distinguish(get_machine("parity")) == (1,) * 5
     assert accuracy(snapped.model, "parity", 100) < 90
     as_task = Machine(table=tiring_parity(5).table, outputs=tiring_parity(5).outputs)
     assert evaluate(snapped.model, task=as_task, lengths=1000, strings=64).runs[0].accuracy == (100.0,)
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snap_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path / "run", get_machine("d4"), of="d4")
     parser = argparse.ArgumentParser()
     command.add_to(parser.add_subparsers())
@@ -77,7 +78,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         options.run(options)
 
 
-def test_what_was_compiled_is_certified_and_measured_from_its_folder(
+def test_compiled_model_is_certified_and_measured_from_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compile", "d4", "--out", str(tmp_path / "d4")]) == 0

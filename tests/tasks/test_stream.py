@@ -1,5 +1,8 @@
-"""The stream of training strings. Its Triton kernels face the others in Triton's interpreter, in a child process:
-Triton decides when it is imported whether kernels are interpreted."""
+"""Tests of the stream of training strings.
+
+The Triton kernels are compared with the other implementations in Triton's interpreter, in a child process: Triton
+decides at import whether kernels are interpreted.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ import sdssm
 from sdssm.automata import Machine
 from sdssm.errors import TaskError
 from sdssm.tasks import PAPER, Task
-from sdssm.tasks.philox import philox
+from sdssm.tasks.philox import philox4x32
 from sdssm.tasks.stream import Strings, StringStream, uniform
-from sdssm.tasks.stream_tables import thresholds
+from sdssm.tasks.stream_tables import symbol_thresholds
 from tests.interpreted import inside
 
 QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
@@ -27,8 +30,8 @@ HUGE = (1 << 63) - 1
 
 
 def stream(task: str | Task | list[Task] = "a5", **options: Any) -> StringStream:
-    given = {"seeds": [0, 1, HUGE], "batch": 5, "max_length": 40, "device": "cpu"}
-    return StringStream(sdssm.task(task) if isinstance(task, str) else task, **{**given, **options})
+    defaults = {"seeds": [0, 1, HUGE], "batch": 5, "max_length": 40, "device": "cpu"}
+    return StringStream(sdssm.task(task) if isinstance(task, str) else task, **{**defaults, **options})
 
 
 def steps(source: StringStream, first: int, count: int, width: int | None = None) -> tuple[Tensor, Strings]:
@@ -45,12 +48,12 @@ def same(left: Strings, right: Strings) -> bool:
 
 
 @pytest.mark.parametrize("implementation", QUICK)
-def test_tasks_beside_each_other_are_as_alone(implementation: str) -> None:
+def test_strings_of_a_task_do_not_depend_on_other_tasks(implementation: str) -> None:
     names, seeds = ["d4", "c2xc4", "d4", "parity"], [5, 5, 6, 7]
     tasks = [sdssm.task(name) for name in names]
     lengths, together = steps(stream(tasks, seeds=seeds, implementation=implementation), 3, 4)
-    for k, (one, seed) in enumerate(zip(tasks, seeds, strict=True)):
-        alone = stream(one, seeds=[seed], implementation=implementation)
+    for k, (task, seed) in enumerate(zip(tasks, seeds, strict=True)):
+        alone = stream(task, seeds=[seed], implementation=implementation)
         assert torch.equal(steps(alone, 3, 4)[0][:, 0], lengths[:, k])
         strings = alone.draw(torch.tensor(3), lengths[:, k : k + 1].contiguous(), 40)
         assert torch.equal(strings.tokens[:, 0], together.tokens[:, k])
@@ -58,45 +61,45 @@ def test_tasks_beside_each_other_are_as_alone(implementation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "options", "words"),
+    ("names", "options", "message"),
     [
-        (["d4", "cycle", "d4"], {}, "one alphabet"),
-        (["d4", "parity"], {}, "2 tasks were given for 3 seeds"),
+        (["d4", "cycle", "d4"], {}, "need the same alphabet"),
+        (["d4", "parity"], {}, "2 tasks were passed for 3 seeds"),
         (["d4", "parity", "d4"], {"random_start": True}, "cannot share a stream"),
     ],
 )
-def test_tasks_that_cannot_stand_beside_each_other(names: list[str], options: dict[str, Any], words: str) -> None:
-    with pytest.raises(TaskError, match=words):
+def test_tasks_that_cannot_share_a_stream(names: list[str], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
         stream([sdssm.task(name) for name in names], **options)
 
 
 # -- Philox ----------------------------------------------------------------------------------------------------------
 
 #: The test vectors of Random123 (kat_vectors, philox4x32 with 10 rounds): counter, key, result.
-KNOWN = [
+TEST_VECTORS = [
     "00000000 00000000 00000000 00000000 00000000 00000000 6627e8d5 e169c58d bc57ac4c 9b00dbd8",
     "ffffffff ffffffff ffffffff ffffffff ffffffff ffffffff 408f276d 41c83b0e a20bc7c6 6d5451fd",
     "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 d16cfe09 94fdcceb 5001e420 24126ea1",
 ]
 
 
-@pytest.mark.parametrize("line", KNOWN)
-def test_known_vectors(line: str) -> None:
+@pytest.mark.parametrize("line", TEST_VECTORS)
+def test_philox_test_vectors(line: str) -> None:
     numbers = [int(word, 16) for word in line.split()]
     tensors = [torch.tensor([number]) for number in numbers]
-    found = philox((tensors[0], tensors[1], tensors[2], tensors[3]), (tensors[4], tensors[5]))
-    assert [int(word) for word in found] == numbers[6:]
+    words = philox4x32((tensors[0], tensors[1], tensors[2], tensors[3]), (tensors[4], tensors[5]))
+    assert [int(word) for word in words] == numbers[6:]
     arrays = [tensor.numpy() for tensor in tensors]
-    also = philox((arrays[0], arrays[1], arrays[2], arrays[3]), (arrays[4], arrays[5]))
-    assert [int(word[0]) for word in also] == numbers[6:]
+    array_words = philox4x32((arrays[0], arrays[1], arrays[2], arrays[3]), (arrays[4], arrays[5]))
+    assert [int(word[0]) for word in array_words] == numbers[6:]
 
 
-def test_symbols_are_the_words_of_their_counters() -> None:
+def test_symbols_come_from_the_words_of_their_counters() -> None:
     tokens = stream(seeds=[HUGE], batch=3, max_length=9).draw(torch.tensor(7), torch.tensor([[9]]), 9).tokens[0, 0]
     for string, t in product(range(3), range(9)):
         counter = [torch.tensor(number) for number in (t // 4, string, 7, 0)]
         key = torch.tensor(HUGE & 0xFFFFFFFF), torch.tensor(HUGE >> 32)
-        word = philox((counter[0], counter[1], counter[2], counter[3]), key)[t % 4]
+        word = philox4x32((counter[0], counter[1], counter[2], counter[3]), key)[t % 4]
         assert int(tokens[string, t]) == int(word) * 2 >> 32
 
 
@@ -105,19 +108,19 @@ def test_symbols_are_the_words_of_their_counters() -> None:
 
 @pytest.mark.parametrize("implementation", QUICK)
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])
-def test_alone_or_beside_others_and_however_steps_are_split(name: str, implementation: str) -> None:
+def test_strings_depend_only_on_seed_and_step(name: str, implementation: str) -> None:
     lengths, together = steps(stream(name, implementation=implementation), 100, 6)
     for r, seed in enumerate([0, 1, HUGE]):
         alone = stream(name, seeds=[seed], implementation=implementation)
         for first, count in ((100, 2), (102, 1), (103, 3)):
-            found, strings = steps(alone, first, count, width=40)
+            alone_lengths, strings = steps(alone, first, count, width=40)
             window = slice(first - 100, first - 100 + count)
-            assert torch.equal(found, lengths[window, r : r + 1])
+            assert torch.equal(alone_lengths, lengths[window, r : r + 1])
             assert torch.equal(strings.tokens[:, 0], together.tokens[window, r])
             assert torch.equal(strings.labels[:, 0], together.labels[window, r])
 
 
-def test_a_batch_and_a_width_do_not_change_what_they_hold() -> None:
+def test_strings_do_not_depend_on_batch_size_and_width() -> None:
     lengths = torch.full((4, 3), 9)
     wide = stream(batch=17).draw(torch.tensor(3), lengths, 40)
     narrow = stream(batch=4, max_length=10).draw(torch.tensor(3), lengths, 9)
@@ -125,15 +128,15 @@ def test_a_batch_and_a_width_do_not_change_what_they_hold() -> None:
     assert torch.equal(wide.labels[:, :, :4], narrow.labels)
 
 
-def test_seeds_steps_and_strings_differ() -> None:
+def test_different_seeds_and_steps_give_different_strings() -> None:
     tokens = stream(batch=8, seeds=[0, 1, 1 << 32, HUGE]).draw(torch.tensor(0), torch.full((3, 4), 40), 40).tokens
     assert len({tuple(string) for string in tokens.flatten(0, 2).tolist()}) == 3 * 4 * 8
 
 
 @pytest.mark.parametrize("name", [*PAPER, "s5:32:0", "regex:(ab|c)*"])
-def test_implementations_agree_and_labels_are_the_tasks(name: str) -> None:
+def test_implementations_agree_and_labels_match_the_task(name: str) -> None:
     task = sdssm.task(name)
-    lengths, strings = steps(stream(name, implementation=QUICK[-1]), 2**32 - 3, 6)  # and on past the last step
+    lengths, strings = steps(stream(name, implementation=QUICK[-1]), 2**32 - 3, 6)  # the step counter wraps around
     assert same(strings, steps(stream(name, implementation="torch"), 2**32 - 3, 6)[1])
     for m, r in product(range(6), range(3)):
         length = int(lengths[m, r])
@@ -163,7 +166,7 @@ def test_random_starts(implementation: str) -> None:
 
 
 def chi_square(values: Tensor, kinds: int) -> float:
-    """How many standard deviations Pearson's statistic stands above its mean for a uniform choice among `kinds`."""
+    """Pearson's statistic for a uniform choice among `kinds`, in standard deviations above its mean."""
     counts = torch.bincount(values, minlength=kinds).double()
     assert len(counts) == kinds
     expected = counts.sum() / kinds
@@ -188,50 +191,50 @@ def test_valid_strings_are_equally_likely() -> None:
     code = (tokens * torch.tensor([64, 8, 1])).sum(-1).flatten()
     valid = [w for w in product(range(8), repeat=3) if int(source.task.labels(torch.tensor([w]))[0, -1]) >= 0]
     number = torch.full((512,), -1)
-    for place, (a, b, c) in enumerate(valid):
-        number[64 * a + 8 * b + c] = place
+    for position, (a, b, c) in enumerate(valid):
+        number[64 * a + 8 * b + c] = position
     assert chi_square(number[code], len(valid)) < 4
 
 
-def test_thresholds_share_what_is_left() -> None:
-    """Strings over {0, 1} without 11: a 0 leads on to as many as a shorter string has, with Fibonacci numbers."""
-    table, wanted = np.array([[0, 1], [0, 2], [2, 2]]), np.array([True, True, False])
-    found = thresholds(table, wanted, 2000)
+def test_thresholds_match_exact_counts() -> None:
+    """The strings over {0, 1} without 11 are counted by Fibonacci numbers."""
+    table, accepting = np.array([[0, 1], [0, 2], [2, 2]]), np.array([True, True, False])
+    thresholds = symbol_thresholds(table, accepting, 2000)
     fibonacci = [1, 2]
     while len(fibonacci) < 2002:
         fibonacci.append(fibonacci[-1] + fibonacci[-2])
     for r in (0, 1, 2, 10, 1999):
-        assert abs(int(found[r, 0, 0]) - fibonacci[r] * 2**32 // fibonacci[r + 1]) <= 1
-        assert found[r, 0, 1] == found[r, 1, 0] == 2**32
+        assert abs(int(thresholds[r, 0, 0]) - fibonacci[r] * 2**32 // fibonacci[r + 1]) <= 1
+        assert thresholds[r, 0, 1] == thresholds[r, 1, 0] == 2**32
 
 
-def test_a_rare_branch_keeps_its_strings() -> None:
-    """After 0 one string is valid at each length, after 1 all are: their counts part by far more than a float spans."""
+def test_thresholds_of_a_branch_with_few_strings() -> None:
+    """After 0 one string of each length is valid, after 1 all are; the ratio of the counts exceeds a float's range."""
     table, outputs = [[1, 2], [1, 3], [2, 2], [3, 3]], [1, 1, 1, 0]
-    found = thresholds(np.array(table), np.array(outputs) != 0, 3000)
-    assert found[2999, 0, 0] == 0
-    assert (found[:, 1, 0] == 2**32).all()
-    assert (found[:, 2, 0] == 2**31).all()
+    thresholds = symbol_thresholds(np.array(table), np.array(outputs) != 0, 3000)
+    assert thresholds[2999, 0, 0] == 0
+    assert (thresholds[:, 1, 0] == 2**32).all()
+    assert (thresholds[:, 2, 0] == 2**31).all()
 
 
 def test_uniform_numbers() -> None:
     seeds, step = torch.tensor([0, 5]), torch.tensor(3)
-    found = uniform(seeds, step, 3, (100, 7, 3))
-    assert found.shape == (2, 100, 7, 3)
-    assert found.dtype == torch.float32
-    assert float(found.min()) >= 0
-    assert float(found.max()) < 1
-    assert chi_square((found.flatten() * 16).long(), 16) < 4
+    numbers = uniform(seeds, step, 3, (100, 7, 3))
+    assert numbers.shape == (2, 100, 7, 3)
+    assert numbers.dtype == torch.float32
+    assert float(numbers.min()) >= 0
+    assert float(numbers.max()) < 1
+    assert chi_square((numbers.flatten() * 16).long(), 16) < 4
     for implementation in QUICK:
-        assert torch.equal(uniform(seeds[1:], step, 3, (60, 21), implementation)[0], found[1, :60].flatten(1))
-    assert not torch.equal(uniform(seeds, step, 4, (100, 7, 3)), found)
+        assert torch.equal(uniform(seeds[1:], step, 3, (60, 21), implementation)[0], numbers[1, :60].flatten(1))
+    assert not torch.equal(uniform(seeds, step, 4, (100, 7, 3)), numbers)
     assert uniform(seeds, step, 3, ()).shape == (2,)
 
 
 # -- lengths ---------------------------------------------------------------------------------------------------------
 
 
-def test_lengths_are_uniform_up_to_each_seeds_own() -> None:
+def test_lengths_are_uniform_up_to_the_limit_of_each_seed() -> None:
     lengths = stream().lengths_uniform(0, 20000, np.array([1, 8, 40]))
     assert lengths.dtype == np.int64
     assert (lengths[:, 0] == 1).all()
@@ -242,7 +245,7 @@ def test_lengths_are_uniform_up_to_each_seeds_own() -> None:
     assert (stream().lengths_uniform(11, 2, growing) == np.minimum(lengths[11:13], growing)).all()
 
 
-def test_lengths_the_task_does_not_have() -> None:
+def test_lengths_without_valid_strings_are_not_drawn() -> None:
     lengths = stream("arithmetic").lengths_uniform(0, 1000, [40, 39, 2])
     assert set(lengths[:, 0]) == set(range(1, 40, 2))
     assert set(lengths[:, 2]) == {1}
@@ -254,11 +257,11 @@ def test_lengths_the_task_does_not_have() -> None:
         stream(task, max_length=2)
 
 
-def test_lengths_from_the_least_on() -> None:
+def test_lengths_are_uniform_from_the_smallest() -> None:
     lengths = stream().lengths_uniform(0, 20000, [40, 8, 40], least=[3, 8, 1])
     assert chi_square(torch.from_numpy(lengths[:, 0] - 3), 38) < 4
     assert set(lengths[:, 1]) == {8}
-    assert (lengths[:, 2] == stream().lengths_uniform(0, 20000, [40, 8, 40])[:, 2]).all()  # 1 is as if not given
+    assert (lengths[:, 2] == stream().lengths_uniform(0, 20000, [40, 8, 40])[:, 2]).all()  # 1 is the default
     odd = stream("arithmetic").lengths_uniform(0, 4000, [40, 40, 4], least=[3, 4, 4])
     assert set(odd[:, 0]) == set(range(3, 40, 2))
     assert set(odd[:, 1]) == set(range(5, 40, 2))  # never below the least
@@ -267,30 +270,30 @@ def test_lengths_from_the_least_on() -> None:
 
 
 @pytest.mark.parametrize("least", [[1, 1], [0, 1, 1], [1, 1, 6], [1.5, 1, 1], [4, 1, 1]])
-def test_bad_least_lengths(least: list[Any]) -> None:
+def test_invalid_smallest_lengths(least: list[Any]) -> None:
     odd = Machine(table=[[1], [0]], outputs=[0, 1])  # lengths 1, 3, 5, ...
     source = stream(Task(name="odd", machine=Machine(table=[[0]]), valid=odd), max_length=4)
-    with pytest.raises(TaskError, match="the least lengths are|odd has no valid string of length 4..4"):
+    with pytest.raises(TaskError, match="least is|odd has no valid string of length 4..4"):
         source.lengths_uniform(0, 1, [4, 4, 4], least)
 
 
-# -- bad input -------------------------------------------------------------------------------------------------------
+# -- invalid input -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": []}, "no seed was given"),
-        ({"seeds": [-1]}, "a seed is -1; it must be in 0..9223372036854775807"),
-        ({"seeds": [1 << 63]}, "a seed is 9223372036854775808"),
-        ({"seeds": [0.5]}, "a seed is 0.5; it must be a whole number"),
-        ({"batch": 0}, "the batch is 0"),
-        ({"max_length": 0}, "the greatest length is 0"),
+        ({"seeds": []}, "seeds is empty"),
+        ({"seeds": [-1]}, "seed is -1; it must be in 0..9223372036854775807"),
+        ({"seeds": [1 << 63]}, "seed is 9223372036854775808"),
+        ({"seeds": [0.5]}, "seed is 0.5; it must be a whole number"),
+        ({"batch": 0}, "batch is 0"),
+        ({"max_length": 0}, "max_length is 0"),
         ({"task": "arithmetic", "random_start": True}, "use random_start=False"),
         ({"implementation": "numbas"}, "did you mean 'numba'?"),
     ],
 )
-def test_bad_streams(options: dict[str, Any], message: str) -> None:
+def test_invalid_streams(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         stream(**options)
 
@@ -298,25 +301,25 @@ def test_bad_streams(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("first", "lengths", "width", "message"),
     [
-        (torch.tensor([0]), torch.ones(1, 3, dtype=torch.int64), 4, "the first step came as torch.int64 (1,) on cpu"),
-        (torch.tensor(0.0), torch.ones(1, 3, dtype=torch.int64), 4, "the first step came as torch.float32"),
+        (torch.tensor([0]), torch.ones(1, 3, dtype=torch.int64), 4, "first is torch.int64 (1,) on cpu"),
+        (torch.tensor(0.0), torch.ones(1, 3, dtype=torch.int64), 4, "first is torch.float32"),
         (torch.tensor(0), torch.ones(1, 2, dtype=torch.int64), 4, "this stream takes torch.int64 (M, 3) on cpu"),
-        (torch.tensor(0), torch.ones(1, 3, dtype=torch.int32), 4, "lengths came as torch.int32"),
-        (torch.tensor(0), torch.ones(1, 3, dtype=torch.int64), 41, "the width is 41; it must be in 1..40"),
-        (torch.tensor(0), torch.tensor([[1, 5, 1]]), 4, "a length of 5 was asked for; with this width it is 1..4"),
-        (torch.tensor(0), torch.tensor([[1, 0, 1]]), 4, "a length of 0 was asked for"),
+        (torch.tensor(0), torch.ones(1, 3, dtype=torch.int32), 4, "lengths is torch.int32"),
+        (torch.tensor(0), torch.ones(1, 3, dtype=torch.int64), 41, "width is 41; it must be in 1..40"),
+        (torch.tensor(0), torch.tensor([[1, 5, 1]]), 4, "a length is 5; with this width it must be in 1..4"),
+        (torch.tensor(0), torch.tensor([[1, 0, 1]]), 4, "a length is 0"),
         (torch.tensor(0), torch.tensor([[1, 2, 1]]), 4, "arithmetic has no valid string of length 2"),
     ],
 )
-def test_bad_draws(first: Tensor, lengths: Tensor, width: int, message: str) -> None:
+def test_invalid_draws(first: Tensor, lengths: Tensor, width: int, message: str) -> None:
     with pytest.raises(TaskError) as caught:
         stream("arithmetic").draw(first, lengths, width)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("most", [[40, 40], [0, 1, 1], [1, 1, 41], [1.5, 2, 2]])
-def test_bad_lengths(most: list[Any]) -> None:
-    with pytest.raises(TaskError, match="greatest length"):
+def test_invalid_greatest_lengths(most: list[Any]) -> None:
+    with pytest.raises(TaskError, match="most is"):
         stream().lengths_uniform(0, 1, most)
 
 
@@ -326,11 +329,15 @@ def test_bad_lengths(most: list[Any]) -> None:
 @inside
 @pytest.mark.parametrize("options", [{}, {"task": "arithmetic"}, {"random_start": True, "batch": 33}], ids=str)
 def test_triton_draws_the_same(options: dict[str, Any]) -> None:
-    found = [steps(stream(**options, implementation=which), 2**32 - 1, 2, 39) for which in ("triton", "torch")]
-    assert same(found[0][1], found[1][1])
+    triton, torch_ = (
+        steps(stream(**options, implementation=name), 2**32 - 1, 2, 39)[1] for name in ("triton", "torch")
+    )
+    assert same(triton, torch_)
 
 
 @inside
 def test_triton_uniform_numbers() -> None:
-    found = [uniform(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), which) for which in ("triton", "torch")]
-    assert torch.equal(found[0], found[1])
+    triton, torch_ = (
+        uniform(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), name) for name in ("triton", "torch")
+    )
+    assert torch.equal(triton, torch_)

@@ -13,7 +13,7 @@ from sdssm.files import format_path
 if TYPE_CHECKING:
     from sdssm.automata import Machine
     from sdssm.cli.options import Commands
-    from sdssm.exact.certify import Certificate
+    from sdssm.exact import Certificate
 
 #: Symbols of a counterexample that are printed.
 MOST_SYMBOLS = 80
@@ -51,12 +51,11 @@ def add_to(commands: Commands) -> None:
 
 
 def _certify(options: argparse.Namespace) -> None:
-    from sdssm.exact.certify import certify
-    from sdssm.exact.errors import ExactError
-    from sdssm.exact.subject import subject
+    from sdssm.exact import ExactError, certify
+    from sdssm.exact.sources import load_source
     from sdssm.tasks import get_task
 
-    model, run = subject(options.run_folder)
+    model, run = load_source(options.run_folder)
     if run is None and options.task is None:
         raise ExactError(f"{format_path(options.run_folder)} holds a model without its task; name it, as in --task a5")
     if run is not None and options.task is not None:

@@ -86,9 +86,8 @@ def _parse_norm(text: str) -> float | None:
 def _compile(options: argparse.Namespace) -> None:
     import torch
 
-    from sdssm.exact.compile import compile as compile_task
-    from sdssm.exact.compile_diagonal import phase_error
-    from sdssm.exact.drift import check
+    from sdssm.exact.compilation import check_emulation, phase_error
+    from sdssm.exact.compilation import compile as compile_task
     from sdssm.tasks import get_task
 
     task = get_task(options.name)
@@ -102,7 +101,7 @@ def _compile(options: argparse.Namespace) -> None:
         layers=options.layers,
     )
     model.save(options.out)
-    drift = check(model, task.machine, options.length, strings=options.strings, generator=generator)
+    drift = check_emulation(model, task.machine, options.length, strings=options.strings, generator=generator)
     facts: dict[str, Any] = {
         "task": task.name,
         "folder": str(options.out),

@@ -12,7 +12,7 @@ from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
-    from sdssm.exact.extract import Extraction
+    from sdssm.exact import Extraction
 
 
 def add_to(commands: Commands) -> None:
@@ -65,7 +65,7 @@ def add_extraction_options(parser: argparse.ArgumentParser) -> None:
 def _extract(options: argparse.Namespace) -> None:
     from sdssm.automata import draw, write_machine
     from sdssm.automata.formats import write_text
-    from sdssm.exact.extract import LENGTHS, extract
+    from sdssm.exact.extraction import LENGTHS, extract
 
     extraction = extract(
         options.run_folder,

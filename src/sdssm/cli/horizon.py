@@ -12,7 +12,7 @@ from sdssm.report.tables import percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
-    from sdssm.exact.horizon import Horizon
+    from sdssm.exact import Horizon
 
 
 def add_to(commands: Commands) -> None:
@@ -43,8 +43,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _horizon(options: argparse.Namespace) -> None:
-    from sdssm.exact.horizon import horizon
-    from sdssm.exact.subject import subject
+    from sdssm.exact import horizon
+    from sdssm.exact.sources import load_source
 
     result = horizon(
         options.run_folder,
@@ -56,7 +56,7 @@ def _horizon(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"run": str(options.run_folder), **result.to_json()})
         return
-    model, _ = subject(options.run_folder)
+    model, _ = load_source(options.run_folder)
     _show(result, format_chance([chance_level(model.n_classes)]))
 
 

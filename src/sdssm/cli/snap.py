@@ -31,7 +31,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _snap(options: argparse.Namespace) -> None:
-    from sdssm.exact.snap import snap
+    from sdssm.exact import snap
 
     snapped = snap(options.run_folder, method=options.method, max_states=options.max_states, seed=options.seed)
     snapped.save(options.out)

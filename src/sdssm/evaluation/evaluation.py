@@ -1,4 +1,4 @@
-"""`evaluate`: from runs, or a model, to the accuracy at every length."""
+"""`evaluate`: the accuracy of runs or models at every length."""
 
 from __future__ import annotations
 
@@ -14,29 +14,42 @@ import torch
 from sdssm.automata import Machine
 from sdssm.devices import device_name, resolve_device
 from sdssm.errors import ModelError, RunError, RunWarning, format_value
-from sdssm.evaluation.asked import Asked, EvaluationError, asked_for
-from sdssm.evaluation.lengths import Reader, Reading, outgrows, read_fresh, read_prefixes
+from sdssm.evaluation.correct_counts import (
+    CorrectCounts,
+    EvaluatedModel,
+    count_on_prefixes,
+    has_growing_states,
+    read_fresh,
+)
+from sdssm.evaluation.description import canonical_task_name, changed_settings
 from sdssm.evaluation.records import FRESH, PREFIXES, Evaluation, RunEvaluation
+from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
 from sdssm.evaluation.spectrum import spectral_radii
-from sdssm.evaluation.statistics import Band, band_of_each, band_of_lengths, band_of_strings, first_below, mean
-from sdssm.evaluation.strings import TestStrings
-from sdssm.evaluation.training import changed_settings, common_name
+from sdssm.evaluation.statistics import (
+    Interval,
+    bootstrap_over_lengths,
+    bootstrap_over_strings,
+    first_below,
+    mean,
+    wilson_intervals,
+)
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import holds_a_model
 from sdssm.models.scaled import Scaled
 from sdssm.runs import RunFolder, Status, find_runs, load
 from sdssm.runs.schema import Settings
-from sdssm.tasks import Task
-from sdssm.tasks import get_task as named_task
+from sdssm.tasks import Task, get_task
+from sdssm.tasks.evaluation_strings import TestStrings
 
-What = Classifier | RunFolder | str | Path
-#: The files in a run folder that hold the last evaluation of the run, at every length and at lengths named one by one.
+#: What can be evaluated: a model, a run, or the path of a run or of a folder of runs.
+Subject = Classifier | RunFolder | str | Path
+#: The files in a run folder with its last evaluation, at every length and at listed lengths.
 FILE, LISTED_FILE = "evaluation.json", "evaluation-lengths.json"
 
 
 def evaluate(
-    what: What | Iterable[What],
+    what: Subject | Iterable[Subject],
     *,
     task: str | Task | Machine | None = None,
     max_length: int | None = None,
@@ -47,30 +60,37 @@ def evaluate(
     device: str | torch.device = "auto",
     found: Callable[[RunEvaluation], None] | None = None,
 ) -> Evaluation:
-    """The accuracy at every length 1..max_length (the task's test length), or at the `lengths` given.
+    """Measure the accuracy at every length 1..max_length, or at the listed lengths.
 
-    `what` is a model (with its `get_task`), a run, the path of one or of a folder of many, or several of these. What is
-    found of a run that has ended is also written into its folder as evaluation.json. A run that diverged is read as it
-    was before, and left out of the aggregate. All lengths are read in one pass
-    over the `strings` strings of a `seed`, unless `fresh` asks for strings of its own for each length, as published.
-    `found` is called with the result for each run, for who wants to see them come.
+    The result for a run that has ended is also written into its folder, as evaluation.json or, with `lengths`, as
+    evaluation-lengths.json. A run that diverged is evaluated at its last checkpoint and left out of the aggregate.
+
+    Args:
+        what: a model, a run, the path of a run or of a folder of runs, or several of these.
+        task: the task of a model. Runs know their task.
+        max_length: evaluate every length up to this one. Default: the task's test length.
+        lengths: evaluate these lengths instead.
+        strings: the number of strings at each length.
+        seed: the seed of the strings. It is independent of the training seed.
+        fresh: draw new strings for each length, as in the paper. By default short strings are prefixes of long ones.
+        device: the device, or "auto": the fastest for runs, and the model's own for a model.
+        found: called with the result of each run as soon as it is known.
 
     >>> from sdssm.models import ModelSettings
     >>> model = Classifier(ModelSettings(), 2, 2, generator=torch.Generator().manual_seed(0))
     >>> run = evaluate(model, task="parity", max_length=100, strings=64).runs[0]
-    >>> len(run.accuracy), 40 < run.mean < 60
+    >>> len(run.accuracy), 40 < run.mean < 60  # an untrained model is near chance, 50 %
     (100, True)
     """
-    asked = asked_for(max_length, lengths, strings, seed, fresh, device)
+    request = validate_request(max_length, lengths, strings, seed, fresh, device)
     results = []
-    subjects = _each(what)
+    subjects = _expand(what)
     for subject in subjects:
         if isinstance(subject, Classifier):
-            result = _of_model(subject, task, asked)
+            result = _evaluate_model(subject, task, request)
         else:
             try:
-                model, of, status = _loaded(subject, task, asked)
-                result = _of_run(subject, model, of, status, asked)
+                result = _evaluate_run(subject, task, request)
             except (ModelError, RunError, EvaluationError) as error:
                 if len(subjects) == 1 or task is not None:
                     raise
@@ -80,48 +100,46 @@ def evaluate(
         if found is not None:
             found(result)
     if not results:
-        raise EvaluationError("there is nothing to evaluate; give a model, or the folder of a run that has ended")
+        raise EvaluationError("there is nothing to evaluate; pass a model, or the folder of a run that has ended")
     return Evaluation(tuple(results))
 
 
-def _of_model(model: Classifier, task: str | Task | Machine | None, asked: Asked) -> RunEvaluation:
+def _evaluate_model(model: Classifier, task: str | Task | Machine | None, request: EvaluationRequest) -> RunEvaluation:
     if task is None:
         raise EvaluationError("a model alone does not know its task; pass task=, as in evaluate(model, task='a5')")
-    of = task if isinstance(task, Task) else named_task(task)
-    before = next(model.parameters()).device
+    task = task if isinstance(task, Task) else get_task(task)
+    device_before = next(model.parameters()).device
     try:
-        found = _one(model.to(asked.device or before), of, of.train_length, asked)
-        return replace(found, settings=changed_settings(Settings(model=model.settings), None, of.name))
+        result = _measure(model.to(request.device or device_before), task, task.train_length, request)
+        return replace(result, settings=changed_settings(Settings(model=model.settings), None, task.name))
     finally:
-        model.to(before)
+        model.to(device_before)
 
 
-def _loaded(run: RunFolder, task: str | Task | Machine | None, asked: Asked) -> tuple[Classifier, Task, Status]:
+def _evaluate_run(run: RunFolder, task: str | Task | Machine | None, request: EvaluationRequest) -> RunEvaluation:
     if task is not None:
         raise EvaluationError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
-    status = run.progress  # before its weights: what is trained further meanwhile is not what was read
-    return load(run.path, device=asked.device or resolve_device("auto")), run.config.known_task(), status
-
-
-def _of_run(run: RunFolder, model: Classifier, task: Task, status: Status, asked: Asked) -> RunEvaluation:
+    # The status is read before the weights: if training continues meanwhile, the result is not kept.
+    status = run.progress
+    model = load(run.path, device=request.device or resolve_device("auto"))
     config = run.config
-    found = _one(model, task, config.train_length, asked)
+    result = _measure(model, config.known_task(), config.train_length, request)
     result = replace(
-        found,
+        result,
         seed=config.seed,
         folder=str(run.path),
         preset=config.preset,
-        settings=changed_settings(config.settings, config.preset, found.task),
+        settings=changed_settings(config.settings, config.preset, result.task),
         status=status.status,
-        note=_joined(found.note, _how_it_ended(status)),
+        note=_join_notes(result.note, _status_note(status)),
     )
-    if status.status != "running":  # what is trained further soon differs from what was evaluated
-        _keep(run, LISTED_FILE if asked.listed else FILE, result)
+    if status.status != "running":  # the weights of a running training will change
+        _save(run, LISTED_FILE if request.listed else FILE, result)
     return result
 
 
-def _how_it_ended(status: Status) -> str | None:
-    """What to know of a run that has not come to its end."""
+def _status_note(status: Status) -> str | None:
+    """Return a note on a run that is not finished, or None."""
     if status.status == "finished":
         return None
     if status.status == "diverged":
@@ -129,54 +147,54 @@ def _how_it_ended(status: Status) -> str | None:
     return f"not finished: read as it was at step {status.step:,}"
 
 
-def _keep(run: RunFolder, name: str, result: RunEvaluation) -> None:
-    """Write the result into the run's folder, or say that it cannot be: who asked has it all the same."""
+def _save(run: RunFolder, name: str, result: RunEvaluation) -> None:
+    """Write the result into the run folder, or warn if that fails: the caller has the result anyway."""
     try:
-        if run.status == result.status:  # else it is trained further by now
+        if run.status == result.status:  # else training has continued since
             run.write_json(name, result.to_json())
     except RunError as error:
-        cause = error.__cause__  # without the advice to who trains
-        why = describe_file_error(cause) if isinstance(cause, OSError) else str(error)
-        where = format_path(run.path / name)
-        warnings.warn(f"{where} cannot be written: {why}; this result is not kept", RunWarning, stacklevel=4)
+        cause = error.__cause__  # without the advice on how to resume a training
+        reason = describe_file_error(cause) if isinstance(cause, OSError) else str(error)
+        path = format_path(run.path / name)
+        warnings.warn(f"{path} cannot be written: {reason}; this result is not kept", RunWarning, stacklevel=4)
 
 
-def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunEvaluation:
+def _measure(model: Classifier, task: Task, train_length: int, request: EvaluationRequest) -> RunEvaluation:
     if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
         raise EvaluationError(
-            f"the model reads {model.n_symbols} symbols and tells {model.n_classes} classes, but {task.name} has "
-            f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was made for"
+            f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
+            f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was built for"
         )
-    lengths = np.arange(1, task.test_length + 1) if asked.lengths is None else asked.lengths
+    lengths = np.arange(1, task.test_length + 1) if request.lengths is None else request.lengths
     if model.longest is not None and lengths[-1] > model.longest:
         raise EvaluationError(
-            f"{model.settings.name} was made for strings of at most {model.longest:,} symbols, and {lengths[-1]:,} "
-            f"were asked for; choose a max_length up to {model.longest:,}"
+            f"{model.settings.name} was built for strings of at most {model.longest:,} symbols, got {lengths[-1]:,}; "
+            f"choose a max_length up to {model.longest:,}"
         )
     within = lengths <= train_length
-    groups = np.stack([np.ones_like(within), within, ~within])
+    groups = np.stack([np.ones_like(within), within, ~within])  # all lengths, trained lengths, longer ones
     random_start = model.settings.state_embedding is not None
-    strings = TestStrings(task, asked.strings, asked.seed, next(model.parameters()).device, random_start)
-    note = None if asked.fresh else _why_fresh(model, strings)
-    fresh = asked.fresh or note is not None
+    strings = TestStrings(task, request.strings, request.seed, next(model.parameters()).device, random_start)
+    note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
+    fresh = request.fresh or note is not None
 
-    def read(reader: Reader) -> Reading:
-        return read_fresh(reader, strings, lengths) if fresh else read_prefixes(reader, strings, lengths, groups)
+    def count(reader: EvaluatedModel) -> CorrectCounts:
+        return read_fresh(reader, strings, lengths) if fresh else count_on_prefixes(reader, strings, lengths, groups)
 
-    if Scaled.reads(model) and outgrows(model, strings, int(lengths[-1])):
-        reading = read(Scaled(model))
-        note = _joined(note, "states outgrow the range of its numbers, and are read by their direction")
+    if Scaled.reads(model) and has_growing_states(model, strings, int(lengths[-1])):
+        counts = count(Scaled(model))
+        note = _join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
     else:
-        reading = read(model)
-    if reading.overflowed:
-        note = _joined(note, "some of its numbers were not finite, which counts as a wrong answer")
-    accuracy, known = reading.accuracy, reading.correct >= 0
-    low, high = band_of_each(np.where(known, reading.correct, 0), reading.strings)
+        counts = count(model)
+    if counts.overflowed:
+        note = _join_notes(note, "some logits were not finite, which counts as a wrong prediction")
+    accuracy, known = counts.accuracy, counts.correct >= 0
+    low, high = wilson_intervals(np.where(known, counts.correct, 0), counts.strings)
     means = [mean(accuracy[group]) for group in groups]
-    bands = [_band(reading, number, group & known, asked.seed) for number, group in enumerate(groups)]
+    bands = [_mean_interval(counts, number, group & known, request.seed) for number, group in enumerate(groups)]
     matrices = model.symbol_matrices()
     return RunEvaluation(
-        task=common_name(task),
+        task=canonical_task_name(task),
         model=model.settings.name,
         seed=None,
         train_length=train_length,
@@ -186,47 +204,47 @@ def _one(model: Classifier, task: Task, train_length: int, asked: Asked) -> RunE
         mean_beyond=_percent(means[2]),
         first_below_99=first_below(lengths, accuracy, 0.99),
         accuracy=_percents(accuracy),
-        lengths=tuple(lengths.tolist()) if asked.listed else None,
+        lengths=tuple(lengths.tolist()) if request.listed else None,
         mean_band=bands[0],
         within_band=bands[1],
         beyond_band=bands[2],
         accuracy_low=_percents(np.where(known, low, np.nan).round(6)),
         accuracy_high=_percents(np.where(known, high, np.nan).round(6)),
-        mean_to=_percents(reading.means) if asked.listed and reading.means is not None else None,
+        mean_to=_percents(counts.means) if request.listed and counts.means is not None else None,
         spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
-        strings=reading.strings,
-        string_seed=asked.seed,
-        read=PREFIXES if reading.scores is not None else FRESH,
+        strings=counts.strings,
+        string_seed=request.seed,
+        read=FRESH if fresh else PREFIXES,
         note=note,
         digest=task.digest,
         device=device_name(strings.device),
     )
 
 
-def _joined(*notes: str | None) -> str | None:
+def _join_notes(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-def _why_fresh(model: Classifier, strings: TestStrings) -> str | None:
-    """Why prefixes cannot stand for strings of each length, if so."""
+def _why_prefixes_cannot_be_used(model: Classifier, strings: TestStrings) -> str | None:
+    """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
     if not model.causal:
-        return "fresh strings for each length: what the model says of a prefix depends on what follows"
+        return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
     if not model.prefixes:
-        return "fresh strings for each length: the model reads a prefix otherwise than a string of that length"
+        return "fresh strings for each length: the model reads a prefix differently from a string of that length"
     if strings.places is None:
         return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
     return None
 
 
-def _band(reading: Reading, number: int, group: np.ndarray, seed: int) -> Band | None:
-    """The band of the mean over a group of lengths, in percent. Each group draws the same strings again."""
+def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: int) -> Interval | None:
+    """Return the interval of the mean over a group of lengths, in percent. All groups use the same resamples."""
     if not group.any():
         return None
     generator = np.random.default_rng(seed)
-    if reading.scores is not None:
-        low, high = band_of_strings(reading.scores[number] / group.sum(), generator)
+    if counts.scores is not None:
+        low, high = bootstrap_over_strings(counts.scores[number] / group.sum(), generator)
     else:
-        low, high = band_of_lengths(reading.correct[group], reading.strings, generator)
+        low, high = bootstrap_over_lengths(counts.correct[group], counts.strings, generator)
     return 100 * low, 100 * high
 
 
@@ -238,28 +256,28 @@ def _percents(shares: np.ndarray) -> tuple[float, ...]:
     return tuple((100 * shares).tolist())
 
 
-def _each(what: What | Iterable[What]) -> list[Classifier | RunFolder]:
-    """Models and runs, each run once."""
-    single = isinstance(what, str) or not isinstance(what, Iterable)
-    found: dict[object, Classifier | RunFolder] = {}
-    for one in [what] if single else what:  # type: ignore[union-attr]  # it was asked whether it is iterable
-        if isinstance(one, Classifier):
-            found[id(one)] = one
-        elif isinstance(one, RunFolder | str | Path):
-            for run in [one] if isinstance(one, RunFolder) else _runs_in(Path(one)):
-                found.setdefault(run.path.resolve(), run)
+def _expand(what: Subject | Iterable[Subject]) -> list[Classifier | RunFolder]:
+    """Return the models and runs, each run once."""
+    is_single = isinstance(what, str) or not isinstance(what, Iterable)
+    subjects: dict[object, Classifier | RunFolder] = {}
+    for item in [what] if is_single else what:  # type: ignore[union-attr]  # is_single: it is iterable
+        if isinstance(item, Classifier):
+            subjects[id(item)] = item
+        elif isinstance(item, RunFolder | str | Path):
+            for run in [item] if isinstance(item, RunFolder) else _find_runs(Path(item)):
+                subjects.setdefault(run.path.resolve(), run)
         else:
-            raise EvaluationError(f"{format_value(one)} cannot be evaluated; give a model, a run, or the path of one")
-    return list(found.values())
+            raise EvaluationError(f"{format_value(item)} cannot be evaluated; pass a model, a run, or the path of one")
+    return list(subjects.values())
 
 
-def _runs_in(path: Path) -> list[RunFolder]:
+def _find_runs(path: Path) -> list[RunFolder]:
     try:
         return find_runs(path)
     except RunError:
         if not holds_a_model(path):
             raise
     raise EvaluationError(
-        f"{format_path(path)} holds a model without a run, and so without its task; give both, "
+        f"{format_path(path)} holds a model but no run, so its task is unknown; pass both, "
         f"as in sdssm.evaluate(sdssm.load({format_value(str(path), 200)}), task='a5')"
     )

@@ -1,4 +1,4 @@
-"""What an evaluation found, as frozen records. Accuracies are percent."""
+"""The results of an evaluation, as frozen records. Accuracies are in percent."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import Any
 
 from sdssm.runs.events import finite
 
-#: How strings were read: one set at every prefix, or other ones for each length.
+#: How strings were drawn: all lengths as prefixes of the same strings, or fresh strings for each length.
 PREFIXES, FRESH = "prefixes", "fresh"
-#: What tells trainings apart, but for their seeds. The greatest length read too: means over other lengths differ.
-TELLING = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
+#: The fields in which two runs of the same training agree; they differ in the seed only. The greatest length is one of
+#: them because means over different lengths cannot be compared.
+TRAINING_FIELDS = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEvaluation:
-    """The accuracy of one model at each length, and what it comes to.
+    """The accuracy of one model at each length, and its means. Accuracies are in percent.
 
-    `mean_within` is over lengths that were trained on, `mean_beyond` over longer ones; None where there are none.
-    Bands hold the truth with about 95 % probability, as far as the choice of test strings goes. Where all strings fare
-    alike, that of a mean is as wide as for a single length; where only a few differ it is too narrow, as they say
-    little of what others do.
+    `mean_within` is over lengths up to the training length, `mean_beyond` over greater ones; None if there are none.
+
+    Bands are 95 % confidence intervals with respect to the choice of the test strings. If all strings have the same
+    score, the band of a mean is as wide as at a single length. If only a few strings differ it is too narrow, because
+    few strings say little about others.
     """
 
     task: str
@@ -31,33 +33,33 @@ class RunEvaluation:
     seed: int | None  #: of the training
     train_length: int
     max_length: int
-    mean: float  #: NaN where the task has no string as short
+    mean: float  #: NaN if the task has no string that short
     mean_within: float | None
     mean_beyond: float | None
     first_below_99: int | None  #: the first length with an accuracy below 99
-    accuracy: tuple[float, ...]  #: at each length; NaN where the task has no string as short
+    accuracy: tuple[float, ...]  #: at each length; NaN if the task has no string that short
     lengths: tuple[int, ...] | None  #: of the entries of `accuracy`; None: 1, 2, 3, ...
     mean_band: tuple[float, float] | None
     within_band: tuple[float, float] | None
     beyond_band: tuple[float, float] | None
     accuracy_low: tuple[float, ...]
     accuracy_high: tuple[float, ...]
-    mean_to: tuple[float, ...] | None  #: with `lengths`, read by prefixes: the mean over every length up to each
-    spectral_radius: tuple[float, ...] | None  #: of each symbol's matrix; None where a symbol is not one matrix
+    mean_to: tuple[float, ...] | None  #: with `lengths` and prefixes: the mean over every length up to each
+    spectral_radius: tuple[float, ...] | None  #: of each symbol's matrix; None if a symbol is not a single matrix
     strings: int
     string_seed: int
-    read: str  #: "prefixes" of one set of strings, or "fresh" strings for each length
-    note: str | None = None  #: why the strings were not read as asked, or what else to know
+    read: str  #: "prefixes" or "fresh"
+    note: str | None = None  #: why fresh strings were used although not requested, or other remarks
     folder: str | None = None
     preset: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: those that are not the preset's
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: those that differ from the preset
     status: str | None = None  #: of the run: finished, stopped, diverged or running
-    digest: str | None = None  #: of the task, whatever it is called
-    device: str | None = None  #: where the strings were read
+    digest: str | None = None  #: fingerprint of the task, independent of its name
+    device: str | None = None  #: where the model was evaluated
 
     @property
     def diverged(self) -> bool:
-        """Whether its training came to nothing: the accuracy is that of what it was before."""
+        """Whether the training diverged. The accuracy is that of its last checkpoint."""
         return self.status == "diverged"
 
     @property
@@ -66,13 +68,13 @@ class RunEvaluation:
         return range(1, self.max_length + 1) if self.lengths is None else self.lengths
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, with null for what there is not."""
+        """Return all fields as JSON values, with null for None and NaN."""
         return {field.name: finite(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """The best, mean and worst `mean` over the seeds of one training. Seeds that diverged are counted apart."""
+    """The best, mean and worst `mean` over the seeds of one training. Diverged seeds are counted separately."""
 
     task: str
     model: str
@@ -84,16 +86,17 @@ class Aggregate:
     preset: str | None
     train_length: int
     max_length: int
-    settings: Mapping[str, Any] = field(hash=False)  #: those that are not the preset's
+    settings: Mapping[str, Any] = field(hash=False)  #: those that differ from the preset
     digest: str | None
 
     def to_json(self) -> dict[str, Any]:
+        """Return all fields as JSON values, with null for None and NaN."""
         return {field.name: finite(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Of each run, in the order given."""
+    """The evaluations of several runs, in the order in which they were given."""
 
     runs: tuple[RunEvaluation, ...]
 
@@ -105,20 +108,24 @@ class Evaluation:
 
     @property
     def aggregate(self) -> tuple[Aggregate, ...]:
-        """Over the seeds of each training."""
-        return tuple(_aggregate(of) for of in groups(self.runs))
+        """The aggregate over the seeds of each training."""
+        return tuple(_aggregate(runs) for runs in groups(self.runs))
 
     def to_json(self) -> dict[str, Any]:
-        return {"runs": [run.to_json() for run in self.runs], "aggregate": [one.to_json() for one in self.aggregate]}
+        """Return the runs and the aggregates as JSON values."""
+        return {
+            "runs": [run.to_json() for run in self.runs],
+            "aggregate": [summary.to_json() for summary in self.aggregate],
+        }
 
 
 def groups(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]]:
-    """The runs of each training: those that nothing but the seed tells apart."""
-    found: dict[str, list[RunEvaluation]] = {}
+    """Group the runs by training: runs of one group differ in their seeds only."""
+    by_training: dict[str, list[RunEvaluation]] = {}
     for run in runs:
-        key = json.dumps([getattr(run, name) for name in TELLING], sort_keys=True)
-        found.setdefault(key, []).append(run)
-    return list(found.values())
+        key = json.dumps([getattr(run, name) for name in TRAINING_FIELDS], sort_keys=True)
+        by_training.setdefault(key, []).append(run)
+    return list(by_training.values())
 
 
 def _aggregate(runs: list[RunEvaluation]) -> Aggregate:

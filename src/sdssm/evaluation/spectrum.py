@@ -1,4 +1,4 @@
-"""How far a model's matrices stretch or shrink its state."""
+"""The spectral radii of a model's transition matrices."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from torch import Tensor
 
 
 def spectral_radii(matrices: Tensor) -> list[float]:
-    """The largest absolute eigenvalue of each matrix: (V, N, N) -> V numbers, NaN where an entry is not finite.
+    """Return the largest absolute eigenvalue of each matrix: (V, N, N) -> V numbers.
 
-    A state that is never rescaled stays bounded over every string only if none exceeds 1.
+    The radius of a matrix with an infinite or NaN entry is NaN. A state that is never rescaled stays bounded over all
+    strings only if no radius exceeds 1.
 
-    >>> turn, shrink = [[0.0, -2.0], [2.0, 0.0]], [[0.5, 9.0], [0.0, 0.25]]
-    >>> [round(radius, 3) for radius in spectral_radii(torch.tensor([turn, shrink]))]
+    >>> rotation, contraction = [[0.0, -2.0], [2.0, 0.0]], [[0.5, 9.0], [0.0, 0.25]]
+    >>> [round(radius, 3) for radius in spectral_radii(torch.tensor([rotation, contraction]))]
     [2.0, 0.5]
     """
     finite = matrices.isfinite().all(-1).all(-1)  # (V,)
-    whole = torch.where(finite[:, None, None], matrices, torch.zeros_like(matrices)).double().cpu()
-    radii = torch.linalg.eigvals(whole).abs().amax(-1)
+    finite_matrices = torch.where(finite[:, None, None], matrices, torch.zeros_like(matrices)).double().cpu()
+    radii = torch.linalg.eigvals(finite_matrices).abs().amax(-1)
     return torch.where(finite.cpu(), radii, torch.full_like(radii, torch.nan)).tolist()

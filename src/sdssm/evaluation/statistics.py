@@ -1,21 +1,21 @@
-"""What a curve of accuracies says, and how sure it is. Accuracies are shares of 1 here; only records hold percent."""
+"""Statistics of accuracies at many lengths, with confidence intervals. Accuracies are from 0 to 1 here."""
 
 from __future__ import annotations
 
 import numpy as np
 
-#: How often strings are drawn again for a band, and the share of the draws it holds.
+#: The number of bootstrap resamples, and the confidence level.
 RESAMPLES, LEVEL = 2000, 0.95
-#: The most strings drawn again at a time.
+#: The most strings that are resampled at a time.
 MOST_DRAWN = 1 << 21
-#: The normal distribution's quantile for that share.
+#: The quantile of the normal distribution for this level.
 _Z = 1.959963984540054
 
-Band = tuple[float, float]
+Interval = tuple[float, float]
 
 
 def mean(accuracy: np.ndarray) -> float | None:
-    """The mean over the lengths that have an accuracy (others are NaN), or None where none has.
+    """Return the mean of the accuracies that are not NaN, or None if there are none.
 
     >>> mean(np.array([1.0, 0.5, np.nan])), mean(np.array([]))
     (0.75, None)
@@ -25,22 +25,22 @@ def mean(accuracy: np.ndarray) -> float | None:
 
 
 def first_below(lengths: np.ndarray, accuracy: np.ndarray, threshold: float) -> int | None:
-    """The first length with an accuracy below the threshold, or None.
+    """Return the first length with an accuracy below the threshold, or None.
 
     >>> first_below(np.array([1, 2, 3]), np.array([1.0, 0.98, 1.0]), 0.99)
     2
     """
-    below = np.flatnonzero(accuracy < threshold)  # NaN is below nothing
+    below = np.flatnonzero(accuracy < threshold)  # comparisons with NaN are false
     return int(lengths[below[0]]) if len(below) else None
 
 
-def band_of_each(correct: np.ndarray, strings: int) -> tuple[np.ndarray, np.ndarray]:
-    """A band for the accuracy at each length on its own, from the number of correct strings (Wilson's).
+def wilson_intervals(correct: np.ndarray, strings: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the Wilson interval of the accuracy at each length, from the number of correct strings.
 
-    At one length the strings are independent, so their number says all. Unlike drawing the strings again, it does not
-    shrink to nothing where every string is correct.
+    At one length the strings are independent, so their number is all that matters. Unlike a bootstrap interval, it does
+    not shrink to a point if every string is correct.
 
-    >>> low, high = band_of_each(np.array([512, 256]), 512)
+    >>> low, high = wilson_intervals(np.array([512, 256]), 512)
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([0.993, 0.457], [1.0, 0.543])
     """
@@ -48,54 +48,54 @@ def band_of_each(correct: np.ndarray, strings: int) -> tuple[np.ndarray, np.ndar
     spread = _Z**2 / strings
     middle = (share + spread / 2) / (1 + spread)
     half = np.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
-    # Rounding must not put an accuracy of 0 or 1 outside its own band.
+    # Rounding must not move an accuracy of 0 or 1 out of its own interval.
     return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)
 
 
-def band_of_strings(scores: np.ndarray, generator: np.random.Generator) -> Band:
-    """A band for the mean over lengths where all lengths share their strings: whole strings are drawn again.
+def bootstrap_over_strings(scores: np.ndarray, generator: np.random.Generator) -> Interval:
+    """Return an interval for the mean over lengths that share their strings, by resampling whole strings.
 
-    `scores` (B,) is the share of its lengths at which each string was correct. A string that fails at one length goes
-    on failing, so lengths are not independent and a band that takes them for it is several times too narrow.
+    `scores` (B,) is the share of the lengths at which each string was correct. A string that fails at one length mostly
+    fails at all greater ones, so lengths are not independent. An interval that assumes so is several times too narrow.
 
     >>> scores = np.repeat([1.0, 0.0], 256)  # half of the strings fail from the start
-    >>> low, high = band_of_strings(scores, np.random.default_rng(0))
+    >>> low, high = bootstrap_over_strings(scores, np.random.default_rng(0))
     >>> round(high - low, 2)
     0.09
-    >>> low, high = band_of_strings(np.ones(512), np.random.default_rng(0))  # none fails, of these
+    >>> low, high = bootstrap_over_strings(np.ones(512), np.random.default_rng(0))  # no string fails
     >>> round(low, 3), high
     (0.993, 1.0)
     """
     strings = len(scores)
     means = np.empty(RESAMPLES)
-    for part in np.array_split(means, -(-RESAMPLES * strings // MOST_DRAWN)):  # views, filled in place
-        drawn = generator.integers(strings, size=(len(part), strings))
-        part[:] = scores[drawn].mean(1)
-    return _middle(means, float(scores.mean()), strings)
+    for part in np.array_split(means, -(-RESAMPLES * strings // MOST_DRAWN)):  # views of `means`
+        resampled = generator.integers(strings, size=(len(part), strings))
+        part[:] = scores[resampled].mean(1)
+    return _central_interval(means, float(scores.mean()), strings)
 
 
-def band_of_lengths(correct: np.ndarray, strings: int, generator: np.random.Generator) -> Band:
-    """A band for the mean over lengths where each has strings of its own: they are drawn again within each length.
+def bootstrap_over_lengths(correct: np.ndarray, strings: int, generator: np.random.Generator) -> Interval:
+    """Return an interval for the mean over lengths with strings of their own, by resampling within each length.
 
-    `correct` (K,) is the number of correct strings of each length; of strings drawn again a binomial number is.
+    `correct` (K,) is the number of correct strings at each length. In a resample this number is binomial.
 
-    >>> low, high = band_of_lengths(np.full(100, 256), 512, np.random.default_rng(0))
+    >>> low, high = bootstrap_over_lengths(np.full(100, 256), 512, np.random.default_rng(0))
     >>> round(high - low, 3)
     0.008
     """
     total = np.zeros(RESAMPLES)
     for number, times in zip(*np.unique(correct, return_counts=True), strict=True):
         total += generator.binomial(int(times) * strings, number / strings, size=RESAMPLES)
-    return _middle(total / (strings * len(correct)), float(correct.mean()) / strings, strings * len(correct))
+    return _central_interval(total / (strings * len(correct)), float(correct.mean()) / strings, strings * len(correct))
 
 
-def _middle(means: np.ndarray, share: float, strings: int) -> Band:
-    """The middle of what was found with strings drawn again.
+def _central_interval(means: np.ndarray, share: float, strings: int) -> Interval:
+    """Return the central part of the resampled means.
 
-    Where all strings fare alike, drawing them again finds nothing else, but other strings might: then it is Wilson's
-    band for the `share` of so many strings, which holds whatever a string may score from 0 to 1.
+    If all strings have the same score, resampling always gives the same mean although other strings might not. It is
+    then the Wilson interval for this share of so many strings, which is valid for any score from 0 to 1.
     """
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     if low == high:
-        low, high = (bound[0] for bound in band_of_each(np.array([share * strings]), strings))
+        low, high = (bound[0] for bound in wilson_intervals(np.array([share * strings]), strings))
     return float(low), float(high)

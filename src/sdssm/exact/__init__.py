@@ -1,25 +1,25 @@
-"""Exactness: from automata to weights, from weights to automata, and what is proved of a model at every length.
+"""Convert between automata and weights, and prove or measure up to which length a model is correct.
 
-compile    a machine as a model that emulates it
-extract    the machine that a trained model implements, with the evidence for it
-certify    a length up to which every string is proved to be told right
-horizon    the longest length at which a model is still right, measured
-snap       extract, then compile back
+- `compile` builds a model that emulates a given machine, without training (`compilation`).
+- `extract` finds the machine that a trained model implements, with the evidence for it (`extraction`).
+- `certify` proves a length up to which every valid string is classified correctly (`certification`).
+- `horizon` measures the longest length at which a model is still correct (`measurement`).
+- `snap` replaces a trained model by an exact one: `extract`, then `compile` (`snapping`).
 """
 
-from sdssm.exact.certify import Certificate, certify
-from sdssm.exact.compile import compile  # noqa: A004  # inside the package its name is clear
+from sdssm.exact.certification import Certificate, certify
+from sdssm.exact.compilation import compile  # noqa: A004  # qualified by the package name it is unambiguous
 from sdssm.exact.errors import ExactError
-from sdssm.exact.extract import Extraction, extract
-from sdssm.exact.horizon import Horizon, horizon
-from sdssm.exact.snap import Snapped, snap
+from sdssm.exact.extraction import Extraction, extract
+from sdssm.exact.measurement import Horizon, horizon
+from sdssm.exact.snapping import SnappedModel, snap
 
 __all__ = [
     "Certificate",
     "ExactError",
     "Extraction",
     "Horizon",
-    "Snapped",
+    "SnappedModel",
     "certify",
     "compile",
     "extract",

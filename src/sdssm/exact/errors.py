@@ -1,4 +1,4 @@
-"""What cannot be made exact."""
+"""The exception of this package."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from sdssm.errors import SdssmError
 
 
 class ExactError(SdssmError):
-    """A model or a machine that a map between the two cannot take."""
+    """A model or a machine is not supported by the requested conversion or proof."""

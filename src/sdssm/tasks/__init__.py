@@ -1,11 +1,12 @@
-"""Tasks: strings and the labels of all their prefixes.
+"""Tasks: strings, and the labels of all their prefixes.
 
-task(name)     a task of the library
-Task           a machine and which strings may be asked
-Batch          strings and labels
+get_task(name)   the task of a name, or of a machine
+list_tasks()     the names of the paper's tasks, and an example of each further family
+Task             a machine, and which strings are valid
+Batch            strings and labels
 """
 
-from sdssm.tasks.library import BEYOND, PAPER, get_task
+from sdssm.tasks.library import BEYOND, PAPER, get_task, list_tasks
 from sdssm.tasks.task import Batch, Task
 
-__all__ = ["BEYOND", "PAPER", "Batch", "Task", "get_task"]
+__all__ = ["BEYOND", "PAPER", "Batch", "Task", "get_task", "list_tasks"]

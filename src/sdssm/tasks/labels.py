@@ -1,8 +1,9 @@
 """The labels of every prefix, for a whole batch of strings at once.
 
-A string is read in words of m symbols: for each state and each of the V^m words one table holds the state after the
-word, another the labels on the way. The states between words are found word by word: for many strings all at once on
-their device, for a few long ones in a plain loop on the host, where a step costs a hundredth of a tensor operation.
+A string is read in words of m symbols. For each state and each of the V^m words one table holds the state after the
+word, and another the labels on the way. The states between words are computed word by word: for many strings in
+parallel on their device, for a few long strings in a Python loop on the host, where a step costs a hundredth of a
+tensor operation.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-#: The most entries of the table of words; larger ones no longer fit the processor's cache.
+#: The most entries of the table of words; larger tables do not fit into the processor's cache.
 WORD_TABLE = 1 << 17
-#: Strings in a batch below which a loop on the host is faster than tensor operations, and words from which it pays.
+#: The loop on the host is faster for batches of fewer strings than this, if they have at least so many words.
 FEW_STRINGS = 48
-LONG = 64
+MANY_WORDS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Labeller:
-    """Tables on one device for one machine. `after[q V^m + w]` is V^m times the state after word w from state q."""
+    """Lookup tables on one device that label the prefixes of strings of one machine.
+
+    `after[q V^m + w]` is V^m times the state after word w from state q.
+    """
 
     start: int
     n_states: int
@@ -34,56 +38,56 @@ class Labeller:
 
     @classmethod
     def build(cls, table: Tensor, start: int, labels: Tensor) -> Labeller:
-        """From a table (Q, V), a start state and the label of each state (Q,), on the device they are on."""
+        """Build the tables from a transition table (Q, V), a start state and the label of each state (Q,)."""
         n_states, n_symbols = table.shape
         m = 1
         while n_states * n_symbols ** (m + 1) * (m + 1) <= WORD_TABLE and m < 16:
             m += 1
-        words = n_symbols**m
-        digits = torch.arange(words, device=table.device)
-        state = torch.arange(n_states, device=table.device)[:, None].expand(n_states, words)
+        n_words = n_symbols**m
+        words = torch.arange(n_words, device=table.device)
+        state = torch.arange(n_states, device=table.device)[:, None].expand(n_states, n_words)
         trace = []
-        for place in reversed(range(m)):
-            state = table[state, digits // n_symbols**place % n_symbols]
+        for digit in reversed(range(m)):
+            state = table[state, words // n_symbols**digit % n_symbols]
             trace.append(labels[state])
         return cls(
             start=start,
             n_states=n_states,
             n_symbols=n_symbols,
             word_length=m,
-            after=(state * words).flatten(),
+            after=(state * n_words).flatten(),
             labels=torch.stack(trace, dim=-1).flatten(0, 1),
             powers=n_symbols ** torch.arange(m - 1, -1, -1, device=table.device),
         )
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """The label of every prefix: tokens (B, L) -> labels (B, L)."""
+        """Return the label of every prefix: tokens (B, L) -> labels (B, L)."""
         batch, length = tokens.shape
         m = self.word_length
         tokens = tokens.contiguous()
         n_words = -(-length // m)
         if n_words * m != length:
             tokens = torch.nn.functional.pad(tokens, (0, n_words * m - length))
-        code = (tokens.view(batch, n_words, m) * self.powers).sum(-1) if m > 1 else tokens  # (B, W): the words
-        place = self._before(code).add_(code)  # (B, W): state before each word, and word, as one index
-        labels = self.labels.index_select(0, place.flatten()).view(batch, n_words * m)
+        words = (tokens.view(batch, n_words, m) * self.powers).sum(-1) if m > 1 else tokens  # (B, W)
+        rows = self._states_before(words).add_(words)  # (B, W): state before each word, and word, as one index
+        labels = self.labels.index_select(0, rows.flatten()).view(batch, n_words * m)
         return labels if n_words * m == length else labels[:, :length]
 
-    def _before(self, code: Tensor) -> Tensor:
-        """V^m times the state before each word: (B, W) -> (B, W)."""
-        batch, n_words = code.shape
+    def _states_before(self, words: Tensor) -> Tensor:
+        """Return V^m times the state before each word: (B, W) -> (B, W)."""
+        batch, n_words = words.shape
         first = self.start * self.n_symbols**self.word_length
-        if batch < FEW_STRINGS and n_words >= LONG:
-            rows = [self._loop(first, words) for words in code.tolist()]
-            return torch.tensor(rows, device=code.device)
-        state = code.new_full((batch,), first)
+        if batch < FEW_STRINGS and n_words >= MANY_WORDS:
+            rows = [self._states_before_on_host(first, row) for row in words.tolist()]
+            return torch.tensor(rows, device=words.device)
+        state = words.new_full((batch,), first)
         before = [state]
-        for words in code.t()[:-1].contiguous():  # each step reads one row
-            state = torch.take(self.after, state + words)
+        for column in words.t()[:-1].contiguous():  # contiguous: each step reads one row of memory
+            state = torch.take(self.after, state + column)
             before.append(state)
         return torch.stack(before, dim=1)
 
-    def _loop(self, state: int, words: list[int]) -> list[int]:
+    def _states_before_on_host(self, state: int, words: list[int]) -> list[int]:
         after = self._host_after
         before = []
         for word in words:
@@ -94,3 +98,37 @@ class Labeller:
     @cached_property
     def _host_after(self) -> list[int]:
         return self.after.tolist()
+
+
+class LabelWalk:
+    """The labels of strings that arrive in pieces; the state of each string is kept between pieces.
+
+    Args:
+        table: the transition table (Q, V), for the symbols that remain after the whole words of a piece.
+        labeller: the tables of whole words.
+        starts: the start state of each string (B,).
+    """
+
+    def __init__(self, table: Tensor, labeller: Labeller, starts: Tensor) -> None:
+        self._table, self._labeller, self._states = table, labeller, starts
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        """Read the next symbols (B, T) of each string, and return the label after each of them (B, T)."""
+        labeller, m = self._labeller, self._labeller.word_length
+        count, n_words = tokens.shape[1], labeller.n_symbols**m
+        words = (_split_into_words(tokens, m) * labeller.powers).sum(-1)  # (B, W): the last word is padded with 0
+        before = state = self._states * n_words  # the unit of `Labeller.after`
+        rows = []
+        for column in words.t().contiguous():
+            rows.append(state + column)
+            before, state = state, torch.take(labeller.after, rows[-1])
+        remainder = count % m
+        self._states = torch.div(before if remainder else state, n_words, rounding_mode="floor")
+        for symbol in tokens[:, count - remainder :].t():
+            self._states = self._table[self._states, symbol]
+        return labeller.labels[torch.stack(rows, dim=1)].flatten(1)[:, :count]
+
+
+def _split_into_words(tokens: Tensor, m: int) -> Tensor:
+    """(B, T) -> (B, W, m)."""
+    return torch.nn.functional.pad(tokens, (0, -tokens.shape[1] % m)).view(len(tokens), -1, m)

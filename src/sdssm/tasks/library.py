@@ -1,4 +1,4 @@
-"""Tasks by name: every machine by name, and for the tasks that need one, the machine of valid strings."""
+"""Tasks by name: every machine by name, and the machine of valid strings for the tasks that have one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from sdssm.automata import Machine, get_machine
 from sdssm.automata.languages import arithmetic_strings
 from sdssm.tasks.task import Task
 
-#: The paper's nine tasks, in its order.
+#: The nine tasks of the paper, in its order.
 PAPER = ("parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5", "c2xc30", "d30")
-#: Training and test lengths that are not 40 and 500: those of the paper's larger groups.
+#: Training and test lengths other than 40 and 500: the paper's larger groups.
 LENGTHS = {name: {"train_length": 90, "test_length": 600} for name in ("c2xc30", "d30")}
-#: What `sdssm tasks` lists beyond them: an example of each family.
+#: Further tasks that `sdssm tasks` lists: an example of each family of names.
 BEYOND = ("z7", "s5", "a4", "s5:32:0", "z3*d5", *(f"tomita{k}" for k in range(1, 8)), "random:10x2:0", "regex:(ab|c)*")
 
 
+def list_tasks() -> list[str]:
+    """Return the names of the paper's nine tasks, and after them an example of each further family of tasks.
+
+    >>> list_tasks()[:3]
+    ['parity', 'even_pairs', 'cycle']
+    """
+    return [*PAPER, *BEYOND]
+
+
 def get_task(name: str | Machine) -> Task:
-    """The task of this name, or of a machine of your own.
+    """Return the task of this name, or the task of emulating a given machine.
 
     >>> get_task("a5"), get_task("arithmetic").valid is not None
     (Task('a5', Machine(60 states, 2 symbols, 60 outputs)), True)
@@ -23,6 +32,6 @@ def get_task(name: str | Machine) -> Task:
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
     machine, name = get_machine(name), name.strip()
-    name = name.lower() if name.lower() in PAPER else name  # one name for one task
+    name = name.lower() if name.lower() in PAPER else name  # one spelling for each of the paper's tasks
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None
     return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))

@@ -1,8 +1,9 @@
-"""Philox 4x32-10: random numbers as a function of a counter and a key, with nothing to remember.
+"""Philox 4x32-10, a counter-based random number generator: numbers are a function of a counter and a key.
 
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Four 32-bit words, the counter,
-are stirred ten times with the two words of the key; any counter may be asked for at any time, in any order, anywhere.
-Words are kept in int64, which every device has: a product of two of them wraps around, but its 64 bits are right.
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The four 32-bit words of the
+counter are mixed ten times with the two words of the key. There is no state: the numbers of any counter can be computed
+at any time, in any order, on any device. Words are stored as int64, which every device supports: a product of two words
+overflows, but its 64 bits are correct.
 """
 
 from __future__ import annotations
@@ -20,35 +21,39 @@ WORD = 0xFFFFFFFF
 FACTORS = 0xD2511F53, 0xCD9E8D57
 INCREMENTS = 0x9E3779B9, 0xBB67AE85
 
-#: The last word of a counter says what the numbers are for; those above 3 are free.
+#: The last word of a counter says what the numbers are used for; values above 3 are free.
 STRINGS, LENGTHS, STARTS, DROPOUT = 0, 1, 2, 3
 
 Words = TypeVar("Words", Ints, Tensor)
 
 
-def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> tuple[Words, Words, Words, Words]:
-    """Four 32-bit words for each counter and key of 32-bit words: int64 arrays or tensors, broadcast together.
+def philox4x32(
+    counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]
+) -> tuple[Words, Words, Words, Words]:
+    """Return four random 32-bit words for each counter and key.
+
+    All words are int64 arrays or tensors, broadcast together.
 
     >>> zero = torch.tensor(0)
-    >>> [hex(int(word)) for word in philox((zero, zero, zero, zero), (zero, zero))]
+    >>> [hex(int(word)) for word in philox4x32((zero, zero, zero, zero), (zero, zero))]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
         left, right = c0 * FACTORS[0], c2 * FACTORS[1]
-        # A negative product brings ones in from the left as it is shifted; the mask takes them off.
+        # The right shift of a negative product fills with ones; the mask removes them.
         c0, c1 = (right >> 32 & WORD) ^ c1 ^ k0, right & WORD
         c2, c3 = (left >> 32 & WORD) ^ c3 ^ k1, left & WORD
         k0, k1 = k0 + INCREMENTS[0] & WORD, k1 + INCREMENTS[1] & WORD
     return c0, c1, c2, c3
 
 
-def words(seeds: Tensor, steps: Tensor, purpose: int, rows: int, width: int) -> Tensor:
-    """32-bit words as int64 (M, R, rows, width) for seeds (R,) and steps (M,), on the device they are on.
+def random_words(seeds: Tensor, steps: Tensor, purpose: int, rows: int, width: int) -> Tensor:
+    """Return random 32-bit words as int64 (M, R, rows, width) for seeds (R,) and steps (M,), on their device.
 
-    Word t of a row comes from the counter (t // 4, row, step, purpose), with the seed for key: neither the other seeds
-    nor the other steps, rows and words that are asked for along with it change it.
+    Word t of a row has the counter (t // 4, row, step, purpose) and the seed as key, so it does not depend on which
+    other seeds, steps, rows and words are computed with it.
     """
     blocks = torch.arange(-(-width // 4), device=seeds.device)
     row = torch.arange(rows, device=seeds.device)[:, None]
@@ -56,9 +61,9 @@ def words(seeds: Tensor, steps: Tensor, purpose: int, rows: int, width: int) -> 
     seed = seeds[:, None, None]
     use = torch.full_like(blocks, purpose)
     low, high = seed & WORD, seed >> 32
-    if seeds.device.type == "cpu":  # where numpy takes half of torch's time for 64-bit products
+    if seeds.device.type == "cpu":  # numpy multiplies 64-bit integers twice as fast as torch
         counter = blocks.numpy(), row.numpy(), step.numpy(), use.numpy()
-        four = torch.from_numpy(np.stack(philox(counter, (low.numpy(), high.numpy())), axis=-1))
+        four = torch.from_numpy(np.stack(philox4x32(counter, (low.numpy(), high.numpy())), axis=-1))
     else:
-        four = torch.stack(philox((blocks, row, step, use), (low, high)), dim=-1)
+        four = torch.stack(philox4x32((blocks, row, step, use), (low, high)), dim=-1)
     return four.flatten(-2)[..., :width]

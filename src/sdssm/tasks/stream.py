@@ -1,7 +1,8 @@
-"""Strings for training, each a function of its seed and its step alone.
+"""Training strings, each a function of its seed and its step only.
 
-A string is the same drawn alone or beside others, one step at a time or many, before or after a resume, on a CPU or a
-GPU: its symbols come from Philox with its seed for key and (block of four places, string, step, purpose) for counter.
+A string does not depend on the other seeds, on how many steps are drawn at once, on whether a run was resumed, or on
+the device: its symbols come from Philox with the seed as key and (block of four positions, string, step, purpose) as
+counter.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from torch import Tensor
 from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError, did_you_mean, format_value
 from sdssm.extras import import_extra
-from sdssm.tasks.philox import LENGTHS, words
-from sdssm.tasks.stream_tables import Tables
+from sdssm.tasks.philox import LENGTHS, random_words
+from sdssm.tasks.stream_tables import StreamTables
 from sdssm.tasks.task import Task
 
 IMPLEMENTATIONS = ("torch", "numba", "triton")
@@ -30,7 +31,11 @@ IMPLEMENTATIONS = ("torch", "numba", "triton")
 
 @dataclass(frozen=True, eq=False)
 class Strings:
-    """int64 tokens (M, R, B, width), the label of each whole string (M, R, B), and where it starts, if at random."""
+    """The strings of M steps and R seeds, int64.
+
+    `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, and `starts` (M, R, B) its
+    start state, or None if all strings start in the machine's start state.
+    """
 
     tokens: Tensor
     labels: Tensor
@@ -38,14 +43,19 @@ class Strings:
 
 
 class StringStream:
-    """Batches of strings of `task` for R seeds side by side, at any step.
+    """Draw batches of strings for R seeds at once, at any step.
 
-    Instead of one task for all seeds there may be one for each, all over the same number of symbols. `random_start`
-    also draws the state each string starts from, uniformly among the machine's. `implementation` is chosen by the
-    device unless it is given; all of them give the same strings.
+    Args:
+        task: one task for all seeds, or one for each seed; all must have the same number of symbols.
+        seeds: the R seeds, each in 0..2^63-1.
+        batch: the number of strings for each seed and step.
+        max_length: the greatest length.
+        device: where the strings are drawn.
+        random_start: draw the start state of each string uniformly among the states of the machine.
+        implementation: "torch", "numba" or "triton"; all draw the same strings. None: the fastest for the device.
 
-    >>> from sdssm.tasks import task
-    >>> stream = StringStream(task("parity"), seeds=[0, 1], batch=3, max_length=40, device="cpu")
+    >>> from sdssm.tasks import get_task
+    >>> stream = StringStream(get_task("parity"), seeds=[0, 1], batch=3, max_length=40, device="cpu")
     >>> lengths = torch.from_numpy(stream.lengths_uniform(first=7, count=5, most=np.array([40, 40])))
     >>> strings = stream.draw(torch.tensor(7), lengths, width=40)
     >>> strings.tokens.shape, strings.labels.shape
@@ -63,105 +73,119 @@ class StringStream:
         random_start: bool = False,
         implementation: str | None = None,
     ) -> None:
-        self.batch = _within(batch, "the batch", 1, 1 << 31)
-        self.max_length = _within(max_length, "the greatest length", 1, 1 << 31)
+        self.batch = _validate_range(batch, "batch", 1, 1 << 31)
+        self.max_length = _validate_range(max_length, "max_length", 1, 1 << 31)
         self.random_start = random_start
-        self.seeds = torch.tensor([_within(seed, "a seed", 0, (1 << 63) - 1) for seed in seeds], dtype=torch.int64)
+        self.seeds = torch.tensor(
+            [_validate_range(seed, "seed", 0, (1 << 63) - 1) for seed in seeds], dtype=torch.int64
+        )
         if len(self.seeds) == 0:
-            raise TaskError("no seed was given; a stream of strings needs at least one")
+            raise TaskError("seeds is empty; a string stream needs at least one seed")
         tasks = [task] * len(self.seeds) if isinstance(task, Task) else list(task)
-        self.task = _common(tasks, len(self.seeds), random_start)
-        self.floors = _floors(self.task, self.max_length)
+        self.task = _check_shared_stream(tasks, len(self.seeds), random_start)
+        self.floors = _longest_valid_lengths(self.task, self.max_length)
         self._host_seeds = self.seeds
         self.seeds = self.seeds.to(device)
         self.device = self.seeds.device
-        self.implementation = implementation or _fastest(self.device)
-        _module(self.implementation)
-        self._tables = Tables.build(tasks, self.max_length, self.device)
+        self.implementation = implementation or _fastest_implementation(self.device)
+        _import_implementation(self.implementation)
+        self._tables = StreamTables.build(tasks, self.max_length, self.device)
 
     def lengths_uniform(
         self, first: int, count: int, most: Ints | Sequence[int], least: Ints | Sequence[int] | None = None
     ) -> Ints:
-        """A length for each step first .. first+count-1 and seed, int64 (count, R): uniform on least..most, then
-        lowered to one that the task has, or raised to its least from `least` on. `most` is (R,) or, for each step its
-        own, (count, R); `least` is (R,), or 1 for all."""
+        """Draw a length for each of the steps first .. first+count-1 and each seed: int64 (count, R).
+
+        A length is uniform on least..most, and then lowered to the next length that has a valid string, or raised if
+        that would be below `least`.
+
+        Args:
+            first: the first step.
+            count: the number of steps.
+            most: the greatest length for each seed, (R,), or for each step and seed, (count, R).
+            least: the smallest length for each seed, (R,). None: 1 for all.
+        """
         most = np.asarray(most)
         replicas = len(self._host_seeds)
         if most.shape not in ((replicas,), (count, replicas)) or not np.issubdtype(most.dtype, np.integer):
-            raise TaskError(
-                f"the greatest lengths are {format_value(most)}; give a whole number for each of {replicas} seeds"
-            )
+            raise TaskError(f"most is {format_value(most)}; pass a whole number for each of {replicas} seeds")
         if most.min() < 1 or most.max() > self.max_length:
             raise TaskError(
-                f"a greatest length of {most.min() if most.min() < 1 else most.max()} was asked for; "
+                f"most is {most.min() if most.min() < 1 else most.max()}; "
                 f"the lengths of this stream are 1..{self.max_length}"
             )
-        least = self._least(least, most)
+        least = self._validate_least(least, most)
         steps = torch.arange(first, first + count)
-        word = words(self._host_seeds, steps, LENGTHS, 1, 1)[..., 0, 0].numpy()  # (count, R)
-        there = [self.floors[self.floors >= one].min() for one in least]  # below it no length is drawn
-        return np.asarray(np.maximum(self.floors[least + (word * (most - least + 1) >> 32)], there))
+        word = random_words(self._host_seeds, steps, LENGTHS, 1, 1)[..., 0, 0].numpy()  # (count, R)
+        drawn = least + (word * (most - least + 1) >> 32)
+        shortest = [self.floors[self.floors >= length].min() for length in least]
+        return np.asarray(np.maximum(self.floors[drawn], shortest))
 
-    def _least(self, least: Ints | Sequence[int] | None, most: Ints) -> Ints:
+    def _validate_least(self, least: Ints | Sequence[int] | None, most: Ints) -> Ints:
         replicas = len(self._host_seeds)
-        found = np.ones(replicas, dtype=np.int64) if least is None else np.asarray(least)
-        if found.shape != (replicas,) or not np.issubdtype(found.dtype, np.integer):
+        lengths = np.ones(replicas, dtype=np.int64) if least is None else np.asarray(least)
+        if lengths.shape != (replicas,) or not np.issubdtype(lengths.dtype, np.integer):
+            raise TaskError(f"least is {format_value(lengths)}; pass a whole number for each of {replicas} seeds")
+        if lengths.min() < 1 or (lengths > most).any():
             raise TaskError(
-                f"the least lengths are {format_value(found)}; give a whole number for each of {replicas} seeds"
+                f"least is {format_value(lengths)}; each must be at least 1 and at most the greatest length"
             )
-        if found.min() < 1 or (found > most).any():
+        if lengths.max() > self.floors[-1]:
             raise TaskError(
-                f"the least lengths are {format_value(found)}; each is at least 1 and not above the greatest"
-            )
-        if found.max() > self.floors[-1]:
-            raise TaskError(
-                f"{self.task.name} has no valid string of length {found.max()}..{self.max_length}; "
+                f"{self.task.name} has no valid string of length {lengths.max()}..{self.max_length}; "
                 f"the greatest length with one is {self.floors[-1]}"
             )
-        return found
+        return lengths
 
     def draw(self, first: Tensor, lengths: Tensor, width: int) -> Strings:
-        """The strings of steps first .. first+M-1 for lengths (M, R), with 0 past the end of each.
+        """Draw the strings of steps first .. first+M-1 for lengths (M, R), padded with 0 to `width`.
 
-        `first`, an int64 tensor without dimensions, and `lengths` are read on the device alone: on a GPU a draw can be
-        captured in a graph, and lengths must then be right (1..width, and the task must have them).
+        `first`, an int64 scalar tensor, and `lengths`, int64, are on the device of the stream. On a GPU they are read
+        by the kernel only, so that a draw can be captured in a CUDA graph. Lengths are then not checked: the caller
+        makes sure that they are in 1..width and have valid strings.
         """
         self._check(first, lengths, width)
         M, R = lengths.shape
         tokens = lengths.new_empty(M, R, self.batch, width)
         labels = lengths.new_empty(M, R, self.batch)
         starts = lengths.new_empty((M, R, self.batch) if self.random_start else (0, 0, 0))
-        _module(self.implementation).draw(self._tables, self.seeds, first, lengths, tokens, labels, starts)
+        _import_implementation(self.implementation).draw(
+            self._tables, self.seeds, first, lengths, tokens, labels, starts
+        )
         return Strings(tokens, labels, starts if self.random_start else None)
 
     def _check(self, first: Tensor, lengths: Tensor, width: int) -> None:
-        for name, tensor, shape in (("the first step", first, "()"), ("lengths", lengths, f"(M, {len(self.seeds)})")):
-            right = tensor.ndim == 0 if tensor is first else tensor.ndim == 2 and tensor.shape[1] == len(self.seeds)
-            if not right or tensor.dtype != torch.int64 or tensor.device != self.device:
+        replicas = len(self.seeds)
+        for name, tensor, is_shape_valid, shape in (
+            ("first", first, first.ndim == 0, "()"),
+            ("lengths", lengths, lengths.ndim == 2 and lengths.shape[1] == replicas, f"(M, {replicas})"),
+        ):
+            if not is_shape_valid or tensor.dtype != torch.int64 or tensor.device != self.device:
                 raise TaskError(
-                    f"{name} came as {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}; "
+                    f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}; "
                     f"this stream takes torch.int64 {shape} on {self.device}"
                 )
-        _within(width, "the width", 1, self.max_length)
-        if self.device.type == "cpu" and lengths.numel():  # a look at the values of a GPU would wait for it
-            found = lengths.numpy()
-            low, high = int(found.min()), int(found.max())
+        _validate_range(width, "width", 1, self.max_length)
+        if self.device.type == "cpu" and lengths.numel():  # reading the values of a GPU would wait for it
+            values = lengths.numpy()
+            low, high = int(values.min()), int(values.max())
             if low < 1 or high > width:
+                raise TaskError(f"a length is {low if low < 1 else high}; with this width it must be in 1..{width}")
+            invalid = values[self.floors[values] != values]
+            if len(invalid):
                 raise TaskError(
-                    f"a length of {low if low < 1 else high} was asked for; with this width it is 1..{width}"
-                )
-            wrong = found[self.floors[found] != found]
-            if len(wrong):
-                raise TaskError(
-                    f"{self.task.name} has no valid string of length {wrong[0]}; take the floor of lengths first"
+                    f"{self.task.name} has no valid string of length {invalid[0]}; "
+                    "pass lengths that StringStream draws itself"
                 )
 
 
 def uniform(
     seeds: Tensor, step: Tensor, purpose: int, shape: Sequence[int], implementation: str | None = None
 ) -> Tensor:
-    """Numbers in [0, 1), float32 (R, *shape), for seeds (R,), a step () and a purpose, 3 (`philox.DROPOUT`) or more.
+    """Return uniform random numbers in [0, 1), float32 (R, *shape), as a function of seed and step only.
 
+    `seeds` is (R,), `step` a scalar tensor, and `purpose` 3 (`philox.DROPOUT`) or a greater number: each purpose has
+    its own random numbers.
 
     >>> mask = uniform(torch.tensor([0, 1]), torch.tensor(7), 3, (128, 64)) < 0.5
     >>> mask.shape
@@ -169,67 +193,63 @@ def uniform(
     """
     rows, width = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
     out = torch.empty(len(seeds), rows, width, device=seeds.device)
-    _module(implementation or _fastest(seeds.device)).uniform(seeds, step, purpose, out)
+    _import_implementation(implementation or _fastest_implementation(seeds.device)).uniform(seeds, step, purpose, out)
     return out.view(len(seeds), *shape)
 
 
-def _within(number: int, what: str, least: int, most: int) -> int:
+def _validate_range(number: int, name: str, least: int, most: int) -> int:
     try:
-        whole = index(number)
+        value = index(number)
     except TypeError:
-        raise TaskError(f"{what} is {format_value(number)}; it must be a whole number") from None
-    if not least <= whole <= most:
-        raise TaskError(f"{what} is {whole}; it must be in {least}..{most}")
-    return whole
+        raise TaskError(f"{name} is {format_value(number)}; it must be a whole number") from None
+    if not least <= value <= most:
+        raise TaskError(f"{name} is {value}; it must be in {least}..{most}")
+    return value
 
 
-def _common(tasks: Sequence[Task], seeds: int, random_start: bool) -> Task:
-    """The task that stands for all: they have the same symbols, and the same strings are valid."""
+def _check_shared_stream(tasks: Sequence[Task], seeds: int, random_start: bool) -> Task:
+    """Check that the tasks can share a stream, and return the first, which has the same valid strings as all."""
     if len(tasks) != seeds:
-        raise TaskError(f"{len(tasks)} tasks were given for {seeds} seeds; give one for all, or one for each")
+        raise TaskError(f"{len(tasks)} tasks were passed for {seeds} seeds; pass one for all, or one for each")
     first = tasks[0]
     if random_start and first.valid is not None:
-        raise TaskError(
-            f"{first.name} says which strings are valid, and only from its own start state; use random_start=False"
-        )
+        raise TaskError(f"{first.name} defines its valid strings from its own start state only; use random_start=False")
     for other in tasks[1:]:
         if other.digest == first.digest:
             continue
         if other.n_symbols != first.n_symbols:
             raise TaskError(
                 f"{first.name} has {first.n_symbols} symbols and {other.name} {other.n_symbols}; "
-                "one stream has one alphabet"
+                "all tasks of a stream need the same alphabet"
             )
         if random_start or first.valid is not None or other.valid is not None:
             raise TaskError(
-                f"{first.name} and {other.name} cannot share a stream; that needs tasks whose strings are all valid "
-                "and that start where they start"
+                f"{first.name} and {other.name} cannot share a stream; every string of both must be valid, "
+                "and random_start must be False"
             )
     return first
 
 
-def _floors(task: Task, longest: int) -> Ints:
-    """(longest + 1,): the greatest length up to each that the task has, or the least that it has."""
-    there = [length for length in range(1, longest + 1) if task.has(length)]
-    if not there:
-        task.floor(longest)  # says why, and which lengths it has
-    place = np.searchsorted(there, np.arange(longest + 1), side="right") - 1
-    found: Ints = np.array(there, dtype=np.int64)[np.maximum(place, 0)]
-    return found
+def _longest_valid_lengths(task: Task, longest: int) -> Ints:
+    """Return for each length 0..longest the greatest length up to it with a valid string, or else the smallest."""
+    valid = [length for length in range(1, longest + 1) if task.has(length)]
+    if not valid:
+        task.floor(longest)  # raises an error that names the lengths with valid strings
+    index_of_longest = np.searchsorted(valid, np.arange(longest + 1), side="right") - 1
+    lengths: Ints = np.array(valid, dtype=np.int64)[np.maximum(index_of_longest, 0)]
+    return lengths
 
 
-def _fastest(device: torch.device) -> str:
+def _fastest_implementation(device: torch.device) -> str:
     name = {"cpu": "numba", "cuda": "triton"}.get(device.type, "torch")
     return name if name != "torch" and importlib.util.find_spec(name) else "torch"
 
 
 @cache
-def _module(implementation: str) -> ModuleType:
-    """The module with `draw` and `uniform`; packages that are not needed are not imported."""
+def _import_implementation(implementation: str) -> ModuleType:
+    """Return the module with `draw` and `uniform`. It is imported only here, as it may need an optional package."""
     if implementation not in IMPLEMENTATIONS:
-        raise TaskError(
-            f"the implementation is {implementation!r}; {did_you_mean(str(implementation), IMPLEMENTATIONS)}"
-        )
+        raise TaskError(f"implementation is {implementation!r}; {did_you_mean(str(implementation), IMPLEMENTATIONS)}")
     if implementation != "torch":
         import_extra(implementation, f"the {implementation} implementation of string streams")
     return importlib.import_module(f"sdssm.tasks.stream_{implementation}")

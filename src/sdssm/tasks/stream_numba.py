@@ -1,6 +1,6 @@
-"""Strings and uniform numbers of a stream on the CPU, compiled by numba. Imported only where numba is installed."""
+"""The string stream on the CPU, compiled by numba. This module is imported only if numba is installed."""
 
-# Kernels take whatever arrays numba compiles them for: one signature would say less than it hides.
+# Numba infers the types of kernel arguments at each call, so the kernels are not annotated.
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from numba import njit
 from torch import Tensor
 
 from sdssm.tasks.philox import FACTORS, INCREMENTS, ROUNDS, STARTS, STRINGS, WORD
-from sdssm.tasks.stream_tables import Tables
+from sdssm.tasks.stream_tables import StreamTables
 
 M0, M1 = FACTORS
 W0, W1 = INCREMENTS
 
 
 @njit(nogil=True, cache=True)
-def philox(c0, c1, c2, c3, seed):
+def philox4x32(c0, c1, c2, c3, seed):
+    """Return four random words; as `philox.philox4x32`, for one counter."""
     k0, k1 = seed & WORD, seed >> 32 & WORD
     for _ in range(ROUNDS):
         left, right = c0 * M0, c2 * M1
@@ -30,7 +31,10 @@ def philox(c0, c1, c2, c3, seed):
 def draw_kernel(
     table, outputs, start, valid_table, valid_start, thresholds, seeds, first, lengths, tokens, labels, starts
 ):
-    """Fill tokens, labels and starts. `thresholds` is empty where every string is valid, `starts` if all are alike."""
+    """Fill tokens, labels and starts.
+
+    `thresholds` is empty if every string is valid, `starts` if all strings start in the machine's start state.
+    """
     count, replicas, batch, width = tokens.shape
     n_states, n_symbols = table.shape
     for m in range(count):
@@ -40,10 +44,10 @@ def draw_kernel(
             for b in range(batch):
                 state, valid_state, row = start[r], valid_start, tokens[m, r, b]
                 if starts.shape[0]:
-                    state = philox(0, b, step, STARTS, seed)[0] * n_states >> 32
+                    state = philox4x32(0, b, step, STARTS, seed)[0] * n_states >> 32
                     starts[m, r, b] = state
                 for block in range((length + 3) // 4):
-                    w0, w1, w2, w3 = philox(block, b, step, STRINGS, seed)
+                    w0, w1, w2, w3 = philox4x32(block, b, step, STRINGS, seed)
                     for t in range(4 * block, min(4 * block + 4, length)):
                         word, w0, w1, w2 = w0, w1, w2, w3
                         if thresholds.shape[2]:
@@ -62,20 +66,22 @@ def draw_kernel(
 
 @njit(nogil=True, cache=True)
 def uniform_kernel(seeds, step, purpose, out):
+    """Fill out (R, rows, width), float32, from the upper 24 bits of each word."""
     replicas, rows, width = out.shape
     for r in range(replicas):
         for b in range(rows):
             row = out[r, b]
             for block in range((width + 3) // 4):
-                w0, w1, w2, w3 = philox(block, b, step & WORD, purpose, seeds[r])
+                w0, w1, w2, w3 = philox4x32(block, b, step & WORD, purpose, seeds[r])
                 for t in range(4 * block, min(4 * block + 4, width)):
                     row[t] = (w0 >> 8) * 2.0**-24
                     w0, w1, w2 = w1, w2, w3
 
 
 def draw(
-    tables: Tables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
+    tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
+    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
     draw_kernel(
         tables.table.numpy(), tables.outputs.numpy(), tables.start.numpy(),
         tables.valid_table.numpy(), tables.valid_start, tables.thresholds.numpy(),
@@ -84,4 +90,5 @@ def draw(
 
 
 def uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
+    """Fill out (R, rows, width), float32."""
     uniform_kernel(seeds.numpy(), int(step), purpose, out.numpy())

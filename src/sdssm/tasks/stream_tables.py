@@ -1,9 +1,10 @@
-"""The tables that a stream of strings reads: the machine, and how valid strings are drawn from 32-bit words.
+"""The tables that a string stream reads: the machine, and how valid strings are drawn from 32-bit words.
 
-A valid string is drawn symbol by symbol, a word compared with whole numbers. Counting backwards, ways[r, q] is the
-number of strings of r symbols from state q to a wanted state. The share of symbol v at q with r symbols to come after
-it is ways[r, table[q, v]] / ways[r + 1, q]; the thresholds are the sums of the shares up to each symbol, in units of
-2^-32. Additions, divisions and powers of two alone make them: they are the same everywhere.
+A valid string is drawn symbol by symbol by comparing a random word with integer thresholds. Counting backwards,
+ways[r, q] is the number of strings of r symbols from state q to an accepting state. With r symbols remaining after it,
+symbol v has the probability ways[r, table[q, v]] / ways[r + 1, q] in state q. The thresholds are the cumulative
+probabilities in units of 2^-32. They are computed with additions, divisions and powers of two only, so they are the
+same on every platform.
 """
 
 from __future__ import annotations
@@ -19,39 +20,43 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.tasks.task import Task
 
-#: An exponent below that of any count, for counts of zero.
-NOTHING = -(1 << 40)
+#: The exponent of a count of zero: below the exponent of any other count.
+ZERO_EXPONENT = -(1 << 40)
 
 
-def thresholds(table: Ints, wanted: np.ndarray, longest: int) -> Ints:
-    """int64 (longest, Q, V): with word u in state q and r symbols to come, the symbol is the number of thresholds <= u.
+def symbol_thresholds(table: Ints, accepting: np.ndarray, longest: int) -> Ints:
+    """Return thresholds (longest, Q, V), int64, that turn a random 32-bit word into a symbol of a valid string.
 
-    A symbol without a way is never taken; the last symbol with one takes the rest.
+    For a word u in state q, with r symbols remaining after it, the symbol is the number of thresholds[r, q] <= u. A
+    symbol after which no valid string exists is never chosen.
 
-    >>> thresholds(np.array([[0, 1], [1, 1]]), np.array([False, True]), 2)[1] / 2**32  # at least one 1 in two symbols
+    >>> at_least_one_1 = np.array([[0, 1], [1, 1]]), np.array([False, True])
+    >>> symbol_thresholds(*at_least_one_1, 2)[1] / 2**32  # strings of two symbols
     array([[0.33333333, 1.        ],
            [0.5       , 1.        ]])
     """
     n_states, n_symbols = table.shape
-    out = np.empty((longest, n_states, n_symbols), dtype=np.int64)
-    # A count is mantissa * 2^exponent, the exponent a whole number of its own: no length overflows it.
-    mantissa, exponent = np.where(wanted, 1.0, 0.0), np.where(wanted, 0, NOTHING)
+    thresholds = np.empty((longest, n_states, n_symbols), dtype=np.int64)
+    # A count is mantissa * 2^exponent with an integer exponent of its own: it does not overflow at any length.
+    mantissa, exponent = np.where(accepting, 1.0, 0.0), np.where(accepting, 0, ZERO_EXPONENT)
     for r in range(longest):
-        ahead = exponent[table]
-        top = ahead.max(axis=1)  # (Q,)
-        cumulative = np.ldexp(mantissa[table], np.maximum(ahead - top[:, None], -2000)).cumsum(axis=1)
+        next_exponent = exponent[table]
+        top = next_exponent.max(axis=1)  # (Q,)
+        cumulative = np.ldexp(mantissa[table], np.maximum(next_exponent - top[:, None], -2000)).cumsum(axis=1)
         total = cumulative[:, -1]
-        out[r] = np.divide(cumulative, total[:, None], out=np.ones_like(cumulative), where=total[:, None] > 0) * 2.0**32
+        shares = np.divide(cumulative, total[:, None], out=np.ones_like(cumulative), where=total[:, None] > 0)
+        thresholds[r] = shares * 2.0**32
         mantissa, shift = np.frexp(total)
-        exponent = np.where(total > 0, top + shift, NOTHING)
-    return out
+        exponent = np.where(total > 0, top + shift, ZERO_EXPONENT)
+    return thresholds
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
-    """What the implementations read, int64 on one device. Where every string is valid the last three are empty.
+class StreamTables:
+    """The tables that all implementations read, int64 on one device.
 
-    Several machines over one alphabet stand below each other in one table: a replica walks the one it starts in.
+    `valid_table` and `thresholds` are empty if every string is valid. The tables of several machines over one alphabet
+    are concatenated along the states; the start state of a replica selects its machine.
     """
 
     table: Tensor  # (Q, V)
@@ -62,27 +67,28 @@ class Tables:
     thresholds: Tensor
 
     @classmethod
-    def build(cls, tasks: Sequence[Task], longest: int, device: torch.device) -> Tables:
-        """For a task a replica; where not every string is valid they are one and the same."""
-        first, task = 0, tasks[0]
-        starts, machines = dict[str, int](), list[Machine]()
-        for one in tasks:
-            if one.digest not in starts:
-                starts[one.digest] = first + one.machine.start
-                machines.append(one.machine)
-                first += one.machine.n_states
-        found = np.zeros((0, 0), dtype=np.int64), 0, np.zeros((0, 0, 0), dtype=np.int64)
-        if task.valid is not None:
-            valid = task.valid.minimise()
-            found = valid.table, valid.start, thresholds(valid.table, valid.outputs != 0, longest)
-        above = np.cumsum([0, *(machine.n_states for machine in machines)])
-        table = np.concatenate([machine.table + k for machine, k in zip(machines, above[:-1], strict=True)])
+    def build(cls, tasks: Sequence[Task], longest: int, device: torch.device) -> StreamTables:
+        """Build the tables for one task per replica. If not every string is valid, all tasks must be the same."""
+        start_states, machines, n_states = dict[str, int](), list[Machine](), 0
+        for task in tasks:
+            if task.digest not in start_states:
+                start_states[task.digest] = n_states + task.machine.start
+                machines.append(task.machine)
+                n_states += task.machine.n_states
+        valid_table, valid_start = np.zeros((0, 0), dtype=np.int64), 0
+        thresholds = np.zeros((0, 0, 0), dtype=np.int64)
+        if tasks[0].valid is not None:
+            valid = tasks[0].valid.minimise()
+            valid_table, valid_start = valid.table, valid.start
+            thresholds = symbol_thresholds(valid.table, valid.outputs != 0, longest)
+        offsets = np.cumsum([0, *(machine.n_states for machine in machines)])
+        table = np.concatenate([machine.table + k for machine, k in zip(machines, offsets[:-1], strict=True)])
         outputs = np.concatenate([machine.outputs for machine in machines])
         return cls(
             table=torch.tensor(table, dtype=torch.int64, device=device),
             outputs=torch.tensor(outputs, dtype=torch.int64, device=device),
-            start=torch.tensor([starts[one.digest] for one in tasks], device=device),
-            valid_table=torch.tensor(found[0], dtype=torch.int64, device=device),
-            valid_start=found[1],
-            thresholds=torch.tensor(found[2], device=device),
+            start=torch.tensor([start_states[task.digest] for task in tasks], device=device),
+            valid_table=torch.tensor(valid_table, dtype=torch.int64, device=device),
+            valid_start=valid_start,
+            thresholds=torch.tensor(thresholds, device=device),
         )

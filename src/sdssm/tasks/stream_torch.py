@@ -1,35 +1,35 @@
-"""Strings and uniform numbers of a stream in torch alone, on any device; the other implementations face this one."""
+"""The string stream in plain torch, on any device. The other implementations are tested against this one."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from sdssm.tasks.philox import STARTS, STRINGS, words
-from sdssm.tasks.stream_tables import Tables
+from sdssm.tasks.philox import STARTS, STRINGS, random_words
+from sdssm.tasks.stream_tables import StreamTables
 
 
 def draw(
-    tables: Tables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
+    tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
     """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
     M, _, batch, width = tokens.shape
     n_states, n_symbols = tables.table.shape
     steps = first + torch.arange(M, device=seeds.device)
-    word = words(seeds, steps, STRINGS, batch, width)  # (M, R, B, width)
+    word = random_words(seeds, steps, STRINGS, batch, width)  # (M, R, B, width)
     inside = (torch.arange(width, device=seeds.device) < lengths[..., None])[:, :, None, :]  # (M, R, 1, width)
     state = tables.start[None, :, None].expand_as(labels)
     if starts.numel():
-        state = words(seeds, steps, STARTS, batch, 1)[..., 0] * n_states >> 32
+        state = random_words(seeds, steps, STARTS, batch, 1)[..., 0] * n_states >> 32
         starts.copy_(state)
     if tables.thresholds.numel():
-        _choose(tables, word, lengths, tokens)
+        _choose_valid_symbols(tables, word, lengths, tokens)
     else:
         torch.bitwise_right_shift(word * n_symbols, 32, out=tokens)
     tokens.mul_(inside)
-    # Past its end a string reads one symbol more, which leaves every state where it is.
-    stay = torch.arange(n_states, device=seeds.device)[:, None]
-    after = (torch.cat([tables.table, stay], dim=1) * (n_symbols + 1)).flatten()
+    # Past the end of a string an extra symbol is read that leaves every state unchanged.
+    unchanged = torch.arange(n_states, device=seeds.device)[:, None]
+    after = (torch.cat([tables.table, unchanged], dim=1) * (n_symbols + 1)).flatten()
     symbols = torch.where(inside, tokens, n_symbols).movedim(-1, 0).contiguous()  # (width, M, R, B)
     state = state * (n_symbols + 1)
     for symbol in symbols:
@@ -37,17 +37,17 @@ def draw(
     labels.copy_(torch.take(tables.outputs, state // (n_symbols + 1)))
 
 
-def _choose(tables: Tables, word: Tensor, lengths: Tensor, tokens: Tensor) -> None:
-    """The symbols of valid strings, one place after the other; what stands past the end of a string means nothing."""
+def _choose_valid_symbols(tables: StreamTables, word: Tensor, lengths: Tensor, tokens: Tensor) -> None:
+    """Fill tokens with the symbols of valid strings, position by position. Those past the end are arbitrary."""
     state = torch.full_like(word[..., 0], tables.valid_start)
     for t in range(word.shape[-1]):
-        to_come = (lengths - 1 - t).clamp(min=0)[..., None]  # (M, R, 1)
-        passed = word[..., t, None] >= tables.thresholds[to_come, state]  # (M, R, B, V)
+        remaining = (lengths - 1 - t).clamp(min=0)[..., None]  # (M, R, 1)
+        passed = word[..., t, None] >= tables.thresholds[remaining, state]  # (M, R, B, V)
         tokens[..., t] = symbol = passed[..., :-1].sum(-1)
         state = tables.valid_table[state, symbol]
 
 
 def uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
-    """Fill out (R, rows, width), float32: the upper 24 bits of a word."""
-    word = words(seeds, step[None], purpose, out.shape[1], out.shape[2])[0]
+    """Fill out (R, rows, width), float32, from the upper 24 bits of each word."""
+    word = random_words(seeds, step[None], purpose, out.shape[1], out.shape[2])[0]
     out.copy_((word >> 8) * 2.0**-24)

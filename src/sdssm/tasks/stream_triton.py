@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Strings and uniform numbers of a stream on a GPU, one launch for all steps, seeds and strings.
+"""The string stream on a GPU, with one kernel launch for all steps, seeds and strings.
 
-A thread walks one string: four words from one counter, four symbols, four steps of the machine. Nothing is read on the
-host, so a launch can be captured in a graph.
+Each thread generates one string: four words from one counter, four symbols, four steps of the machine. The host reads
+no value back, so a launch can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.tasks.stream_tables import Tables
+from sdssm.tasks.stream_tables import StreamTables
 
-#: Strings or counters of one program: one a thread of a single warp, so that a few strings spread over many cores.
+#: Strings or counters of one program: one per thread of a single warp, so that a few strings use many cores.
 BLOCK = 32
 
 
 @triton.jit
-def philox(c0, c1, c2, c3, seed):
-    """As `philox.philox`, for four uint32 tensors of one shape and an int64 seed."""
+def philox4x32(c0, c1, c2, c3, seed):
+    """Return four random words; as `philox.philox4x32`, for uint32 tensors of one shape and an int64 seed."""
     k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
     k1 = ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
     for _ in tl.static_range(10):
@@ -36,8 +36,8 @@ def philox(c0, c1, c2, c3, seed):
 
 
 @triton.jit
-def four_wide(first, second, third, fourth):
-    """Four tensors (S,) as one (S, 4)."""
+def interleave(first, second, third, fourth):
+    """Interleave four tensors (S,) into one (S, 4)."""
     pairs = tl.join(tl.join(first, third), tl.join(second, fourth))
     return tl.reshape(pairs, (first.shape[0], 4))
 
@@ -46,7 +46,7 @@ def four_wide(first, second, third, fourth):
 def read_symbol(
     word, t, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID: tl.constexpr
 ):
-    """The symbol at place t, 0 past the end, and both states after it."""
+    """Return the symbol at position t, 0 past the end, and the states of both machines after it."""
     word = word.to(tl.int64)
     token = (word * n_symbols) >> 32
     if VALID:
@@ -71,8 +71,8 @@ def draw_kernel(
     blocks = tl.cdiv(B, BLOCK)
     pair = (tl.program_id(0) // blocks).to(tl.int64)  # m R + r
     string = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    there = string < B
-    place = pair * B + string
+    in_range = string < B
+    index = pair * B + string
     seed = tl.load(seeds + pair % R)
     length = tl.minimum(tl.load(lengths + pair), width)
     zero = tl.zeros((BLOCK,), tl.uint32)
@@ -81,16 +81,16 @@ def draw_kernel(
     state = tl.zeros((BLOCK,), tl.int64) + tl.load(start + pair % R)
     valid_state = tl.zeros((BLOCK,), tl.int64) + valid_start
     if RANDOM:
-        word, _, _, _ = philox(zero, row, step, zero + 2, seed)
+        word, _, _, _ = philox4x32(zero, row, step, zero + 2, seed)
         state = (word.to(tl.int64) * n_states) >> 32
-        tl.store(starts + place, state, mask=there)
+        tl.store(starts + index, state, mask=in_range)
     for t in range(0, width, 4):
         first_token = tl.zeros((BLOCK,), tl.int64)
         second_token = first_token
         third_token = first_token
         fourth_token = first_token
         if t < length:
-            w0, w1, w2, w3 = philox(zero + (t // 4), row, step, zero, seed)
+            w0, w1, w2, w3 = philox4x32(zero + (t // 4), row, step, zero, seed)
             first_token, state, valid_state = read_symbol(
                 w0, t, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID
             )
@@ -104,33 +104,34 @@ def draw_kernel(
                 w3, t + 3, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID
             )
         column = t + tl.arange(0, 4)[None, :]
-        four = four_wide(first_token, second_token, third_token, fourth_token)
-        tl.store(tokens + place[:, None] * width + column, four, mask=there[:, None] & (column < width))
-    tl.store(labels + place, tl.load(outputs + state), mask=there)
+        four = interleave(first_token, second_token, third_token, fourth_token)
+        tl.store(tokens + index[:, None] * width + column, four, mask=in_range[:, None] & (column < width))
+    tl.store(labels + index, tl.load(outputs + state), mask=in_range)
 
 
 @triton.jit(do_not_specialize=["purpose", "rows", "width"])
 def uniform_kernel(seeds, step, out, purpose, rows, width, BLOCK: tl.constexpr):
-    """Fill out (R, rows, width), float32; a thread makes four neighbours of one row."""
+    """Fill out (R, rows, width), float32; each thread computes four adjacent numbers of one row."""
     blocks = tl.cdiv(width, 4)
     programs = tl.cdiv(rows * blocks, BLOCK)
     replica = (tl.program_id(0) // programs).to(tl.int64)
-    which = (tl.program_id(0) % programs) * BLOCK + tl.arange(0, BLOCK)
-    row = which // blocks
+    group = (tl.program_id(0) % programs) * BLOCK + tl.arange(0, BLOCK)
+    row = group // blocks
     zero = tl.zeros((BLOCK,), tl.uint32)
-    when = zero + (tl.load(step) & 0xFFFFFFFF).to(tl.uint32)
+    steps = zero + (tl.load(step) & 0xFFFFFFFF).to(tl.uint32)
     seed = tl.load(seeds + replica)
-    four = philox((which % blocks).to(tl.uint32), row.to(tl.uint32), when, zero + purpose, seed)
-    words = four_wide(four[0], four[1], four[2], four[3])
-    column = (which % blocks)[:, None] * 4 + tl.arange(0, 4)[None, :]
-    place = (replica * rows + row)[:, None] * width + column
+    four = philox4x32((group % blocks).to(tl.uint32), row.to(tl.uint32), steps, zero + purpose, seed)
+    words = interleave(four[0], four[1], four[2], four[3])
+    column = (group % blocks)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    index = (replica * rows + row)[:, None] * width + column
     number = (words >> 8).to(tl.float32) * (1.0 / 16777216.0)
-    tl.store(out + place, number, mask=(row < rows)[:, None] & (column < width))
+    tl.store(out + index, number, mask=(row < rows)[:, None] & (column < width))
 
 
 def draw(
-    tables: Tables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
+    tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
 ) -> None:
+    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
     M, R, B, width = tokens.shape
     if M == 0:
         return
@@ -144,6 +145,7 @@ def draw(
 
 
 def uniform(seeds: Tensor, step: Tensor, purpose: int, out: Tensor) -> None:
+    """Fill out (R, rows, width), float32."""
     R, rows, width = out.shape
     if out.numel() == 0:
         return

@@ -1,4 +1,4 @@
-"""A task: a machine, and which strings it may be asked."""
+"""A task: a machine to emulate, and which strings are valid."""
 
 from __future__ import annotations
 
@@ -7,47 +7,46 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sdssm.automata import Machine
-from sdssm.automata.compare import pair_table
-from sdssm.automata.refinement import reachable
 from sdssm.errors import TaskError, format_value
 from sdssm.tasks.labels import Labeller
-from sdssm.tasks.strings import StringSampler
+from sdssm.tasks.sampler import StringSampler
+from sdssm.tasks.validity import LabelledTable, label_states
 
-#: The most numbers that balanced sampling may keep (labels x lengths x states).
+#: The most counts that balanced sampling may keep (labels x lengths x states).
 MOST_COUNTS = 1 << 27
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Strings and the labels of all their prefixes, both int64 (batch, length); -1 where a prefix has no label."""
+    """Strings and the labels of all their prefixes, both int64 (batch, length).
+
+    The label of a prefix that is not a valid string is -1.
+    """
 
     tokens: Tensor
     labels: Tensor
 
 
-class _Labelled(NamedTuple):
-    """The reachable states of a task's machine and its valid strings together, with the label of each, or -1."""
-
-    table: Tensor
-    start: int
-    labels: Tensor
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Emulate `machine`: tell its output after every prefix of a string.
+    """Emulate a machine: predict its output after every prefix of a string.
 
-    Every string may be asked, unless a second machine `valid` says which: those after which its output is not 0.
+    Args:
+        name: the name of the task.
+        machine: the machine to emulate; its outputs are the labels.
+        valid: a machine whose output is 0 after every string that is not valid. None: every string is valid.
+        train_length: the greatest length to train on.
+        test_length: the greatest length to test on.
 
-    >>> from sdssm.automata import named
-    >>> parity = Task(name="parity", machine=named("parity"))
+    >>> from sdssm.automata import get_machine
+    >>> parity = Task(name="parity", machine=get_machine("parity"))
     >>> parity.labels(torch.tensor([[1, 1, 0, 1]]))
     tensor([[1, 0, 0, 1]])
     """
@@ -55,8 +54,8 @@ class Task:
     name: str
     machine: Machine
     valid: Machine | None = None
-    train_length: int = 40  #: the longest strings to train on, as the paper does
-    test_length: int = 500  #: the longest strings to test on
+    train_length: int = 40  # as in the paper
+    test_length: int = 500
 
     def __post_init__(self) -> None:
         if self.valid is not None and self.valid.n_symbols != self.machine.n_symbols:
@@ -65,11 +64,12 @@ class Task:
                 f"{self.valid.n_symbols}; both need the same alphabet"
             )
         for name in ("train_length", "test_length"):
-            if _whole(getattr(self, name), name) < 1:
-                raise TaskError(f"{name} is {getattr(self, name)}; the shortest string has length 1")
+            if _validate_integer(getattr(self, name), name) < 1:
+                raise TaskError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
     @property
     def n_symbols(self) -> int:
+        """Symbols are 0..n_symbols-1."""
         return self.machine.n_symbols
 
     @property
@@ -81,21 +81,21 @@ class Task:
         return f"Task({self.name!r}, {self.machine!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tables are made anew where a copy is unpacked."""
+        """Pickle the fields only; a copy builds its own tables."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return partial(Task, **fields), ()
 
     @cached_property
     def digest(self) -> str:
-        """A short fingerprint of what is asked: tables, starts, outputs and valid strings, whatever they are called."""
-        parts = hashlib.sha256()
+        """A short fingerprint of tables, start states, outputs and valid strings. Names do not change it."""
+        digest = hashlib.sha256()
         for machine in (self.machine, self.valid):
             if machine is not None:
                 for array in (machine.table, np.array([machine.start]), machine.outputs):
-                    parts.update(repr(array.shape).encode() + np.ascontiguousarray(array, dtype="<i8").tobytes())
-        return parts.hexdigest()[:16]
+                    digest.update(repr(array.shape).encode() + np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return digest.hexdigest()[:16]
 
-    # -- which strings -----------------------------------------------------------------------------------------------
+    # -- which strings are valid -------------------------------------------------------------------------------------
 
     def has(self, length: int) -> bool:
         """Whether any string of this length is valid."""
@@ -103,119 +103,127 @@ class Task:
             return False
         if self.valid is None:
             return True
-        return bool((self.valid.outputs[self._valid_states(length)] != 0).any())
+        return bool((self.valid.outputs[self._validity_states(length)] != 0).any())
 
     def floor(self, length: int) -> int:
-        """The greatest length up to this one that has a valid string.
+        """Return the greatest length up to this one that has a valid string.
 
-        >>> from sdssm.tasks import task
-        >>> task("arithmetic").floor(40)
+        >>> from sdssm.tasks import get_task
+        >>> get_task("arithmetic").floor(40)
         39
         """
-        length = _checked_length(length)
+        length = _validate_length(length)
         for candidate in range(length, 0, -1):
             if self.has(candidate):
                 return candidate
-        raise TaskError(f"{self.name} has no valid string of length {length} or less{self._nearest(length)}")
+        raise TaskError(f"{self.name} has no valid string of length {length} or less{self._nearest_lengths(length)}")
 
-    def _valid_states(self, length: int) -> np.ndarray:
-        """The states of `valid` that strings of this length reach, remembered for all lengths met on the way."""
+    def _validity_states(self, length: int) -> np.ndarray:
+        """Return the states of `valid` that strings of this length reach. All shorter lengths are cached too."""
         assert self.valid is not None
-        layers = self._layers
-        while len(layers) <= length:
-            layers.append(np.unique(self.valid.table[layers[-1]]))
-        return layers[length]
+        states = self._validity_states_by_length
+        while len(states) <= length:
+            states.append(np.unique(self.valid.table[states[-1]]))
+        return states[length]
 
     @cached_property
-    def _layers(self) -> list[np.ndarray]:
+    def _validity_states_by_length(self) -> list[np.ndarray]:
         assert self.valid is not None
         return [np.array([self.valid.start])]
 
     def classes(self, longest: int, shortest: int = 1) -> frozenset[int]:
-        """The labels that strings of length shortest..longest have.
+        """Return the labels that strings of length shortest..longest can have.
 
-        >>> from sdssm.tasks import task
-        >>> sorted(task("cycle").classes(1)), sorted(task("d4").classes(1, shortest=1))
+        >>> from sdssm.tasks import get_task
+        >>> sorted(get_task("cycle").classes(1)), sorted(get_task("d4").classes(1, shortest=1))
         ([0, 1, 4], [1, 4])
         """
-        found = self._labelled
-        states, seen = {found.start}, set[int]()
-        for length in range(1, _checked_length(longest) + 1):
-            states = set(found.table[sorted(states)].flatten().tolist())
+        table, start, labels = self._labelled
+        states, seen = {start}, set[int]()
+        for length in range(1, _validate_length(longest) + 1):
+            states = set(table[sorted(states)].flatten().tolist())
             if length < shortest:
                 continue
-            if states <= seen and len(seen) == len(found.table):
+            if states <= seen and len(seen) == len(table):
                 break
             seen |= states
-        return frozenset(found.labels[sorted(seen)].tolist()) - {-1}
+        return frozenset(labels[sorted(seen)].tolist()) - {-1}
 
-    def _nearest(self, length: int) -> str:
-        """The nearest lengths that have a valid string, for an error message."""
+    def _nearest_lengths(self, length: int) -> str:
+        """Name the nearest lengths that have a valid string, for an error message."""
         assert self.valid is not None
         below = next((k for k in range(length - 1, 0, -1) if self.has(k)), None)
         # From any state a valid one is at most as many steps away as there are states.
         above = next((k for k in range(max(length, 0) + 1, length + self.valid.n_states + 2) if self.has(k)), None)
-        found = [str(k) for k in (below, above) if k is not None]
-        return f"; the nearest with one: {' and '.join(found)}" if found else "; no string is valid"
+        lengths = [str(k) for k in (below, above) if k is not None]
+        return f"; the nearest with one: {' and '.join(lengths)}" if lengths else "; no string is valid"
 
-    # -- drawing them ------------------------------------------------------------------------------------------------
+    # -- sampling ----------------------------------------------------------------------------------------------------
 
     def sample(self, batch: int, length: int, *, generator: torch.Generator, balance: bool = False) -> Batch:
-        """`batch` strings, drawn uniformly among the valid ones of this length, on the generator's device.
+        """Draw `batch` strings uniformly among the valid strings of this length, on the generator's device.
 
-        With `balance`, the label of the whole string is drawn first, uniformly among those that occur at this length,
-        and then a string among those with that label.
+        With `balance`, the label of the whole string is drawn first, uniformly among the labels that occur at this
+        length, and then a string among the strings with that label.
 
-        >>> from sdssm.tasks import task
-        >>> task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
+        >>> from sdssm.tasks import get_task
+        >>> get_task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
         torch.Size([128, 40])
         """
         if not isinstance(generator, torch.Generator):
-            raise TaskError(f"the generator is {format_value(generator)}; strings are drawn from a torch.Generator")
-        length = _checked_length(length)
-        if _whole(batch, "the batch") < 1:
-            raise TaskError(f"a batch of {batch} strings was asked for; a batch has at least 1")
+            raise TaskError(
+                f"the generator is {format_value(generator)}; pass a torch.Generator, "
+                "as in generator=torch.Generator().manual_seed(0)"
+            )
+        length = _validate_length(length)
+        if _validate_integer(batch, "batch") < 1:
+            raise TaskError(f"batch must be at least 1, got {batch}; pass batch=128")
         if not self.has(length):
-            raise TaskError(f"{self.name} has no valid string of length {length}{self._nearest(length)}")
+            raise TaskError(f"{self.name} has no valid string of length {length}{self._nearest_lengths(length)}")
         tokens = self._draw(batch, length, generator, balance)
         return Batch(tokens=tokens, labels=self._labeller(tokens.device)(tokens))
 
     def _draw(self, batch: int, length: int, generator: torch.Generator, balance: bool) -> Tensor:
         if balance:
-            self._check_counts(length)
-            possible = torch.nonzero(self._by_label.log_ways(length) > -torch.inf).flatten().to(generator.device)
-            which = torch.randint(len(possible), (batch,), generator=generator, device=generator.device)
-            return self._by_label.draw(possible[which], batch, length, generator)
+            self._check_balance_memory(length)
+            possible = torch.nonzero(self._sampler_by_label.log_ways(length) > -torch.inf).flatten()
+            possible = possible.to(generator.device)
+            chosen = torch.randint(len(possible), (batch,), generator=generator, device=generator.device)
+            return self._sampler_by_label.draw(possible[chosen], batch, length, generator)
         if self.valid is None:
             return torch.randint(self.n_symbols, (batch, length), generator=generator, device=generator.device)
-        return self._valid_strings.draw(None, batch, length, generator)
+        return self._valid_sampler.draw(None, batch, length, generator)
 
-    def _check_counts(self, length: int) -> None:
+    def _check_balance_memory(self, length: int) -> None:
         counts = self.n_classes * (length + 1) * len(self._labelled.table)
         if counts > MOST_COUNTS:
             raise TaskError(
-                f"balancing {self.name} at length {length} needs {counts:,} counts, the most is {MOST_COUNTS:,}; "
+                f"balancing {self.name} at length {length} needs {counts:,} counts, but the limit is {MOST_COUNTS:,}; "
                 "use shorter strings or balance=False"
             )
 
     @cached_property
-    def _valid_strings(self) -> StringSampler:
+    def _valid_sampler(self) -> StringSampler:
         assert self.valid is not None
         machine = self.valid.minimise()
-        wanted = torch.tensor(machine.outputs != 0)[None]
-        return StringSampler(torch.tensor(machine.table), machine.start, wanted)
+        ends = torch.tensor(machine.outputs != 0)[None]
+        return StringSampler(torch.tensor(machine.table), machine.start, ends)
 
     @cached_property
-    def _by_label(self) -> StringSampler:
-        found = self._labelled
-        return StringSampler(found.table, found.start, torch.arange(self.n_classes)[:, None] == found.labels)
+    def _sampler_by_label(self) -> StringSampler:
+        table, start, labels = self._labelled
+        ends = torch.arange(self.n_classes)[:, None] == torch.tensor(labels)
+        return StringSampler(torch.tensor(table), start, ends)
 
-    # -- labelling them ----------------------------------------------------------------------------------------------
+    # -- labels ------------------------------------------------------------------------------------------------------
 
     def labels(self, tokens: Tensor) -> Tensor:
-        """The label of every prefix: int64 (..., L) -> int64 (..., L), -1 where a prefix has none."""
+        """Return the label of every prefix: integers (..., L) -> int64 (..., L).
+
+        The label of a prefix that is not a valid string is -1.
+        """
         if not isinstance(tokens, Tensor):
-            raise TaskError(f"tokens are {format_value(tokens)}; give a tensor, as in torch.tensor([[0, 1]])")
+            raise TaskError(f"tokens are {format_value(tokens)}; pass a tensor, as in torch.tensor([[0, 1]])")
         if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
             raise TaskError(f"tokens are {tokens.dtype}; symbols are whole numbers, use int64")
         if tokens.ndim == 0 or tokens.shape[-1] == 0:
@@ -225,29 +233,21 @@ class Task:
             return torch.empty_like(tokens, dtype=torch.long)
         low, high = (int(value) for value in torch.aminmax(flat))
         if low < 0 or high >= self.n_symbols:
-            wrong = low if low < 0 else high
-            raise TaskError(f"token {wrong} is no symbol of {self.name}; symbols are 0..{self.n_symbols - 1}")
+            raise TaskError(
+                f"token {low if low < 0 else high} is not a symbol of {self.name}; symbols are 0..{self.n_symbols - 1}"
+            )
         return self._labeller(tokens.device)(flat).view(tokens.shape)
 
     @cached_property
-    def _labelled(self) -> _Labelled:
-        if self.valid is None:
-            table, start, labels = self.machine.table, self.machine.start, self.machine.outputs
-        else:
-            table = pair_table(self.machine.table, self.valid.table)
-            start = self.machine.start * self.valid.n_states + self.valid.start
-            labels = np.where(self.valid.outputs != 0, self.machine.outputs[:, None], -1).ravel()
-        kept = np.flatnonzero(reachable(table, start))
-        return _Labelled(
-            table=torch.tensor(np.searchsorted(kept, table[kept])),
-            start=int(np.searchsorted(kept, start)),
-            labels=torch.tensor(labels[kept]),
-        )
+    def _labelled(self) -> LabelledTable:
+        return label_states(self.machine, self.valid)
 
     def _labeller(self, device: torch.device) -> Labeller:
         if device not in self._labellers:
-            found = self._labelled
-            self._labellers[device] = Labeller.build(found.table.to(device), found.start, found.labels.to(device))
+            table, start, labels = self._labelled
+            self._labellers[device] = Labeller.build(
+                torch.tensor(table, device=device), start, torch.tensor(labels, device=device)
+            )
         return self._labellers[device]
 
     @cached_property
@@ -255,14 +255,14 @@ class Task:
         return {}
 
 
-def _whole(number: int, what: str) -> int:
+def _validate_integer(number: int, name: str) -> int:
     try:
         return index(number)
     except TypeError:
-        raise TaskError(f"{what} is {format_value(number)}; it must be a whole number") from None
+        raise TaskError(f"{name} is {format_value(number)}; it must be a whole number") from None
 
 
-def _checked_length(length: int) -> int:
-    if _whole(length, "the length") < 1:
-        raise TaskError(f"strings of length {length} were asked for; the shortest has length 1")
+def _validate_length(length: int) -> int:
+    if _validate_integer(length, "length") < 1:
+        raise TaskError(f"length must be at least 1, got {length}")
     return index(length)

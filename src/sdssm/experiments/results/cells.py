@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sdssm.evaluation.training import changed_settings
+from sdssm.evaluation.description import changed_settings
 from sdssm.experiments.execution.runner import curve_of
 from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.experiments.specs.catalogue import Published, published_numbers

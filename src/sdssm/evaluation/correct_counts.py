@@ -1,0 +1,188 @@
+"""Count how many strings of each length a model classifies correctly.
+
+There are two methods. On prefixes: the model reads one set of long strings once, and its prediction after every symbol
+counts for the length of that prefix. Evaluating 500 lengths then costs as much as the longest alone. On fresh strings:
+the model reads new strings for each length, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm import ops
+from sdssm.models import Classifier, State
+from sdssm.models.scaled import Scaled
+from sdssm.tasks.evaluation_strings import TestStrings
+
+#: A model, or a model whose states are rescaled as it reads.
+EvaluatedModel = Classifier | Scaled
+#: The number of strings on which the growth of states is measured.
+PROBED_STRINGS = 16
+#: The approximate limit on the numbers (logits and states) in memory at a time.
+MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 28}
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectCounts:
+    """How many strings of each of K lengths were classified correctly.
+
+    Attributes:
+        correct: the number of correct strings at each length (K,); -1 if no string that short is valid.
+        strings: the number of strings at each length.
+        scores: on prefixes only, (G, B): at how many lengths of each group each string was correct.
+        means: on prefixes only, (K,): the mean accuracy over all lengths 1, 2, ... up to each length.
+        overflowed: whether any logit was infinite or NaN.
+    """
+
+    correct: np.ndarray
+    strings: int
+    scores: np.ndarray | None = None
+    means: np.ndarray | None = None
+    overflowed: bool = False
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """The accuracy at each length (K,), from 0 to 1; NaN if no string that short is valid."""
+        return np.where(self.correct < 0, np.nan, self.correct / self.strings)
+
+
+def count_on_prefixes(
+    model: EvaluatedModel, strings: TestStrings, lengths: np.ndarray, groups: np.ndarray
+) -> CorrectCounts:
+    """Evaluate one set of strings at all of their prefixes.
+
+    Args:
+        model: the model.
+        strings: the strings; the prefixes of their task must be uniformly drawn.
+        lengths: the lengths to count, (K,).
+        groups: groups of these lengths over which `scores` are summed, bool (G, K).
+    """
+    assert strings.places is not None
+    longest = int(lengths.max())
+    # A length without valid strings is scored at the greatest length below it that has some.
+    scored_lengths = strings.places.longest_valid_lengths(np.arange(longest + 1))
+    weights = np.zeros((longest + 1, len(groups)), dtype=np.float32)
+    for column, group in zip(weights.T, groups, strict=True):
+        np.add.at(column, scored_lengths[lengths[group]], 1)
+    weight = torch.from_numpy(weights[1:]).to(strings.device)  # (L, G)
+    counts = torch.zeros(longest, dtype=torch.long, device=strings.device)
+    scores = torch.zeros(strings.count, len(groups), dtype=torch.float64, device=strings.device)
+    overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
+    with _inference(model):
+        for rows, positions, logits, labels in _prefix_logits(model, strings, longest):
+            correct, finite = _is_correct(logits, labels)  # (B, T)
+            overflowed |= ~finite
+            counts[positions] += correct.sum(0)
+            scores[rows] += correct.float() @ weight[positions]  # sums of integers: exact
+    all_counts = np.concatenate([[-1], counts.cpu().numpy()])[scored_lengths]  # (L + 1,)
+    return CorrectCounts(
+        correct=all_counts[lengths],
+        strings=strings.count,
+        scores=scores.T.cpu().numpy(),
+        means=_running_mean(all_counts[1:] / strings.count, all_counts[1:] >= 0)[lengths - 1],
+        overflowed=bool(overflowed),
+    )
+
+
+def _prefix_logits(
+    model: EvaluatedModel, strings: TestStrings, longest: int
+) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """Yield the logits after every prefix in parts: rows of strings, positions, logits and labels there."""
+    if model.recurrent:
+        state, starts, position = None, strings.start_states(), 0
+        for tokens, labels in strings.blocks(longest):
+            for piece, piece_labels in _split_to_memory(model, tokens, labels):
+                logits, state = model.advance(piece, state, starts=starts)
+                yield slice(None), slice(position, position + piece.shape[1]), logits, piece_labels
+                position, starts = position + piece.shape[1], None
+        return
+    tokens, labels = (torch.cat(blocks, 1) for blocks in zip(*strings.blocks(longest), strict=True))
+    count = max(1, _memory_limit(tokens) // (longest * model.numbers))
+    for first in range(0, strings.count, count):
+        rows = slice(first, first + count)
+        yield rows, slice(None), model.advance(tokens[rows])[0], labels[rows]
+
+
+def read_fresh(model: EvaluatedModel, strings: TestStrings, lengths: np.ndarray) -> CorrectCounts:
+    """Evaluate new strings for each length, at their last symbol."""
+    counts = torch.full((len(lengths),), -1, dtype=torch.long, device=strings.device)
+    overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
+    with _inference(model):
+        # The longest first: shorter strings then reuse its memory, and a GPU allocates no more.
+        for k in np.argsort(-lengths, kind="stable").tolist():
+            length = int(lengths[k])
+            if strings.shortest > length:
+                continue
+            counts[k] = 0
+            for tokens, labels, starts in strings.draw_fresh(length):
+                correct, finite = _is_correct(_last_logits(model, tokens, starts), labels)
+                counts[k] += correct.sum()
+                overflowed |= ~finite
+    return CorrectCounts(correct=counts.cpu().numpy(), strings=strings.count, overflowed=bool(overflowed))
+
+
+def has_growing_states(model: Classifier, strings: TestStrings, longest: int) -> bool:
+    """Whether states after strings of this length are too large to be squared, measured on a few strings."""
+    if strings.shortest > longest:
+        return False
+    state: State = None
+    tokens, _, starts = next(replace(strings, count=PROBED_STRINGS).draw_fresh(longest))
+    with _inference(model):
+        for (piece,) in _split_to_memory(model, tokens):
+            state, starts = model.carry(piece, state, starts=starts), None
+    assert state is not None
+    return not bool(state[0].abs().amax() <= torch.finfo(state[0].dtype).max ** 0.4)  # NaN counts as too large
+
+
+def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None) -> Tensor:
+    """Return the logits after whole strings: (B, L) -> (B, C)."""
+    if not model.recurrent:  # whole strings, as many at a time as fit into memory
+        count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers))
+        return torch.cat([model.last(rows) for rows in torch.split(tokens, count)])
+    state: State = None
+    *before, (end,) = _split_to_memory(model, tokens)
+    for (piece,) in before:
+        state, starts = model.carry(piece, state, starts=starts), None
+    return model.last(end, state, starts=starts)
+
+
+def _split_to_memory(model: EvaluatedModel, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Split tensors (B, T) along T into pieces whose logits and states fit into memory."""
+    count = max(1, _memory_limit(tensors[0]) // (len(tensors[0]) * model.numbers))
+    return zip(*(torch.split(tensor, count, dim=1) for tensor in tensors), strict=True)
+
+
+def _memory_limit(tokens: Tensor) -> int:
+    return MOST_NUMBERS[tokens.device.type]
+
+
+def _is_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether each prediction equals its label and is finite, and whether all largest logits are finite."""
+    largest, prediction = logits.max(-1)
+    finite = largest.isfinite()
+    return (prediction == labels) & finite, finite.all()
+
+
+def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the mean over the known entries up to each entry, NaN before the first."""
+    total, count = np.where(known, accuracy, 0.0).cumsum(), known.cumsum()
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+@contextmanager
+def _inference(model: EvaluatedModel) -> Iterator[None]:
+    """Disable gradients and dropout, and the check of tokens: they are valid, and a GPU would have to wait for it."""
+    classifier = model.model if isinstance(model, Scaled) else model
+    training = classifier.training
+    classifier.eval()
+    try:
+        with torch.inference_mode(), ops.unchecked():
+            yield
+    finally:
+        classifier.train(training)

@@ -1,0 +1,57 @@
+"""How a run is described in a record: the canonical name of its task, and the settings changed from its preset.
+
+Two runs with the same description differ in nothing but their seeds, and may be averaged.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sdssm.errors import SdssmError
+from sdssm.models import ModelSettings
+from sdssm.runs.events import finite
+from sdssm.runs.schema import Settings, resolve, setting_names
+from sdssm.tasks import Task, get_task
+
+#: Settings without influence on what is learned, and train_length, which has its own field in a record.
+NOT_COMPARED = ("checkpoint_every", "log_every", "train_length")
+
+
+def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[str, Any]:
+    """Return the settings that differ from the preset for the task, or from the defaults if preset is None.
+
+    >>> changed_settings(resolve("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
+    {'lr': 0.01}
+    """
+    base = Settings(model=ModelSettings(name=settings.model.name))
+    if preset is not None:
+        with suppress(SdssmError):  # this version may not have the preset: then compare with the defaults
+            base = resolve(settings.model.name, preset, task)
+    values, base_values = _flatten(settings), _flatten(base)
+    changed = {name: value for name, value in values.items() if name not in base_values or base_values[name] != value}
+    return finite(changed)  # type: ignore[no-any-return]  # finite() of a dict is a dict
+
+
+def _flatten(settings: Settings) -> dict[str, Any]:
+    parts = {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}
+    owners = {name: part for name, (part, _) in setting_names(settings).items() if name not in NOT_COMPARED}
+    return {name: getattr(parts[part], name) for name, part in owners.items()}
+
+
+def canonical_task_name(task: Task) -> str:
+    """Return the name of the task as the library spells it, if it is a task of the library.
+
+    >>> canonical_task_name(get_task("C2xC4")), canonical_task_name(get_task("even-pairs"))
+    ('c2xc4', 'even_pairs')
+    >>> canonical_task_name(get_task("regex:A*"))  # an expression is case-sensitive
+    'regex:A*'
+    """
+    name = task.name.strip().lower().replace("-", "_")
+    if name == task.name or "regex" in name or Path(name).suffix:
+        return task.name
+    try:
+        return name if get_task(name).digest == task.digest else task.name
+    except SdssmError:
+        return task.name

@@ -1,0 +1,67 @@
+"""Search for a misclassified string among random strings and repeated words, which drift the most."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm.exact.certification.trim_machine import DEAD, TrimMachine
+from sdssm.models import Classifier
+from sdssm.models.stack import State
+
+#: Number of strings read together. Half of them repeat a word of up to LONGEST_WORD symbols.
+STRINGS, LONGEST_WORD = 256, 12
+#: Symbols read in one call of the model.
+PIECE = 64
+
+
+def find_counterexample(
+    model: Classifier, machine: TrimMachine, longest: int, generator: torch.Generator
+) -> tuple[int, ...] | None:
+    """Return the shortest misclassified prefix among some hundreds of valid strings, or None.
+
+    The strings have `longest` symbols and are read by the model itself, in its own precision.
+    """
+    tokens, states = _draw_strings(machine, longest, generator)
+    labels = torch.tensor(machine.labels)[states]  # (B, L)
+    device = model.readout.weight.device
+    state: State = None
+    with torch.inference_mode():
+        for first in range(0, longest, PIECE):
+            piece = tokens[:, first : first + PIECE]
+            logits, state = model.advance(piece.to(device), state)
+            expected = labels[:, first : first + PIECE].to(device)
+            wrong = (logits.argmax(-1) != expected) & (expected >= 0)
+            if wrong.any():
+                position = int(wrong.any(0).float().argmax())
+                row = int(wrong[:, position].float().argmax())
+                return tuple(tokens[row, : first + position + 1].tolist())
+    return None
+
+
+def _draw_strings(machine: TrimMachine, longest: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return prefixes of valid strings (B, L) and the state of the machine after each symbol (B, L)."""
+    count, n_symbols = STRINGS, machine.table.shape[1]
+    drawn = torch.randint(n_symbols, (count, longest), generator=generator)
+    for row in range(count // 2):  # half of the strings repeat a word
+        word = drawn[row, : 1 + row % min(LONGEST_WORD, longest)]
+        drawn[row] = word.repeat(longest // len(word) + 1)[:longest]
+    table = machine.table
+    choices = [np.flatnonzero(row != DEAD) for row in table]
+    degree = np.array([len(row) for row in choices])
+    # A drawn symbol that no valid string continues with is replaced by one that does.
+    replacement = np.stack(
+        [row[np.arange(n_symbols) % len(row)] if len(row) else row.repeat(0) for row in choices if len(row)]
+    )
+    index = np.cumsum(degree > 0) - 1
+    q, states, tokens = np.full(count, machine.start), [], []
+    for column in drawn.T.numpy():
+        if (degree[q] == 0).any():  # some string cannot be continued
+            break
+        allowed = table[q, column] != DEAD
+        symbol = np.where(allowed, column, replacement[index[q], column])
+        q = table[q, symbol]
+        tokens.append(symbol)
+        states.append(q)
+    return torch.from_numpy(np.stack(tokens, 1)), torch.from_numpy(np.stack(states, 1))

@@ -1,0 +1,143 @@
+"""`compile`: build a model that emulates a given machine; the weights are computed, not trained."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sdssm.automata import Machine
+from sdssm.errors import format_value
+from sdssm.exact.compilation.characters import GroupExtension, SymbolGroup
+from sdssm.exact.compilation.dense import ENCODINGS, compile_dense
+from sdssm.exact.compilation.diagonal import compile_one_layer, compile_two_layers
+from sdssm.exact.errors import ExactError
+from sdssm.models import Classifier
+from sdssm.settings import check_one_of
+from sdssm.tasks import Task, get_task
+
+MODELS = ("sd-ssm", "complex-diagonal")
+
+
+def compile(  # noqa: A001  # qualified by the package name it is unambiguous
+    machine: Machine | Task | str,
+    *,
+    encoding: str = "one-hot",
+    column_norm: float | None = 1.2,
+    generator: torch.Generator | None = None,
+    model: str = "sd-ssm",
+    layers: int = 1,
+    n_classes: int | None = None,
+) -> Classifier:
+    """Return a model that predicts the output of a machine after every string.
+
+    Args:
+        machine: a machine, a task, or the name of a task.
+        encoding: "one-hot", "orthogonal" or "independent" encodings of the machine's states, for sd-ssm.
+        column_norm: p of the l_p norm by which sd-ssm divides the columns of its matrices, or None.
+        generator: source of the random encodings.
+        model: "sd-ssm" or "complex-diagonal".
+        layers: 1, or 2 for complex-diagonal.
+        n_classes: number of classes, at least the number of outputs; None for exactly these.
+
+    sd-ssm has one matrix for each symbol, selected by a saturated softmax. With one-hot encodings it is exact at every
+    length, in float32 too. Orthogonal and independent encodings are random, need column_norm None and drift with
+    rounding; `check_emulation` measures the drift.
+
+    complex-diagonal holds the characters of a commutative group in one layer. With layers=2 it also emulates groups
+    that have a commutative normal subgroup with a commutative quotient, such as the dihedral groups. Its phases are
+    rounded.
+
+    >>> exact = compile("a5")
+    >>> exact(torch.tensor([[0, 1, 1, 0]])).argmax(-1)[0, -1].item() == get_task("a5").machine.output([0, 1, 1, 0])
+    True
+    >>> compile("d4", model="complex-diagonal")
+    Traceback (most recent call last):
+    sdssm.exact.errors.ExactError: not commutative: ...
+    """
+    machine = _resolve_machine(machine)
+    check_one_of("model", model, MODELS)
+    check_one_of("encoding", encoding, ENCODINGS)
+    classes = machine.n_outputs if n_classes is None else n_classes
+    if classes < machine.n_outputs:
+        raise ExactError(f"n_classes is {classes}, but the machine has {machine.n_outputs} outputs; pass at least that")
+    if layers not in (1, 2):
+        raise ExactError(f"layers is {format_value(layers)}; it must be 1, or 2 for complex-diagonal")
+    if model == "sd-ssm":
+        if layers != 1:
+            raise ExactError(f"layers is {layers}, but one layer of sd-ssm emulates every machine; leave it out")
+        return compile_dense(machine, encoding, column_norm, generator, classes)
+    if encoding != "one-hot":
+        raise ExactError(f"encoding is {encoding!r}, but complex-diagonal encodes states as characters; leave it out")
+    return _compile_diagonal(machine, layers, classes)
+
+
+def _resolve_machine(source: Machine | Task | str) -> Machine:
+    """Return a machine, the machine of a task, or the machine of a task given by name."""
+    if isinstance(source, Machine):
+        return source
+    if not isinstance(source, Task | str):
+        raise ExactError(f"the machine is {format_value(source)}; pass a Machine, a Task or a name, such as 'a5'")
+    return (get_task(source) if isinstance(source, str) else source).machine
+
+
+def _compile_diagonal(machine: Machine, layers: int, classes: int) -> Classifier:
+    if not machine.is_group:
+        minimal = machine.minimise()
+        symbol = next(v for v in range(minimal.n_symbols) if len(set(minimal.table[:, v])) < minimal.n_states)
+        raise ExactError(
+            f"not a group: symbol {minimal.symbol_names[symbol]!r} maps different states to the same state, but "
+            "transitions of modulus 1 are invertible; compile it as sd-ssm"
+        )
+    if layers == 2:
+        return compile_two_layers(machine, classes)
+    if not machine.is_commutative:
+        strings = non_commuting_strings(machine)
+        first, second = (f"{format_value(machine.decode(word))} has label {machine.output(word)}" for word in strings)
+        raise ExactError(
+            "not commutative: the state of one diagonal layer with B = 0 does not depend on the order of its inputs "
+            f"(Proposition 1), but {first} and {second}; compile it as sd-ssm{_suggest_two_layers(machine)}"
+        )
+    return compile_one_layer(machine, classes)
+
+
+def _suggest_two_layers(machine: Machine) -> str:
+    """Return a hint for the error message if two layers can emulate the machine."""
+    try:
+        GroupExtension.split(SymbolGroup.generate(machine))
+    except ExactError:
+        return ""
+    return ", or with layers=2"
+
+
+def non_commuting_strings(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return two strings of the same symbols in a different order that have different labels.
+
+    >>> non_commuting_strings(get_task("d4").machine)
+    ((0, 1), (1, 0))
+    """
+    machine = machine.minimise()
+    witness = machine.algebra.non_commuting()
+    if witness is None:
+        raise ExactError("the machine is commutative: the order of symbols never matters")
+    state, a, b = witness
+    prefix = _shortest_path(machine, state)
+    ends = [machine.run((a, b), start=state), machine.run((b, a), start=state)]
+    suffix: tuple[int, ...] = ()
+    if machine.outputs[ends[0]] == machine.outputs[ends[1]]:
+        first, second = (Machine(table=machine.table, start=end, outputs=machine.outputs) for end in ends)
+        distinguishing = first.distinguish(second)
+        assert distinguishing is not None, "states of a minimal machine are distinguishable"
+        suffix = distinguishing
+    return (*prefix, a, b, *suffix), (*prefix, b, a, *suffix)
+
+
+def _shortest_path(machine: Machine, state: int) -> tuple[int, ...]:
+    """Return a shortest string from the start to a state of a minimal machine."""
+    if machine.start == state:
+        return ()
+    is_state = (np.arange(machine.n_states) == state).astype(int)
+    accepting = Machine(table=machine.table, start=machine.start, outputs=is_state)
+    rejecting = Machine(table=np.zeros((1, machine.n_symbols), dtype=int))
+    path = accepting.distinguish(rejecting)
+    assert path is not None, "every state of a minimal machine is reachable"
+    return path

@@ -1,0 +1,6 @@
+"""From weights to an automaton: find the machine that a trained model implements."""
+
+from sdssm.exact.extraction.candidates import Fidelity
+from sdssm.exact.extraction.extractor import LENGTHS, Extraction, extract
+
+__all__ = ["LENGTHS", "Extraction", "Fidelity", "extract"]

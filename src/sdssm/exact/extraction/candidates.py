@@ -1,0 +1,139 @@
+"""Candidate machines for a model: how often each disagrees with it, and on which strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from sdssm.automata import Machine
+from sdssm.automata.refinement import Ints
+from sdssm.exact.extraction.merging import build_machine
+from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, trace_states
+from sdssm.tasks import Task
+
+#: Number of random strings on which every candidate is compared with the model.
+TEST_STRINGS = 1024
+#: Number and minimal length of the strings that show how far apart the states of the model are.
+SCALE_STRINGS, SCALE_LENGTH = 32, 64
+#: A new candidate is compared with this many earlier ones.
+COMPARED = 5
+#: Notes of an extraction that did not find all that the model does.
+COARSER = "more than {:,} states can be distinguished; the machine is a coarser approximation"
+DIFFER = "distinguishing more states did not bring machine and model closer"
+TOO_MANY = "the labels of the model alone distinguish more than {:,} states; pass a larger max_states"
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """On how many random valid strings of one length machine and model agree."""
+
+    length: int
+    strings: int
+    agree: int  #: strings with the same label at the end
+    throughout: int  #: strings with the same label after every symbol
+
+    @property
+    def share(self) -> float:
+        """The fraction of strings with the same label at the end."""
+        return self.agree / self.strings
+
+
+class CandidateMachines:
+    """Machines that were derived from a model, and how often each disagrees with it."""
+
+    def __init__(self, reader: ModelReader, symbols: tuple[str, ...] | None, longest: int, seed: int) -> None:
+        self.reader, self.symbols = reader, symbols
+        self.generator = torch.Generator().manual_seed(seed)
+        # The task draws valid strings; its machine, and so its labels, are not used.
+        placeholder = Machine(table=[[0] * reader.n_symbols])
+        self.task = Task(name="the machine of valid strings", machine=placeholder, valid=reader.valid)
+        self.longest = reader.margin_length = self.task.floor(longest)
+        self.tokens = self.draw(TEST_STRINGS, self.longest)
+        self.labels = reader.labels(self.tokens)
+        self.witnesses: dict[Word, int] = {}  # strings on which two candidates differ, and the model's label
+        self.machines: list[Machine] = []
+        reader.fit_scale(self.draw(SCALE_STRINGS, self.task.floor(max(SCALE_LENGTH, self.longest))))
+        self.start_label = reader.empty_label()
+
+    def draw(self, strings: int, length: int) -> Ints:
+        """Return random valid strings (B, L)."""
+        return self.task.sample(strings, length, generator=self.generator).tokens.numpy()
+
+    def add(self, table: Ints, labels: Ints, valid_states: Ints) -> Machine:
+        """Add the machine of a graph, and read strings that distinguish it from earlier candidates."""
+        machine = build_machine(table, labels, valid_states, self.symbols, self.start_label)
+        for other in self.machines[-COMPARED:]:
+            word = machine.distinguish(other, self.reader.valid)
+            if word is not None and len(word) <= max(self.longest, self.reader.valid.n_states):
+                self.witnesses[word] = int(self.reader.labels(np.array([word]))[0, -1])
+        if all(machine != other for other in self.machines):
+            self.machines.append(machine)
+        return machine
+
+    def error(self, machine: Machine) -> float:
+        """Return the weighted fraction of labels on which a machine differs from the model.
+
+        The label of a prefix of t symbols has the weight 1/t, because errors on long strings are partly due to drift.
+        If only a witness contradicts the machine, the error is 1e-9.
+        """
+        weights = 1 / np.arange(1, self.longest + 1)
+        wrong, is_valid = self.disagreements(machine, self.tokens, self.labels), self.labels != NOT_VALID
+        share = float((wrong @ weights).sum() / (is_valid @ weights).sum())
+        return max(share, 1e-9 * any(machine.output(word) != label for word, label in self.witnesses.items()))
+
+    def disagreements(self, machine: Machine, tokens: Ints, labels: Ints) -> np.ndarray:
+        """Whether the machine's label of each prefix of strings (B, L) differs from the given one: (B, L)."""
+        states = trace_states(machine.table, np.full(len(tokens), machine.start), tokens)
+        return np.asarray((machine.outputs[states] != labels) & (labels != NOT_VALID))
+
+    def best(self) -> Machine:
+        """Return the smallest machine with at most twice the error of the best one, and at most 0.1 above it."""
+        errors = [self.error(machine) for machine in self.machines]
+        most = min(errors) + min(*errors, 0.1)
+        good = [machine for machine, error in zip(self.machines, errors, strict=True) if error <= most]
+        return min(good, key=lambda machine: machine.n_states)
+
+    def counterexamples(self, machine: Machine, words: Sequence[Word] = ()) -> list[Word]:
+        """Return strings on which machine and model differ, shortest first.
+
+        They come from the witnesses, from random strings, and from random continuations of `words`.
+        """
+        strings = {word for word, label in self.witnesses.items() if machine.output(word) != label}
+        for tokens in (self.draw(TEST_STRINGS, self.longest), self.continuations(words)):
+            if tokens is not None:
+                wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
+                for row in np.flatnonzero(wrong.any(1)):
+                    strings.add(tuple(tokens[row, : int(wrong[row].argmax()) + 1].tolist()))
+        return sorted(strings, key=lambda word: (len(word), word))
+
+    def continuations(self, words: Sequence[Word]) -> Ints | None:
+        """Return random valid continuations (B, L) of words, or of a random subset of many words."""
+        if not words:
+            return None
+        subset = torch.randperm(len(words), generator=self.generator)[:TEST_STRINGS].tolist()
+        chosen = [words[k] for k in subset]
+        length = max(map(len, chosen)) + 8
+        reader, tokens = self.reader, np.zeros((len(chosen), length), dtype=np.int64)
+        draws = torch.rand(length, len(chosen), reader.n_symbols, generator=self.generator).numpy()
+        state = np.full(len(chosen), reader.valid.start)
+        for position in range(length):
+            tokens[:, position] = np.where(reader.live[reader.valid_table[state]], draws[position], -1).argmax(1)
+            for row, word in enumerate(chosen):
+                if position < len(word):
+                    tokens[row, position] = word[position]
+            state = reader.valid_table[state, tokens[:, position]]
+        return tokens
+
+    def existing_lengths(self, lengths: Iterable[int]) -> list[int]:
+        """Replace each length by the largest up to it that has a valid string, or by the smallest of all."""
+        least = next(k for k in range(1, self.longest + 1) if self.task.has(k))
+        return list(dict.fromkeys(self.task.floor(max(length, least)) for length in lengths))
+
+    def fidelity(self, machine: Machine, length: int, strings: int) -> Fidelity:
+        """Compare a machine with the model on random valid strings of one length."""
+        tokens = self.draw(strings, length)
+        wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
+        return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))

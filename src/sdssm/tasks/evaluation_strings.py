@@ -1,0 +1,139 @@
+"""Evaluation strings: a function of the seed alone, the same for every model and on every device.
+
+They are drawn on the CPU in blocks of positions and labelled on the device of the model, so that strings of a million
+symbols never have to fit into memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sdssm.errors import TaskError
+from sdssm.tasks.labels import Labeller, LabelWalk
+from sdssm.tasks.positions import PositionSymbols
+from sdssm.tasks.task import Task
+
+#: Positions drawn at a time. The strings depend on this number.
+BLOCK = 512
+#: Fresh strings are drawn in batches of this size, as in the paper. The strings depend on this number.
+BATCH = 64
+#: The most symbols of fresh strings in memory at a time, unless a single batch is larger.
+MOST_SYMBOLS = 1 << 24
+#: `shortest` of a task without valid strings: longer than any string.
+NEVER = 1 << 62
+#: What a generator is used for. Each purpose has its own random numbers.
+PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class TestStrings:
+    """`count` strings of a task, determined by `seed` and moved to `device` as they are drawn.
+
+    With `random_start` each string starts in its own state, drawn uniformly.
+    """
+
+    __test__ = False  # pytest must not collect this class
+
+    task: Task
+    count: int
+    seed: int
+    device: torch.device
+    random_start: bool = False
+
+    def __post_init__(self) -> None:
+        labels_are_unique = self.task.machine.n_states == self.task.n_classes
+        if self.random_start and (self.task.valid is not None or not labels_are_unique):
+            raise TaskError(
+                f"{self.task.name} cannot start in a random state: every string must be valid and every state needs "
+                "its own label; choose a group, such as a5"
+            )
+
+    def blocks(self, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield long strings a block of positions at a time: tokens (B, T) and the label of every prefix (B, T).
+
+        Strings of a greater `length` start with the same symbols. The label of a prefix that is not a valid string is
+        arbitrary.
+        """
+        assert self.places is not None, "the prefixes of this task's strings are not uniformly drawn"
+        labels = self._label_walk(self.start_states())
+        generator = _generator(self.seed, PREFIX_TOKENS)
+        for first in range(0, length, BLOCK):
+            drawn = self.places.draw(self.count, first, BLOCK, generator)[:, : length - first]
+            tokens = self._to_device(drawn).long()
+            yield tokens, labels.advance(tokens)
+
+    def draw_fresh(self, length: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield new strings of one length, as many at a time as fit into memory.
+
+        Yields tokens (b, L), the label of each string (b,), and its start state (b,) if that is random. The strings
+        depend only on the seed and `length`. If no string of this length is valid, they have the greatest length below
+        it that has valid strings.
+        """
+        valid_length = self.task.floor(length)
+        generator = _generator(self.seed, FRESH_TOKENS, length)
+        starts = self.start_states(length)
+        at_once = max(1, MOST_SYMBOLS // (BATCH * valid_length)) * BATCH
+        for first in range(0, self.count, at_once):
+            rows = range(first, min(first + at_once, self.count), BATCH)
+            drawn = torch.cat([self._draw(min(BATCH, self.count - row), valid_length, generator) for row in rows])
+            tokens = self._to_device(drawn).long()
+            batch_starts = None if starts is None else starts[first : first + len(tokens)]
+            yield tokens, self._label_walk(batch_starts, len(tokens)).advance(tokens)[:, -1], batch_starts
+
+    def start_states(self, length: int = 0) -> Tensor | None:
+        """Return the random start state of each string (B,), or None if all start in the machine's start state.
+
+        Length 0 means the strings of `blocks`, any other length the fresh strings of that length.
+        """
+        if not self.random_start:
+            return None
+        generator = _generator(self.seed, START_STATES, length)
+        return self._to_device(torch.randint(self.task.machine.n_states, (self.count,), generator=generator))
+
+    @cached_property
+    def places(self) -> PositionSymbols | None:
+        """The symbols at each position, or None: then prefixes are not uniform and each length needs fresh strings."""
+        return PositionSymbols.from_task(self.task)
+
+    @cached_property
+    def shortest(self) -> int:
+        """The smallest length that has a valid string, or NEVER."""
+        valid = self.task.valid
+        limit = 1 if valid is None else valid.n_states + 1  # a shortest path to a valid state repeats no state
+        return next((length for length in range(1, limit + 1) if self.task.has(length)), NEVER)
+
+    def _draw(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        if self.places is None:
+            return self.task.sample(batch, length, generator=generator).tokens
+        return self.places.draw(batch, 0, length, generator)
+
+    def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
+        if starts is None:
+            starts = torch.full((count or self.count,), self.task.machine.start, device=self.device)
+        return LabelWalk(self._table, self._labeller, starts)
+
+    @cached_property
+    def _table(self) -> Tensor:
+        return torch.tensor(self.task.machine.table, device=self.device)
+
+    @cached_property
+    def _labeller(self) -> Labeller:
+        outputs = torch.tensor(self.task.machine.outputs, device=self.device)
+        return Labeller.build(self._table, self.task.machine.start, outputs)
+
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        """Copy to the device; for a GPU asynchronously from pinned memory."""
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+def _generator(*key: int) -> torch.Generator:
+    """Return a generator that depends only on the key. SeedSequence mixes all numbers into 64 bits."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]))

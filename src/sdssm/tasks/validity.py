@@ -1,0 +1,61 @@
+"""Which strings of a task are valid, and which label each of them has, as one transition table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdssm.automata import Machine
+from sdssm.automata.compare import pair_table
+from sdssm.automata.refinement import Ints, reachable
+
+
+class LabelledTable(NamedTuple):
+    """A transition table whose states know the label of the strings that end there.
+
+    `table` is (Q, V), `start` the number of the start state, and `labels` (Q,) is -1 at states where no valid string
+    ends. Every state is reachable.
+    """
+
+    table: Ints
+    start: int
+    labels: Ints
+
+
+def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
+    """Combine a machine with the machine of its valid strings (None: every string is valid).
+
+    A state of the result is a reachable pair of a state of `machine` and a state of `valid`.
+
+    >>> from sdssm.automata import get_machine
+    >>> ends_in_1 = Machine(table=[[0, 1], [0, 1]], outputs=[0, 1])
+    >>> label_states(get_machine("parity"), ends_in_1).labels.tolist()
+    [-1, 0, -1, 1]
+    """
+    table, start, labels = machine.table, machine.start, machine.outputs
+    if valid is not None:
+        table = pair_table(machine.table, valid.table)
+        start = machine.start * valid.n_states + valid.start
+        labels = np.where(valid.outputs != 0, machine.outputs[:, None], -1).ravel()
+    kept = np.flatnonzero(reachable(table, start))
+    return LabelledTable(
+        table=np.searchsorted(kept, table[kept]),
+        start=int(np.searchsorted(kept, start)),
+        labels=labels[kept],
+    )
+
+
+def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether a string from each state can still end in an accepting state: (Q, V) and (Q,) -> (Q,).
+
+    The string may be empty, so accepting states are live.
+
+    >>> live_states(np.array([[1, 2], [1, 1], [2, 2]]), np.array([False, True, False]))
+    array([ True,  True, False])
+    """
+    live = np.asarray(accepting)
+    while (more := live | live[table].any(1)).sum() > live.sum():
+        live = more
+    return live

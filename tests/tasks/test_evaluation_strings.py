@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sdssm.automata import Machine, get_machine
+from sdssm.errors import TaskError
+from sdssm.tasks import Task, evaluation_strings, get_task
+from sdssm.tasks.evaluation_strings import BLOCK, NEVER, TestStrings
+from sdssm.tasks.positions import PositionSymbols
+
+CPU = torch.device("cpu")
+
+
+def read_blocks(strings: TestStrings, length: int) -> tuple[Tensor, Tensor]:
+    """Concatenate all blocks."""
+    tokens, labels = zip(*strings.blocks(length), strict=True)
+    return torch.cat(tokens, dim=1), torch.cat(labels, dim=1)
+
+
+@pytest.mark.parametrize("name", ["a5", "arithmetic", "even_pairs", "cycle", "s5:32:0", "random:10x3:0"])
+@pytest.mark.parametrize("length", [1, 13, BLOCK, BLOCK + 7, 3 * BLOCK + 1])
+def test_labels_are_carried_from_block_to_block(name: str, length: int) -> None:
+    task = get_task(name)
+    tokens, labels = read_blocks(TestStrings(task, 20, 1, CPU), length)
+    assert tokens.shape == labels.shape == (20, length)
+    expected = task.labels(tokens)
+    valid = expected >= 0
+    assert torch.equal(labels[valid], expected[valid])
+    assert valid.any()
+
+
+def test_strings_depend_only_on_the_seed() -> None:
+    task = get_task("arithmetic")
+    long, _ = read_blocks(TestStrings(task, 9, 5, CPU), 2 * BLOCK)
+    short, _ = read_blocks(TestStrings(task, 9, 5, CPU), BLOCK + 3)
+    other, _ = read_blocks(TestStrings(task, 9, 6, CPU), BLOCK)
+    assert torch.equal(long[:, : BLOCK + 3], short)  # a longer evaluation only appends symbols
+    assert not torch.equal(long[:, :BLOCK], other)
+    first, second = ([batch[0] for batch in TestStrings(task, 70, 5, CPU).draw_fresh(39)] for _ in range(2))
+    assert torch.equal(torch.cat(first), torch.cat(second))
+    assert torch.cat(first).shape == (70, 39)
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "a5"])
+def test_labels_of_fresh_strings(name: str) -> None:
+    task = get_task(name)
+    [(tokens, labels, starts)] = TestStrings(task, 100, 1, CPU).draw_fresh(40)
+    assert starts is None
+    assert tokens.shape == (100, task.floor(40))
+    assert torch.equal(labels, task.labels(tokens)[:, -1])
+
+
+def test_long_fresh_strings_are_split_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    strings = TestStrings(get_task("a5"), 150, 1, CPU)
+    [(tokens, labels, _)] = strings.draw_fresh(30)
+    monkeypatch.setattr(evaluation_strings, "MOST_SYMBOLS", 1)
+    parts = list(strings.draw_fresh(30))
+    assert [len(part[0]) for part in parts] == [64, 64, 22]
+    assert torch.equal(torch.cat([part[0] for part in parts]), tokens)
+    assert torch.equal(torch.cat([part[1] for part in parts]), labels)
+
+
+def test_prefixes_of_arithmetic_are_uniform() -> None:
+    """At every position each digit has probability 1/5, or each operator 1/3."""
+    tokens, _ = read_blocks(TestStrings(get_task("arithmetic"), 20_000, 1, CPU), 6)
+    for position, column in enumerate(tokens.T):
+        share = torch.bincount(column, minlength=8) / len(column)
+        expected = torch.tensor([0.2] * 5 + [0.0] * 3 if position % 2 == 0 else [0.0] * 5 + [1 / 3] * 3)
+        assert (share - expected).abs().max() < 0.015
+
+
+def test_which_tasks_have_uniform_prefixes() -> None:
+    ends_in_one = Task(
+        name="ends", machine=get_machine("parity"), valid=Machine(table=[[0, 1], [0, 1]], outputs=[0, 1])
+    )
+    assert PositionSymbols.from_task(ends_in_one) is None  # a prefix need not end in 1
+    assert PositionSymbols.from_task(get_task("a5")) == PositionSymbols(symbols=((0, 1),), valid=(True,), again=0)
+    # First symbol 0, then any of 1 and 2: one position, and then a loop.
+    tail = Machine(table=[[1, 3, 3], [3, 2, 2], [3, 2, 2], [3, 3, 3]], outputs=[0, 0, 1, 0])
+    positions = PositionSymbols.from_task(Task(name="tail", machine=get_machine("cycle"), valid=tail))
+    assert positions is not None
+    assert positions.longest_valid_lengths(np.arange(6)).tolist() == [0, 0, 2, 3, 4, 5]
+    drawn = positions.draw(50, 0, 9, torch.Generator().manual_seed(0))
+    assert set(drawn[:, 0].tolist()) == {0}
+    assert set(drawn[:, 1:].flatten().tolist()) == {1, 2}
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_longest_valid_lengths_agree_with_the_task(length: int) -> None:
+    task = get_task("arithmetic")
+    positions = PositionSymbols.from_task(task)
+    assert positions is not None
+    assert positions.longest_valid_lengths(np.array([length])).tolist() == [task.floor(length)]
+
+
+def test_shortest_length() -> None:
+    third = Machine(table=[[1, 1], [2, 2], [3, 3], [1, 1]], outputs=[0, 0, 0, 1])
+    never = Machine(table=[[0, 0]], outputs=[0])
+    parity = get_machine("parity")
+    assert TestStrings(get_task("a5"), 1, 1, CPU).shortest == 1
+    assert TestStrings(Task(name="third", machine=parity, valid=third), 1, 1, CPU).shortest == 3
+    assert TestStrings(Task(name="never", machine=parity, valid=never), 1, 1, CPU).shortest == NEVER
+
+
+def test_random_starts() -> None:
+    task = get_task("a5")
+    strings = TestStrings(task, 300, 1, CPU, random_start=True)
+    starts = strings.start_states()
+    assert starts is not None
+    assert len(set(starts.tolist())) > 50
+    tokens, labels = read_blocks(strings, BLOCK + 5)
+    for row in range(3):
+        state = int(starts[row])
+        for position, symbol in enumerate(tokens[row].tolist()):
+            state = int(task.machine.table[state, symbol])
+            assert labels[row, position] == task.machine.outputs[state]
+    [(fresh, last, fresh_starts)] = strings.draw_fresh(7)
+    assert fresh_starts is not None
+    state = int(fresh_starts[0])
+    for symbol in fresh[0].tolist():
+        state = int(task.machine.table[state, symbol])
+    assert last[0] == task.machine.outputs[state]
+    with pytest.raises(TaskError, match="cannot start in a random state"):
+        TestStrings(get_task("arithmetic"), 1, 1, CPU, random_start=True)
