@@ -61,7 +61,8 @@ def test_an_experiment_is_tabulated_from_its_old_runs(folder: Path) -> None:
     options = ["--no-train", "--reuse", "--device", "cpu", "--quiet"]
     places = ["--out", str(folder / "runs/experiments"), "--results", str(folder / "results")]
     assert main(["reproduce", str(folder / "experiment.toml"), *places, *options]) == 0
-    assert read_cells(folder) == read_cells(WRITTEN)
+    old, new = read_cells(WRITTEN), read_cells(folder)
+    assert [{name: cell[name] for name in old[0]} for cell in new] == old  # later versions may add columns
 
 
 def test_the_results_folder_keeps_the_old_command(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs that were made elsewhere are taken as they are."""
+"""Existing runs from other folders are reused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import sdssm
 from sdssm.errors import RunError
-from sdssm.experiments import Narrowing, Spec, evaluate_plan, make_plan, reuse, run_plan, write_results
+from sdssm.experiments import Selection, Spec, evaluate_plan, make_plan, reuse_runs, run_plan, write_results
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
 
@@ -36,7 +36,7 @@ def spec() -> Spec:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both seeds of parity, as `sdssm train` leaves them, saved more often than an experiment would."""
+    """Both seeds of parity, as `sdssm train` writes them, with more frequent checkpoints than an experiment."""
     out = tmp_path_factory.mktemp("trained")
     settings = {**SETTINGS, "log_every": 10, "checkpoint_every": 5}
     sdssm.train("parity", model="lstm", seeds=2, settings=settings, out=out / "by hand", device="cpu")
@@ -48,10 +48,10 @@ def before(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "before"))
 
 
-def test_what_is_finished_is_not_trained_again(spec: Spec, before: Path, tmp_path: Path) -> None:
+def test_finished_runs_are_not_trained_again(spec: Spec, before: Path, tmp_path: Path) -> None:
     weights = {path: path.read_bytes() for path in before.rglob("model.safetensors")}
-    plan = reuse(make_plan(spec, tmp_path / "runs"), [before])
-    assert [(run.column, run.config.seed, run.reused) for run in plan.wanted()] == [
+    plan = reuse_runs(make_plan(spec, tmp_path / "runs"), [before])
+    assert [(run.column, run.config.seed, run.reused) for run in plan.selected_runs()] == [
         ("parity", 0, True),
         ("parity", 1, True),
         ("cycle", 0, False),
@@ -61,42 +61,46 @@ def test_what_is_finished_is_not_trained_again(spec: Spec, before: Path, tmp_pat
     evaluate_plan(plan, "cpu")
     assert not (tmp_path / "runs" / "parity").exists()
     assert {path: path.read_bytes() for path in before.rglob("model.safetensors")} == weights
-    assert len(list(before.rglob("evaluation.json"))) == 2  # where the runs lie
-    found = write_results(plan, tmp_path / "mine", command="", device="cpu")
-    assert [run["status"] for run in found["runs"]] == ["finished"] * 4
-    assert str(tmp_path) not in json.dumps(found)
-    again = reuse(make_plan(spec, tmp_path / "runs"), [before])
+    assert len(list(before.rglob("evaluation.json"))) == 2  # in the folders of the runs
+    results = write_results(plan, tmp_path / "mine", command="", device="cpu")
+    assert [run["status"] for run in results["runs"]] == ["finished"] * 4
+    assert str(tmp_path) not in json.dumps(results)
+    again = reuse_runs(make_plan(spec, tmp_path / "runs"), [before])
     assert {run.status for run in again.runs} == {"finished"}
 
 
-def test_from_another_out(spec: Spec, tmp_path: Path) -> None:
-    plan = make_plan(spec, tmp_path / "one", Narrowing(tasks=["cycle"]))
+def test_runs_of_another_out_folder_are_reused(spec: Spec, tmp_path: Path) -> None:
+    plan = make_plan(spec, tmp_path / "first", Selection(tasks=["cycle"]))
     run_plan(plan, "cpu")
-    other = reuse(make_plan(spec, tmp_path / "other"), [tmp_path / "one", tmp_path])  # one of them within the other
+    other = reuse_runs(
+        make_plan(spec, tmp_path / "other"), [tmp_path / "first", tmp_path]
+    )  # one folder contains the other
     assert [run.status for run in other.runs] == ["missing", "missing", "finished", "finished"]
-    assert not any(run.reused for run in reuse(make_plan(spec, tmp_path / "one"), [tmp_path]).runs)  # its own
+    assert not any(
+        run.reused for run in reuse_runs(make_plan(spec, tmp_path / "first"), [tmp_path]).runs
+    )  # they are in its own folder
 
 
-def test_one_that_diverged_elsewhere_is_not_trained_beside(spec: Spec, tmp_path: Path) -> None:
-    """A copy of a folder goes on where the original came to its end: both say that they were begun together."""
-    plan = make_plan(spec, tmp_path / "one", Narrowing(tasks=["cycle"]))
-    for run in plan.wanted():
+def test_diverged_run_of_another_folder_is_not_trained(spec: Spec, tmp_path: Path) -> None:
+    """A copy of a group of which one original run diverged: the copy trains only the other run."""
+    plan = make_plan(spec, tmp_path / "first", Selection(tasks=["cycle"]))
+    for run in plan.selected_runs():
         RunFolder.create(run.folder, run.config).finish("stopped")
-    shutil.copytree(tmp_path / "one", tmp_path / "copy")
-    ended = RunFolder.open(plan.wanted()[0].folder)
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    ended = RunFolder.open(plan.selected_runs()[0].folder)
     ended.log({"step": 1, "diverged": True})
     ended.finish("diverged")
-    other = reuse(make_plan(spec, tmp_path / "copy", Narrowing(tasks=["cycle"])), [tmp_path / "one"])
-    assert [run.reused for run in other.wanted()] == [True, False]
-    assert [folder.parts[-4] for folder, *_ in other.planned()] == ["copy"]
+    other = reuse_runs(make_plan(spec, tmp_path / "copy", Selection(tasks=["cycle"])), [tmp_path / "first"])
+    assert [run.reused for run in other.selected_runs()] == [True, False]
+    assert [folder.parts[-4] for folder, *_ in other.trainings()] == ["copy"]
     run_plan(other, "cpu")
-    assert [run.status for run in other.wanted()] == ["diverged", "finished"]
+    assert [run.status for run in other.selected_runs()] == ["diverged", "finished"]
 
 
-def test_what_was_begun_is_given_up_for_what_is_finished(spec: Spec, before: Path, tmp_path: Path) -> None:
+def test_finished_run_replaces_a_started_one(spec: Spec, before: Path, tmp_path: Path) -> None:
     plan = make_plan(spec, tmp_path / "runs")
     RunFolder.create(plan.runs[0].folder, plan.runs[0].config)
-    assert [run.reused for run in reuse(make_plan(spec, tmp_path / "runs"), [before]).runs[:2]] == [True, True]
+    assert [run.reused for run in reuse_runs(make_plan(spec, tmp_path / "runs"), [before]).runs[:2]] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -111,13 +115,13 @@ def test_what_was_begun_is_given_up_for_what_is_finished(spec: Spec, before: Pat
         {"test_length": 100},
     ],
 )
-def test_other_trainings_are_left(spec: Spec, before: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_other_trainings_are_not_reused(spec: Spec, before: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     for path in before.rglob("config.json"):
         config = json.loads(path.read_text())
         for name, value in change.items():
             config[name] = {**config[name], **value} if isinstance(value, dict) else value
         path.write_text(json.dumps(config))
-    assert not any(run.reused for run in reuse(make_plan(spec, tmp_path / "runs"), [before]).runs)
+    assert not any(run.reused for run in reuse_runs(make_plan(spec, tmp_path / "runs"), [before]).runs)
 
 
 def damage(folder: Path, how: str) -> None:
@@ -140,24 +144,24 @@ def damage(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "how", ["config.json", "status.json", "running", "short weights", "no weights", "unknown setting"]
 )
-def test_damaged_folders_are_passed_over(spec: Spec, before: Path, tmp_path: Path, how: str) -> None:
+def test_damaged_folders_are_skipped(spec: Spec, before: Path, tmp_path: Path, how: str) -> None:
     damage(before / "by hand" / "seed-0", how)
-    runs = reuse(make_plan(spec, tmp_path / "runs"), [before]).runs
+    runs = reuse_runs(make_plan(spec, tmp_path / "runs"), [before]).runs
     assert [run.reused for run in runs] == [False, True, False, False]
 
 
-def test_one_that_is_finished_comes_before_one_that_diverged(spec: Spec, before: Path, tmp_path: Path) -> None:
+def test_finished_run_is_preferred_to_a_diverged_one(spec: Spec, before: Path, tmp_path: Path) -> None:
     shutil.copytree(before / "by hand", before / "another")
     for path in (before / "another").rglob("status.json"):
         path.write_text(path.read_text().replace("finished", "diverged"))
-    runs = reuse(make_plan(spec, tmp_path / "runs"), [before]).runs
+    runs = reuse_runs(make_plan(spec, tmp_path / "runs"), [before]).runs
     assert {run.folder.parent.name for run in runs[:2]} == {"by hand"}
     shutil.rmtree(before / "by hand")
-    assert [run.status for run in reuse(make_plan(spec, tmp_path / "runs"), [before]).runs[:2]] == ["diverged"] * 2
+    assert [run.status for run in reuse_runs(make_plan(spec, tmp_path / "runs"), [before]).runs[:2]] == ["diverged"] * 2
 
 
-def test_only_what_may_fit_is_read(spec: Spec, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of other runs cost a look at their config each, and no more."""
+def test_only_candidates_are_opened(spec: Spec, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the other runs, which may be hundreds, only the config is read."""
     for number in range(2, 12):
         copy = shutil.copytree(before / "by hand" / "seed-0", before / f"seed-{number}")
         config = json.loads((copy / "config.json").read_text())
@@ -166,15 +170,15 @@ def test_only_what_may_fit_is_read(spec: Spec, before: Path, tmp_path: Path, mon
     opened: list[Path] = []
     original = RunFolder.open
 
-    def noted(path: Path | str) -> RunFolder:
+    def recording(path: Path | str) -> RunFolder:
         opened.append(Path(path))
         return original(path)
 
-    monkeypatch.setattr(RunFolder, "open", noted)
-    assert sum(run.reused for run in reuse(plan, [before]).runs) == 2
+    monkeypatch.setattr(RunFolder, "open", recording)
+    assert sum(run.reused for run in reuse_runs(plan, [before]).runs) == 2
     assert len(opened) == 2
 
 
-def test_a_place_that_is_not_there(spec: Spec, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="there is no folder .*none to take runs from"):
-        reuse(make_plan(spec, tmp_path / "runs"), [tmp_path / "none"])
+def test_missing_folder_is_refused(spec: Spec, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="there is no folder .*none to reuse runs from"):
+        reuse_runs(make_plan(spec, tmp_path / "runs"), [tmp_path / "none"])

@@ -1,4 +1,4 @@
-"""One tiny experiment from beginning to end: 2 tasks x 2 models x 2 seeds of 30 steps."""
+"""One small experiment from start to end: 2 tasks x 2 models x 2 seeds of 30 steps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import torch
 
 from sdssm.cli.reproduce import add_to
 from sdssm.errors import OutputError, RunError, SdssmError
-from sdssm.experiments import Narrowing, Plan, evaluate_plan, make_plan, run_plan, spec_named, write_results
-from sdssm.experiments.execution.runner import missing
-from sdssm.experiments.planning.estimates import FILE, estimate
+from sdssm.experiments import Plan, Selection, evaluate_plan, get_spec, make_plan, run_plan, write_results
+from sdssm.experiments.execution.evaluations import missing_evaluations
+from sdssm.experiments.planning.estimates import FILE, estimate_plan
 from sdssm.experiments.results.folder import check_results
 from sdssm.experiments.specs.spec import Spec
-from sdssm.report import curves
+from sdssm.report import make_curves
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import Ended
 from sdssm.training.progress import Silent
@@ -53,11 +53,11 @@ PUBLISHED = "row,column,max,average,source\nLSTM,parity,100,99.5,a table\nLSTM,c
 
 
 class Killed(BaseException):
-    """As if the process ended: nothing gets saved."""
+    """Simulates a killed process: nothing is saved."""
 
 
 class Killer(Silent):
-    """Stops it hard once the step is reached."""
+    """Kills the training at a step."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -72,13 +72,13 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
     folder = tmp_path_factory.mktemp("spec")
     (folder / "tiny.toml").write_text(TINY)
     (folder / "tiny.csv").write_text(PUBLISHED)
-    return spec_named(folder / "tiny.toml")
+    return get_spec(folder / "tiny.toml")
 
 
 @pytest.fixture(scope="module")
-def whole(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run folders of the uninterrupted experiment, evaluated."""
-    out = tmp_path_factory.mktemp("whole")
+    out = tmp_path_factory.mktemp("finished")
     plan = make_plan(spec, out)
     run_plan(plan, "cpu")
     evaluate_plan(plan, "cpu")
@@ -89,54 +89,54 @@ def weights(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("model.safetensors"))}
 
 
-def numbers(found: dict[str, Any]) -> list[Any]:
-    return [{**run, "seconds": 0} for run in found["runs"]]
+def runs_without_times(results: dict[str, Any]) -> list[Any]:
+    return [{**run, "seconds": 0} for run in results["runs"]]
 
 
-def test_what_it_leaves(spec: Spec, whole: Path, tmp_path: Path) -> None:
-    plan = make_plan(spec, whole)
-    assert len(plan.wanted()) == 8
+def test_results_folder_contents(spec: Spec, finished: Path, tmp_path: Path) -> None:
+    plan = make_plan(spec, finished)
+    assert len(plan.selected_runs()) == 8
     assert {run.status for run in plan.runs} == {"finished"}
-    assert not any(missing(run.folder, run.task, spec.evaluate) for run in plan.runs)
-    found = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="CPU")
-    assert json.loads((tmp_path / "tiny" / "results.json").read_text()) == found
-    told = json.loads((tmp_path / "tiny" / "spec.json").read_text())
-    assert (told["name"], told["source"]) == ("tiny", "tiny.toml")
-    (made,) = told["made"]
+    assert not any(missing_evaluations(run.folder, run.task, spec.evaluate) for run in plan.runs)
+    results = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="CPU")
+    assert json.loads((tmp_path / "tiny" / "results.json").read_text()) == results
+    identity = json.loads((tmp_path / "tiny" / "spec.json").read_text())
+    assert (identity["name"], identity["source"]) == ("tiny", "tiny.toml")
+    (made,) = identity["made"]
     assert (made["command"], made["device"]) == ("sdssm reproduce tiny.toml", "CPU") and "torch" in made["versions"]
-    old = {key: told[key] for key in ("name", "source", "kind")} | {"command": "before", "device": "a GPU"}
+    old = {key: identity[key] for key in ("name", "source", "kind")} | {"command": "before", "device": "a GPU"}
     (tmp_path / "tiny" / "spec.json").write_text(json.dumps(old))
-    for command_line in ("again", "again"):  # each command once, those of an older form too
+    for command_line in ("again", "again"):  # each command once, also in the format of older versions
         write_results(plan, tmp_path / "tiny", command=command_line, device="CPU")
     made = json.loads((tmp_path / "tiny" / "spec.json").read_text())["made"]
-    assert [(one["command"], one["device"]) for one in made] == [("before", "a GPU"), ("again", "CPU")]
-    assert (found["rows"], found["columns"]) == (["SD-SSM", "LSTM"], ["parity", "cycle"])
-    assert len(found["runs"]) == 8
-    assert len(found["cells"]) == 8  # four cells, two scores
-    for cell in found["cells"]:
-        runs = [run for run in found["runs"] if (run["row"], run["column"]) == (cell["row"], cell["column"])]
+    assert [(entry["command"], entry["device"]) for entry in made] == [("before", "a GPU"), ("again", "CPU")]
+    assert (results["rows"], results["columns"]) == (["SD-SSM", "LSTM"], ["parity", "cycle"])
+    assert len(results["runs"]) == 8
+    assert len(results["cells"]) == 8  # four cells, two scores
+    for cell in results["cells"]:
+        runs = [run for run in results["runs"] if (run["row"], run["column"]) == (cell["row"], cell["column"])]
         values = [run["scores"][cell["score"]] for run in runs]
         assert (cell["seeds"], cell["steps"], cell["diverged"]) == (2, 30, 0)
         assert (cell["max"], cell["min"]) == (max(values), min(values))
         assert cell["average"] == pytest.approx(sum(values) / 2)
         assert cell["average_low"] <= cell["average"] + 0.01
-    beside = {(cell["row"], cell["column"]): cell["published_max"] for cell in found["cells"]}
-    assert beside == {
+    published = {(cell["row"], cell["column"]): cell["published_max"] for cell in results["cells"]}
+    assert published == {
         ("SD-SSM", "parity"): None,
         ("SD-SSM", "cycle"): None,
         ("LSTM", "parity"): 100.0,
         ("LSTM", "cycle"): None,
     }
-    assert [(one.name, one.seeds) for one in curves(found)] == [
+    assert [(curve.name, curve.seeds) for curve in make_curves(results)] == [
         (f"{task}, {model}", 2) for model in ("sd-ssm", "lstm") for task in ("parity", "cycle")
     ]
-    assert {run["settings"]["state"] for run in found["runs"]} == {8}  # what tells curves of one model apart
-    text = json.dumps(told) + json.dumps(found)
-    assert str(whole) not in text and str(tmp_path) not in text  # no paths of this machine
+    assert {run["settings"]["state"] for run in results["runs"]} == {8}
+    text = json.dumps(identity) + json.dumps(results)
+    assert str(finished) not in text and str(tmp_path) not in text  # no absolute paths
 
 
 @pytest.mark.parametrize("at", [10, 20])
-def test_killed_and_continued_is_uninterrupted(spec: Spec, whole: Path, tmp_path: Path, at: int) -> None:
+def test_killed_and_resumed_equals_uninterrupted(spec: Spec, finished: Path, tmp_path: Path, at: int) -> None:
     out = tmp_path / "runs"
     with pytest.raises(Killed):
         run_plan(make_plan(spec, out), "cpu", Killer(at))
@@ -144,67 +144,69 @@ def test_killed_and_continued_is_uninterrupted(spec: Spec, whole: Path, tmp_path
     plan = make_plan(spec, out)
     run_plan(plan, "cpu")
     evaluate_plan(plan, "cpu")
-    assert weights(out) == weights(whole)
-    both = [
-        numbers(write_results(make_plan(spec, one), tmp_path / name / "tiny", command="", device="cpu"))
-        for one, name in ((out, "a"), (whole, "b"))
-    ]
-    assert both[0] == both[1]
+    assert weights(out) == weights(finished)
+    resumed, uninterrupted = (
+        write_results(make_plan(spec, folder), tmp_path / name / "tiny", command="", device="cpu")
+        for folder, name in ((out, "a"), (finished, "b"))
+    )
+    assert runs_without_times(resumed) == runs_without_times(uninterrupted)
 
 
-def test_nothing_is_trained_or_evaluated_twice(spec: Spec, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_trained_or_evaluated_twice(spec: Spec, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("sdssm.experiments.execution.runner.train_all", never)
-    monkeypatch.setattr("sdssm.experiments.execution.runner.evaluate", never)
-    plan = make_plan(spec, whole)
+    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", never)
+    plan = make_plan(spec, finished)
     run_plan(plan, "cpu")
     evaluate_plan(plan, "cpu")
 
 
-def test_parts_add_up_and_more_steps_win(spec: Spec, whole: Path, tmp_path: Path) -> None:
-    """A narrow command fills its cells; a shorter training does not displace a longer one."""
+def test_results_are_merged_and_keep_the_most_steps(spec: Spec, finished: Path, tmp_path: Path) -> None:
+    """A selection fills only its cells; a shorter training does not replace a longer one."""
     out, results = tmp_path / "runs", tmp_path / "tiny"
-    shutil.copytree(whole, out)
+    shutil.copytree(finished, out)
 
-    def reproduced(**narrow: Any) -> dict[str, Any]:
-        plan = make_plan(spec, out, Narrowing(**narrow))
+    def reproduce(**selected: Any) -> dict[str, Any]:
+        plan = make_plan(spec, out, Selection(**selected))
         run_plan(plan, "cpu")
         evaluate_plan(plan, "cpu")
         return write_results(plan, results, command="", device="cpu")
 
-    short = reproduced(budget=0.1, models=["lstm"], tasks=["parity"], seeds=[0])
+    short = reproduce(budget=0.1, models=["lstm"], tasks=["parity"], seeds=[0])
     measured = {(c["row"], c["column"]): c["steps"] for c in short["cells"] if c["max"] is not None}
     assert measured == {("LSTM", "parity"): 3}
-    everything = reproduced()
+    everything = reproduce()
     assert {cell["steps"] for cell in everything["cells"]} == {30}
-    again = reproduced(budget=0.1, models=["lstm"], tasks=["parity"], seeds=[0])
-    assert numbers(again) == numbers(everything)
+    again = reproduce(budget=0.1, models=["lstm"], tasks=["parity"], seeds=[0])
+    assert runs_without_times(again) == runs_without_times(everything)
 
 
-def test_a_longer_range_is_evaluated_anew(spec: Spec, whole: Path) -> None:
-    run = make_plan(spec, whole).runs[0]
-    assert missing(run.folder, run.task, replace(spec.evaluate, max_length=11)) == []
-    assert missing(run.folder, run.task, replace(spec.evaluate, max_length=13)) == ["evaluation.json"]
-    assert missing(run.folder, run.task, replace(spec.evaluate, fresh=True)) == ["evaluation.json"]
-    assert missing(run.folder, run.task, replace(spec.evaluate, lengths=(20,))) == ["evaluation-lengths.json"]
+def test_longer_range_is_evaluated_again(spec: Spec, finished: Path) -> None:
+    run = make_plan(spec, finished).runs[0]
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, max_length=11)) == []
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, max_length=13)) == ["evaluation.json"]
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, fresh=True)) == ["evaluation.json"]
+    assert missing_evaluations(run.folder, run.task, replace(spec.evaluate, lengths=(20,))) == [
+        "evaluation-lengths.json"
+    ]
 
 
-def test_results_of_another_experiment(spec: Spec, tmp_path: Path) -> None:
+def test_results_folder_of_another_experiment_is_refused(spec: Spec, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="holds files of no experiment"):
         check_results(spec, tmp_path / "other")
     plan = Plan(spec=replace(spec, source="sdssm:tiny"), out=tmp_path, runs=())
     write_results(plan, tmp_path / "tiny", command="", device="cpu")
-    with pytest.raises(OutputError, match="made by another experiment"):
+    with pytest.raises(OutputError, match="belongs to another experiment"):
         check_results(spec, tmp_path / "tiny")
 
 
-def test_a_folder_with_another_training_is_refused(spec: Spec, whole: Path, tmp_path: Path) -> None:
+def test_run_folder_with_another_training_is_refused(spec: Spec, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    shutil.copytree(whole, out)
+    shutil.copytree(finished, out)
     run = make_plan(spec, out).runs[0]
     config = json.loads((run.folder / "config.json").read_text())
     config["train"]["lr"] = 0.5
@@ -213,42 +215,43 @@ def test_a_folder_with_another_training_is_refused(spec: Spec, whole: Path, tmp_
         make_plan(spec, out)
 
 
-def test_other_presets_with_the_same_settings_share_a_run(spec: Spec, whole: Path) -> None:
-    """What was trained under another preset's name is taken as it is."""
+def test_presets_with_the_same_settings_share_a_run(spec: Spec, finished: Path) -> None:
+    """A run that was trained under another preset name is used."""
     rows = tuple(replace(row, preset="scale-free" if row.model == "sd-ssm" else "default") for row in spec.rows)
-    run = make_plan(replace(spec, rows=rows), whole).runs[0]
+    run = make_plan(replace(spec, rows=rows), finished).runs[0]
     folder = RunFolder.open(run.folder)
     assert run.config == folder.config
 
 
-def test_estimates_are_remembered(spec: Spec, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert estimate(make_plan(spec, whole), "cpu") == []  # nothing left to train
-    plan = make_plan(spec, tmp_path / "runs", Narrowing(budget=10))
-    groups = estimate(plan, "cpu", limit=0.5)
-    assert sum(len(one.runs) for one in groups) == 8
-    assert all(one.steps == 300 for one in groups)
-    assert any(one.seconds is not None for one in groups)
+def test_estimates_are_stored(spec: Spec, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert estimate_plan(make_plan(spec, finished), "cpu") == []  # nothing left to train
+    plan = make_plan(spec, tmp_path / "runs", Selection(budget=10))
+    groups = estimate_plan(plan, "cpu", limit=0.5)
+    assert sum(len(group.runs) for group in groups) == 8
+    assert all(group.steps == 300 for group in groups)
+    assert any(group.seconds is not None for group in groups)
     known = json.loads((tmp_path / "runs" / FILE).read_text())
     monkeypatch.setattr(
         "sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: pytest.fail("measured again")
     )
-    assert [
-        one.seconds for one in estimate(make_plan(spec, tmp_path / "runs", Narrowing(budget=10)), "cpu", limit=0.0)
-    ] == [one.seconds for one in groups]
+    again = estimate_plan(make_plan(spec, tmp_path / "runs", Selection(budget=10)), "cpu", limit=0.0)
+    assert [group.seconds for group in again] == [group.seconds for group in groups]
     assert all(name.startswith("CPU ") for name in known)
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [FILE]  # no run was begun
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [FILE]  # no run was started
 
 
-def test_estimates_are_of_groups_as_they_train(spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that diverged stays beside the others; one that is finished does not, nor do their steps count."""
+def test_estimates_count_the_runs_that_train_in_a_group(
+    spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A diverged run stays in its group, a finished one does not; the steps of neither count."""
     monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
-    plan = make_plan(spec, tmp_path, Narrowing(models=["lstm"], seeds=[0, 1, 2]))
+    plan = make_plan(spec, tmp_path, Selection(models=["lstm"], seeds=[0, 1, 2]))
     statuses: tuple[Ended, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
-    for run, status in zip(plan.wanted(), statuses, strict=True):
+    for run, status in zip(plan.selected_runs(), statuses, strict=True):
         RunFolder.create(run.folder, run.config).finish(status)
-    by_cell = {one.runs[0].column: one for one in estimate(plan, "cpu")}
-    assert {name: len(one.runs) for name, one in by_cell.items()} == {"parity": 2, "cycle": 3}
-    assert {one.steps for one in by_cell.values()} == {30}
+    by_column = {group.runs[0].column: group for group in estimate_plan(plan, "cpu")}
+    assert {name: len(group.runs) for name, group in by_column.items()} == {"parity": 2, "cycle": 3}
+    assert {group.steps for group in by_column.values()} == {30}
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -262,38 +265,38 @@ def command(*arguments: str) -> None:
     options.run(options)
 
 
-def test_the_command(spec: Spec, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(spec: Spec, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert spec.folder is not None
     file = str(spec.folder / "tiny.toml")
-    where = ("--out", str(whole), "--results", str(tmp_path), "--device", "cpu", "--quiet")
-    command(file, *where)
+    options = ("--out", str(finished), "--results", str(tmp_path), "--device", "cpu", "--quiet")
+    command(file, *options)
     out = capsys.readouterr().out
     assert "A tiny one" in out and "(100 / 99.5)" in out and "30 steps, 2 seeds" in out
     names = {path.name for path in (tmp_path / "tiny").iterdir()}
     assert {"spec.json", "results.json", "table.csv", "table.md", "table.tex"} <= names
     assert {"curves-parity.png", "curves-cycle.svg"} <= names
-    command(file, *where, "--dry-run")
+    command(file, *options, "--dry-run")
     out = capsys.readouterr().out
     assert "8 runs: 8 finished" in out and out.endswith("\n\nNothing is left to train, or to evaluate.\n")
     longer = tmp_path / "longer.toml"
     longer.write_text(TINY.replace("max_length = 12", "max_length = 13").replace("5..12", "5..13"))
     (tmp_path / "tiny.csv").write_text(PUBLISHED)
-    command(str(longer), "--out", str(whole), "--results", str(tmp_path / "other"), "--dry-run")
+    command(str(longer), "--out", str(finished), "--results", str(tmp_path / "other"), "--dry-run")
     assert capsys.readouterr().out.endswith("\n\nNothing is left to train; 8 evaluations are.\n")
     command("--list")
     assert "table1" in capsys.readouterr().out
 
 
-def test_the_command_takes_what_is_there(
-    spec: Spec, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_command_reuses_runs(
+    spec: Spec, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert spec.folder is not None
     file = str(spec.folder / "tiny.toml")
     monkeypatch.chdir(tmp_path)
-    command(file, "--dry-run", "--reuse", str(whole))
+    command(file, "--dry-run", "--reuse", str(finished))
     assert "8 runs: 8 finished (8 of them elsewhere)" in capsys.readouterr().out
-    shutil.copytree(whole, "runs/before")
-    command(file, "--quiet", "--device", "cpu")  # from runs, unasked
+    shutil.copytree(finished, "runs/before")
+    command(file, "--quiet", "--device", "cpu")  # from runs, the default
     assert "30 steps, 2 seeds" in capsys.readouterr().out
     assert not Path("runs/experiments").exists()
     monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
@@ -301,32 +304,32 @@ def test_the_command_takes_what_is_there(
     out = capsys.readouterr().out
     assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was started" in out
     device = import_module("sdssm.devices")
-    monkeypatch.setattr(device, "device_named", lambda _: torch.device("cuda"))
-    monkeypatch.setattr("sdssm.experiments.execution.executors.device_named", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(device, "resolve_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("sdssm.experiments.execution.executors.resolve_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr("sdssm.experiments.planning.estimates.device_name", lambda _: "a GPU")
     command(file, "--dry-run", "--reuse", "--device", "cuda")
     assert "On a GPU up to 16 groups train at once" in capsys.readouterr().out
 
 
-def test_stopping_says_how_to_go_on(
+def test_interrupt_prints_the_command_that_resumes(
     spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Stopper(Silent):
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    module = import_module("sdssm.training.progress")  # the name sdssm.train is a function
+    module = import_module("sdssm.training.progress")
     monkeypatch.setattr(module, "progress_for", lambda *_, **__: Stopper())
     assert spec.folder is not None
-    where = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")
+    options = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")
     with pytest.raises(TrainingStopped):
-        command(file := str(spec.folder / "tiny.toml"), *where)
-    assert f"run the same command again: {shlex.join(['sdssm', 'reproduce', file, *where])}" in capsys.readouterr().err
+        command(file := str(spec.folder / "tiny.toml"), *options)
+    assert f"run the same command again: {shlex.join(['sdssm', 'reproduce', file, *options])}" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 
 @pytest.fixture
-def nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def unchanged_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
@@ -345,7 +348,7 @@ def nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         ("none.toml",),
     ],
 )
-def test_bad_input_begins_nothing(nothing_begins: Path, arguments: tuple[str, ...]) -> None:
+def test_invalid_arguments_start_nothing(unchanged_folder: Path, arguments: tuple[str, ...]) -> None:
     with pytest.raises(SdssmError) as error:
         command(*arguments)
     assert "\n" not in str(error.value)

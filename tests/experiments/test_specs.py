@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from sdssm.experiments.planning.plan import fingerprint, make_plan
-from sdssm.experiments.planning.selection import Narrowing
-from sdssm.experiments.results.claims import NEEDED, check_claims
+from sdssm.experiments.planning.fingerprints import fingerprint
+from sdssm.experiments.planning.plan import make_plan
+from sdssm.experiments.planning.selection import Selection
+from sdssm.experiments.results.claims import COLUMNS, check_claims
 from sdssm.experiments.results.timing import MODES, RATIO
-from sdssm.experiments.specs.catalogue import published_numbers, published_rows, spec_named, spec_names
+from sdssm.experiments.specs.catalogue import get_spec, list_experiments, published_numbers, published_rows
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.scores import Score, SpecError
 
@@ -17,38 +18,40 @@ EXPECTED = {
     "default", "groups", "short", "more-models", "official", "beyond", "literature-search",
 }  # fmt: skip
 TRAINED = sorted(EXPECTED - {"runtime", "claims"})
-OURS = {"more-models", "beyond"}  # nothing was published to stand beside them
+UNPUBLISHED = {"more-models", "beyond"}  # the paper has no numbers for them
 
 
-def test_all_of_them_are_there() -> None:
-    assert set(spec_names()) == EXPECTED
+def test_all_experiments_are_listed() -> None:
+    assert set(list_experiments()) == EXPECTED
+    assert list_experiments()[:3] == ["table1", "length-efficiency", "runtime"]
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_row_and_task_is_a_valid_training(name: str, tmp_path: Path) -> None:
-    """`make_plan` resolves the settings of every run and makes every model once."""
-    spec = spec_named(name)
+    """`make_plan` resolves the settings of every run and builds every model once."""
+    spec = get_spec(name)
     plan = make_plan(spec, tmp_path / "runs")
     assert {(run.row, run.column) for run in plan.runs} == set(spec.cells())
     assert not (tmp_path / "runs").exists()
     settings = {run.folder: run.config.settings for run in plan.runs}
-    for run in plan.runs:  # one folder, one training
+    for run in plan.runs:  # a folder has one training
         assert run.folder.parent.name == f"{run.config.model.name}-{fingerprint(run.config)}"
         assert run.config.settings == settings[run.folder]
 
 
-@pytest.mark.parametrize("name", sorted(set(TRAINED) - OURS))
+@pytest.mark.parametrize("name", sorted(set(TRAINED) - UNPUBLISHED))
 def test_published_numbers_belong_to_cells(name: str) -> None:
-    spec = spec_named(name)
+    spec = get_spec(name)
     published = published_numbers(spec)
     assert published
     assert set(published) <= set(spec.cells())
-    assert all(one.source and (one.max is not None or one.average is not None) for one in published.values())
-    assert all(0 <= value <= 100 for one in published.values() for value in (one.max, one.average) if value is not None)
+    assert all(cell.source and (cell.max is not None or cell.average is not None) for cell in published.values())
+    values = [value for cell in published.values() for value in (cell.max, cell.average) if value is not None]
+    assert all(0 <= value <= 100 for value in values)
 
 
-def test_some_published_numbers() -> None:
-    table1, two = (published_numbers(spec_named(name)) for name in ("table1", "two-layers"))
+def test_published_numbers_match_the_paper() -> None:
+    table1, two = (published_numbers(get_spec(name)) for name in ("table1", "two-layers"))
     assert (table1["SD-SSM", "arithmetic"].max, table1["SD-SSM", "arithmetic"].average) == (99.9, 98.5)
     assert table1["Transformer", "cycle"].max == 73.6
     assert two["S4D, 2 layers", "even_pairs"].max == 67.2
@@ -56,51 +59,54 @@ def test_some_published_numbers() -> None:
     assert len(table1) == 7 * 4 + 4 * 4
 
 
-def test_the_paper_s_ranges() -> None:
-    spec = spec_named("table1")
+def test_scores_and_lengths_match_the_paper() -> None:
+    spec = get_spec("table1")
     assert [score.name for score in spec.evaluate.scores] == ["all", "beyond", "50..500"]
     assert {row.label: row.score for row in spec.rows}["Transformer"] == "50..500"
-    for run in make_plan(spec_named("short"), Path("runs")).runs:
+    for run in make_plan(get_spec("short"), Path("runs")).runs:
         assert run.config.train.validate_length == 40
 
 
-def test_runtime_and_claims_agree_with_their_files() -> None:
-    runtime, claims = spec_named("runtime"), spec_named("claims")
+def test_runtime_and_claims_match_their_published_files() -> None:
+    runtime, claims = get_spec("runtime"), get_spec("claims")
     lengths = {str(length) for length in runtime.timing.lengths}
     assert {row for row, _ in published_numbers(runtime)} == {*MODES, RATIO}
     assert {column for _, column in published_numbers(runtime)} <= lengths
     check_claims(claims)
-    assert [claim.id for claim in claims.claims] == [line["id"] for line in published_rows(claims, NEEDED)]
+    assert [claim.id for claim in claims.claims] == [line["id"] for line in published_rows(claims, COLUMNS)]
 
 
-def test_trainings_are_shared() -> None:
-    """What two tables have in common is one folder."""
-    one, other = (make_plan(spec_named(name), Path("runs")) for name in ("table1", "two-layers"))
-    mamba = {run.folder for run in one.runs if run.row == "Mamba"}
-    assert mamba == {run.folder for run in other.runs if run.row == "Mamba, 1 layer"}
+def test_experiments_share_runs() -> None:
+    """A training that two tables need has one folder."""
+    table1, two_layers = (make_plan(get_spec(name), Path("runs")) for name in ("table1", "two-layers"))
+    mamba = {run.folder for run in table1.runs if run.row == "Mamba"}
+    assert mamba == {run.folder for run in two_layers.runs if run.row == "Mamba, 1 layer"}
     grids = "grid = { lr = [0.1, 0.2] }" + ROW + 'label = "part"\ngrid = { lr = [0.2] }'
     searched = make_plan(parse_spec('name = "x"' + ROW + grids, source="x"), Path("runs"))
-    assert (len(searched.runs), len(searched.wanted())) == (9, 6)  # a part of a search is not trained again
+    assert (len(searched.runs), len(searched.selected_runs())) == (9, 6)  # a smaller grid uses the runs of the larger
 
 
-def test_another_budget_is_another_training() -> None:
+def test_budget_changes_the_training() -> None:
     spec = parse_spec('name = "x"' + ROW, source="x")
-    whole, scaled = (make_plan(spec, Path("runs"), Narrowing(budget=budget)) for budget in (1, 0.05))
-    assert {run.folder for run in scaled.runs}.isdisjoint(run.folder for run in whole.runs)
+    full, scaled = (make_plan(spec, Path("runs"), Selection(budget=budget)) for budget in (1, 0.05))
+    assert {run.folder for run in scaled.runs}.isdisjoint(run.folder for run in full.runs)
     assert {run.config.train.steps for run in scaled.runs} == {2_000}
-    assert {run.training for run in scaled.runs} == {run.training for run in whole.runs}
+    assert {run.training for run in scaled.runs} == {run.training for run in full.runs}
 
 
-def test_narrowing() -> None:
-    spec = spec_named("table1")
-    plan = make_plan(spec, Path("runs"), Narrowing(models=["rnn", "sd-ssm"], tasks=["A5"], seeds=[7]))
-    assert [(run.row, run.column, run.config.seed) for run in plan.wanted()] == [("RNN", "a5", 7), ("SD-SSM", "a5", 7)]
+def test_selection() -> None:
+    spec = get_spec("table1")
+    plan = make_plan(spec, Path("runs"), Selection(models=["rnn", "sd-ssm"], tasks=["A5"], seeds=[7]))
+    assert [(run.row, run.column, run.config.seed) for run in plan.selected_runs()] == [
+        ("RNN", "a5", 7),
+        ("SD-SSM", "a5", 7),
+    ]
     with pytest.raises(SpecError, match="no model 'rn'; did you mean 'rnn'"):
-        make_plan(spec, Path("runs"), Narrowing(models=["rn"]))
+        make_plan(spec, Path("runs"), Selection(models=["rn"]))
     with pytest.raises(SpecError, match="no task 'd30'"):
-        make_plan(spec, Path("runs"), Narrowing(tasks=["d30"]))
+        make_plan(spec, Path("runs"), Selection(tasks=["d30"]))
     with pytest.raises(SpecError, match="budget is 0"):
-        Narrowing(budget=0)
+        Selection(budget=0)
 
 
 ROW = '\n[[rows]]\nmodel = "lstm"\ntasks = ["parity"]\n'
@@ -117,9 +123,9 @@ ROW = '\n[[rows]]\nmodel = "lstm"\ntasks = ["parity"]\n'
         ('name = "x"' + ROW + "seeds = 0", "seeds are 0"),
         ('name = "x"' + ROW + "grid = { lr = [] }", "grid lr of row 'lstm' is"),
         ('name = "x"' + ROW + "grid = { lr = [1.0] }\nsettings = { lr = 1.0 }", "in settings and in its grid"),
-        ('name = "x"' + ROW + ROW, "two rows are called 'lstm'"),
-        ('name = "x"' + ROW + '[evaluate]\nscores = ["al"]', "a score is 'al'"),
-        ('name = "x"' + ROW + '[evaluate]\nscores = ["9..2"]', "not above the last"),
+        ('name = "x"' + ROW + ROW, "two rows 'lstm' have the column 'parity'"),
+        ('name = "x"' + ROW + '[evaluate]\nscores = ["al"]', "there is no score 'al'"),
+        ('name = "x"' + ROW + '[evaluate]\nscores = ["9..2"]', "must be at least 1 and at most the last"),
         ('name = "x"' + ROW + '[evaluate]\nscores = ["to 50"]', "needs 50 among the lengths"),
         ('name = "x"' + ROW + '[evaluate]\nscores = ["at 50"]', "needs 50 among the lengths"),
         ('name = "x"' + ROW + '[evaluate]\nmax_length = "a"', "max_length is 'a'"),
@@ -133,7 +139,7 @@ ROW = '\n[[rows]]\nmodel = "lstm"\ntasks = ["parity"]\n'
         ("name = ", "is not TOML"),
     ],
 )
-def test_bad_specs(text: str, message: str) -> None:
+def test_invalid_specs_are_refused(text: str, message: str) -> None:
     with pytest.raises(SpecError) as error:
         parse_spec(text, source="mine.toml")
     assert message in str(error.value)
@@ -141,7 +147,7 @@ def test_bad_specs(text: str, message: str) -> None:
     assert str(error.value).startswith("mine.toml")
 
 
-def test_bad_settings_are_told_before_anything_begins() -> None:
+def test_invalid_settings_are_refused_by_make_plan() -> None:
     spec = parse_spec('name = "x"' + ROW + "settings = { stat = 3 }", source="mine.toml")
     with pytest.raises(SpecError, match="row 'lstm': there is no setting 'stat'; did you mean 'state'"):
         make_plan(spec, Path("runs"))
@@ -152,9 +158,9 @@ def test_bad_settings_are_told_before_anything_begins() -> None:
 
 def test_unknown_experiments(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no experiment 'table2'; did you mean 'table1'"):
-        spec_named("table2")
+        get_spec("table2")
     with pytest.raises(SpecError, match="cannot read"):
-        spec_named(tmp_path / "none.toml")
+        get_spec(tmp_path / "none.toml")
     spec = parse_spec('name = "x"\npublished = "tabel1.csv"' + ROW, source="x", folder=tmp_path)
     with pytest.raises(SpecError, match="no published file 'tabel1.csv'; did you mean 'table1.csv'"):
         published_numbers(spec)
@@ -163,10 +169,14 @@ def test_unknown_experiments(tmp_path: Path) -> None:
         published_numbers(spec)
 
 
-def test_scores_of_lengths_named_one_by_one() -> None:
-    assert Score("to 50").far({"lengths": [20, 50], "mean_to": [99.0, 88.0]}) == 88.0
-    assert Score("to 50").far({}) is None
+def test_scores_of_listed_lengths() -> None:
+    assert Score("to 50").compute_listed({"lengths": [20, 50], "mean_to": [99.0, 88.0]}) == 88.0
+    assert Score("to 50").compute_listed({}) is None
     listed = {"lengths": [20, 50], "accuracy": [99.0, 77.0], "accuracy_low": [98.0, 70.0], "accuracy_high": [100, 80]}
-    assert (Score("at 50").far(listed), Score("at 50").far_band(listed)) == (77.0, (70.0, 80.0))
-    assert (Score("at 30").far(listed), Score("at 30").far_band(listed), Score("to 50").far_band(listed)) == (None,) * 3
+    assert (Score("at 50").compute_listed(listed), Score("at 50").listed_band(listed)) == (77.0, (70.0, 80.0))
+    assert (
+        Score("at 30").compute_listed(listed),
+        Score("at 30").listed_band(listed),
+        Score("to 50").listed_band(listed),
+    ) == (None,) * 3
     assert Score("all").band({"max_length": 4, "mean_band": [1.0, 2.0]}, 3) is None

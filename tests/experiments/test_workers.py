@@ -1,4 +1,4 @@
-"""Workers end with the process they work for, and an interrupted evaluation keeps what it had."""
+"""Workers end with their parent process, and an interrupted evaluation keeps its finished results."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import pytest
 from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
-from sdssm.experiments.execution.runner import missing
-from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.evaluations import missing_evaluations
+from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.specs.parsing import parse_spec
 
-#: A process with two workers that would be busy for a long time; each leaves a file of the name of its id.
+#: A process with two workers that are busy for a long time; each writes a file named after its process id.
 BUSY = """
 import os, sys, time
 from pathlib import Path
-from sdssm.experiments.execution.workers import stopped_by_sigterm, worker_pool
+from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 
 def busy(number):
     (Path(sys.argv[1]) / f"{os.getpid()}").touch()
@@ -33,22 +33,22 @@ def busy(number):
 
 if __name__ == "__main__":
     try:
-        with stopped_by_sigterm(), worker_pool(2) as pool:
+        with sigterm_as_interrupt(), worker_pool(2) as pool:
             list(pool.map(busy, range(9)))
     except KeyboardInterrupt:
         sys.exit(130)
 """
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.05)
-    return true()
+    return condition()
 
 
 def is_alive(process: int) -> bool:
-    """One that has ended and whose parent does not ask for it, as in some containers, is not alive."""
+    """Return whether a process runs; a zombie, which some containers do not reap, does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -64,19 +64,19 @@ def test_workers_do_not_outlive_their_parent(tmp_path: Path, number: signal.Sign
     seen.mkdir()
     parent = subprocess.Popen([sys.executable, str(script), str(seen)], stderr=subprocess.DEVNULL)
     try:
-        assert until(lambda: len(list(seen.iterdir())) == 2)
+        assert wait_until(lambda: len(list(seen.iterdir())) == 2)
         workers = [int(path.name) for path in seen.iterdir()]
         assert all(map(is_alive, workers))
         parent.send_signal(number)
         assert parent.wait(timeout=60) == code
-        assert until(lambda: not any(map(is_alive, workers)))
+        assert wait_until(lambda: not any(map(is_alive, workers)))
     finally:
         parent.kill()
         parent.wait()
 
 
-def test_a_worker_that_is_killed_is_told_in_one_line() -> None:
-    with pytest.raises(RunError, match="one of 1 processes that evaluate was killed"), worker_pool(1) as pool:
+def test_killed_worker_is_reported_in_one_line() -> None:
+    with pytest.raises(RunError, match="one of 1 evaluation processes was killed"), worker_pool(1) as pool:
         pool.submit(os._exit, 3).result()
 
 
@@ -93,37 +93,37 @@ settings = { state = 4, batch = 8, steps = 5, train_length = 6 }
 """
 
 
-def test_sigterm_loses_the_evaluation_in_progress_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_loses_only_the_evaluation_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(parse_spec(SPEC, source="mine.toml"), tmp_path)
     run_plan(plan, "cpu")
     before = signal.getsignal(signal.SIGTERM)
-    seen: list[Any] = []
+    calls: list[Any] = []
 
-    def second_is_interrupted(*given: Any, **options: Any) -> Any:
-        seen.append(given)
-        if len(seen) == 2:
+    def interrupt_second(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
-        return evaluate(*given, **options)
+        return evaluate(*arguments, **options)
 
-    monkeypatch.setattr("sdssm.experiments.execution.runner.evaluate", second_is_interrupted)
+    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", interrupt_second)
     with pytest.raises(KeyboardInterrupt):
         evaluate_plan(plan, "cpu")
-    assert [len(missing(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]
+    assert [len(missing_evaluations(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]
     assert signal.getsignal(signal.SIGTERM) is before
     evaluate_plan(plan, "cpu")
-    assert not any(missing(run.folder, run.task, plan.spec.evaluate) for run in plan.runs)
-    assert len(seen) == 4
+    assert not any(missing_evaluations(run.folder, run.task, plan.spec.evaluate) for run in plan.runs)
+    assert len(calls) == 4
 
 
-def test_other_threads_do_not_listen() -> None:
-    done = []
+def test_other_threads_ignore_the_signal_handler() -> None:
+    calls = []
 
-    def listen() -> None:
-        with stopped_by_sigterm():
-            done.append(True)
+    def enter() -> None:
+        with sigterm_as_interrupt():
+            calls.append(True)
 
-    thread = threading.Thread(target=listen)
+    thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
-    assert done
+    assert calls

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import sdssm
 from sdssm.errors import OutputError
-from sdssm.report import check_plot, curves, save_plot, terminal_plot
+from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 from sdssm.report.curves import Curve
 from tests.programs import run_without
 
@@ -28,23 +29,25 @@ def run(accuracy: Sequence[float | None], seed: int = 0, task: str = "a5", **mor
     }
 
 
+COMPUTING = ("sdssm.models", "sdssm.evaluation", "sdssm.training", "sdssm.ops", "sdssm.tasks", "sdssm.experiments")
 FALLING = [100.0] * 60 + [100.0 - k / 5 for k in range(440)]
 
 
-def test_curves_over_seeds() -> None:
-    [curve] = curves({"runs": [run([100.0, 50.0, None]), run([100.0, 100.0, None], seed=1)]})
+def test_curve_is_mean_and_range_over_seeds() -> None:
+    [curve] = make_curves({"runs": [run([100.0, 50.0, None]), run([100.0, 100.0, None], seed=1)]})
     assert curve.seeds == 2
     np.testing.assert_array_equal(curve.mean, [100.0, 75.0, np.nan])
     np.testing.assert_array_equal(curve.low, [100.0, 50.0, np.nan])
     np.testing.assert_array_equal(curve.high, [100.0, 100.0, np.nan])
-    both = {"runs": [run([100.0]), run([90.0], seed=1), run([80.0], task="d4"), run([1.0, 2.0])]}
-    assert [one.seeds for one in curves(both)] == [2, 1, 1]  # other lengths are another curve
-    assert [one.name for one in curves(both)] == ["a5, sd-ssm, read to 1", "d4, sd-ssm", "a5, sd-ssm, read to 2"]
-    two = {"runs": both["runs"][:2]}
-    assert [one.name for one in curves(two, each=True)] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
+    evaluation = {"runs": [run([100.0]), run([90.0], seed=1), run([80.0], task="d4"), run([1.0, 2.0])]}
+    curves = make_curves(evaluation)
+    assert [curve.seeds for curve in curves] == [2, 1, 1]  # other lengths are another curve
+    assert [curve.name for curve in curves] == ["a5, sd-ssm, read to 1", "d4, sd-ssm", "a5, sd-ssm, read to 2"]
+    two = {"runs": evaluation["runs"][:2]}
+    assert [curve.name for curve in make_curves(two, each=True)] == ["a5, sd-ssm, seed 0", "a5, sd-ssm, seed 1"]
 
 
-def test_other_trainings_are_other_curves() -> None:
+def test_each_training_has_its_own_curve() -> None:
     runs = [
         run([100.0], preset="scale-free", settings={"state": 8}),
         run([90.0], preset="scale-free", settings={"state": 8, "clip": None, "betas": [0.9, 0.99]}),
@@ -53,7 +56,7 @@ def test_other_trainings_are_other_curves() -> None:
         run([20.0], status="diverged", preset="scale-free", settings={"state": 8}),
         run([60.0], seed=1, preset="scale-free", settings={"state": 8}),
     ]
-    assert [(one.name, one.seeds) for one in curves({"runs": runs})] == [
+    assert [(curve.name, curve.seeds) for curve in make_curves({"runs": runs})] == [
         ("a5, sd-ssm, scale-free, trained to 40", 2),
         ("a5, sd-ssm, scale-free, trained to 40, clip none, betas [0.9, 0.99]", 1),
         ("a5, sd-ssm, paper, trained to 40", 1),
@@ -62,8 +65,8 @@ def test_other_trainings_are_other_curves() -> None:
     ]
 
 
-def test_the_terminal_plot() -> None:
-    [curve] = curves({"runs": [run(FALLING), run([100.0] * 500, seed=1)]})
+def test_terminal_plot() -> None:
+    [curve] = make_curves({"runs": [run(FALLING), run([100.0] * 500, seed=1)]})
     lines = terminal_plot(curve, width=50, height=11).splitlines()
     assert all(line.isascii() and len(line) <= 55 for line in lines)
     assert lines[0] == "accuracy in %, a5, sd-ssm, mean of 2 seeds"
@@ -71,16 +74,31 @@ def test_the_terminal_plot() -> None:
     assert lines[6].startswith(" 50 |")
     assert lines[11] == "  0 |"
     columns = "".join(lines[1:12])
-    assert columns.count("*") == 50  # one mean a column
-    assert ":" in columns  # and the worse seed below it
+    assert columns.count("*") == 50  # one mean in each column
+    assert ":" in columns  # the worse seed is below it
     assert lines[12] == "    +====" + "-" * 46
     assert lines[13].split()[0] == "1" and lines[13].split()[-1] == "500"
     assert "40" in lines[13] and "trained up to length 40" in lines[14]
 
 
+def test_plots_show_chance(tmp_path: Path) -> None:
+    evaluation = {"runs": [run([100.0, 90.0], chance=100 / 60), run([50.0, 50.0], task="parity", chance=50.0)]}
+    a5, parity = make_curves(evaluation)
+    assert (a5.chance, parity.chance) == (100 / 60, 50.0)
+    lines = terminal_plot(parity, width=20).splitlines()
+    assert lines[-1].strip() == ".... chance, 50 %"
+    assert "." not in terminal_plot(replace(parity, chance=None), width=20)
+    assert lines[6] == " 50 |.....*.........*...."
+    pytest.importorskip("matplotlib")
+    save_plot(evaluation, tmp_path / "plot.svg")
+    picture = (tmp_path / "plot.svg").read_text()
+    assert "<!-- chance, 1.67, 50 % -->" in picture
+    assert picture.count("stroke-dasharray") >= 2
+
+
 @pytest.mark.parametrize("lengths", [[1], [7], [100, 200], [5, 10_000, 1_000_000], list(range(1, 3000))])
 @pytest.mark.parametrize("width", [10, 72])
-def test_it_draws_whatever_the_lengths(lengths: list[int], width: int) -> None:
+def test_terminal_plot_of_any_lengths(lengths: list[int], width: int) -> None:
     accuracy = np.linspace(100, 0, len(lengths))
     curve = Curve("a, b", 1, 40, np.array(lengths), accuracy, accuracy, accuracy)
     text = terminal_plot(curve, width=width)
@@ -88,26 +106,26 @@ def test_it_draws_whatever_the_lengths(lengths: list[int], width: int) -> None:
     assert "*" in text
 
 
-def test_nothing_to_draw_is_drawn() -> None:
+def test_terminal_plot_without_known_accuracies() -> None:
     nothing = np.full(3, np.nan)
     assert "*" not in terminal_plot(Curve("a, b", 1, 40, np.arange(1, 4), nothing, nothing, nothing))
 
 
 @pytest.mark.parametrize("each", [False, True])
-@pytest.mark.parametrize(("name", "begin"), [("plot.png", b"\x89PNG"), ("plot.SVG", b"<?xml")])
-def test_pictures(tmp_path: Path, name: str, begin: bytes, each: bool) -> None:
+@pytest.mark.parametrize(("name", "magic"), [("plot.png", b"\x89PNG"), ("plot.SVG", b"<?xml")])
+def test_plot_files(tmp_path: Path, name: str, magic: bytes, each: bool) -> None:
     pytest.importorskip("matplotlib")
     evaluation = {
         "runs": [run(FALLING), run([100.0] * 500, seed=1), run([50.0, None, 3.0], task="d4", lengths=[1, 9, 9000])]
     }
     save_plot(evaluation, tmp_path / name, each=each)
     first = (tmp_path / name).read_bytes()
-    assert first.startswith(begin)
+    assert first.startswith(magic)
     if name.endswith("png"):
         save_plot(evaluation, tmp_path / name, each=each)
         assert (tmp_path / name).read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert "matplotlib.pyplot" not in sys.modules  # a user's own figures are left alone
+    assert "matplotlib.pyplot" not in sys.modules  # no global figures
 
 
 @pytest.mark.parametrize(
@@ -118,21 +136,21 @@ def test_pictures(tmp_path: Path, name: str, begin: bytes, each: bool) -> None:
         ("nowhere/plot.png", "there is no folder"),
     ],
 )
-def test_names_that_no_plot_can_have(tmp_path: Path, name: str, message: str) -> None:
+def test_invalid_plot_paths_are_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(OutputError, match=message):
         check_plot(tmp_path / name)
     with pytest.raises(OutputError):
         save_plot({"runs": [run([100.0])]}, tmp_path / name)
 
 
-def test_a_folder_in_the_way(tmp_path: Path) -> None:
+def test_plot_path_that_is_a_folder_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "plot.png").mkdir()
     with pytest.raises(OutputError, match="cannot write"):
         save_plot({"runs": [run([100.0])]}, tmp_path / "plot.png")
 
 
-def test_without_matplotlib_it_says_what_to_install() -> None:
+def test_error_names_the_extra_if_matplotlib_is_missing() -> None:
     code = """
 from pathlib import Path
 from sdssm.report import check_plot
@@ -145,8 +163,8 @@ except MissingExtraError as error:
     assert "a plot needs matplotlib.figure; install sdssm[plots]" in run_without({"matplotlib"}, code)
 
 
-def test_the_report_computes_nothing_anew() -> None:
-    """Computing and showing meet only on disk: no torch, no models, no evaluation."""
+def test_report_imports_neither_torch_nor_models() -> None:
+    """Reports are made from files only: no torch, no models, no evaluation."""
     for path in (Path(sdssm.__file__).parent / "report").glob("*.py"):
         names = set()
         for node in ast.walk(ast.parse(path.read_text())):
@@ -155,4 +173,4 @@ def test_the_report_computes_nothing_anew() -> None:
             elif isinstance(node, ast.Import):
                 names |= {name.name for name in node.names}
         assert not {name for name in names if name.split(".")[0] == "torch"}
-        assert not names & {"sdssm.models", "sdssm.evaluate", "sdssm.train", "sdssm.ops"}
+        assert not {name for name in names if name.startswith(COMPUTING)}

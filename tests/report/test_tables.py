@@ -1,4 +1,4 @@
-"""Every form of a table, to the letter, from planted results."""
+"""Tables in every format, compared with the expected text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from sdssm.errors import OutputError
 from sdssm.report import tables
-from sdssm.report.tables import table_of, to_csv, to_latex, to_markdown, to_text, write_tables
+from sdssm.report.rendering import to_csv, to_latex, to_markdown, to_text
+from sdssm.report.tables import make_table, write_tables
 
 
 def cell(row: str, column: str, score: str, ours: tuple[float, float] | None, **more: Any) -> dict[str, Any]:
@@ -35,12 +36,13 @@ def cell(row: str, column: str, score: str, ours: tuple[float, float] | None, **
         "published_max": None,
         "published_average": None,
         "source": None,
+        "chance": {"a5": 100 / 60, "even_pairs": 50.0}[column],
         **more,
     }
 
 
 def results() -> dict[str, Any]:
-    known = {"published_max": 100.0, "published_average": 98.5, "source": "Table 1"}
+    published = {"published_max": 100.0, "published_average": 98.5, "source": "Table 1"}
     band = {"average_low": 97.0, "average_high": 100.0, "max_band": [99.5, 100.0]}
     return {
         "name": "tiny",
@@ -51,10 +53,10 @@ def results() -> dict[str, Any]:
         "columns": ["a5", "even_pairs"],
         "scores": ["all", "beyond"],
         "cells": [
-            cell("SD-SSM", "a5", "all", (99.99999, 98.5), **known, **band),
-            cell("S_4 & more", "a5", "all", None, **known),
+            cell("SD-SSM", "a5", "all", (99.99999, 98.5), **published, **band),
+            cell("S_4 & more", "a5", "all", None, **published),
             cell("S_4 & more", "even_pairs", "all", (50.0, 49.995), choice="best of 3 by x: lr 1", diverged=1),
-            cell("SD-SSM", "a5", "beyond", (98.0, 97.0), **known),
+            cell("SD-SSM", "a5", "beyond", (98.0, 97.0), **published),
             cell("S_4 & more", "a5", "beyond", None),
             cell("S_4 & more", "even_pairs", "beyond", (50.0, 50.0)),
         ],
@@ -63,41 +65,44 @@ def results() -> dict[str, Any]:
 
 
 def test_text() -> None:
-    assert to_text(table_of(results())) == (
+    assert to_text(make_table(results())) == (
         "A tiny one\n\n"
         "max / average over seeds ± its 95 % band, in %; published max / average in brackets\n"
         "model       a5                                even_pairs\n"
         "SD-SSM      99.99 / 98.50 ± 1.5 (100 / 98.5)  -\n"
-        "S_4 & more  - (100 / 98.5)                    50.00 / 49.99\n\n"
+        "S_4 & more  - (100 / 98.5)                    50.00 / 49.99\n"
+        "chance      1.67                              50\n\n"
         "the same, mean beyond training lengths\n"
         "model       a5                          even_pairs\n"
         "SD-SSM      98.00 / 97.00 (100 / 98.5)  -\n"
-        "S_4 & more  -                           50.00 / 50.00\n\n"
+        "S_4 & more  -                           50.00 / 50.00\n"
+        "chance      1.67                        50\n\n"
         "1,000 steps, 2 seeds\n"
         "S_4 & more, even_pairs: best of 3 by x: lr 1\n"
         "S_4 & more, even_pairs: 1 diverged and left out\n"
     )
 
 
-def test_columns_that_do_not_fit_follow_below() -> None:
+def test_columns_that_do_not_fit_are_moved_below() -> None:
     data = results()
     data["cells"], data["scores"] = data["cells"][:3], ["all"]
     assert (
-        "S_4 & more  - (100 / 98.5)\n\nmodel       even_pairs\nSD-SSM      -\nS_4 & more  50.00 / 49.99\n"
-    ) in to_text(table_of(data), 45)
+        "chance      1.67\n\nmodel       even_pairs\nSD-SSM      -\nS_4 & more  50.00 / 49.99\nchance      50\n"
+    ) in to_text(make_table(data), 45)
 
 
 def test_markdown() -> None:
     data = results()
     data["cells"] = data["cells"][:2]
     data["scores"] = ["all"]
-    assert to_markdown(table_of(data)) == (
+    assert to_markdown(make_table(data)) == (
         "# A tiny one\n\n"
         "max / average over seeds ± its 95 % band, in %; published max / average in brackets\n\n"
         "| model | a5 | even_pairs |\n"
         "| --- | --- | --- |\n"
         "| SD-SSM | 99.99 / 98.50 ± 1.5 (100 / 98.5) | - |\n"
-        "| S_4 & more | - (100 / 98.5) | - |\n\n"
+        "| S_4 & more | - (100 / 98.5) | - |\n"
+        "| chance | 1.67 | - |\n\n"
         "- 1,000 steps, 2 seeds\n"
     )
 
@@ -106,7 +111,7 @@ def test_latex() -> None:
     data = results()
     data["cells"] = data["cells"][:3]
     data["scores"] = ["all"]
-    assert to_latex(table_of(data)) == (
+    assert to_latex(make_table(data)) == (
         "% A tiny one\n\n"
         "% max / average over seeds ± its 95 % band, in %; published max / average in brackets\n"
         "\\begin{tabular}{lrr}\n"
@@ -115,6 +120,7 @@ def test_latex() -> None:
         "\\midrule\n"
         "SD-SSM & 99.99 / 98.50 $\\pm$ 1.5 (100 / 98.5) & -- \\\\\n"
         "S\\_4 \\& more & - (100 / 98.5) & 50.00 / 49.99 \\\\\n"
+        "chance & 1.67 & 50 \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n\n"
         "% 1,000 steps, 2 seeds\n"
@@ -124,61 +130,93 @@ def test_latex() -> None:
 
 
 def test_csv() -> None:
-    lines = to_csv(table_of(results())).splitlines()
+    lines = to_csv(make_table(results())).splitlines()
     assert lines[0] == (
         "row,column,score,max,average,min,average_low,average_high,max_low,max_high,seeds,diverged,steps,"
-        "published_max,published_average,source,choice,trained_on,evaluated_on"
+        "published_max,published_average,source,choice,trained_on,evaluated_on,chance"
     )
-    assert lines[1] == "SD-SSM,a5,all,100.0,98.5,97.0,97.0,100.0,99.5,100.0,2,0,1000,100.0,98.5,Table 1,,,"
-    assert lines[2] == "S_4 & more,a5,all,,,,,,,,0,0,,100.0,98.5,Table 1,,,"
+    assert lines[1] == "SD-SSM,a5,all,100.0,98.5,97.0,97.0,100.0,99.5,100.0,2,0,1000,100.0,98.5,Table 1,,,,1.6667"
+    assert lines[2] == "S_4 & more,a5,all,,,,,,,,0,0,,100.0,98.5,Table 1,,,,1.6667"
     assert len(list(csv.DictReader(io.StringIO("\n".join(lines))))) == 6
 
 
-def test_a_row_of_its_own_score_and_other_steps() -> None:
+def test_row_with_another_score_and_other_steps() -> None:
     data = results()
     data["scores"] = ["all", "50..500"]
-    own = cell("S_4 & more", "a5", "50..500", (52.0, 51.0), first=True, steps=10, seeds=1)
-    data["cells"] = [data["cells"][0], {**data["cells"][1], "first": False}, own]
-    text = to_text(table_of(data))
+    other = cell("S_4 & more", "a5", "50..500", (52.0, 51.0), first=True, steps=10, seeds=1)
+    data["cells"] = [data["cells"][0], {**data["cells"][1], "first": False}, other]
+    text = to_text(make_table(data))
     assert "S_4 & more  52.00 / 51.00" in text
-    assert text.count("model  ") == 1  # the range of one row is no table of its own
+    assert text.count("model  ") == 1  # the score of a single row has no separate grid
     assert text.endswith(
         "S_4 & more: mean over lengths 50 to 500, as published\n"
         "1,000 steps, 2 seeds: SD-SSM\n10 steps, 1 seed: S_4 & more\n"
     )
 
 
-def test_times() -> None:
+def test_timings() -> None:
     times = {"recurrent": (2.5, 1820.0), "parallel": (1.25, None)}
     cells = [
-        {"row": row, "column": "64", "value": value, "unit": "ms", "published": known, "source": None}
-        for row, (value, known) in times.items()
+        {"row": row, "column": "64", "value": value, "unit": "ms", "published": published, "source": None}
+        for row, (value, published) in times.items()
     ]
     head = {"kind": "timing", "title": "Runtime", "corner": "mode", "rows": list(times), "columns": ["64"]}
-    text = to_text(table_of({**head, "cells": cells, "runs": []}))
+    text = to_text(make_table({**head, "cells": cells, "runs": []}))
     assert "recurrent  2.5 (1820)\nparallel   1.25\n" in text
 
 
 def test_claims() -> None:
     base = {"model": "mamba", "task": "arithmetic", "quantity": "accuracy", "value": "91.6", "unit": "%", "note": ""}
-    found = {"spec": "table1", "figure": "within", "least": 90.129, "greatest": 91.0, "never": False, "steps": 50_000}
-    nothing = {**found, "least": None, "greatest": None, "steps": None}
+    measured = {
+        "spec": "table1",
+        "figure": "within",
+        "least": 90.129,
+        "greatest": 91.0,
+        "never": False,
+        "steps": 50_000,
+    }
+    measured |= {"chance_least": 20.0, "chance_greatest": 50.0}
+    missing = {
+        **measured,
+        "least": None,
+        "greatest": None,
+        "steps": None,
+        "chance_least": None,
+        "chance_greatest": None,
+    }
     cells = [
-        {"id": "C1", **base, **found},
-        {"id": "C2", **base, **nothing},
-        {"id": "C3", **base, **nothing, "never": True},
-        {"id": "C4", **base, **nothing, "spec": None, "note": "a setting"},
-        {"id": "C5", **base, **found, "figure": "first_below_99", "least": 22, "greatest": 22},
+        {"id": "C1", **base, **measured},
+        {"id": "C2", **base, **missing},
+        {"id": "C3", **base, **missing, "never": True},
+        {"id": "C4", **base, **missing, "spec": None, "note": "a setting"},
+        {"id": "C5", **base, **measured, "figure": "first_below_99", "least": 22, "greatest": 22, "chance_least": None},
     ]
     head = {"kind": "claims", "title": "Claims", "corner": "claim", "rows": [], "columns": []}
-    [grid] = table_of({**head, "cells": cells, "runs": []}).grids
+    [grid] = make_table({**head, "cells": cells, "runs": []}).grids
     assert [cells[2:] for _, cells in grid.rows] == [
-        ["90.12 to 91.00", "table1, 50,000 steps"],
-        ["-", "table1"],
-        ["never", "table1"],
-        ["not measured", "a setting"],
-        ["22", "table1, 50,000 steps"],
+        ["90.12 to 91.00", "20 to 50", "table1, 50,000 steps"],
+        ["-", "-", "table1"],
+        ["never", "-", "table1"],
+        ["not measured", "-", "a setting"],
+        ["22", "50", "table1, 50,000 steps"],
     ]
+
+
+def test_chance_is_a_column_if_rows_are_tasks() -> None:
+    data = results()
+    data |= {"rows": ["a5", "even_pairs"], "columns": ["SD-SSM"], "scores": ["all"]}
+    data["cells"] = [{**cell("-", row, "all", (99.0, 98.0)), "row": row, "column": "SD-SSM"} for row in data["rows"]]
+    [grid] = make_table(data).grids
+    assert grid.columns == ["SD-SSM", "chance"]
+    assert [row for _, row in grid.rows] == [["99.00 / 98.00", "1.67"], ["99.00 / 98.00", "50"]]
+
+
+def test_results_without_chance_are_tabulated() -> None:
+    """Version 0.1.0 did not write chance levels."""
+    data = results()
+    data["cells"] = [{name: value for name, value in old.items() if name != "chance"} for old in data["cells"]]
+    [first, _] = make_table(data).grids
+    assert [name for name, _ in first.rows] == ["SD-SSM", "S_4 & more"]
 
 
 def test_files(tmp_path: Path) -> None:
@@ -190,10 +228,14 @@ def test_files(tmp_path: Path) -> None:
     assert (tmp_path / "table.md").read_text() == to_markdown(table)
     assert (tmp_path / "table.tex").read_text() == to_latex(table)
     with pytest.raises(OutputError, match="not the results of an experiment"):
-        table_of({"kind": "accuracy"})
+        make_table({"kind": "accuracy"})
 
 
-def test_it_needs_no_torch() -> None:
+def test_tables_import_only_errors_files_and_rendering() -> None:
     tree = ast.parse(Path(tables.__file__).read_text())
     names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name for name in names if name.startswith("sdssm")} == {"sdssm.errors", "sdssm.files"}
+    assert {name for name in names if name.startswith("sdssm")} == {
+        "sdssm.errors",
+        "sdssm.files",
+        "sdssm.report.rendering",
+    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
 from sdssm.cli.output import chance_level, make_lines_printable, make_printable, print_json, print_table
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -142,11 +142,19 @@ def _show_summary(evaluation: Evaluation) -> None:
         cells += [str(aggregate.diverged)] if any_diverged else []
         chance = _chance(runs[0])
         if not listed:
-            rows.append([*cells, percent(aggregate.max), percent(aggregate.mean), percent(aggregate.min), chance])
+            rows.append(
+                [
+                    *cells,
+                    format_percent(aggregate.max),
+                    format_percent(aggregate.mean),
+                    format_percent(aggregate.min),
+                    chance,
+                ]
+            )
             continue
         for k, length in enumerate(runs[0].at):
             values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in runs if not run.diverged]
-            rows.append([*cells, f"{length:,}", *map(percent, _max_mean_min(values)), chance])
+            rows.append([*cells, f"{length:,}", *map(format_percent, _max_mean_min(values)), chance])
     numbers = ["seeds", *(["diverged"] if any_diverged else [])]
     numbers += ["to length" if evaluation.runs[0].mean_to else "at length"] if listed else []
     numbers += ["max", "mean", "min", "chance"]
@@ -161,13 +169,13 @@ def _max_mean_min(values: Sequence[float]) -> tuple[float | None, float | None, 
 
 def _values(run: RunEvaluation) -> dict[str, str]:
     """Cells of a run that was measured at every length."""
-    band = "-" if run.mean_band is None else f"{percent(run.mean_band[0])}-{percent(run.mean_band[1])}"
+    band = "-" if run.mean_band is None else f"{format_percent(run.mean_band[0])}-{format_percent(run.mean_band[1])}"
     return {
         "to length": f"{run.max_length:,}",
-        "mean": percent(run.mean),
+        "mean": format_percent(run.mean),
         "95 % band": band,
-        "trained lengths": percent(run.mean_within),
-        "beyond": percent(run.mean_beyond),
+        "trained lengths": format_percent(run.mean_within),
+        "beyond": format_percent(run.mean_beyond),
         "chance": _chance(run),
         "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
         "radius": _radius(run),
@@ -176,9 +184,9 @@ def _values(run: RunEvaluation) -> dict[str, str]:
 
 def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
     """Cells of a run that was measured at listed lengths."""
-    row = {f"at {length:,}": percent(value) for length, value in zip(run.at, run.accuracy, strict=True)}
+    row = {f"at {length:,}": format_percent(value) for length, value in zip(run.at, run.accuracy, strict=True)}
     if run.mean_to is not None:
-        row |= {f"mean to {length:,}": percent(value) for length, value in zip(run.at, run.mean_to, strict=True)}
+        row |= {f"mean to {length:,}": format_percent(value) for length, value in zip(run.at, run.mean_to, strict=True)}
     return {**row, "chance": _chance(run), "radius": _radius(run)}
 
 

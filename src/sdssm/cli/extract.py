@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
 from sdssm.cli.output import chance_level, format_chance, make_printable, print_facts, print_json, print_table
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -114,8 +114,8 @@ def show_extraction(title: str, extraction: Extraction) -> None:
         [
             f"{fidelity.length:,}",
             f"{fidelity.strings:,}",
-            percent(100 * fidelity.share),
-            percent(100 * fidelity.throughout / fidelity.strings),
+            format_percent(100 * fidelity.share),
+            format_percent(100 * fidelity.throughout / fidelity.strings),
         ]
         for fidelity in extraction.fidelity
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number
 from sdssm.cli.output import chance_level, format_chance, make_printable, print_json, print_table
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -67,7 +67,7 @@ def _show(result: Horizon, chance: str) -> None:
             f"{reading.length:,}",
             f"{reading.first:,}-{reading.length:,}",
             f"{reading.labels:,}",
-            percent(reading.accuracy),
+            format_percent(reading.accuracy),
             "-" if reading.spread is None else f"{reading.spread:.4f}",
         ]
         for reading in result.readings

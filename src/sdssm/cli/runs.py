@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import chance_level, format_loss, print_json, print_table
 from sdssm.errors import RunError, RunWarning
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -57,10 +57,10 @@ def _list_runs(options: argparse.Namespace) -> None:
             str(fact["seed"]),
             fact["status"],
             f"{fact['step']:,}/{fact['steps']:,}",
-            percent(fact["accuracy"]),
+            format_percent(fact["accuracy"]),
             f"{chance_level(run.config.n_classes):.3g}",
             format_loss(fact["loss"]),
-            "-" if fact["mean"] is None else f"{percent(fact['mean'])} to {fact['max_length']:,}",
+            "-" if fact["mean"] is None else f"{format_percent(fact['mean'])} to {fact['max_length']:,}",
         ]
         for run, fact in zip(runs, facts, strict=True)
     ]

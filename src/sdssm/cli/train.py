@@ -16,7 +16,7 @@ from sdssm.errors import SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
-from sdssm.report.tables import percent
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -151,7 +151,7 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
     rows = []
     for run in runs:
         progress = run.progress
-        accuracy = percent(progress.accuracy)
+        accuracy = format_percent(progress.accuracy)
         numbers = [accuracy, f"{chance_level(run.config.n_classes):.3g}", format_loss(progress.loss)]
         rows.append([*numbers, f"{progress.step:,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
     headers = ("accuracy %", "chance %", "loss", "steps", "seconds")
@@ -166,7 +166,7 @@ def _summarise(runs: Sequence[RunFolder], out: Path) -> str:
     accuracies = [run.progress.accuracy for run in runs if run.progress.accuracy is not None]
     measured = ""
     if accuracies:
-        mean, least = percent(sum(accuracies) / len(accuracies)), percent(min(accuracies))
+        mean, least = format_percent(sum(accuracies) / len(accuracies)), format_percent(min(accuracies))
         chance = format_chance(chance_level(run.config.n_classes) for run in runs)
         measured = f"; accuracy at training lengths: mean {mean} %, min {least} %, chance {chance}"
     noun = "run" if len(runs) == 1 else "runs"

@@ -1,14 +1,14 @@
-"""What people see. It reads what evaluations wrote, and computes nothing anew.
+"""Tables and plots, made from the JSON files that evaluations and experiments write. It imports no torch.
 
-curves         accuracy against length, of each training
-told_apart     what tells trainings of one task and model apart
-terminal_plot  in plain text
-save_plot      as PNG or SVG
+make_curves           accuracy against length, one curve per training
+describe_differences  how trainings of one task and model differ
+terminal_plot         a curve as plain text
+check_plot, save_plot curves as PNG or SVG
 """
 
-from sdssm.report.curves import Curve, curves
-from sdssm.report.differences import told_apart
+from sdssm.report.curves import Curve, make_curves
+from sdssm.report.differences import describe_differences
 from sdssm.report.plots import check_plot, save_plot
 from sdssm.report.terminal import terminal_plot
 
-__all__ = ["Curve", "check_plot", "curves", "save_plot", "terminal_plot", "told_apart"]
+__all__ = ["Curve", "check_plot", "describe_differences", "make_curves", "save_plot", "terminal_plot"]

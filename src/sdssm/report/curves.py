@@ -1,4 +1,4 @@
-"""Accuracy against length, from the JSON of an evaluation."""
+"""Accuracy-against-length curves, from the JSON of an evaluation."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from sdssm.report.differences import told_apart, training
+from sdssm.report.differences import describe_differences, training_key
 
-#: From this length on the axis of lengths is logarithmic.
+#: The axis of lengths is logarithmic if the longest is above this.
 LOGARITHMIC_FROM = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The mean over seeds at each length (percent), and the least and greatest of them; NaN where there is none."""
+    """Accuracy at each length in percent: mean, minimum and maximum over seeds; NaN if the task has no such string."""
 
     name: str
     seeds: int
@@ -25,61 +25,64 @@ class Curve:
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    chance: float | None = None  #: the accuracy of guessing, in percent; None if the evaluation does not contain it
 
 
-def curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Curve]:
-    """One curve for each training, over its seeds; with `each`, one for each run. What diverged comes apart, and last.
+def make_curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Curve]:
+    """Return a curve for each training, over its seeds; with `each`, a curve for each run.
 
-    It is called by the `label` of its runs, or by what tells them apart.
+    A curve is named by the `label` of its runs, or by their task, model and what distinguishes them. Diverged runs have
+    separate curves, which come last.
 
     >>> run = {"task": "a5", "model": "sd-ssm", "train_length": 1, "max_length": 2}
-    >>> both = [{**run, "seed": 0, "accuracy": [100.0, 90.0]}, {**run, "seed": 1, "accuracy": [100.0, None]}]
-    >>> [one] = curves({"runs": both})
-    >>> one.name, one.seeds, one.mean.tolist()
+    >>> runs = [{**run, "seed": 0, "accuracy": [100.0, 90.0]}, {**run, "seed": 1, "accuracy": [100.0, None]}]
+    >>> [curve] = make_curves({"runs": runs})
+    >>> curve.name, curve.seeds, curve.mean.tolist()
     ('a5, sd-ssm', 2, [100.0, 90.0])
     """
-    runs = sorted(evaluation["runs"], key=_diverged)
+    runs = sorted(evaluation["runs"], key=_is_diverged)
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     names: dict[tuple[Any, ...], str] = {}
-    for number, (run, apart) in enumerate(zip(runs, told_apart(runs), strict=True)):
-        # Only runs that were read at the same lengths have a mean.
-        key = (training(run), _diverged(run), tuple(_lengths(run)), number if each else None)
+    for number, (run, difference) in enumerate(zip(runs, describe_differences(runs), strict=True)):
+        # A mean exists only for runs that were evaluated at the same lengths.
+        key = (training_key(run), _is_diverged(run), tuple(_lengths(run)), number if each else None)
         groups.setdefault(key, []).append(run)
-        names[key] = _name(run, apart, each)
-    return [_curve(names[key], of) for key, of in groups.items()]
+        names[key] = _curve_name(run, difference, each)
+    return [_make_curve(names[key], group) for key, group in groups.items()]
 
 
-def logarithmic(lengths: np.ndarray) -> bool:
-    """Whether the axis of these lengths is better logarithmic."""
+def has_log_axis(lengths: np.ndarray) -> bool:
+    """Return whether these lengths are shown on a logarithmic axis."""
     return int(lengths.max()) > LOGARITHMIC_FROM
 
 
-def _diverged(run: Mapping[str, Any]) -> bool:
+def _is_diverged(run: Mapping[str, Any]) -> bool:
     return run.get("status") == "diverged"
 
 
-def _name(run: Mapping[str, Any], apart: str, each: bool) -> str:
+def _curve_name(run: Mapping[str, Any], difference: str, each: bool) -> str:
     seed = f"seed {run['seed']}" if each and run.get("seed") is not None else ""
-    ended = "diverged" if _diverged(run) else ""
-    called = [run["label"]] if run.get("label") else [run["task"], run["model"], apart]
-    return ", ".join(word for word in (*called, seed, ended) if word)
+    status = "diverged" if _is_diverged(run) else ""
+    words = [run["label"]] if run.get("label") else [run["task"], run["model"], difference]
+    return ", ".join(word for word in (*words, seed, status) if word)
 
 
-def _curve(name: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
+def _make_curve(name: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
     first = runs[0]
     values = np.array([run["accuracy"] for run in runs], dtype=float)  # (R, K); None becomes NaN
     known = ~np.isnan(values)
-    counted = known.sum(0)
+    count = known.sum(0)
     total = np.where(known, values, 0.0).sum(0)
-    nothing = np.where(counted > 0, 0.0, np.nan)
+    nan_where_unknown = np.where(count > 0, 0.0, np.nan)
     return Curve(
         name=name,
         seeds=len(runs),
         train_length=first["train_length"],
         lengths=np.array(_lengths(first)),
-        mean=total / np.maximum(counted, 1) + nothing,
-        low=np.where(known, values, np.inf).min(0) + nothing,
-        high=np.where(known, values, -np.inf).max(0) + nothing,
+        mean=total / np.maximum(count, 1) + nan_where_unknown,
+        low=np.where(known, values, np.inf).min(0) + nan_where_unknown,
+        high=np.where(known, values, -np.inf).max(0) + nan_where_unknown,
+        chance=first.get("chance"),
     )
 
 

@@ -1,8 +1,8 @@
-"""Accuracy against length as a picture."""
+"""Accuracy-against-length plots as PNG or SVG, with matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,66 +12,71 @@ import numpy as np
 from sdssm.errors import OutputError
 from sdssm.extras import import_extra
 from sdssm.files import describe_file_error, format_path, write_atomic
-from sdssm.report.curves import Curve, curves, logarithmic
+from sdssm.report.curves import Curve, has_log_axis, make_curves
+from sdssm.report.rendering import format_chance
 
 FORMATS = (".png", ".svg")
-SIZE, DOTS = (7.0, 3.6), 150  # inches, and dots per inch of a PNG
-#: More curves than this have their names beside the picture, where they cover nothing.
-BESIDE = 2
-#: More than this have no bands, which would cover each other.
-FEW = 3
-#: Inches for each name beside it.
-LINE = 0.19
-STYLES = ("-", "--", ":")
+SIZE, DPI = (7.0, 3.6), 150  # inches, and dots per inch of a PNG
+#: With more curves than this the legend is outside the axes, where it covers nothing.
+MOST_INSIDE = 2
+#: With more curves than this there are no bands, as they would cover each other.
+MOST_BANDS = 3
+#: Inches for each line of an outside legend.
+LEGEND_LINE = 0.19
+STYLES = ("-", "--", "-.")
+#: With more chance levels than this the legend names only the lowest and the highest.
+MOST_LEVELS = 4
 
 
 def check_plot(path: Path) -> None:
-    """Whether a plot can be drawn and written as this file, before the work that leads to it begins."""
+    """Raise `OutputError` if a plot cannot be drawn or written as this file, before any work is done for it."""
     if path.suffix.lower() not in FORMATS:
         ending = path.suffix or "nothing"
         raise OutputError(f"{format_path(path)} ends in {ending!r}; plots are written as {' or '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise OutputError(
-            f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; make it first"
+            f"cannot write {format_path(path)}: there is no folder {format_path(path.parent)}; create it first"
         )
     _figure_class()
 
 
 def save_plot(evaluation: Mapping[str, Any], path: Path, *, each: bool = False) -> None:
-    """Draw the curves of an evaluation (as JSON) and write them as PNG or SVG, as the file's name ends.
+    """Draw the curves of an evaluation (as JSON) and write them as PNG or SVG, by the suffix of the path.
 
-    The mean over seeds with a band from the least to the greatest; with `each`, a line for each run.
+    A line is the mean over seeds, with a band from minimum to maximum; with `each` there is a line for each run.
+    Training lengths are shaded, and a dotted line shows chance.
     """
     check_plot(path)
-    data = _drawn(curves(evaluation, each=each), path.suffix.lower()[1:])
+    data = _draw(make_curves(evaluation, each=each), path.suffix.lower()[1:])
     try:
         write_atomic(path, data)
     except (OSError, ValueError) as error:
         raise OutputError(
-            f"cannot write {format_path(path)}: {describe_file_error(error)}; choose a path that can be written"
+            f"cannot write {format_path(path)}: {describe_file_error(error)}; choose another path"
         ) from None
 
 
-def _drawn(found: list[Curve], kind: str) -> bytes:
-    beside = len(found) > BESIDE
-    size = (SIZE[0] + 2.5, max(SIZE[1], LINE * (len(found) + 3))) if beside else SIZE
-    figure = _figure_class()(figsize=size, dpi=DOTS, layout="constrained")
+def _draw(curves: list[Curve], kind: str) -> bytes:
+    is_outside = len(curves) > MOST_INSIDE
+    size = (SIZE[0] + 2.5, max(SIZE[1], LEGEND_LINE * (len(curves) + 4))) if is_outside else SIZE
+    figure = _figure_class()(figsize=size, dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    trained = sorted({curve.train_length for curve in found})
+    trained = sorted({curve.train_length for curve in curves})
     for length in trained:
         label = f"trained up to {' or '.join(map(str, trained))}" if length == trained[-1] else None
         axes.axvspan(0.5, length + 0.5, color="0.9" if len(trained) == 1 else "0.93", lw=0, zorder=0, label=label)
-    for number, curve in enumerate(found):
+    for number, curve in enumerate(curves):
         name = curve.name if curve.seeds == 1 else f"{curve.name}, {curve.seeds} seeds"
         marker = "o" if len(curve.lengths) <= 20 else None
         style = STYLES[number // 10 % len(STYLES)]  # there are ten colours
         (line,) = axes.plot(
             curve.lengths, curve.mean, style, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3
         )
-        if curve.seeds > 1 and len(found) <= FEW:
+        if curve.seeds > 1 and len(curves) <= MOST_BANDS:
             axes.fill_between(curve.lengths, curve.low, curve.high, color=line.get_color(), alpha=0.2, lw=0)
-    first, last = (f(int(curve.lengths[k]) for curve in found) for f, k in ((min, 0), (max, -1)))
-    if any(logarithmic(curve.lengths) for curve in found):
+    _draw_chance(axes, sorted({curve.chance for curve in curves if curve.chance is not None}))
+    first, last = (f(int(curve.lengths[k]) for curve in curves) for f, k in ((min, 0), (max, -1)))
+    if any(has_log_axis(curve.lengths) for curve in curves):
         axes.set_xscale("log")
         axes.set_xlim(first, last)
     else:
@@ -81,16 +86,25 @@ def _drawn(found: list[Curve], kind: str) -> bytes:
     axes.set_xlabel("length of the string")
     axes.set_ylabel("accuracy (%)")
     axes.spines[["top", "right"]].set_visible(False)
-    if beside:
+    if is_outside:
         figure.legend(frameon=False, fontsize="small", loc="outside right upper")
     else:
         axes.legend(frameon=False, fontsize="small", loc="best")
     out = BytesIO()
-    # The same picture has the same bytes, whenever it is drawn.
+    # Without a date or a version the same curves always give the same bytes.
     figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return out.getvalue()
 
 
+def _draw_chance(axes: Any, levels: Sequence[float]) -> None:
+    """Draw a dotted line for each chance level, with one entry in the legend."""
+    shown = list(map(format_chance, levels))
+    words = ", ".join(shown) if len(shown) <= MOST_LEVELS else f"{shown[0]} to {shown[-1]}"
+    for level in levels:
+        label = f"chance, {words} %" if level == levels[-1] else None
+        axes.axhline(level, color="0.35", lw=1.2, ls=":", zorder=2, label=label)
+
+
 def _figure_class() -> Any:
-    """A figure of its own draws without a display and leaves a user's own figures alone."""
+    """Return matplotlib's Figure, which draws without a display and without the global state of pyplot."""
     return import_extra("matplotlib.figure", "a plot").Figure

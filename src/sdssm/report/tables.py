@@ -1,138 +1,148 @@
-"""Tables of experiments: ours beside what was published, for a terminal and as CSV, Markdown and LaTeX.
-
-They are made from the results.json that an experiment leaves, and every form from one `Table`.
-"""
+"""Tables of experiments: our results with the published ones and chance, from the results.json of an experiment."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sdssm.errors import OutputError
-from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.files import describe_file_error, format_path
+from sdssm.report.rendering import (
+    NOTHING,
+    Grid,
+    Table,
+    format_chance,
+    format_percent,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_table,
+)
 
-#: What stands where there is nothing. A cell of ours is never filled with a published number.
-NOTHING = "-"
 CAPTION = "max / average over seeds ± its 95 % band, in %; published max / average in brackets"
-#: Files of a table, by the form that they hold.
-FILES = ("table.csv", "table.md", "table.tex")
+#: The name of the row or column of an accuracy table that shows what guessing gives.
+CHANCE = "chance"
+#: The files of a table, and how each is rendered.
+FORMATS = {"table.csv": to_csv, "table.md": to_markdown, "table.tex": to_latex}
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Texts by row and column under a caption."""
+def make_table(results: Mapping[str, Any]) -> Table:
+    """Return the table of an experiment's results, as results.json holds them.
 
-    caption: str
-    corner: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str]]]  #: the name of a row and its cells
-
-
-@dataclass(frozen=True)
-class Table:
-    """All that a table shows: grids to be read, the facts of each cell, and notes."""
-
-    title: str
-    grids: Sequence[Grid]
-    facts: Sequence[Mapping[str, Any]]  #: a line of the CSV file each
-    notes: Sequence[str] = ()
-
-
-def table_of(results: Mapping[str, Any]) -> Table:
-    """The table of an experiment's results, as results.json holds them."""
-    makers = {"accuracy": _accuracies, "timing": _times, "claims": _claims}
+    A cell without a result of ours is "-": it is never filled with a published number.
+    """
+    makers = {"accuracy": _accuracy_table, "timing": _timing_table, "claims": _claims_table}
     try:
         return makers[results["kind"]](results)
     except (KeyError, TypeError) as error:
-        raise OutputError(f"these are not the results of an experiment: {error!r} is missing or wrong") from None
+        raise OutputError(f"these are not the results of an experiment: {error!r} is missing or invalid") from None
 
 
 def write_tables(folder: Path) -> Table:
-    """The table of a results folder, also written there in every form."""
+    """Make the table of a results folder, write it there as CSV, Markdown and LaTeX, and return it."""
     path = folder / "results.json"
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        why = describe_file_error(error) if isinstance(error, OSError) else "not JSON"
-        raise OutputError(f"cannot read {format_path(path)}: {why}; sdssm reproduce writes it") from None
-    table = table_of(results)
-    forms: tuple[Callable[[Table], str], ...] = (to_csv, to_markdown, to_latex)
-    for name, form in zip(FILES, forms, strict=True):
-        try:
-            write_atomic(folder / name, form(table).encode())
-        except (OSError, ValueError) as error:
-            raise OutputError(f"cannot write {format_path(folder / name)}: {describe_file_error(error)}") from None
+        reason = describe_file_error(error) if isinstance(error, OSError) else "not JSON"
+        raise OutputError(f"cannot read {format_path(path)}: {reason}; sdssm reproduce writes it") from None
+    table = make_table(results)
+    write_table(table, folder, FORMATS)
     return table
 
 
-# -- from results ------------------------------------------------------------------------------------------------------
+# -- accuracy ----------------------------------------------------------------------------------------------------------
 
 
-def _accuracies(results: Mapping[str, Any]) -> Table:
+def _accuracy_table(results: Mapping[str, Any]) -> Table:
     cells, first = results["cells"], results["scores"][0]
-    own = {cell["score"] for cell in cells if cell["first"]}  # scores that rows were published as
+    shown_first = {cell["score"] for cell in cells if cell["first"]}  # they are all in the first grid
     captions = {first: CAPTION}
     captions |= {
-        score: f"the same, {'' if score.startswith('at ') else 'mean '}{_range(score)}"
+        score: f"the same, {'' if score.startswith('at ') else 'mean '}{_describe_score(score)}"
         for score in results["scores"]
-        if score not in own
+        if score not in shown_first
     }
     grids = []
     for score, caption in captions.items():
         shown = [cell for cell in cells if (cell["first"] if score == first else cell["score"] == score)]
         if score != first and all(cell["max"] is None for cell in shown):
             continue  # not measured
-        texts = {(cell["row"], cell["column"]): _accuracy(cell) for cell in shown}
-        grids.append(_grid(results, caption, texts))
-    other = {cell["row"]: cell["score"] for cell in cells if cell["first"] and cell["score"] != first}
-    notes = [f"{row}: mean {_range(score)}, as published" for row, score in other.items()]
-    measured = [cell for cell in cells if cell["first"] and cell["steps"] is not None]
+        texts = {(cell["row"], cell["column"]): _format_accuracy(cell) for cell in shown}
+        grids.append(_with_chance(_make_grid(results, caption, texts), cells))
+    return Table(results["title"], grids, [_facts(cell) for cell in cells], _notes(cells, first))
+
+
+def _with_chance(grid: Grid, cells: Sequence[Mapping[str, Any]]) -> Grid:
+    """Add the chance level of each column as a last row, or of each row as a last column if that is the task.
+
+    Results of version 0.1.0 have no chance levels, and the grid is returned as it is.
+    """
+    known = [cell for cell in cells if cell.get("chance") is not None]
+    if not known:
+        return grid
+    by_column = _chance_by(known, "column", grid.columns)
+    by_row = _chance_by(known, "row", [name for name, _ in grid.rows])
+    if any(len(set(levels)) > 1 for levels in by_column) and all(len(set(levels)) <= 1 for levels in by_row):
+        texts = [_format_range(levels, format_chance) for levels in by_row]
+        rows = [(name, [*row, text]) for (name, row), text in zip(grid.rows, texts, strict=True)]
+        return replace(grid, columns=[*grid.columns, CHANCE], rows=rows)
+    texts = [_format_range(levels, format_chance) for levels in by_column]
+    return replace(grid, rows=[*grid.rows, (CHANCE, texts)])
+
+
+def _chance_by(cells: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> list[list[float]]:
+    """Return the chance levels of the cells in each row or column."""
+    return [[cell["chance"] for cell in cells if cell[key] == name] for name in names]
+
+
+def _notes(cells: Sequence[Mapping[str, Any]], first: str) -> list[str]:
+    main = [cell for cell in cells if cell["first"]]
+    other_scores = {cell["row"]: cell["score"] for cell in main if cell["score"] != first}
+    notes = [f"{row}: mean {_describe_score(score)}, as published" for row, score in other_scores.items()]
+    measured = [cell for cell in main if cell["steps"] is not None]
     measured.sort(key=lambda cell: (-cell["steps"], -cell["seeds"]))
-    notes += _of_rows(measured, _trained)
-    notes += _of_rows(measured, _where) if any(cell.get("trained_on") for cell in measured) else []
-    chosen = [cell for cell in cells if cell["first"] and cell["choice"]]
-    notes += [f"{cell['row']}, {cell['column']}: {cell['choice']}" for cell in chosen]
-    lost = [cell for cell in cells if cell["first"] and cell["diverged"]]
-    notes += [f"{cell['row']}, {cell['column']}: {cell['diverged']} diverged and left out" for cell in lost]
-    return Table(results["title"], grids, [_facts(cell) for cell in cells], notes)
+    notes += _summarize(measured, _describe_training)
+    notes += _summarize(measured, _describe_device) if any(cell.get("trained_on") for cell in measured) else []
+    notes += [f"{cell['row']}, {cell['column']}: {cell['choice']}" for cell in main if cell["choice"]]
+    diverged = [cell for cell in main if cell["diverged"]]
+    notes += [f"{cell['row']}, {cell['column']}: {cell['diverged']} diverged and left out" for cell in diverged]
+    return notes
 
 
-def _of_rows(cells: Sequence[Mapping[str, Any]], told: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """What is told of cells: once where it is the same everywhere, or everywhere in a row."""
-    found: dict[str, dict[str, list[str]]] = {}
+def _summarize(cells: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[str, Any]], str]) -> list[str]:
+    """Describe cells in few lines: one line if the description of all is the same, else one for each description."""
+    groups: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        found.setdefault(told(cell), {}).setdefault(cell["row"], []).append(cell["column"])
-    if len(found) == 1:
-        return list(found)
-    kinds = Counter(row for rows in found.values() for row in rows)
+        groups.setdefault(describe(cell), {}).setdefault(cell["row"], []).append(cell["column"])
+    if len(groups) == 1:
+        return list(groups)
+    counts = Counter(row for rows in groups.values() for row in rows)
     return [
         f"{text}: "
-        + "; ".join(row if kinds[row] == 1 else f"{row} on {', '.join(columns)}" for row, columns in rows.items())
-        for text, rows in found.items()
+        + "; ".join(row if counts[row] == 1 else f"{row} on {', '.join(columns)}" for row, columns in rows.items())
+        for text, rows in groups.items()
     ]
 
 
-def _trained(cell: Mapping[str, Any]) -> str:
+def _describe_training(cell: Mapping[str, Any]) -> str:
     return f"{cell['steps']:,} steps, {cell['seeds']} seed{'s' if cell['seeds'] != 1 else ''}"
 
 
-def _where(cell: Mapping[str, Any]) -> str:
-    """On which device a cell was made; results of another version do not say."""
+def _describe_device(cell: Mapping[str, Any]) -> str:
+    """Describe on which device the runs of a cell were made; results of older versions do not contain it."""
     trained, evaluated = cell.get("trained_on") or "a device not recorded", cell.get("evaluated_on")
     return f"trained on {trained}" + (f", evaluated on {evaluated}" if evaluated not in (None, trained) else "")
 
 
-def _range(score: str) -> str:
-    """The lengths of a score in words.
+def _describe_score(score: str) -> str:
+    """Describe the lengths of a score.
 
-    >>> [_range(score) for score in ("all", "50..500", "to 5000", "at 5000")]
+    >>> [_describe_score(score) for score in ("all", "50..500", "to 5000", "at 5000")]
     ['over all lengths', 'over lengths 50 to 500', 'over every length to 5,000', 'at 5,000']
     """
     if score == "all":
@@ -145,163 +155,88 @@ def _range(score: str) -> str:
     return f"{'at' if kind == 'at' else 'over every length to'} {int(length):,}"
 
 
-def _accuracy(cell: Mapping[str, Any]) -> str:
-    ours = NOTHING if cell["max"] is None else f"{percent(cell['max'])} / {percent(cell['average'])}{_band(cell)}"
-    theirs = [_published(cell[name]) for name in ("published_max", "published_average")]
-    return ours if theirs == [NOTHING, NOTHING] else f"{ours} ({' / '.join(theirs)})"
+def _format_accuracy(cell: Mapping[str, Any]) -> str:
+    ours = NOTHING
+    if cell["max"] is not None:
+        ours = f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
+    published = [_format_published(cell[name]) for name in ("published_max", "published_average")]
+    return ours if published == [NOTHING, NOTHING] else f"{ours} ({' / '.join(published)})"
 
 
-def _band(cell: Mapping[str, Any]) -> str:
-    """Of the average: the farther end, as 100 cuts the other."""
+def _format_band(cell: Mapping[str, Any]) -> str:
+    """Format the band of the average by its longer side, as the other may be clipped at 100."""
     low, high = cell["average_low"], cell["average_high"]
     return "" if low is None else f" ± {max(cell['average'] - low, high - cell['average'], 0.0):.1f}"
 
 
-def _published(value: float | None) -> str:
+def _format_published(value: float | None) -> str:
     return NOTHING if value is None else f"{value:g}"
 
 
 def _facts(cell: Mapping[str, Any]) -> dict[str, Any]:
     band = cell.get("max_band") or (None, None)
-    kept = ("row", "column", "score", "max", "average", "min", "average_low", "average_high")
+    statistics = ("row", "column", "score", "max", "average", "min", "average_low", "average_high")
     return {
-        **{name: cell[name] for name in kept},
+        **{name: cell[name] for name in statistics},
         "max_low": band[0],
         "max_high": band[1],
         **{name: cell[name] for name in ("seeds", "diverged", "steps", "published_max", "published_average", "source")},
         "choice": cell["choice"],
         "trained_on": cell.get("trained_on"),
         "evaluated_on": cell.get("evaluated_on"),
+        "chance": cell.get("chance"),
     }
 
 
-def _times(results: Mapping[str, Any]) -> Table:
+# -- timings and claims ------------------------------------------------------------------------------------------------
+
+
+def _timing_table(results: Mapping[str, Any]) -> Table:
     texts = {}
     for cell in results["cells"]:
-        theirs = "" if cell["published"] is None else f" ({cell['published']:g})"
-        texts[cell["row"], cell["column"]] = f"{cell['value']:.3g}{theirs}"
-    grid = _grid(results, "milliseconds, and their ratio; published in brackets, on another device", texts)
+        published = "" if cell["published"] is None else f" ({cell['published']:g})"
+        texts[cell["row"], cell["column"]] = f"{cell['value']:.3g}{published}"
+    grid = _make_grid(results, "milliseconds, and their ratio; published in brackets, on another device", texts)
     return Table(results["title"], [grid], results["cells"])
 
 
-def _claims(results: Mapping[str, Any]) -> Table:
+def _claims_table(results: Mapping[str, Any]) -> Table:
+    has_chance = any(cell.get("chance_least") is not None for cell in results["cells"])
     rows = []
     for cell in results["cells"]:
         what = f"{cell['model']}, {cell['task']}: {cell['quantity']}"
-        theirs = f"{cell['value']} {cell['unit']}".strip()
-        rows.append((cell["id"], [what, theirs, _figure(cell), _origin(cell)]))
-    grid = Grid("each beside our figure", results["corner"], ["what", "published", "ours", "from"], rows)
+        published = f"{cell['value']} {cell['unit']}".strip()
+        levels = [cell[name] for name in ("chance_least", "chance_greatest") if cell.get(name) is not None]
+        chance = [_format_range(levels, format_chance)] if has_chance else []
+        rows.append((cell["id"], [what, published, _format_claim(cell), *chance, _describe_origin(cell)]))
+    columns = ["what", "published", "ours", *([CHANCE] if has_chance else []), "from"]
+    grid = Grid("numbers in the text of the paper, and ours", results["corner"], columns, rows)
     return Table(results["title"], [grid], results["cells"])
 
 
-def _figure(cell: Mapping[str, Any]) -> str:
+def _format_claim(cell: Mapping[str, Any]) -> str:
     if cell["spec"] is None:
         return "not measured"
     if cell["least"] is None:
         return "never" if cell["never"] else NOTHING
-    form = str if cell["figure"] == "first_below_99" else percent
-    ends = list(dict.fromkeys(form(cell[name]) for name in ("least", "greatest")))
-    return " to ".join(ends)
+    form = str if cell["figure"] == "first_below_99" else format_percent
+    return _format_range([cell["least"], cell["greatest"]], form)
 
 
-def _origin(cell: Mapping[str, Any]) -> str:
+def _describe_origin(cell: Mapping[str, Any]) -> str:
     if cell["spec"] is None:
         return str(cell["note"] or NOTHING)
     steps = "" if cell["steps"] is None else f", {cell['steps']:,} steps"
     return f"{cell['spec']}{steps}" + (f"; {cell['note']}" if cell["note"] else "")
 
 
-def _grid(results: Mapping[str, Any], caption: str, texts: Mapping[tuple[str, str], str]) -> Grid:
+def _format_range(values: Sequence[float], form: Callable[[float], str]) -> str:
+    """Format the least and the greatest value, or one of them if they look the same."""
+    ends = dict.fromkeys(form(end) for end in (min(values), max(values))) if values else [NOTHING]
+    return " to ".join(ends)
+
+
+def _make_grid(results: Mapping[str, Any], caption: str, texts: Mapping[tuple[str, str], str]) -> Grid:
     columns = results["columns"]
     rows = [(row, [texts.get((row, column), NOTHING) for column in columns]) for row in results["rows"]]
     return Grid(caption, results["corner"], columns, rows)
-
-
-def percent(value: float | None) -> str:
-    """Two digits, cut and not rounded: 100.00 is said of nothing less.
-
-    >>> percent(99.9999), percent(100.0), percent(None)
-    ('99.99', '100.00', '-')
-    """
-    if value is None or math.isnan(value):
-        return NOTHING
-    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
-
-
-# -- forms -------------------------------------------------------------------------------------------------------------
-
-
-def to_text(table: Table, width: int | None = None) -> str:
-    """Plain columns for any terminal; those that do not fit into `width` letters follow below."""
-    parts = [table.title]
-    for grid in table.grids:
-        lines = [[grid.corner, *grid.columns], *([row, *cells] for row, cells in grid.rows)]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-        blocks = []
-        for some in _fitting(widths, width):
-            padded = ("  ".join(line[k].ljust(widths[k]) for k in some).rstrip() for line in lines)
-            blocks.append("\n".join(padded))
-        parts.append(f"{grid.caption}\n" + "\n\n".join(blocks))
-    return "\n\n".join([*parts, *(["\n".join(table.notes)] if table.notes else [])]) + "\n"
-
-
-def _fitting(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Columns that fit beside each other, each time after the first, which names the rows.
-
-    >>> _fitting([4, 10, 10, 10], 30), _fitting([4, 10], None)
-    ([[0, 1, 2], [0, 3]], [[0, 1]])
-    """
-    blocks = [[0]]
-    for k in range(1, len(widths)):
-        taken = sum(widths[j] + 2 for j in blocks[-1])
-        if width is not None and taken + widths[k] > width and len(blocks[-1]) > 1:
-            blocks.append([0])
-        blocks[-1].append(k)
-    return blocks
-
-
-def to_csv(table: Table) -> str:
-    """A line for each cell of each score, with all its numbers; empty where there is none."""
-    out = io.StringIO()
-    names = list(dict.fromkeys(name for fact in table.facts for name in fact))
-    writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
-    writer.writeheader()
-    writer.writerows({name: _csv(value) for name, value in fact.items()} for fact in table.facts)
-    return out.getvalue()
-
-
-def _csv(value: Any) -> Any:
-    return "" if value is None else round(value, 4) if isinstance(value, float) else value
-
-
-def to_markdown(table: Table) -> str:
-    """Tables of GitHub's Markdown."""
-    parts = [f"# {table.title}"]
-    for grid in table.grids:
-        lines = [[grid.corner, *grid.columns], ["---"] * (len(grid.columns) + 1)]
-        lines += [[row, *cells] for row, cells in grid.rows]
-        rows = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-        parts.append(f"{grid.caption}\n\n{rows}")
-    parts += ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
-    return "\n\n".join(parts) + "\n"
-
-
-#: What LaTeX would take for something else.
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {"±": r"$\pm$"} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
-
-
-def to_latex(table: Table) -> str:
-    """One tabular for each grid, with the rules of the booktabs package."""
-    parts = [f"% {table.title}"]
-    for grid in table.grids:
-        head, *body = ([grid.corner, *grid.columns], *([row, *cells] for row, cells in grid.rows))
-        lines = [rf"% {grid.caption}", rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}", r"\toprule"]
-        lines += [_latex(head), r"\midrule", *(_latex(line) for line in body), r"\bottomrule", r"\end{tabular}"]
-        parts.append("\n".join(lines))
-    return "\n\n".join([*parts, *(["\n".join(f"% {note}" for note in table.notes)] if table.notes else [])]) + "\n"
-
-
-def _latex(cells: Sequence[str]) -> str:
-    texts = ("".join(_LATEX.get(letter, letter) for letter in cell) for cell in cells)
-    return " & ".join("--" if text == NOTHING else text for text in texts) + r" \\"

@@ -1,8 +1,7 @@
-"""Where a plan is trained and evaluated: on this machine, or on many through Ray."""
+"""Executors: where a plan is trained and evaluated, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -10,16 +9,14 @@ import torch
 
 from sdssm.devices import device_name, resolve_device
 from sdssm.errors import SettingsError, did_you_mean
-from sdssm.experiments.execution.runner import evaluate_plan, run_plan
-from sdssm.experiments.planning.plan import Plan, Trainings
+from sdssm.experiments.execution.evaluations import EvaluationCallback, evaluate_plan
+from sdssm.experiments.execution.runner import run_plan
+from sdssm.experiments.planning.plan import Plan, TrainingPlan
 from sdssm.training.progress import Progress
 
-#: Told how many of how many runs are evaluated.
-Found = Callable[[int, int], None]
 
-
-class Engine(Protocol):
-    """What runs a plan. It is entered before anything is begun, and refuses there what it cannot do."""
+class Executor(Protocol):
+    """Trains and evaluates plans. It is a context manager, and raises on entering if it cannot run."""
 
     def __enter__(self) -> Self: ...
 
@@ -27,19 +24,19 @@ class Engine(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def run_plan(self, plan: Trainings, progress: Progress | None = None) -> None:
-        """Train what a plan wants: what is finished stays as it is, what is not goes on."""
+    def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
+        """Train the selected runs of a plan. Finished runs are left alone, and interrupted ones resume."""
 
-    def evaluate_plan(self, plan: Plan, found: Found | None = None) -> None:
-        """Evaluate what a plan wants and nobody has evaluated as it asks."""
+    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+        """Evaluate the selected runs that were not yet evaluated as the experiment requires."""
 
     @property
     def device_name(self) -> str:
-        """What the devices are called, for the record."""
+        """The names of the devices, for the record in the results."""
 
 
-class LocalEngine:
-    """This machine: `run_plan` and `evaluate_plan` with a device and a number of processes that evaluate."""
+class LocalExecutor:
+    """Runs plans on one device of this machine, and evaluates in `workers` processes."""
 
     def __init__(self, device: str | torch.device = "auto", *, workers: int = 1) -> None:
         self.device, self.workers = str(resolve_device(device)), workers
@@ -52,36 +49,36 @@ class LocalEngine:
     ) -> None:
         pass
 
-    def run_plan(self, plan: Trainings, progress: Progress | None = None) -> None:
+    def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
         run_plan(plan, self.device, progress)
 
-    def evaluate_plan(self, plan: Plan, found: Found | None = None) -> None:
-        evaluate_plan(plan, self.device, workers=self.workers, found=found)
+    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+        evaluate_plan(plan, self.device, workers=self.workers, on_evaluated=on_evaluated)
 
     @property
     def device_name(self) -> str:
         return device_name(self.device)
 
 
-#: The engines, by name.
-ENGINES = ("local", "ray")
+#: The names of the executors, as --engine takes them.
+EXECUTORS = ("local", "ray")
 
 
-def engine_named(
+def get_executor(
     name: str, *, device: str | torch.device = "auto", workers: int = 1, address: str | None = None
-) -> Engine:
-    """The engine of this name. Nothing is begun, nobody is called, before it is entered.
+) -> Executor:
+    """Return the executor of this name. It does nothing, and connects to nothing, until it is entered.
 
-    >>> with engine_named("local", device="cpu") as engine:
-    ...     engine.device_name
+    >>> with get_executor("local", device="cpu") as executor:
+    ...     executor.device_name
     'CPU'
     """
-    if name not in ENGINES:
-        raise SettingsError(f"there is no engine {name!r}; {did_you_mean(name, ENGINES)}")
+    if name not in EXECUTORS:
+        raise SettingsError(f"there is no engine {name!r}; {did_you_mean(name, EXECUTORS)}")
     if name == "local":
         if address is not None:
-            raise SettingsError(f"the address {address!r} is that of a Ray cluster; add --engine ray, or leave it out")
-        return LocalEngine(device, workers=workers)
-    from sdssm.experiments.execution.ray_executor import RayEngine
+            raise SettingsError(f"the address {address!r} is that of a Ray cluster; add --engine ray, or remove it")
+        return LocalExecutor(device, workers=workers)
+    from sdssm.experiments.execution.ray_executor import RayExecutor
 
-    return RayEngine(str(device), workers=workers, address=address)
+    return RayExecutor(str(device), workers=workers, address=address)

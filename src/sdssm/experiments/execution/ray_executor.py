@@ -1,7 +1,7 @@
-"""A plan on a Ray cluster: each group of replicas one task, in run folders that all nodes share.
+"""Running a plan on a Ray cluster: each group of replicas is one task, in run folders that all nodes share.
 
-Ray starts tasks where there is room and says which were lost; all else is in the run folders. A group that was lost
-with its node goes on elsewhere from its last checkpoints, and comes to the same, bit for bit.
+Ray starts tasks and reports lost ones; everything else is in the run folders. A group whose node is lost resumes on
+another node from its last checkpoints, and its result is bit-identical.
 """
 
 from __future__ import annotations
@@ -13,15 +13,27 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sdssm.errors import DeviceError
-from sdssm.experiments.execution.executors import Found
+from sdssm.experiments.execution.evaluations import (
+    EvaluationCallback,
+    EvaluationFile,
+    evaluate_locally,
+    missing_files,
+)
 from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
 from sdssm.experiments.execution.ray_cluster import ClusterError, first_line, join, ray_module
-from sdssm.experiments.execution.ray_jobs import Job, work
-from sdssm.experiments.execution.ray_tasks import Outcome, Share, evaluate_files, gpus_here, make_mark, train_group
-from sdssm.experiments.execution.runner import File, evaluate_here, groups_of, unevaluated
-from sdssm.experiments.execution.watcher import Watch, least_step
-from sdssm.experiments.planning.plan import Plan, PlannedRun, Trainings
-from sdssm.experiments.specs.spec import Asked
+from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
+from sdssm.experiments.execution.ray_tasks import (
+    DeviceShare,
+    TaskOutcome,
+    evaluate_files,
+    list_gpus,
+    make_mark,
+    train_group,
+)
+from sdssm.experiments.execution.watcher import ProgressWatcher, least_step
+from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
+from sdssm.experiments.planning.remaining import training_groups
+from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import ENDED, RunFolder
@@ -29,38 +41,43 @@ from sdssm.training.planning import check_folders
 from sdssm.training.progress import Progress, Silent
 from sdssm.training.trainer import Runs, TrainingStopped
 
-#: Evaluations that one task does at most; and tasks for each place on the cluster, so that none ends much later.
-BATCH, SPREAD = 16, 4
-#: The memory of a GPU that does not say.
-SMALL = 16 * 2**30
+#: The most evaluations per task, and the least number of tasks per slot of the cluster, so that slots end together.
+BATCH, TASKS_PER_SLOT = 16, 4
+#: The memory assumed for a GPU that does not report it.
+DEFAULT_GPU_BYTES = 16 * 2**30
 
-AnyPlan = TypeVar("AnyPlan", bound=Trainings)
+AnyPlan = TypeVar("AnyPlan", bound=TrainingPlan)
 
 
-class RayEngine:
-    """`with RayEngine(address="10.0.0.1:6379") as engine:` then `run_plan` and `evaluate_plan`.
+class RayExecutor:
+    """Runs plans on a Ray cluster.
 
-    Without an address a Ray of its own is started on this machine, and ended with it. `device` is auto (GPUs where the
-    cluster has some), cpu or cuda; `workers` evaluate at a time on one GPU.
+    Use it as `with RayExecutor(address="10.0.0.1:6379") as executor:` and call `run_plan` and `evaluate_plan`.
+    Without an address a cluster is started on this machine, and shut down at the end of the block.
+
+    Args:
+        device: auto (GPUs if the cluster has any), cpu or cuda.
+        workers: number of evaluations at a time on one GPU.
+        address: HOST:PORT of the cluster, or auto.
     """
 
     def __init__(self, device: str = "auto", *, workers: int = 1, address: str | None = None) -> None:
         if device not in ("auto", "cpu", "cuda"):
-            raise DeviceError(f"Ray chooses the GPU, and the device is {device!r}; give auto, cpu or cuda")
+            raise DeviceError(f"the device is {device!r}, but Ray chooses the GPU; give auto, cpu or cuda")
         self._ray = ray_module()
         self._device, self._workers, self._address = device, workers, address
-        self._ours = False
+        self._is_owner = False  # of the connection to the cluster
         self._gpus: list[tuple[str, int]] = []
 
     def __enter__(self) -> Self:
-        self._ours = join(self._address)
+        self._is_owner = join(self._address)
         try:
-            there = self._ray.cluster_resources().get("GPU", 0)
-            if self._device == "cuda" and not there:
+            gpus = self._ray.cluster_resources().get("GPU", 0)
+            if self._device == "cuda" and not gpus:
                 raise DeviceError(
-                    "cuda was asked for, but no node of the Ray cluster has a GPU; use --device cpu or auto"
+                    "the device is cuda, but no node of the Ray cluster has a GPU; use --device cpu or auto"
                 )
-            self._device = "cuda" if there and self._device != "cpu" else "cpu"
+            self._device = "cuda" if gpus and self._device != "cpu" else "cpu"
             if self._device == "cuda":
                 self._gpus = self._find_gpus()
         except BaseException:
@@ -74,8 +91,8 @@ class RayEngine:
         self._leave()
 
     def _leave(self) -> None:
-        if self._ours:
-            self._ours = False
+        if self._is_owner:
+            self._is_owner = False
             self._ray.shutdown()
 
     @property
@@ -86,123 +103,124 @@ class RayEngine:
 
     def _find_gpus(self) -> list[tuple[str, int]]:
         strategies = import_extra("ray.util.scheduling_strategies", "--engine ray")
-        ask = self._ray.remote(num_cpus=0)(gpus_here)
-        nodes = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("GPU")]
-        asked = [
-            ask.options(
-                scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id=one["NodeID"], soft=False)
+        remote = self._ray.remote(num_cpus=0)(list_gpus)
+        nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+        tasks = [
+            remote.options(
+                scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
             ).remote()
-            for one in nodes
+            for node in nodes
         ]
         try:
-            return [gpu for found in self._ray.get(asked, timeout=120) for gpu in found]
+            return [gpu for gpus in self._ray.get(tasks, timeout=120) for gpu in gpus]
         except self._ray.exceptions.RayError as error:
             raise ClusterError(f"a node with a GPU does not answer: {first_line(error)}") from None
 
     # -- training ----------------------------------------------------------------------------------------------------
 
-    def run_plan(self, plan: Trainings, progress: Progress | None = None) -> None:
-        """Train what a plan wants. A group whose node is lost goes on elsewhere; Ctrl-C saves all, and ends it."""
+    def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
+        """Train the selected runs of a plan.
+
+        A group whose node is lost resumes on another. On Ctrl-C all groups are saved, and `TrainingStopped` is raised.
+        """
         plan = absolute(plan)
-        groups = groups_of(plan)
+        groups = training_groups(plan)
         if not groups:
             return
-        check_folders(plan.out, plan.planned(), resume=True, overwrite=False)
-        mark, shown = make_mark(plan.out), progress or Silent()
-        jobs = [self._training(group, plan, mark) for group in groups]
+        check_folders(plan.out, plan.trainings(), resume=True, overwrite=False)
+        mark, display = make_mark(plan.out), progress or Silent()
+        jobs = [self._training_job(group, plan, mark) for group in groups]
         runs = [run for group in groups for run in group if run.status not in ENDED]
-        watch = Watch(runs, plan.out, shown, plan.until)
+        watcher = ProgressWatcher(runs, plan.out, display, plan.until)
         try:
-            stopped = work(self._ray, jobs, shown.message, watch.look)
-            watch.look(last=True)
+            is_stopped = run_jobs(self._ray, jobs, display.message, watcher.update)
+            watcher.update(force=True)
         finally:
-            shown.stop()
-        if stopped:
-            there = [RunFolder.open(run.folder) for run in runs if (run.folder / CONFIG).exists()]
-            raise TrainingStopped(Runs(plan.out, there))
+            display.stop()
+        if is_stopped:
+            started = [RunFolder.open(run.folder) for run in runs if (run.folder / CONFIG).exists()]
+            raise TrainingStopped(Runs(plan.out, started))
 
-    def _training(self, group: Sequence[PlannedRun], plan: Trainings, mark: str) -> Job:
+    def _training_job(self, group: Sequence[PlannedRun], plan: TrainingPlan, mark: str) -> RayJob:
         planned = [(run.folder, run.task, run.config) for run in group]
         folders = [run.folder for run in group]
-        memory = min((size for _, size in self._gpus), default=SMALL)
-        gpu = self._device == "cuda"
-        share = share_of(bytes_needed([run.config for run in group]), memory) if gpu else 0.0
+        memory = min((size for _, size in self._gpus), default=DEFAULT_GPU_BYTES)
+        is_gpu = self._device == "cuda"
+        share = share_of(bytes_needed([run.config for run in group]), memory) if is_gpu else 0.0
 
-        def submit(share: float, again: bool) -> Any:
-            given = (plan.out, mark, planned, plan.until, self._share(share), again)
-            return self._remote(train_group, share).remote(*given)
+        def submit(share: float, is_retry: bool) -> Any:
+            arguments = (plan.out, mark, planned, plan.until, self._device_share(share), is_retry)
+            return self._remote(train_group, share).remote(*arguments)
 
         names = dict.fromkeys(f"{run.config.model.name} on {run.task.name}" for run in group)
-        return Job(name=", ".join(names), submit=submit, step=lambda: least_step(folders), share=share)
+        return RayJob(name=", ".join(names), submit=submit, step=lambda: least_step(folders), share=share)
 
     # -- evaluation --------------------------------------------------------------------------------------------------
 
-    def evaluate_plan(self, plan: Plan, found: Found | None = None) -> None:
-        """Evaluate what a plan wants and nobody has evaluated as it asks: in `out` on the cluster, and here the runs
-        that were made elsewhere, in folders that other nodes may not see."""
+    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+        """Evaluate the selected runs that were not yet evaluated as the experiment requires.
+
+        Runs below `out` are evaluated on the cluster. Reused runs are evaluated in this process, as other nodes may
+        not see their folders.
+        """
         plan = absolute(plan)
-        asked, every = plan.spec.evaluate, unevaluated(plan)
+        spec, files = plan.spec.evaluate, missing_files(plan)
         out = plan.out.resolve()
-        shared, here = list[File](), list[File]()
-        for one in every:
-            (shared if one[0].resolve().is_relative_to(out) else here).append(one)
-        told = found or (lambda done, of: None)
-        evaluate_here(
-            here,
-            asked,
+        shared, local = list[EvaluationFile](), list[EvaluationFile]()
+        for file in files:
+            (shared if file[0].resolve().is_relative_to(out) else local).append(file)
+        report = on_evaluated or (lambda done, total: None)
+        evaluate_locally(
+            local,
+            spec,
             "auto" if self._device == "cuda" else "cpu",
             workers=self._workers,
-            found=lambda done, _: told(done, len(every)),
+            on_evaluated=lambda done, _: report(done, len(files)),
         )
         if shared:
-            self._evaluate(plan.out, shared, asked, lambda done: told(len(here) + done, len(every)))
+            self._evaluate_shared(plan.out, shared, spec, lambda done: report(len(local) + done, len(files)))
 
-    def _evaluate(self, out: Path, files: Sequence[File], asked: Asked, found: Callable[[int], None]) -> None:
+    def _evaluate_shared(
+        self, out: Path, files: Sequence[EvaluationFile], spec: EvaluationSpec, report: Callable[[int], None]
+    ) -> None:
         mark = make_mark(out)
         share = 1 / max(1, self._workers) if self._device == "cuda" else 0.0
-        places = self._places(share)
-        size = max(1, min(BATCH, len(files) // (places * SPREAD)))
+        size = max(1, min(BATCH, len(files) // (self._slots(share) * TASKS_PER_SLOT)))
         done = 0
 
-        def job(some: Sequence[File]) -> Job:
-            def submit(share: float, again: bool) -> Any:
-                return self._remote(evaluate_files, share).remote(out, mark, some, asked, self._share(share))
+        def make_job(batch: Sequence[EvaluationFile]) -> RayJob:
+            def submit(share: float, is_retry: bool) -> Any:
+                return self._remote(evaluate_files, share).remote(out, mark, batch, spec, self._device_share(share))
 
-            return Job(name=f"evaluation of {len(some)} runs", submit=submit, step=lambda: 0, share=share)
+            return RayJob(name=f"evaluation of {len(batch)} runs", submit=submit, step=lambda: 0, share=share)
 
-        def ended(count: int) -> None:
+        def on_done() -> None:
             nonlocal done
-            done += count
-            found(min(done * size, len(files)))
+            done += 1
+            report(min(done * size, len(files)))
 
-        jobs = [job(files[first : first + size]) for first in range(0, len(files), size)]
-        if work(self._ray, jobs, _quiet, ended=ended):
+        jobs = [make_job(files[first : first + size]) for first in range(0, len(files), size)]
+        if run_jobs(self._ray, jobs, lambda text: None, on_done=on_done):
             raise KeyboardInterrupt
 
-    def _places(self, share: float) -> int:
-        there = self._ray.cluster_resources()
-        return max(1, int(there.get("GPU", 0) / share if share else there.get("CPU", 1)))
+    def _slots(self, share: float) -> int:
+        """Return how many tasks with this share of a GPU, or without a GPU, run at a time on the cluster."""
+        resources = self._ray.cluster_resources()
+        return max(1, int(resources.get("GPU", 0) / share if share else resources.get("CPU", 1)))
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def _remote(self, call: Callable[..., Outcome], share: float) -> Any:
-        """We try again ourselves: Ray would not know how far a group came, nor that it must wait for a dying one."""
-        if share:  # what a process leaves on a GPU goes with it
+    def _remote(self, call: Callable[..., TaskOutcome], share: float) -> Any:
+        """Make a remote function without retries: only `run_jobs` knows how far a group is when it is lost."""
+        if share:  # the process ends after each call, which frees its GPU memory
             return self._ray.remote(num_cpus=1, num_gpus=share, max_retries=0, max_calls=1)(call)
         return self._ray.remote(num_cpus=1, max_retries=0)(call)
 
-    def _share(self, share: float) -> Share:
-        return Share(device=self._device, memory=share or 1.0)
-
-
-def _quiet(text: str) -> None:
-    pass
-
-
-# -- plans -------------------------------------------------------------------------------------------------------------
+    def _device_share(self, share: float) -> DeviceShare:
+        return DeviceShare(device=self._device, memory=share or 1.0)
 
 
 def absolute(plan: AnyPlan) -> AnyPlan:
-    """The plan with paths that mean the same on every node."""
+    """Return the plan with absolute paths, which are valid on every node."""
     runs = tuple(replace(run, folder=run.folder.absolute()) for run in plan.runs)
     return replace(plan, out=plan.out.absolute(), runs=runs)

@@ -1,4 +1,4 @@
-"""Tasks of a Ray cluster: submitted, watched, and submitted again where a node was lost with them."""
+"""Submitting tasks to a Ray cluster, and submitting them again if their node is lost."""
 
 from __future__ import annotations
 
@@ -8,63 +8,64 @@ from typing import Any
 
 from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.execution.ray_cluster import ClusterError, first_line
-from sdssm.experiments.execution.ray_tasks import Outcome
+from sdssm.experiments.execution.ray_tasks import TaskOutcome
 from sdssm.training.signals import stop_on_signal
 
-#: Seconds between two looks at the run folders.
+#: Seconds between two updates of the progress display.
 POLL = 1.0
 #: Seconds that tasks have to save and end after Ctrl-C.
 STOP_WITHIN = 120.0
-#: Times that a group may be lost one after the other without having come further.
+#: How often in a row a task may be lost without having made progress.
 TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """A task: what it is called with, how often it was lost since it last came further, and how far it was then."""
+class RayJob:
+    """A task to submit. `submit(share, is_retry)` starts it, and `step()` returns how far it is."""
 
     name: str
     submit: Callable[[float, bool], Any]
     step: Callable[[], int]
-    share: float = 0.0
-    lost: int = 0
-    seen: int = 0
+    share: float = 0.0  #: of a GPU
+    losses: int = 0  #: since it last made progress
+    last_step: int = 0  #: when it was last lost, or at the start
 
 
-def work(
+def run_jobs(
     ray: Any,
-    jobs: Sequence[Job],
+    jobs: Sequence[RayJob],
     message: Callable[[str], None],
-    look: Callable[[], None] | None = None,
-    ended: Callable[[int], None] | None = None,
+    update: Callable[[], None] | None = None,
+    on_done: Callable[[], None] | None = None,
 ) -> bool:
-    """Submit all, and those that were lost again, until all have ended; whether somebody asked to stop meanwhile.
+    """Run jobs until all have ended, and return whether a signal stopped them.
 
-    An error of one job is raised when the others have ended, or were stopped: they may have days behind them.
+    Lost jobs are submitted again. `update` is called about every second, `on_done` after each job. The error of a job
+    is raised only after the other jobs have ended or were stopped, as they may have trained for days.
     """
     errors: list[SdssmError] = []
-    with stop_on_signal() as stop:
-        pending = {job.submit(job.share, False): replace(job, seen=job.step()) for job in jobs}
-        while pending and not stop():
+    with stop_on_signal() as is_stopped:
+        pending = {job.submit(job.share, False): replace(job, last_step=job.step()) for job in jobs}
+        while pending and not is_stopped():
             done, _ = ray.wait(list(pending), num_returns=len(pending), timeout=POLL)
             for task in done:
                 job = pending.pop(task)
                 try:
-                    again = _ended(ray, task, job, message, stop)
+                    retry = _retry_of(ray, task, job, message, is_stopped)
                 except SdssmError as error:
                     errors.append(error)
                     continue
-                if again is not None:
-                    pending[again.submit(again.share, True)] = again
-                elif ended is not None:
-                    ended(1)
-            if look is not None:
-                look()
-        if stop():
+                if retry is not None:
+                    pending[retry.submit(retry.share, True)] = retry
+                elif on_done is not None:
+                    on_done()
+            if update is not None:
+                update()
+        if is_stopped():
             _cancel(ray, list(pending))
     if errors:
-        raise errors[0] if len(errors) == 1 else _several(errors, len(jobs))
-    return stop()
+        raise errors[0] if len(errors) == 1 else _summarize(errors, len(jobs))
+    return is_stopped()
 
 
 def _cancel(ray: Any, tasks: Sequence[Any]) -> None:
@@ -75,8 +76,10 @@ def _cancel(ray: Any, tasks: Sequence[Any]) -> None:
         ray.wait(list(tasks), num_returns=len(tasks), timeout=STOP_WITHIN)
 
 
-def _ended(ray: Any, task: Any, job: Job, message: Callable[[str], None], stop: Callable[[], bool]) -> Job | None:
-    """The job again, if it has not come to its end; None if it has."""
+def _retry_of(
+    ray: Any, task: Any, job: RayJob, message: Callable[[str], None], is_stopped: Callable[[], bool]
+) -> RayJob | None:
+    """Return the job to submit again if its task was lost; None if the task is done."""
     errors = ray.exceptions
     lost = (
         errors.WorkerCrashedError,
@@ -87,13 +90,13 @@ def _ended(ray: Any, task: Any, job: Job, message: Callable[[str], None], stop: 
         errors.TaskCancelledError,
     )
     try:
-        outcome: Outcome = ray.get(task)
+        outcome: TaskOutcome = ray.get(task)
     except errors.RayTaskError as error:
         if isinstance(error.cause, SdssmError):
             raise error.cause from None
         raise RunError(f"{job.name} failed: {type(error.cause).__name__}: {first_line(error.cause)}") from error
     except lost as error:
-        why = "its node was short of memory" if isinstance(error, errors.OutOfMemoryError) else "its node was lost"
+        reason = "its node ran out of memory" if isinstance(error, errors.OutOfMemoryError) else "its node was lost"
     except errors.RayError as error:
         raise ClusterError(f"{job.name} failed on the Ray cluster: {first_line(error)}") from error
     else:
@@ -103,28 +106,30 @@ def _ended(ray: Any, task: Any, job: Job, message: Callable[[str], None], stop: 
             return None
         if outcome.ended == "memory":
             return _with_more_memory(job, outcome, message)
-        why = f"node {outcome.node} stopped it"
-    if stop():
+        reason = f"node {outcome.node} stopped it"
+    if is_stopped():
         return None
-    return _again(job, why, message)
+    return _after_loss(job, reason, message)
 
 
-def _with_more_memory(job: Job, outcome: Outcome, message: Callable[[str], None]) -> Job:
+def _with_more_memory(job: RayJob, outcome: TaskOutcome, message: Callable[[str], None]) -> RayJob:
     if job.share >= 1:
         raise RunError(f"{job.name} needs more memory than a GPU of node {outcome.node} has; make it smaller")
     share = min(1.0, 2 * job.share)
-    message(f"{job.name}: {job.share:.2f} of a GPU was too little; it goes on with {share:.2f}")
+    message(f"{job.name}: {job.share:.2f} of a GPU was too little memory; resuming with {share:.2f}")
     return replace(job, share=share)
 
 
-def _again(job: Job, why: str, message: Callable[[str], None]) -> Job:
+def _after_loss(job: RayJob, reason: str, message: Callable[[str], None]) -> RayJob:
     step = job.step()
-    lost = 1 if step > job.seen else job.lost + 1
-    if lost >= TRIES:
-        raise RunError(f"{job.name} was lost {lost} times at step {step:,}: {why}; the same command goes on from there")
-    message(f"{job.name}: {why} at about step {step:,}; it goes on elsewhere from its last checkpoint")
-    return replace(job, lost=lost, seen=step)
+    losses = 1 if step > job.last_step else job.losses + 1
+    if losses >= TRIES:
+        raise RunError(
+            f"{job.name} was lost {losses} times at step {step:,}: {reason}; run the command again to resume"
+        )
+    message(f"{job.name}: {reason} at about step {step:,}; resuming from its last checkpoint on another node")
+    return replace(job, losses=losses, last_step=step)
 
 
-def _several(errors: Sequence[SdssmError], every: int) -> RunError:
-    return RunError(f"{len(errors)} of {every} tasks failed, the first one so: {errors[0]}")
+def _summarize(errors: Sequence[SdssmError], total: int) -> RunError:
+    return RunError(f"{len(errors)} of {total} tasks failed; the first error is: {errors[0]}")

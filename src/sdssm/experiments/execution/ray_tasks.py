@@ -1,4 +1,4 @@
-"""What a worker of a Ray cluster does: train one group of runs, or evaluate some, in folders that all nodes share."""
+"""The functions that Ray workers execute: train one group of runs, or evaluate some, in shared folders."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
-from sdssm.experiments.execution.runner import evaluate_file
-from sdssm.experiments.specs.spec import Asked
+from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_file
+from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder
@@ -27,25 +27,25 @@ from sdssm.training.progress import Silent
 from sdssm.training.queue import NoRoomError
 from sdssm.training.trainer import TrainingStopped, train_all
 
-#: The file by which a worker knows that it sees the folder of the one that sent it.
+#: A file with a random token, by which a worker checks that it sees the same folder as the driver.
 MARK = ".cluster"
-#: Seconds that a worker looks for it: what one machine writes, another may see a little later.
+#: Seconds that a worker waits for the mark: on a network file system it may appear late.
 SEEN_WITHIN = 15.0
-#: Seconds that a worker waits for one before it on the same machine that is about to end.
+#: Seconds that a worker waits for a previous worker on the same machine to release the run folders.
 FREE_WITHIN = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """Where a worker works: a device, and how much of its memory is meant for it."""
+class DeviceShare:
+    """The device of a worker, and the share of its memory that the worker may use."""
 
     device: str
     memory: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a task ended, if not by an error: done, stopped by a signal, or for want of memory on its share of a GPU."""
+class TaskOutcome:
+    """How a task ended without an error: done, stopped by a signal, or memory (its share of a GPU was too small)."""
 
     ended: str = "done"
     node: str = ""
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def make_mark(out: Path) -> str:
-    """What stands in the mark of a folder; it is made where there is none."""
+    """Return the token in the mark file of a folder; create the file if it is missing."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         if not (out / MARK).exists():
@@ -63,58 +63,63 @@ def make_mark(out: Path) -> str:
         raise RunError(f"cannot write {format_path(out / MARK)}: {error}; choose another --out") from None
 
 
-def train_group(out: Path, mark: str, planned: Sequence[Planned], until: float, share: Share, again: bool) -> Outcome:
-    """Train runs of one shape side by side, from where they are to a share of their steps; `again` where another worker
-    had them before.
+def train_group(
+    out: Path, mark: str, planned: Sequence[Planned], until: float, share: DeviceShare, is_retry: bool
+) -> TaskOutcome:
+    """Train runs of one shape side by side, from their last checkpoint up to a share of their steps.
+
+    `is_retry` says that another worker had the group before, and may still hold its folders.
     """
     _check_shared(out, mark)
-    resolve_device(share.device)  # before a folder is made
-    told = _Told()
+    resolve_device(share.device)  # raises before a folder is created
+    log = _MessageLog()
     folders = [folder for folder, _, _ in planned]
     make_room(len(folders))
-    with told.listening():
+    with log.recording_warnings():
         try:
-            with _memory(share):
-                if again:
+            with _memory_limit(share):
+                if is_retry:
                     _wait_until_free(folders)
                 for folder, _, config in planned:
-                    # One that was lost while it made them may have left some: all of them begin as one group.
+                    # A lost worker may have created only some of the folders: the group starts with all of them.
                     if not (folder / CONFIG).exists():
                         RunFolder.create(folder, config)
-                train_all(out, planned, device=share.device, resume=True, progress=told, until=until)
+                train_all(out, planned, device=share.device, resume=True, progress=log, until=until)
         except TrainingStopped:
-            return Outcome(ended="stopped", node=node(), messages=tuple(told.lines))
+            return TaskOutcome(ended="stopped", node=node(), messages=tuple(log.lines))
         except NoRoomError:
-            return Outcome(ended="memory", node=node(), messages=tuple(told.lines))
-        finally:  # this process may be given other tasks
+            return TaskOutcome(ended="memory", node=node(), messages=tuple(log.lines))
+        finally:  # this process may get other tasks
             for folder in folders:
                 release(folder)
-    return Outcome(node=node(), messages=tuple(told.lines))
+    return TaskOutcome(node=node(), messages=tuple(log.lines))
 
 
-def evaluate_files(out: Path, mark: str, work: Sequence[tuple[Path, str]], asked: Asked, share: Share) -> Outcome:
-    """Evaluate some runs, one after the other."""
+def evaluate_files(
+    out: Path, mark: str, files: Sequence[EvaluationFile], spec: EvaluationSpec, share: DeviceShare
+) -> TaskOutcome:
+    """Compute and write several evaluation files, one after the other."""
     _check_shared(out, mark)
-    told = _Told()
-    with told.listening(), _memory(share):
-        for one in work:
-            evaluate_file(one, asked, share.device)
-    return Outcome(node=node(), messages=tuple(told.lines))
+    log = _MessageLog()
+    with log.recording_warnings(), _memory_limit(share):
+        for file in files:
+            evaluate_file(file, spec, share.device)
+    return TaskOutcome(node=node(), messages=tuple(log.lines))
 
 
-def gpus_here() -> list[tuple[str, int]]:
-    """Name and bytes of each GPU of a node, whoever uses it; nothing where the driver does not say."""
+def list_gpus() -> list[tuple[str, int]]:
+    """Return name and bytes of memory of each GPU of this node; an empty list if the driver does not answer."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
-        rows = [line.rpartition(",") for line in done.stdout.splitlines() if line.strip()]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        rows = [line.rpartition(",") for line in result.stdout.splitlines() if line.strip()]
         return [(name.strip(), int(mebibytes) * 2**20) for name, _, mebibytes in rows]
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
 
 
-class _Told(Silent):
-    """What is worth a line, kept for the one who shows it."""
+class _MessageLog(Silent):
+    """A progress display that only collects messages, for the driver to print."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -123,25 +128,25 @@ class _Told(Silent):
         self.lines.append(text)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Warnings about run folders are such lines."""
-        with warnings.catch_warnings(record=True) as found:
+    def recording_warnings(self) -> Iterator[None]:
+        """Collect warnings about run folders as messages."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RunWarning)
             try:
                 yield
             finally:
-                self.lines += [str(one.message) for one in found if issubclass(one.category, RunWarning)]
+                self.lines += [str(entry.message) for entry in caught if issubclass(entry.category, RunWarning)]
 
 
 def _check_shared(out: Path, mark: str) -> None:
-    until = time.monotonic() + SEEN_WITHIN
+    deadline = time.monotonic() + SEEN_WITHIN
     while True:
         try:
             if (out / MARK).read_text() == mark:
                 return
         except (OSError, ValueError):
             pass
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise RunError(
                 f"node {node()} does not see {format_path(out)}; --out must be a folder that all nodes share, by the "
                 "same path"
@@ -150,15 +155,15 @@ def _check_shared(out: Path, mark: str) -> None:
 
 
 def _wait_until_free(folders: Sequence[Path]) -> None:
-    """A worker whose node was lost ends by itself, if it runs on this machine at all; else its folder is taken."""
-    until = time.monotonic() + FREE_WITHIN
-    while time.monotonic() < until and any(folder.is_dir() and is_held(folder) for folder in folders):
+    """Wait for a lost worker on this machine to end by itself. After the deadline its folders are taken over."""
+    deadline = time.monotonic() + FREE_WITHIN
+    while time.monotonic() < deadline and any(folder.is_dir() and is_held(folder) for folder in folders):
         time.sleep(0.2)
 
 
 @contextmanager
-def _memory(share: Share) -> Iterator[None]:
-    """No more of a GPU's memory than the share: who needs more ends, not the one beside it."""
+def _memory_limit(share: DeviceShare) -> Iterator[None]:
+    """Limit this process to its share of GPU memory, so that it fails itself and not a process next to it."""
     if share.device != "cpu" and share.memory < 1 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share.memory)
     yield

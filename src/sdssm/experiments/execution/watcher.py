@@ -1,4 +1,4 @@
-"""How far runs are that train elsewhere, from what they leave in their folders."""
+"""Progress of runs that train in other processes, read from their folders."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sdssm.runs.folder import EVENTS, STATUS
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
 
-#: Bytes at the end of a log that hold its last events.
+#: Bytes at the end of a log that contain its last events.
 TAIL = 2_000
-#: The part of the time that is spent on looking, at most: there may be hundreds of runs on a slow file system.
-PART = 0.1
+#: The largest share of the time spent on reading folders: there may be hundreds of runs on a slow file system.
+READING_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunStanding:
-    """How far one run is; nan where it has said nothing yet."""
+class RunProgress:
+    """How far one run is; NaN for values that were not logged yet."""
 
     step: int = 0
     loss: float = math.nan
@@ -32,8 +32,8 @@ class RunStanding:
     diverged: bool = False
 
 
-def standing(folder: Path) -> RunStanding:
-    """How far the run in a folder is, by its last event. Whatever cannot be read now can be later."""
+def read_progress(folder: Path) -> RunProgress:
+    """Return how far the run in a folder is, from its last events. Files that cannot be read are ignored."""
     step, loss, accuracy, diverged = 0, math.nan, math.nan, False
     for event in _last_events(folder / EVENTS):
         step = max(step, event["step"]) if isinstance(event.get("step"), int) else step
@@ -43,13 +43,13 @@ def standing(folder: Path) -> RunStanding:
     with suppress(OSError, ValueError):
         status = json.loads((folder / STATUS).read_bytes())
         step, diverged = max(step, int(status["step"])), diverged or status["status"] == "diverged"
-    return RunStanding(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
+    return RunProgress(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
 
 
 def least_step(folders: Sequence[Path]) -> int:
-    """How far the slowest of a group is. Those that diverged say nothing: they stay where they are for ever."""
-    found = [standing(folder) for folder in folders]
-    return min((one.step for one in found if not one.diverged), default=max(one.step for one in found))
+    """Return the step of the slowest run of a group, without diverged runs, which no longer advance."""
+    runs = [read_progress(folder) for folder in folders]
+    return min((run.step for run in runs if not run.diverged), default=max(run.step for run in runs))
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
@@ -60,49 +60,53 @@ def _last_events(path: Path) -> list[dict[str, Any]]:
             lines = file.read().split(b"\n")[0 if end <= TAIL else 1 : -1]
     except OSError:
         return []
-    found = []
+    events = []
     for line in lines:
         with suppress(ValueError):
             event = json.loads(line)
-            found += [event] if isinstance(event, dict) else []
-    return found
+            events += [event] if isinstance(event, dict) else []
+    return events
 
 
-class Watch:
-    """Shows runs that train elsewhere, to a share of their steps. The step is the mean over all of them, so that the
-    time left is that of all."""
+class ProgressWatcher:
+    """Shows the progress of runs that train in other processes, up to a share of their steps.
+
+    The step shown is the mean over all runs, so that the remaining time is that of all runs.
+    """
 
     def __init__(self, runs: Sequence[PlannedRun], out: Path, progress: Progress, until: float = 1.0) -> None:
         self._runs, self._progress = list(runs), progress
-        self._last = [last_step(run.config.train, until) for run in runs]
-        self._steps = max(self._last)
-        self._ended: dict[Path, RunStanding] = {}
-        self._next = 0.0
+        self._last_steps = [last_step(run.config.train, until) for run in runs]
+        self._steps = max(self._last_steps)
+        self._ended: dict[Path, RunProgress] = {}
+        self._next_update = 0.0
         names = [str(run.folder.relative_to(out)) for run in runs]
-        progress.start(names, self._steps, self._mean(self._read()))
+        progress.start(names, self._steps, self._mean_step(self._read()))
 
-    def look(self, *, last: bool = False) -> None:
-        """Read the folders, if it is time or the last time, and show what they say, once one says something."""
-        began = monotonic()
-        if began < self._next and not last:
+    def update(self, *, force: bool = False) -> None:
+        """Read the folders and update the display, unless the last update was too recent."""
+        started = monotonic()
+        if started < self._next_update and not force:
             return
-        found = self._read()
-        self._next = monotonic() + (monotonic() - began) * (1 / PART - 1)
-        if all(math.isnan(one.loss) and not one.diverged for one in found):
-            return
-        loss, accuracy = [one.loss for one in found], [one.accuracy for one in found]
-        self._progress.update(self._mean(found), loss, accuracy, [not one.diverged for one in found])
+        runs = self._read()
+        self._next_update = monotonic() + (monotonic() - started) * (1 / READING_SHARE - 1)
+        if all(math.isnan(run.loss) and not run.diverged for run in runs):
+            return  # nothing was logged yet
+        loss, accuracy = [run.loss for run in runs], [run.accuracy for run in runs]
+        self._progress.update(self._mean_step(runs), loss, accuracy, [not run.diverged for run in runs])
 
-    def _read(self) -> list[RunStanding]:
-        """How far each run is; one that has come to its end is not read again."""
-        found = []
-        for run, last in zip(self._runs, self._last, strict=True):
-            at = self._ended.get(run.folder) or standing(run.folder)
-            if at.diverged or at.step >= last:
-                self._ended[run.folder] = at
-            found.append(at)
-        return found
+    def _read(self) -> list[RunProgress]:
+        """Return the progress of each run. The folder of a run that has ended is not read again."""
+        runs = []
+        for planned, last in zip(self._runs, self._last_steps, strict=True):
+            run = self._ended.get(planned.folder) or read_progress(planned.folder)
+            if run.diverged or run.step >= last:
+                self._ended[planned.folder] = run
+            runs.append(run)
+        return runs
 
-    def _mean(self, found: Sequence[RunStanding]) -> int:
-        done = [1.0 if one.diverged else min(1.0, one.step / last) for one, last in zip(found, self._last, strict=True)]
-        return int(self._steps * sum(done) / len(done))
+    def _mean_step(self, runs: Sequence[RunProgress]) -> int:
+        shares = [
+            1.0 if run.diverged else min(1.0, run.step / last) for run, last in zip(runs, self._last_steps, strict=True)
+        ]
+        return int(self._steps * sum(shares) / len(shares))

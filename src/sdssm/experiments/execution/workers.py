@@ -1,4 +1,4 @@
-"""Processes that evaluate, and that never outlive the one they work for."""
+"""Worker processes for evaluation, which never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -16,42 +16,45 @@ from types import FrameType
 
 from sdssm.errors import RunError
 
-#: Seconds for a signal to come that was sent to a whole group of processes, and ended a worker first.
-MOMENT = 0.3
+#: Seconds to wait for a signal that was sent to the whole process group and reached a worker first.
+SIGNAL_DELAY = 0.3
 
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes, which end with this block: at once where an error or a signal ends it, and also where this
-    process is killed, whatever they are at. A worker left alone would keep its memory on the GPU for ever."""
-    context = get_context("spawn")  # what a process has on a GPU cannot be forked
-    # Nobody ever writes into this pipe: who reads it learns that its other end is gone.
-    theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(theirs,))
+    """Provide a pool of processes that end with the `with` block.
+
+    They end at once if an error or a signal ends the block, and also if this process is killed. Otherwise an orphaned
+    worker would keep its GPU memory.
+    """
+    context = get_context("spawn")  # the CUDA state of a process cannot be forked
+    # Nothing is ever written into this pipe: its reader is only notified when the other end closes.
+    read_end, write_end = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_exit_with_parent, initargs=(read_end,))
     try:
         yield pool
     except BaseException as error:
-        ours.close()
+        write_end.close()
         if isinstance(error, BrokenProcessPool):
-            time.sleep(MOMENT)
+            time.sleep(SIGNAL_DELAY)
             raise RunError(
-                f"one of {workers} processes that evaluate was killed, maybe for want of memory; the same command goes "
-                "on, with fewer workers if it happens again"
+                f"one of {workers} evaluation processes was killed, possibly because memory ran out; run the command "
+                "again to resume, with fewer --workers if it happens again"
             ) from None
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-        ours.close()
-        theirs.close()
+        write_end.close()
+        read_end.close()
 
 
-def _end_with(other: Connection) -> None:
-    """In a worker: Ctrl-C is for the process it works for, and with that process it ends."""
+def _exit_with_parent(pipe: Connection) -> None:
+    """Initialize a worker: ignore Ctrl-C, which the parent handles, and exit when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         try:
-            other.recv()
+            pipe.recv()
         except (EOFError, OSError):
             os._exit(1)
 
@@ -59,8 +62,8 @@ def _end_with(other: Connection) -> None:
 
 
 @contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that what must be tidied up is. Only the main thread can listen."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM, so that the block cleans up as on Ctrl-C. Only for the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -68,8 +71,8 @@ def stopped_by_sigterm() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

@@ -1,4 +1,4 @@
-"""How long a plan will take: a few steps of every group that would train side by side, remembered."""
+"""Estimates of training time, from timing a few steps of every group of runs that train side by side."""
 
 from __future__ import annotations
 
@@ -14,107 +14,111 @@ from typing import Any
 import torch
 
 from sdssm.devices import device_name, resolve_device
-from sdssm.experiments.execution.runner import groups_of, reached
-from sdssm.experiments.planning.plan import PlannedRun, Trainings
-from sdssm.experiments.results.folder import read_json
+from sdssm.experiments.json_files import read_json
+from sdssm.experiments.planning.plan import PlannedRun, TrainingPlan
+from sdssm.experiments.planning.remaining import saved_step, training_groups
 from sdssm.files import write_atomic
 from sdssm.runs import ENDED
 from sdssm.training.engine import Engine, shape
 
-#: Seconds that may be spent on measuring: no group is begun later.
-LIMIT = 30.0
-#: The least and the most seconds for one group.
-LEAST, MOST = 0.2, 2.0
+#: Seconds that may be spent on measuring; no measurement starts later.
+TIME_LIMIT = 30.0
+#: The least and the most seconds spent on one group.
+LEAST_SECONDS, MOST_SECONDS = 0.2, 2.0
+#: File below the plan's `out` in which measurements are stored.
 FILE = "calibration.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupEstimate:
-    """Runs that share every launch, and how long they would take alone; None where it was not measured."""
+    """Runs that train side by side, and the time that they need alone; None if it was not measured."""
 
     runs: Sequence[PlannedRun]
-    steps: int  #: that are left
+    steps: int  #: steps left to train
     seconds: float | None
 
     @property
     def name(self) -> str:
+        """The models and tasks of the group."""
         models = dict.fromkeys(run.config.model.name for run in self.runs)
         tasks = dict.fromkeys(run.task.name for run in self.runs)
         return f"{', '.join(models)} on {', '.join(tasks)}"
 
 
-def estimate(plan: Trainings, device: str = "auto", limit: float = LIMIT) -> list[GroupEstimate]:
-    """The groups that a plan has still to train, with the time of each on this device.
+def estimate_plan(plan: TrainingPlan, device: str = "auto", limit: float = TIME_LIMIT) -> list[GroupEstimate]:
+    """Return the groups that a plan has still to train, with the time of each on this device.
 
-    One that diverged stays beside the others of its group, as in the training, and takes its part of the time.
+    Measurements are stored in `calibration.json` in the folder of the plan and used again. At most about `limit`
+    seconds are spent on new ones. Diverged runs stay in their group, as they do in training, and count.
     """
-    groups = [[run for run in group if run.status != "finished"] for group in groups_of(plan)]
+    groups = [[run for run in group if run.status != "finished"] for group in training_groups(plan)]
     path = plan.out / FILE
     known = read_json(path) or {}
-    where, began, measured = device_name(device), monotonic(), False
-    names = [_key(where, shape(of[0].config, of[0].task), len(of)) for of in groups]
-    new = sum(name not in known for name in names)
-    found = []
-    for name, of in zip(names, groups, strict=True):
-        if name not in known and monotonic() - began < limit:
-            share = (limit - (monotonic() - began)) / max(new, 1)
-            known[name] = _seconds_a_step(of, device, min(MOST, max(LEAST, share)))
-            new, measured = new - 1, True
-        left = max(run.config.train.steps - reached(run) for run in of if run.status not in ENDED)
-        each = known.get(name)
-        found.append(GroupEstimate(runs=of, steps=left, seconds=None if each is None else each * left))
-    if measured:
-        _remember(path, known)
-    return found
+    device_label, started, is_changed = device_name(device), monotonic(), False
+    keys = [_group_key(device_label, shape(runs[0].config, runs[0].task), len(runs)) for runs in groups]
+    unmeasured = sum(key not in known for key in keys)
+    estimates = []
+    for key, runs in zip(keys, groups, strict=True):
+        if key not in known and monotonic() - started < limit:
+            share = (limit - (monotonic() - started)) / max(unmeasured, 1)
+            known[key] = _seconds_a_step(runs, device, min(MOST_SECONDS, max(LEAST_SECONDS, share)))
+            unmeasured, is_changed = unmeasured - 1, True
+        steps = max(run.config.train.steps - saved_step(run) for run in runs if run.status not in ENDED)
+        step_seconds = known.get(key)
+        seconds = None if step_seconds is None else step_seconds * steps
+        estimates.append(GroupEstimate(runs=runs, steps=steps, seconds=seconds))
+    if is_changed:
+        _store(path, known)
+    return estimates
 
 
 def budget_for(groups: Sequence[GroupEstimate], seconds: float) -> float:
-    """The share of their steps, at most all, that groups could make in so many seconds, one after the other.
+    """Return the share of their steps, at most 1, that groups complete in this time, one group after the other.
 
-    Rounded to two digits: estimates are good for no more. A group that was not measured counts as much a run and step
-    as the others.
+    It is rounded to two digits, as estimates are not more precise. A group that was not measured is assumed to need as
+    much time for a step of a run as the others.
 
     >>> budget_for([GroupEstimate(runs=[], steps=1000, seconds=60.0)], 20.0)
     0.33
     >>> budget_for([], 20.0)
     1.0
     """
-    known = [(one.seconds, len(one.runs) * one.steps) for one in groups if one.seconds is not None]
+    known = [(group.seconds, len(group.runs) * group.steps) for group in groups if group.seconds is not None]
     if not known:
         return 1.0
-    taken, made = (sum(column) for column in zip(*known, strict=True))
-    others = sum(len(one.runs) * one.steps for one in groups if one.seconds is None)
-    share = seconds / (taken + taken / max(made, 1) * others)
+    total_seconds, total_steps = (sum(column) for column in zip(*known, strict=True))
+    other_steps = sum(len(group.runs) * group.steps for group in groups if group.seconds is None)
+    share = seconds / (total_seconds + total_seconds / max(total_steps, 1) * other_steps)
     return min(1.0, float(f"{share:.1e}"))
 
 
-def _key(device: str, form: Any, replicas: int) -> str:
-    """Device, and a fingerprint of what is computed: of the steps only each one counts."""
+def _group_key(device: str, form: Any, replicas: int) -> str:
+    """Return a key for the time of one step: the device, and a hash of everything that affects a step."""
     tasks, model, train = form
-    told = repr((tasks, model, train.batch, train.clip, replicas))
-    return f"{device} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    description = repr((tasks, model, train.batch, train.clip, replicas))
+    return f"{device} {hashlib.sha256(description.encode()).hexdigest()[:16]}"
 
 
 def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> float:
-    """The mean over as many steps as fit, after those that prepare."""
-    where = resolve_device(device)
-    engine = Engine([run.task for run in runs], [run.config for run in runs], where)
-    few = 10 if where.type == "cuda" else 1  # a GPU trains ten steps at a time
-    most = min(run.config.train.steps for run in runs)
-    engine.advance(min(few, most))
+    """Return the mean time of a step over as many steps as fit into `seconds`, after warm-up steps."""
+    target = resolve_device(device)
+    engine = Engine([run.task for run in runs], [run.config for run in runs], target)
+    chunk = 10 if target.type == "cuda" else 1  # a GPU trains ten steps per launch
+    last = min(run.config.train.steps for run in runs)
+    engine.advance(min(chunk, last))
     engine.wait()
-    begin, first = monotonic(), engine.step
-    while engine.step < most and (engine.step == first or monotonic() - begin < seconds):
-        engine.advance(min(few, most - engine.step))
+    started, first = monotonic(), engine.step
+    while engine.step < last and (engine.step == first or monotonic() - started < seconds):
+        engine.advance(min(chunk, last - engine.step))
         engine.wait()
-    took = monotonic() - begin
-    if where.type == "cuda":
+    elapsed = monotonic() - started
+    if target.type == "cuda":
         torch.cuda.empty_cache()
-    return took / max(engine.step - first, 1)
+    return elapsed / max(engine.step - first, 1)
 
 
-def _remember(path: Path, known: dict[str, Any]) -> None:
-    """Where it cannot be kept it is measured again."""
+def _store(path: Path, known: dict[str, Any]) -> None:
+    """Write the measurements; if that fails they are only measured again next time."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())

@@ -1,123 +1,115 @@
-"""From an experiment to its runs: folders that all experiments share, so that nothing is trained twice."""
+"""Plans: the runs of an experiment, in folders shared by all experiments so that nothing is trained twice."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sdssm.errors import RunError, SdssmError
-from sdssm.experiments.planning.selection import ALL, Narrowing
+from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
+from sdssm.experiments.planning.selection import ALL, Selection
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.files import format_path
-from sdssm.models import ModelSettings
 from sdssm.models.classifier import CONFIG
 from sdssm.runs import RunFolder, folder_name
-from sdssm.runs.events import finite
 from sdssm.runs.schema import RunConfig, Settings, begun_now, configure, resolve
-from sdssm.settings import settings_to_dict
-from sdssm.tasks import Task
-from sdssm.tasks import get_task as named_task
+from sdssm.tasks import Task, get_task
 from sdssm.training.planning import Planned, check_config
-
-#: Settings that say how often something is written: they make no other training.
-UNTOLD = ("checkpoint_every", "log_every")
-#: Digits of a fingerprint in the name of a folder.
-DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """One training, and the cell that it is for."""
+    """One training, and the cell of the table that it is for."""
 
     row: str
     column: str
     folder: Path
     task: Task
     config: RunConfig
-    training: str  #: fingerprint of all but the seed and the steps
-    variant: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: what the grid of its row chose
-    wanted: bool = True  #: whether this command trains it: else it is only looked up
-    reused: bool = False  #: whether it was made elsewhere and is taken as it is
+    training: str  #: fingerprint of everything but the seed and the steps
+    variant: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: settings chosen from the row's grid
+    selected: bool = True  #: whether it is trained; otherwise only an existing result is used
+    reused: bool = False  #: whether it is an existing run outside the folder of the plan
 
     @property
     def status(self) -> str:
-        """missing, or that of its folder: running, finished, stopped or diverged."""
+        """missing, or the status of its folder: running, finished, stopped or diverged."""
         return RunFolder.open(self.folder).status if (self.folder / CONFIG).exists() else "missing"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trainings:
-    """Runs that are trained together, in folders below one."""
+class TrainingPlan:
+    """Runs that are trained together, in folders below `out`."""
 
     out: Path
     runs: tuple[PlannedRun, ...]
-    until: float = 1.0  #: the share of its steps that each run is trained for now
+    until: float = 1.0  #: the share of its steps up to which each run is trained
 
-    def wanted(self) -> list[PlannedRun]:
-        """What this command trains: each folder once, though several cells may show it."""
-        return list({run.folder: run for run in self.runs if run.wanted}.values())
+    def selected_runs(self) -> list[PlannedRun]:
+        """Return the runs to train and evaluate; a folder that several cells share is listed once."""
+        return list({run.folder: run for run in self.runs if run.selected}.values())
 
-    def own(self) -> list[PlannedRun]:
-        """The same without runs that were made elsewhere: nobody trains there, nor beside them."""
-        return [run for run in self.wanted() if not run.reused]
+    def own_runs(self) -> list[PlannedRun]:
+        """Return the selected runs without reused ones, which are never trained further."""
+        return [run for run in self.selected_runs() if not run.reused]
 
-    def planned(self) -> list[Planned]:
-        """Those in folders of its own, as `train_all` takes them."""
-        return [(run.folder, run.task, run.config) for run in self.own()]
+    def trainings(self) -> list[Planned]:
+        """Return the own runs as the arguments of `train_all`."""
+        return [(run.folder, run.task, run.config) for run in self.own_runs()]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Trainings):
+class Plan(TrainingPlan):
     """All runs of an experiment, in the order of its cells."""
 
     spec: Spec
 
 
-def make_plan(spec: Spec, out: Path, part: Narrowing = ALL) -> Plan:
-    """Every run of an experiment, checked; `part` says which of them are trained, and how long.
+def make_plan(spec: Spec, out: Path, selection: Selection = ALL) -> Plan:
+    """Return the runs of an experiment, validated, in folders below `out`.
 
-    >>> from sdssm.experiments.specs.catalogue import spec_named
-    >>> part = Narrowing(models=["mamba"], tasks=["parity"], budget=0.01)
-    >>> plan = make_plan(spec_named("two-layers"), Path("runs"), part)
-    >>> [(run.row, run.config.seed, run.config.train.steps) for run in plan.wanted()][0]
+    `selection` says which of them are trained, with which seeds and for how many steps.
+
+    >>> from sdssm.experiments.specs.catalogue import get_spec
+    >>> selection = Selection(models=["mamba"], tasks=["parity"], budget=0.01)
+    >>> plan = make_plan(get_spec("two-layers"), Path("runs"), selection)
+    >>> [(run.row, run.config.seed, run.config.train.steps) for run in plan.selected_runs()][0]
     ('Mamba, 1 layer', 0, 10000)
     """
-    (plan,) = make_plans([spec], out, part)
+    (plan,) = make_plans([spec], out, selection)
     return plan
 
 
-def make_plans(specs: Sequence[Spec], out: Path, part: Narrowing = ALL) -> list[Plan]:
-    """A plan for each experiment. What two of them have in common is one run, and all that begins, begins together.
+def make_plans(specs: Sequence[Spec], out: Path, selection: Selection = ALL) -> list[Plan]:
+    """Return a plan for each experiment. A training that several experiments need is one run in one folder.
 
-    Of some of them `part` may leave nothing, not of all.
+    The selection may leave some of the experiments empty, but not all.
     """
     for spec in specs:
         if spec.kind != "accuracy":
             raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it")
-    part.check(specs)
-    planner = _Planner(out, part)
+    selection.check(specs)
+    planner = _Planner(out, selection)
     return [planner.plan(spec) for spec in specs]
 
 
-def together(plans: Sequence[Plan]) -> Trainings:
-    """What plans have to train, as one: a run that several of them want is there once."""
+def merge_plans(plans: Sequence[Plan]) -> TrainingPlan:
+    """Merge the selected runs of several plans into one; a run that several plans need is in it once."""
     first = plans[0]
     if any((plan.out, plan.until) != (first.out, first.until) for plan in plans):
-        raise RunError("only plans for one folder, and for one share of the steps, are trained together; give one out")
-    runs = {run.folder: run for plan in plans for run in plan.wanted()}
-    return Trainings(out=first.out, runs=tuple(runs.values()), until=first.until)
+        raise RunError("plans can be merged only if they have the same out and until; make them with one make_plans")
+    runs = {run.folder: run for plan in plans for run in plan.selected_runs()}
+    return TrainingPlan(out=first.out, runs=tuple(runs.values()), until=first.until)
 
 
 class _Planner:
-    """Plans for one folder, and what they know of each other."""
+    """Makes plans for one folder, so that they share tasks, configs and checks."""
 
-    def __init__(self, out: Path, part: Narrowing) -> None:
-        self._out, self._part = out, part
+    def __init__(self, out: Path, selection: Selection) -> None:
+        self._out, self._selection = out, selection
         self._begun = begun_now()
         self._tasks: dict[str, Task] = {}
         self._configs: dict[Path, RunConfig] = {}
@@ -129,36 +121,36 @@ class _Planner:
 
     def _task(self, name: str) -> Task:
         if name not in self._tasks:
-            self._tasks[name] = named_task(name)
+            self._tasks[name] = get_task(name)
         return self._tasks[name]
 
-    def _runs(self, row: Row, of: Task) -> Iterator[PlannedRun]:
+    def _runs(self, row: Row, task: Task) -> Iterator[PlannedRun]:
         for variant in row.variants():
-            settings = _resolved(row, of.name, variant, self._part.budget)
-            first = configure(of, 0, settings, row.preset, self._begun)
-            below = self._out / folder_name(of.name) / f"{row.model}-{fingerprint(first)}"
-            # What one seed is refused for, all are; and a rate or a weight decay that can be is all right.
-            alike = (of.name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
-            if alike not in self._checked:
-                _check(row, first, of)
-                self._checked.add(alike)
-            for seed in self._part.seeds_of(row):
-                folder = below / f"seed-{seed}"
+            settings = _resolve_settings(row, task.name, variant, self._selection.budget)
+            first = configure(task, 0, settings, row.preset, self._begun)
+            parent = self._out / folder_name(task.name) / f"{row.model}-{fingerprint(first)}"
+            # The check does not depend on the seed, nor on the values of learning rate and weight decay.
+            check_key = (task.name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
+            if check_key not in self._checked:
+                _check_config(row, first, task)
+                self._checked.add(check_key)
+            for seed in self._selection.seeds_of(row):
+                folder = parent / f"seed-{seed}"
                 if folder not in self._configs:
-                    self._configs[folder] = _there(folder, replace(first, seed=seed))
+                    self._configs[folder] = _existing_config(folder, replace(first, seed=seed))
                 yield PlannedRun(
                     row=row.label,
-                    column=row.column_of(of.name),
+                    column=row.column_of(task.name),
                     folder=folder,
-                    task=of,
+                    task=task,
                     config=self._configs[folder],
-                    training=fingerprint(first, but=("steps",)),
+                    training=fingerprint(first, ignore=("steps",)),
                     variant=variant,
-                    wanted=self._part.wants(row, of.name),
+                    selected=self._selection.keeps_cell(row, task.name),
                 )
 
 
-def _resolved(row: Row, task: str, variant: Mapping[str, Any], budget: float) -> Settings:
+def _resolve_settings(row: Row, task: str, variant: Mapping[str, Any], budget: float) -> Settings:
     try:
         settings = resolve(row.model, row.preset, task, {**row.settings, **variant})
     except SdssmError as error:
@@ -166,50 +158,18 @@ def _resolved(row: Row, task: str, variant: Mapping[str, Any], budget: float) ->
     return settings.changed({"steps": max(1, round(settings.train.steps * budget))})
 
 
-def _check(row: Row, config: RunConfig, of: Task) -> None:
+def _check_config(row: Row, config: RunConfig, task: Task) -> None:
     try:
-        check_config(config, of)
+        check_config(config, task)
     except SdssmError as error:
         raise SpecError(f"row {row.label!r}: {error}") from None
 
 
-def _there(folder: Path, config: RunConfig) -> RunConfig:
-    """The config, or that of the run that was made here before."""
+def _existing_config(folder: Path, planned: RunConfig) -> RunConfig:
+    """Return the config of the run that is already in the folder, or the planned one if the folder is empty."""
     if not (folder / CONFIG).exists():
-        return config
-    found = RunFolder.open(folder).config
-    if not same_training(config, found):
+        return planned
+    existing = RunFolder.open(folder).config
+    if not is_same_training(planned, existing):
         raise RunError(f"{format_path(folder)} holds another training; remove it, or choose another --out")
-    return found
-
-
-def same_training(config: RunConfig, found: RunConfig) -> bool:
-    """Whether a run is the planned one, whatever its preset was called, how often it was saved, and whether its
-    training length was the task's own or named."""
-    often = {name: getattr(found.train, name) for name in (*UNTOLD, "train_length")}
-    return replace(config, preset=found.preset, settings=config.settings.changed(often)).same_as(found)
-
-
-def fingerprint(config: RunConfig, but: Sequence[str] = ()) -> str:
-    """The same for the same training, whatever its seed: of the task and of the settings that are not defaults, so
-    that a setting that a later version adds changes nothing.
-
-    >>> from sdssm.tasks import get_task
-    >>> one, other = (resolve("sd-ssm", "paper", "a5", {"log_every": every}) for every in (None, 10))
-    >>> fingerprint(configure(get_task("a5"), 0, one, "paper")) == fingerprint(configure(get_task("a5"), 1, other, "readme"))
-    True
-    """
-    ours, base = (
-        settings_to_dict(config.settings),
-        settings_to_dict(Settings(model=ModelSettings(name=config.model.name))),
-    )
-    values = {
-        part: {
-            name: value for name, value in ours[part].items() if value != base[part].get(name) and name not in skipped
-        }
-        for part, skipped in (("model", ("mixer",)), ("train", (*UNTOLD, "train_length", *but)))
-    }
-    mixer = ours["model"]["mixer"]
-    values["mixer"] = {name: value for name, value in mixer.items() if value != base["model"]["mixer"].get(name)}
-    told = [config.digest, config.train_length, config.model.name, finite(values)]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
+    return existing

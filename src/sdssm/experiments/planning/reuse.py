@@ -1,4 +1,4 @@
-"""Runs that were made elsewhere, by `sdssm train` or into another folder, in the place of those that a plan lacks."""
+"""Reuse of existing runs, made by `sdssm train` or in another folder, instead of missing runs of a plan."""
 
 from __future__ import annotations
 
@@ -11,82 +11,86 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sdssm.errors import RunError, SdssmError
-from sdssm.experiments.planning.plan import Plan, PlannedRun, fingerprint, same_training
-from sdssm.experiments.results.folder import read_json
+from sdssm.experiments.json_files import read_json
+from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
+from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.files import format_path
 from sdssm.models.classifier import CONFIG, WEIGHTS
 from sdssm.runs import ENDED, RunFolder
 from sdssm.runs.find import natural
 from sdssm.runs.folder import STATUS
 
-#: What two runs have in common before their settings are looked at: digest of the task, model, seed, steps.
-Kind = tuple[Any, ...]
+#: Cheap comparison of two runs before all of their settings are read: digest of the task, model, seed, steps.
+RunKey = tuple[Any, ...]
 
 
-def reuse(plan: Plan, places: Sequence[Path]) -> Plan:
-    """The plan, with runs that ended below `places` instead of those that did not end in its own folders.
+def reuse_runs(plan: Plan, folders: Sequence[Path]) -> Plan:
+    """Return the plan with missing runs replaced by ended runs found below `folders`.
 
-    They have the same task, settings, seed and steps, and stay where they are: what evaluates them writes there.
-    Folders that cannot be read are passed over.
+    A run is reused if its task, settings, seed and steps are the same. It stays where it is, and its evaluation is
+    written there. Run folders that cannot be read are skipped.
     """
-    for place in places:
-        if not place.is_dir():
-            raise RunError(f"there is no folder {format_path(place)} to take runs from; give one, or none to take none")
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(
+                f"there is no folder {format_path(folder)} to reuse runs from; give an existing one, or none"
+            )
     missing = [run for run in plan.runs if run.status not in ENDED]
-    kinds = {(run.config.digest, run.config.model.name, run.config.seed, run.config.train.steps) for run in missing}
+    keys = {(run.config.digest, run.config.model.name, run.config.seed, run.config.train.steps) for run in missing}
     candidates: dict[tuple[str, int], list[RunFolder]] = {}
-    for folder in _ended(places, kinds) if kinds else ():
-        candidates.setdefault((fingerprint(folder.config), folder.config.seed), []).append(folder)
+    for run_folder in _ended_runs(folders, keys) if keys else ():
+        config = run_folder.config
+        candidates.setdefault((fingerprint(config), config.seed), []).append(run_folder)
 
-    def found(run: PlannedRun) -> PlannedRun:
-        for folder in candidates.get((fingerprint(run.config), run.config.seed), ()):
-            if same_training(run.config, folder.config):
-                return replace(run, folder=folder.path, config=folder.config, reused=True)
+    def replacement(run: PlannedRun) -> PlannedRun:
+        for run_folder in candidates.get((fingerprint(run.config), run.config.seed), ()):
+            if is_same_training(run.config, run_folder.config):
+                return replace(run, folder=run_folder.path, config=run_folder.config, reused=True)
         return run
 
-    left = {id(run) for run in missing} if candidates else set()
-    return replace(plan, runs=tuple(found(run) if id(run) in left else run for run in plan.runs))
+    replaceable = {id(run) for run in missing} if candidates else set()
+    return replace(plan, runs=tuple(replacement(run) if id(run) in replaceable else run for run in plan.runs))
 
 
-def _ended(places: Sequence[Path], kinds: set[Kind]) -> list[RunFolder]:
-    """Whole runs of these kinds, finished ones first. Only of those the settings are read: most runs are others'."""
+def _ended_runs(folders: Sequence[Path], keys: set[RunKey]) -> list[RunFolder]:
+    """Return complete runs with these keys, finished ones first. Other runs, usually most of them, are not opened."""
     order: list[tuple[int, Any, RunFolder]] = []
-    for path in _run_folders(places):
+    for path in _run_folders(folders):
         config = read_json(path / CONFIG) or {}
-        if _kind(config) not in kinds:
+        if _run_key(config) not in keys:
             continue
         status = (read_json(path / STATUS) or {}).get("status")
         try:
-            if status in ENDED and _is_whole(path, status):
+            if status in ENDED and _is_complete(path, status):
                 order.append((ENDED.index(status), natural(str(path)), RunFolder.open(path)))
         except SdssmError:
             continue
-    return [folder for *_, folder in sorted(order, key=lambda one: one[:2])]
+    return [run_folder for *_, run_folder in sorted(order, key=lambda entry: entry[:2])]
 
 
-def _run_folders(places: Sequence[Path]) -> Iterator[Path]:
-    """Every folder with a config, once; none is looked for within another."""
+def _run_folders(folders: Sequence[Path]) -> Iterator[Path]:
+    """Yield every folder with a config once. Run folders are not searched for further ones."""
     seen: set[str] = set()
-    for place in places:
-        for folder, below, files in os.walk(place):
+    for top in folders:
+        for folder, subfolders, files in os.walk(top):
             if CONFIG in files:
-                below.clear()
+                subfolders.clear()
                 if (real := os.path.realpath(folder)) not in seen:
                     seen.add(real)
                     yield Path(folder)
 
 
-def _kind(config: Mapping[str, Any]) -> Kind | None:
+def _run_key(config: Mapping[str, Any]) -> RunKey | None:
     try:
-        found = config["digest"], config["model"]["name"], config["seed"], config["train"]["steps"]
-        hash(found)
+        key = config["digest"], config["model"]["name"], config["seed"], config["train"]["steps"]
+        hash(key)
     except (KeyError, TypeError):
         return None
-    return found
+    return key
 
 
-def _is_whole(path: Path, status: str) -> bool:
-    """Whether its weights are there; one that diverged may have none."""
+def _is_complete(path: Path, status: str) -> bool:
+    """Return whether the weights can be read; a diverged run may have none."""
     if status == "diverged" and not (path / WEIGHTS).exists():
         return True
     try:

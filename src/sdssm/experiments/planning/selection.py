@@ -1,4 +1,4 @@
-"""Which part of an experiment is trained, and for how many of its steps."""
+"""Selections: which part of an experiment is trained, and for what share of its steps."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from sdssm.errors import did_you_mean
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
-from sdssm.tasks import get_task as named_task
+from sdssm.tasks import get_task
 from sdssm.training.planning import checked_seeds
 
-#: What leaves out cells.
+#: The fields of a selection that leave out cells.
 FILTERS = ("models", "rows", "tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowing:
-    """The cells of an experiment that are trained, by models, labels of rows and tasks; with which seeds; and for how
-    many times its steps. None stands for all, or for the experiment's own.
+class Selection:
+    """The cells of an experiment to train, by models, row labels and tasks, with seeds and a budget of steps.
 
-    >>> Narrowing(tasks=["A5"]).tasks
+    None selects everything, or the seeds of the experiment. `budget` multiplies the number of steps.
+
+    >>> Selection(tasks=["A5"]).tasks
     ('a5',)
     """
 
@@ -32,46 +33,49 @@ class Narrowing:
 
     def __post_init__(self) -> None:
         if not 0 < self.budget <= 1000:
-            raise SpecError(f"the budget is {self.budget}; it scales the steps and must be above 0 and at most 1000")
+            raise SpecError(
+                f"the budget is {self.budget}; it multiplies the steps: give a number above 0, at most 1000"
+            )
         if self.seeds is not None:
             checked_seeds(self.seeds)
-        if self.tasks is not None:  # as the library spells them
-            object.__setattr__(self, "tasks", tuple(named_task(name).name for name in self.tasks))
+        if self.tasks is not None:  # spelled as in the task library
+            object.__setattr__(self, "tasks", tuple(get_task(name).name for name in self.tasks))
 
     def check(self, specs: Sequence[Spec]) -> None:
-        """Every name is that of something in one of these experiments, and of one of them something is left."""
+        """Raise `SpecError` if a name occurs in none of the experiments, or if no cell is left in all of them."""
         rows = [row for spec in specs for row in spec.rows]
         none = "this experiment has no" if len(specs) == 1 else "none of these experiments has a"
-        for what, asked, there in (
+        for what, names, available in (
             ("model", self.models, [row.model for row in rows]),
             ("row", self.rows, [row.label for row in rows]),
             ("task", self.tasks, [task for row in rows for task in row.tasks]),
         ):
-            known = list(dict.fromkeys(there))
-            for name in asked or ():
+            known = list(dict.fromkeys(available))
+            for name in names or ():
                 if name not in known:
                     raise SpecError(f"{none} {what} {name!r}; {did_you_mean(name, known)}")
-        if not any(self.leaves(spec) for spec in specs):
-            names, asked = ", ".join(spec.name for spec in specs), " and ".join(self.given)
-            raise SpecError(f"nothing is left of {names}: no cell has the {asked} asked for; ask for others")
+        if not any(self.keeps(spec) for spec in specs):
+            experiments, filters = ", ".join(spec.name for spec in specs), " and ".join(self.filters)
+            raise SpecError(f"nothing is left of {experiments}: no cell has all of the given {filters}; select others")
 
     @property
-    def given(self) -> list[str]:
-        """What leaves out cells of it."""
+    def filters(self) -> list[str]:
+        """The names of the filters that are set: models, rows, tasks."""
         return [name for name in FILTERS if getattr(self, name) is not None]
 
-    def leaves(self, spec: Spec) -> bool:
-        """Whether an experiment has a cell that is trained."""
-        return any(self.wants(row, task) for row in spec.rows for task in row.tasks)
+    def keeps(self, spec: Spec) -> bool:
+        """Return whether at least one cell of an experiment is selected."""
+        return any(self.keeps_cell(row, task) for row in spec.rows for task in row.tasks)
 
-    def wants(self, row: Row, task: str) -> bool:
-        """Whether a cell is trained."""
-        asked = ((self.models, row.model), (self.rows, row.label), (self.tasks, task))
-        return all(names is None or name in names for names, name in asked)
+    def keeps_cell(self, row: Row, task: str) -> bool:
+        """Return whether the cell of a row and a task is selected."""
+        filters = ((self.models, row.model), (self.rows, row.label), (self.tasks, task))
+        return all(names is None or name in names for names, name in filters)
 
     def seeds_of(self, row: Row) -> Sequence[int]:
+        """Return the seeds with which a row is trained."""
         return row.seeds if self.seeds is None else checked_seeds(self.seeds)
 
 
-#: All of an experiment, as it stands.
-ALL = Narrowing()
+#: The whole experiment with all of its steps.
+ALL = Selection()

@@ -1,4 +1,4 @@
-"""From runs to the cells of a table: the best, the mean and the worst seed, and how sure the mean is."""
+"""Cells: statistics over the seeds of a cell, with the best candidate of a grid and the published numbers."""
 
 from __future__ import annotations
 
@@ -7,176 +7,94 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sdssm.evaluation.description import changed_settings
-from sdssm.experiments.execution.runner import curve_of
-from sdssm.experiments.planning.plan import Plan, PlannedRun
-from sdssm.experiments.specs.catalogue import Published, published_numbers
-from sdssm.experiments.specs.scores import Score, mean
+from sdssm.experiments.results.chance import chance_by_cell
+from sdssm.experiments.results.records import Record
+from sdssm.experiments.specs.catalogue import PublishedCell, published_numbers
+from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.specs.spec import Spec
-from sdssm.runs import ENDED, RunFolder
 
-#: Student's t for a band of 95 % by the degrees of freedom, one less than there are seeds; beyond, the last.
+#: Student's t for a 95 % band, by degrees of freedom (seeds - 1); the last value is used beyond.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
 
-Record = dict[str, Any]
-#: How the best of a grid was chosen, in words.
-CHOSEN = {"within": "accuracy at training lengths", "score": "the score itself, at test lengths"}
-#: What a record must have to stand beside others; results of another version may lack some of it.
-KEYS = frozenset(
-    ("row", "column", "seed", "variant", "training", "max_length", "status", "steps", "scores", "bands", "within")
-)
+#: How the best candidate of a grid was chosen, in words.
+CHOICE_WORDS = {"within": "accuracy at training lengths", "score": "the score itself, at test lengths"}
 
 
-def records_of(plan: Plan) -> list[Record]:
-    """One record for each run of a plan that has ended and was evaluated, whoever trained it."""
-    found = (_record(plan.spec, run) for run in plan.runs if run.status in ENDED)
-    return [record for record in found if record is not None]
-
-
-def _record(spec: Spec, run: PlannedRun) -> Record | None:
-    asked = spec.evaluate
-    curve, listed = curve_of(run.folder, run.task, asked)
-    folder, config = RunFolder.open(run.folder), run.config
-    at = folder.progress
-    if curve is None and at.status != "diverged":
-        return None
-    longest = asked.max_length or run.task.test_length
-    record: Record = {
-        "row": run.row,
-        "column": run.column,
-        "task": config.task,
-        "model": config.model.name,
-        "preset": config.preset,
-        "seed": config.seed,
-        "variant": dict(run.variant),
-        "training": run.training,
-        "digest": config.digest,
-        "settings": changed_settings(config.settings, config.preset, config.task),
-        "train_length": config.train_length,
-        "max_length": longest,
-        "status": at.status,
-        "steps": config.train.steps,
-        "seconds": round(at.seconds, 1),
-        "trained_on": at.device,
-        "versions": dict(config.versions),
-        "evaluated_on": None if curve is None else curve.get("device"),
-        "scores": {},
-        "bands": {},
-        "within": None,
-        "first_below_99": None,
-        "accuracy": None,
-    }
-    if curve is not None:
-        for score in asked.scores:
-            far = score.named is not None
-            record["scores"][score.name] = score.far(listed) if far else score.of(curve, longest)
-            record["bands"][score.name] = score.far_band(listed) if far else score.band(curve, longest)
-        below = curve.get("first_below_99")
-        record["within"] = Score("within").of(curve, longest)
-        record["first_below_99"] = below if below is None or below <= longest else None
-        values = curve["accuracy"][:longest]
-        record["accuracy"] = [None if value is None else round(value, 2) for value in values]
-    return record
-
-
-def key_of(record: Record) -> tuple[Any, ...]:
-    """What tells a record from all others of its results."""
-    return record["row"], record["column"], record["training"], record["seed"], record["steps"]
-
-
-def merged(plan: Plan, before: Sequence[Record], now: Sequence[Record]) -> list[Record]:
-    """Records of this and of earlier commands: of each cell those with the most steps, in the order of the plan.
-
-    What was trained or tested for a cell as the spec no longer says it is left out.
-    """
-    asked = plan.spec.evaluate.max_length
-    planned = {(run.row, run.column, run.training, asked or run.task.test_length) for run in plan.runs}
-    kept: dict[tuple[Any, ...], Record] = {}
-    for record in (*before, *now):
-        if (record["row"], record["column"], record["training"], record["max_length"]) in planned:
-            kept[key_of(record)] = record
-    most: dict[tuple[str, str], int] = {}
-    for record in kept.values():
-        cell = (record["row"], record["column"])
-        most[cell] = max(most.get(cell, 0), record["steps"] if not record["variant"] else 0)
-    place = {key: number for number, key in enumerate(dict.fromkeys((r.row, r.column, r.training) for r in plan.runs))}
-    found = [
-        record
-        for record in kept.values()
-        if record["variant"] or record["steps"] == most[record["row"], record["column"]]
-    ]
-    return sorted(found, key=lambda r: (place[r["row"], r["column"], r["training"]], r["seed"], r["steps"]))
-
-
-def cells_of(spec: Spec, records: Sequence[Record]) -> list[Record]:
-    """A record for each cell of each score, ours and what was published; None where there is nothing."""
-    published = published_numbers(spec)
-    scores = {row.label: row.score for row in spec.rows}
-    found = []
+def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
+    """Return a dictionary for each cell and score: our statistics, published numbers and chance; None if missing."""
+    published, chance = published_numbers(spec), chance_by_cell(spec)
+    row_scores = {row.label: row.score for row in spec.rows}
+    cells = []
     for score in spec.evaluate.scores:
         for row, column in spec.cells():
             runs = [record for record in records if (record["row"], record["column"]) == (row, column)]
-            chosen, choice = _choice(spec, score.name, runs)
-            # A published number stands beside the score it was published as, and beside others to compare; nothing was
-            # published of lengths that are named one by one.
-            known = published.get((row, column)) if score.named is None else None
-            first = scores[row] or spec.evaluate.scores[0].name
+            chosen, choice = _choose(spec, score.name, runs)
+            # Published numbers are repeated with every score for comparison, except scores of listed lengths, for which
+            # nothing was published.
+            numbers = published.get((row, column)) if score.listed_length is None else None
+            first = row_scores[row] or spec.evaluate.scores[0].name
             cell = {"score": score.name, "first": score.name == first, "row": row, "column": column}
-            found.append({**cell, **_numbers(chosen, score.name), "choice": choice, **_beside(known)})
-    return found
+            cell |= _statistics(chosen, score.name)
+            cells.append({**cell, "choice": choice, **_published_fields(numbers), "chance": chance[row, column]})
+    return cells
 
 
-def chosen_runs(spec: Spec, records: Sequence[Record]) -> list[Record]:
-    """The runs that the cells show: all of them, or of a grid those of the best choice."""
+def shown_runs(spec: Spec, records: Sequence[Record]) -> list[Record]:
+    """Return the runs that the cells show: all runs, or of a grid the runs of the best candidate."""
     first = spec.evaluate.scores[0].name
     return [
         record
         for cell in spec.cells()
-        for record in _choice(spec, first, [r for r in records if (r["row"], r["column"]) == cell])[0]
+        for record in _choose(spec, first, [r for r in records if (r["row"], r["column"]) == cell])[0]
     ]
 
 
-def _choice(spec: Spec, score: str, runs: Sequence[Record]) -> tuple[list[Record], str | None]:
-    """Of the choices of a grid the best, and how it was chosen."""
+def _choose(spec: Spec, score: str, runs: Sequence[Record]) -> tuple[list[Record], str | None]:
+    """Return the runs of the best candidate of a cell, and how it was chosen (None without a grid)."""
     if not any(record["variant"] for record in runs):
         return list(runs), None
-    groups = candidates(spec, score, runs)
-    words = ", ".join(f"{name} {value}" for name, value in groups[0][0]["variant"].items())
-    return list(groups[0]), f"best of {len(groups)} by {CHOSEN[spec.choose]}: {words}"
+    candidates = rank_candidates(spec, score, runs)
+    words = ", ".join(f"{name} {value}" for name, value in candidates[0][0]["variant"].items())
+    return list(candidates[0]), f"best of {len(candidates)} by {CHOICE_WORDS[spec.choose]}: {words}"
 
 
-def candidates(spec: Spec, score: str, runs: Sequence[Record]) -> list[list[Record]]:
-    """The runs of one cell by what its grid chose, best first: those with the most steps, then by their worth. A choice
-    with which every seed diverged comes behind all that came to an end."""
+def rank_candidates(spec: Spec, score: str, runs: Sequence[Record]) -> list[list[Record]]:
+    """Group the runs of one cell by candidate, best candidate first.
+
+    Candidates are ordered by steps, then by value. Candidates of which every seed diverged come last.
+    """
     groups: dict[str, list[Record]] = {}
     for record in runs:
         groups.setdefault(json.dumps([record["variant"], record["steps"]], sort_keys=True), []).append(record)
 
-    def place(of: Sequence[Record]) -> tuple[bool, int, float]:
-        # Where the grid itself is about steps, fewer of them are as good.
-        steps = 0 if "steps" in of[0]["variant"] else of[0]["steps"]
-        value = worth(spec.choose, score, of)
-        return any(record["status"] == "finished" for record in of), steps, -1.0 if value is None else value
+    def rank(group: Sequence[Record]) -> tuple[bool, int, float]:
+        # If the grid varies the steps themselves, more steps are not preferred.
+        steps = 0 if "steps" in group[0]["variant"] else group[0]["steps"]
+        value = candidate_value(spec.choose, score, group)
+        return any(record["status"] == "finished" for record in group), steps, -1.0 if value is None else value
 
-    return sorted(groups.values(), key=place, reverse=True)
+    return sorted(groups.values(), key=rank, reverse=True)
 
 
-def worth(choose: str, score: str, runs: Sequence[Record]) -> float | None:
-    """What the runs of one choice are worth: their mean accuracy at training lengths, or their best score."""
+def candidate_value(choose: str, score: str, runs: Sequence[Record]) -> float | None:
+    """Return the value by which candidates are compared.
+
+    It is the mean accuracy at training lengths for `choose` "within", and the best score of a seed for "score".
+    """
     values = [run["scores"].get(score) if choose == "score" else run["within"] for run in runs]
     known = [value for value in values if value is not None]
-    return max(known, default=None) if choose == "score" else mean(known)
+    return max(known, default=None) if choose == "score" else mean_of_known(known)
 
 
-def _numbers(runs: Sequence[Record], score: str) -> Record:
-    ended = [record for record in runs if record["status"] == "finished"]
-    known = [(record["scores"].get(score), record) for record in ended]
-    values = [value for value, _ in known if value is not None]
+def _statistics(runs: Sequence[Record], score: str) -> Record:
+    finished = [record for record in runs if record["status"] == "finished"]
+    scored = [(record["scores"].get(score), record) for record in finished]
+    values = [value for value, _ in scored if value is not None]
     low, high = t_band(values)
-    best = max((pair for pair in known if pair[0] is not None), key=lambda pair: pair[0], default=(None, None))[1]
+    best = max((pair for pair in scored if pair[0] is not None), key=lambda pair: pair[0], default=(None, None))[1]
     return {
         "max": max(values, default=None),
-        "average": mean(values),
+        "average": mean_of_known(values),
         "min": min(values, default=None),
         "average_low": low,
         "average_high": high,
@@ -184,18 +102,20 @@ def _numbers(runs: Sequence[Record], score: str) -> Record:
         "seeds": len(values),
         "diverged": sum(record["status"] == "diverged" for record in runs),
         "steps": runs[0]["steps"] if runs else None,
-        **{name: _all_of(record.get(name) for record in ended) for name in ("trained_on", "evaluated_on")},
+        **{name: _join_names(record.get(name) for record in finished) for name in ("trained_on", "evaluated_on")},
     }
 
 
-def _all_of(names: Iterable[str | None]) -> str | None:
-    """Names, each once; None where one of them is not known, as in results of another version."""
-    found = list(dict.fromkeys(names))
-    return None if None in found or not found else ", ".join(sorted(map(str, found)))
+def _join_names(names: Iterable[str | None]) -> str | None:
+    """Join distinct names; None if one of them is unknown, as in results of an older version."""
+    distinct = list(dict.fromkeys(names))
+    return None if None in distinct or not distinct else ", ".join(sorted(map(str, distinct)))
 
 
 def t_band(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The band of 95 % for the mean over seeds, if seeds are like draws of a normal distribution, within 0..100.
+    """Return the 95 % confidence band of the mean over seeds by Student's t, clipped to 0..100.
+
+    It assumes that the values of seeds are normally distributed.
 
     >>> t_band([90.0, 92.0, 94.0])
     (87.03, 96.97)
@@ -204,15 +124,15 @@ def t_band(values: Sequence[float]) -> tuple[float | None, float | None]:
     """
     if len(values) < 2:
         return None, None
-    middle = sum(values) / len(values)
-    spread = math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1) / len(values))
-    half = T95[min(len(values) - 1, len(T95)) - 1] * spread
-    return round(max(0.0, middle - half), 2), round(min(100.0, middle + half), 2)
+    mean = sum(values) / len(values)
+    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+    half = T95[min(len(values) - 1, len(T95)) - 1] * error
+    return round(max(0.0, mean - half), 2), round(min(100.0, mean + half), 2)
 
 
-def _beside(known: Published | None) -> Mapping[str, Any]:
+def _published_fields(numbers: PublishedCell | None) -> Mapping[str, Any]:
     return {
-        "published_max": None if known is None else known.max,
-        "published_average": None if known is None else known.average,
-        "source": None if known is None else known.source,
+        "published_max": None if numbers is None else numbers.max,
+        "published_average": None if numbers is None else numbers.average,
+        "source": None if numbers is None else numbers.source,
     }

@@ -1,4 +1,4 @@
-"""The results folder of an experiment: what was found, as JSON, and with which command, versions and device."""
+"""The results folder of an experiment: results.json, and spec.json with the commands that filled it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import OutputError
+from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.plan import Plan
-from sdssm.experiments.results.cells import KEYS, cells_of, chosen_runs, key_of, merged, records_of
-from sdssm.experiments.results.ranking import divided, ranked, stopped_before
+from sdssm.experiments.results.cells import make_cells, shown_runs
+from sdssm.experiments.results.ranking import PrunedCandidate, make_ranking, previously_pruned, split_pruned
+from sdssm.experiments.results.records import REQUIRED_KEYS, make_records, merge_records, record_key
 from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.runs.events import finite
@@ -20,20 +22,20 @@ SPEC, RESULTS = "spec.json", "results.json"
 
 
 def check_results(spec: Spec, folder: Path) -> None:
-    """Refuse a folder that another experiment filled, before anything is begun."""
+    """Raise `OutputError` if a folder holds the results of another experiment, or other files."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise OutputError(f"{format_path(folder)} is a file; results go into a folder, choose another --results")
-    made = read_json(folder / SPEC)
-    if made is None:
+        raise OutputError(f"{format_path(folder)} is a file, and results need a folder; choose another --results")
+    existing = read_json(folder / SPEC)
+    if existing is None:
         if any(folder.iterdir()):
             raise OutputError(f"{format_path(folder)} holds files of no experiment; choose another --results")
         return
     for name, value in _identity(spec).items():
-        if made.get(name) != value:
+        if existing.get(name) != value:
             raise OutputError(
-                f"{format_path(folder)} was made by another experiment ({name} {made.get(name)!r}, not {value!r}); "
+                f"{format_path(folder)} belongs to another experiment ({name} {existing.get(name)!r}, not {value!r}); "
                 "choose another --results or remove it"
             )
 
@@ -43,41 +45,47 @@ def _identity(spec: Spec) -> dict[str, str]:
 
 
 def write_results(
-    plan: Plan, folder: Path, *, command: str, device: str, pruned: Sequence[Mapping[str, Any]] = ()
+    plan: Plan, folder: Path, *, command: str, device: str, pruned: Sequence[PrunedCandidate] = ()
 ) -> dict[str, Any]:
-    """Aggregate what a plan's runs came to, with what earlier commands left in the folder, and write it there.
+    """Aggregate the runs of a plan, merge them with earlier results in the folder, write and return the results.
 
-    `device` is what it is called. `pruned` are the candidates of a search that stopped early: they fill no cell and
-    are ranked behind the others. So are those that an earlier search left in cells that the plan does not train.
+    Args:
+        plan: the runs to aggregate.
+        folder: the results folder.
+        command: the command line, for the record.
+        device: the name of the device, for the record.
+        pruned: candidates of a search that were stopped early. They fill no cell and are ranked last, as are those
+            that an earlier search left in cells that the plan does not select.
     """
-    before, now = read_json(folder / RESULTS) or {}, records_of(plan)
+    previous, new = read_json(folder / RESULTS) or {}, make_records(plan)
     spec = plan.spec
-    records = merged(plan, [record for record in before.get("runs", []) if set(record) >= KEYS], now)
-    pruned = [*pruned, *stopped_before(plan, before.get("ranking", []), pruned)]
-    counted, early = divided(plan, records, pruned)
-    shown = [key_of(record) for record in chosen_runs(spec, counted)]
+    old = [record for record in previous.get("runs", []) if set(record) >= REQUIRED_KEYS]
+    records = merge_records(plan, old, new)
+    pruned = [*pruned, *previously_pruned(plan, previous.get("ranking", []), pruned)]
+    counted, stopped = split_pruned(plan, records, pruned)
+    shown = [record_key(record) for record in shown_runs(spec, counted)]
     for record in records:
-        if key_of(record) not in shown:
-            record["accuracy"] = None  # of a search the curves of its best are enough
-    found = {
-        **head(spec),
+        if record_key(record) not in shown:
+            record["accuracy"] = None  # curves are stored only for the runs that cells show
+    results = {
+        **results_header(spec),
         "scores": [score.name for score in spec.evaluate.scores],
-        "cells": cells_of(spec, counted),
+        "cells": make_cells(spec, counted),
         "shown": list(map(list, shown)),
         "runs": records,
     }
-    if ranking := ranked(spec, counted, early):
-        found["ranking"] = ranking
-        for cell in found["cells"]:
-            count = sum((one["row"], one["column"]) == (cell["row"], cell["column"]) for one in early)
+    if ranking := make_ranking(spec, counted, stopped):
+        results["ranking"] = ranking
+        for cell in results["cells"]:
+            count = sum((entry["row"], entry["column"]) == (cell["row"], cell["column"]) for entry in stopped)
             if count and cell["choice"]:
                 cell["choice"] += f"; {count} more stopped early"
-    save(spec, folder, found, command=command, device=device)
-    return found
+    save_results(spec, folder, results, command=command, device=device)
+    return results
 
 
-def head(spec: Spec) -> dict[str, Any]:
-    """What every kind of results begins with."""
+def results_header(spec: Spec) -> dict[str, Any]:
+    """Return the entries that results of every kind have."""
     cells = spec.cells()
     return {
         **_identity(spec),
@@ -88,23 +96,21 @@ def head(spec: Spec) -> dict[str, Any]:
     }
 
 
-def save(spec: Spec, folder: Path, found: Mapping[str, Any], *, command: str, device: str) -> None:
-    """Both files; the one that says whose folder it is comes first."""
-    begin(spec, folder, command=command, device=device)
-    _write(folder, RESULTS, json.dumps(finite(found)))
+def save_results(spec: Spec, folder: Path, results: Mapping[str, Any], *, command: str, device: str) -> None:
+    """Write results into a folder, after spec.json, which says to which experiment the folder belongs."""
+    open_results(spec, folder, command=command, device=device)
+    _write(folder, RESULTS, json.dumps(finite(results)))
 
 
-def begin(spec: Spec, folder: Path, *, command: str, device: str) -> None:
-    """The file that says whose folder it is, and which commands filled it, before others lie there.
-
-    `device` is what it is called.
-    """
+def open_results(spec: Spec, folder: Path, *, command: str, device: str) -> None:
+    """Create a results folder for an experiment, or add a command to the list in its spec.json."""
     check_results(spec, folder)
-    told = read_json(folder / SPEC) or {}
-    before = told.get("made", [told] if "command" in told else [])  # an older version told of the last one alone
-    now = {"command": command, "device": device, "versions": versions()}
-    parts = ({name: one.get(name) for name in now} for one in before)
-    made = [*(one for one in parts if (one["command"], one["device"]) != (command, device)), now]
+    existing = read_json(folder / SPEC) or {}
+    # The first versions recorded only the last command.
+    previous = existing.get("made", [existing] if "command" in existing else [])
+    entry = {"command": command, "device": device, "versions": versions()}
+    entries = ({name: old.get(name) for name in entry} for old in previous)
+    made = [*(old for old in entries if (old["command"], old["device"]) != (command, device)), entry]
     _write(folder, SPEC, json.dumps({**_identity(spec), "made": made}, indent=1))
 
 
@@ -116,12 +122,3 @@ def _write(folder: Path, name: str, text: str) -> None:
         raise OutputError(
             f"cannot write {format_path(folder)}: {describe_file_error(error)}; choose another --results"
         ) from None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What a JSON file holds; None where there is none, or it is not ours."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""All candidates of a search, best first."""
+"""The ranking of a search: all candidates of each cell, best first."""
 
 from __future__ import annotations
 
@@ -6,81 +6,94 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdssm.experiments.planning.plan import Plan
-from sdssm.experiments.results.cells import CHOSEN, Record, candidates, key_of, worth
-from sdssm.experiments.specs.scores import mean
+from sdssm.experiments.results.cells import CHOICE_WORDS, candidate_value, rank_candidates
+from sdssm.experiments.results.records import Record, record_key
+from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.specs.spec import Spec
 
-
-def stopped_before(
-    plan: Plan, ranking: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """Of an earlier ranking the candidates that stopped early in cells that a plan only looks up, but for those of
-    `now`."""
-    planned = [(run.row, run.column, run.variant) for run in plan.runs if not run.wanted]
-    known = [_key(one) for one in now]
-    return [one for one in ranking if one["pruned_at"] and _key(one) in planned and _key(one) not in known]
+#: A candidate that a search stopped early: row, column, variant, value, seeds, steps and pruned_at.
+PrunedCandidate = Mapping[str, Any]
 
 
-def divided(
-    plan: Plan, records: Sequence[Record], pruned: Sequence[Mapping[str, Any]]
-) -> tuple[list[Record], list[Mapping[str, Any]]]:
-    """The records that count, and the candidates of `pruned` that stopped early indeed: one of which every seed was
-    trained to an end is no such. Of the others single seeds that ended, diverged or trained before, do not count: a
-    candidate is compared by all of its seeds or not at all."""
-    ended = {key_of(record) for record in records}
+def previously_pruned(
+    plan: Plan, ranking: Sequence[Mapping[str, Any]], pruned: Sequence[PrunedCandidate]
+) -> list[PrunedCandidate]:
+    """Return the pruned candidates of an earlier ranking, in cells that the plan does not select.
 
-    def whole(one: Mapping[str, Any]) -> bool:
-        runs = [run for run in plan.runs if (run.row, run.column, run.variant) == _key(one)]
-        keys = [(run.row, run.column, run.training, run.config.seed, one["steps"]) for run in runs]
-        return len(keys) >= one["seeds"] and ended.issuperset(keys)
-
-    early = [one for one in pruned if not whole(one)]
-    out = [(*_key(one), one["steps"]) for one in early]
-    return [record for record in records if (*_key(record), record["steps"]) not in out], early
+    Candidates that are in `pruned` already are left out.
+    """
+    unselected = [(run.row, run.column, run.variant) for run in plan.runs if not run.selected]
+    known = [_candidate_key(candidate) for candidate in pruned]
+    return [
+        entry
+        for entry in ranking
+        if entry["pruned_at"] and _candidate_key(entry) in unselected and _candidate_key(entry) not in known
+    ]
 
 
-def _key(one: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
-    return one["row"], one["column"], one["variant"]
+def split_pruned(
+    plan: Plan, records: Sequence[Record], pruned: Sequence[PrunedCandidate]
+) -> tuple[list[Record], list[PrunedCandidate]]:
+    """Return the records that count, and the candidates that were really pruned.
+
+    A candidate of which every seed was trained to the end, maybe by another command, is not pruned. Of a pruned
+    candidate single seeds may have ended; they do not count, as candidates are compared by all of their seeds.
+    """
+    ended = {record_key(record) for record in records}
+
+    def is_complete(candidate: PrunedCandidate) -> bool:
+        runs = [run for run in plan.runs if (run.row, run.column, run.variant) == _candidate_key(candidate)]
+        keys = [(run.row, run.column, run.training, run.config.seed, candidate["steps"]) for run in runs]
+        return len(keys) >= candidate["seeds"] and ended.issuperset(keys)
+
+    stopped = [candidate for candidate in pruned if not is_complete(candidate)]
+    excluded = [(*_candidate_key(candidate), candidate["steps"]) for candidate in stopped]
+    return [record for record in records if (*_candidate_key(record), record["steps"]) not in excluded], stopped
 
 
-def ranked(spec: Spec, records: Sequence[Record], pruned: Sequence[Mapping[str, Any]] = ()) -> list[Record]:
-    """For each cell that a grid or a search fills, its candidates in the order in which they would be chosen.
+def _candidate_key(candidate: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+    return candidate["row"], candidate["column"], candidate["variant"]
 
-    Those that were pruned come last, by the accuracy at which they stopped. Both are as `divided` gives them.
+
+def make_ranking(spec: Spec, records: Sequence[Record], pruned: Sequence[PrunedCandidate] = ()) -> list[Record]:
+    """Return the candidates of each cell that has a grid or a search, in the order in which they would be chosen.
+
+    Pruned candidates come last, ordered by the accuracy at which they were stopped. `records` and `pruned` are as
+    `split_pruned` returns them.
     """
     first = spec.evaluate.scores[0].name
-    found = []
+    ranking = []
     for row, column in spec.cells():
         runs = [record for record in records if (record["row"], record["column"]) == (row, column)]
-        early = [one for one in pruned if (one["row"], one["column"]) == (row, column)]
-        if not early and not any(record["variant"] for record in runs):
+        stopped = [candidate for candidate in pruned if (candidate["row"], candidate["column"]) == (row, column)]
+        if not stopped and not any(record["variant"] for record in runs):
             continue
-        finished = [_candidate(spec, first, group) for group in candidates(spec, first, runs)]
-        stopped = [_stopped(one) for one in sorted(early, key=lambda one: -one["value"])]
-        for place, one in enumerate([*finished, *stopped], start=1):
-            found.append({"row": row, "column": column, "place": place, **one, "by": CHOSEN[spec.choose]})
-    return found
+        entries = [_finished_entry(spec, first, group) for group in rank_candidates(spec, first, runs)]
+        entries += [_pruned_entry(candidate) for candidate in sorted(stopped, key=lambda entry: -entry["value"])]
+        for place, entry in enumerate(entries, start=1):
+            ranking.append({"row": row, "column": column, "place": place, **entry, "by": CHOICE_WORDS[spec.choose]})
+    return ranking
 
 
-def _candidate(spec: Spec, score: str, runs: Sequence[Record]) -> Record:
-    ended = [record for record in runs if record["status"] == "finished"]
-    values = [record["scores"][score] for record in ended if record["scores"].get(score) is not None]
+def _finished_entry(spec: Spec, score: str, runs: Sequence[Record]) -> Record:
+    finished = [record for record in runs if record["status"] == "finished"]
+    values = [record["scores"][score] for record in finished if record["scores"].get(score) is not None]
     return {
         "variant": runs[0]["variant"],
-        "value": worth(spec.choose, score, runs),
-        "within": mean([record["within"] for record in runs]),
+        "value": candidate_value(spec.choose, score, runs),
+        "within": mean_of_known([record["within"] for record in runs]),
         "score": score,
         "max": max(values, default=None),
-        "average": mean(values),
+        "average": mean_of_known(values),
         "seeds": len(runs),
-        "diverged": len(runs) - len(ended),
+        "diverged": len(runs) - len(finished),
         "steps": runs[0]["steps"],
         "pruned_at": None,
     }
 
 
-def _stopped(one: Mapping[str, Any]) -> Record:
-    """Its accuracy is that of the training strings, at the step where it stopped."""
+def _pruned_entry(candidate: PrunedCandidate) -> Record:
+    """Return the entry of a pruned candidate; its accuracy is the training accuracy at the step where it stopped."""
     empty = {"score": None, "max": None, "average": None, "diverged": 0}
-    told = {name: one[name] for name in ("variant", "value", "seeds", "steps", "pruned_at")}
-    return {**told, "within": one["value"], **empty}
+    fields = {name: candidate[name] for name in ("variant", "value", "seeds", "steps", "pruned_at")}
+    return {**fields, "within": candidate["value"], **empty}

@@ -1,4 +1,4 @@
-"""The experiments that come with the package, and the published numbers beside them."""
+"""The experiments of the package, and the published numbers that they are compared with."""
 
 from __future__ import annotations
 
@@ -16,71 +16,79 @@ from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path
 
-#: Where TOML and CSV files lie, in the package itself.
+#: Folders of the package that hold the TOML and the CSV files.
 SPECS, PUBLISHED = "specs", "published"
-#: What every published file has; more columns are allowed.
+#: The experiments listed first, in the order of the paper.
+PAPER_TABLES = (
+    "table1",
+    "length-efficiency",
+    "runtime",
+    "c2xc30-d30",
+    "two-layers",
+    "mlp-readout",
+    "complex-layers",
+)
+#: The columns that a published file must have; it may have more.
 COLUMNS = ("row", "column", "max", "average", "source")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
-    """What was published for one cell; None where it was not."""
+class PublishedCell:
+    """The published numbers of one cell, in percent; None if a number was not published."""
 
     max: float | None
     average: float | None
     source: str
 
 
-def spec_names() -> list[str]:
-    """The names of the experiments, the paper's tables first.
+def list_experiments() -> list[str]:
+    """Return the names of the packaged experiments, the paper's tables first.
 
-    >>> "table1" in spec_names()
+    >>> "table1" in list_experiments()
     True
     """
-    first = ("table1", "length-efficiency", "runtime", "c2xc30-d30", "two-layers", "mlp-readout", "complex-layers")
-    there = {item.name.removesuffix(".toml") for item in _folder(SPECS).iterdir() if item.name.endswith(".toml")}
-    return [name for name in first if name in there] + sorted(there - set(first))
+    names = {item.name.removesuffix(".toml") for item in _folder(SPECS).iterdir() if item.name.endswith(".toml")}
+    return [name for name in PAPER_TABLES if name in names] + sorted(names - set(PAPER_TABLES))
 
 
-def spec_named(name: str | Path) -> Spec:
-    """The experiment of this name, or of a TOML file.
+def get_spec(name: str | Path) -> Spec:
+    """Return the packaged experiment of this name, or the experiment of a TOML file.
 
-    >>> spec_named("table1").title.startswith("Table 1")
+    >>> get_spec("table1").title.startswith("Table 1")
     True
     """
-    if str(name) in spec_names():
+    if str(name) in list_experiments():
         return parse_spec(_folder(SPECS).joinpath(f"{name}.toml").read_text(encoding="utf-8"), source=f"sdssm:{name}")
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return read_spec(path)
-    raise SpecError(f"there is no experiment {str(name)!r}; {did_you_mean(str(name), spec_names())}")
+    raise SpecError(f"there is no experiment {str(name)!r}; {did_you_mean(str(name), list_experiments())}")
 
 
-def published_numbers(spec: Spec) -> dict[tuple[str, str], Published]:
-    """The published numbers of an experiment, by row and column."""
-    found: dict[tuple[str, str], Published] = {}
+def published_numbers(spec: Spec) -> dict[tuple[str, str], PublishedCell]:
+    """Return the published numbers of an experiment by row and column."""
+    cells: dict[tuple[str, str], PublishedCell] = {}
     for line in published_rows(spec):
         key = (line["row"], line["column"])
-        if key in found:
-            raise SpecError(f"{spec.published} has two lines for {key[0]!r}, {key[1]!r}; keep one")
-        numbers = {name: _number(line[name], spec) for name in ("max", "average")}
-        found[key] = Published(max=numbers["max"], average=numbers["average"], source=line["source"])
-    return found
+        if key in cells:
+            raise SpecError(f"{spec.published} has two lines for {key[0]!r}, {key[1]!r}; remove one")
+        numbers = {name: _parse_number(line[name], spec) for name in ("max", "average")}
+        cells[key] = PublishedCell(max=numbers["max"], average=numbers["average"], source=line["source"])
+    return cells
 
 
-def published_rows(spec: Spec, needed: tuple[str, ...] = COLUMNS) -> list[dict[str, Any]]:
-    """The lines of an experiment's published file."""
+def published_rows(spec: Spec, required: tuple[str, ...] = COLUMNS) -> list[dict[str, Any]]:
+    """Return the lines of an experiment's published file, which must have the `required` columns."""
     if spec.published is None:
         return []
-    text = _published_text(spec)
-    reader = csv.DictReader(io.StringIO(text))
-    missing = [name for name in needed if name not in (reader.fieldnames or ())]
+    reader = csv.DictReader(io.StringIO(_read_published(spec)))
+    missing = [name for name in required if name not in (reader.fieldnames or ())]
     if missing:
-        raise SpecError(f"{spec.published} has no column {missing[0]!r}; it needs {', '.join(needed)}")
+        raise SpecError(f"{spec.published} has no column {missing[0]!r}; it needs {', '.join(required)}")
     return [dict(line) for line in reader]
 
 
-def _published_text(spec: Spec) -> str:
+def _read_published(spec: Spec) -> str:
     assert spec.published is not None
     name = Path(spec.published).name
     if spec.folder is not None and (spec.folder / spec.published).is_file():
@@ -89,17 +97,17 @@ def _published_text(spec: Spec) -> str:
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise SpecError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
-    there = {item.name for item in _folder(PUBLISHED).iterdir()}
-    if name != spec.published or name not in there:
-        raise SpecError(f"there is no published file {spec.published!r}; {did_you_mean(name, sorted(there))}")
+    packaged = {item.name for item in _folder(PUBLISHED).iterdir()}
+    if name != spec.published or name not in packaged:
+        raise SpecError(f"there is no published file {spec.published!r}; {did_you_mean(name, sorted(packaged))}")
     return _folder(PUBLISHED).joinpath(name).read_text(encoding="utf-8")
 
 
-def _number(text: str, spec: Spec) -> float | None:
+def _parse_number(text: str, spec: Spec) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:
-        raise SpecError(f"{spec.published} holds {text!r} where a number belongs; leave it empty or mend it") from None
+        raise SpecError(f"{spec.published} has {text!r} instead of a number; correct it or leave it empty") from None
 
 
 def _folder(name: str) -> Traversable:

@@ -1,4 +1,4 @@
-"""Experiments from TOML files: valid, or one line on what is wrong."""
+"""Parsing experiments from TOML. The result is valid, or the error is one line that says what to change."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from sdssm.errors import SdssmError, did_you_mean, format_value
 from sdssm.experiments.specs.scores import Score, SpecError
-from sdssm.experiments.specs.spec import CHOICES, FIGURES, KINDS, Asked, Claim, Row, Spec, Timing
+from sdssm.experiments.specs.spec import CHOICES, FIGURES, KINDS, Claim, EvaluationSpec, Row, Spec, TimingSpec
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import MODELS, PRESETS, default_preset
 from sdssm.runs import folder_name
 from sdssm.settings import build_settings
-from sdssm.tasks import get_task as named_task
+from sdssm.tasks import get_task
 from sdssm.training.planning import checked_seeds
 
-_TOP = (
+_SPEC_KEYS = (
     "name",
     "title",
     "kind",
@@ -32,15 +32,15 @@ _TOP = (
     "timing",
     "claims",
 )
-_ROW = ("model", "label", "column", "preset", "settings", "grid", "tasks", "seeds", "score")
-_ASKED = ("max_length", "fresh", "strings", "lengths", "scores")
-_TABLE = ("corner", "choose")
-_TIMING = ("lengths", "batch", "state", "dictionary", "seconds")
-_CLAIM = ("id", "spec", "rows", "columns", "figure", "note")
+_ROW_KEYS = ("model", "label", "column", "preset", "settings", "grid", "tasks", "seeds", "score")
+_EVALUATE_KEYS = ("max_length", "fresh", "strings", "lengths", "scores")
+_TABLE_KEYS = ("corner", "choose")
+_TIMING_KEYS = ("lengths", "batch", "state", "dictionary", "seconds")
+_CLAIM_KEYS = ("id", "spec", "rows", "columns", "figure", "note")
 
 
 def read_spec(path: Path) -> Spec:
-    """The experiment of a user's own TOML file."""
+    """Read an experiment from a TOML file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -51,7 +51,9 @@ def read_spec(path: Path) -> Spec:
 
 
 def parse_spec(text: str, *, source: str, folder: Path | None = None) -> Spec:
-    """The experiment that a TOML text describes.
+    """Parse an experiment from TOML text.
+
+    `source` names the file in error messages, and `folder` is where a published CSV file is looked for.
 
     >>> text = 'name = "mine"\\n[[rows]]\\nmodel = "lstm"\\ntasks = ["parity"]\\nseeds = 2'
     >>> spec = parse_spec(text, source="mine.toml")
@@ -59,30 +61,30 @@ def parse_spec(text: str, *, source: str, folder: Path | None = None) -> Spec:
     ([('lstm', 'parity')], 'default', (0, 1))
     """
     try:
-        return _spec(tomllib.loads(text), source, folder)
+        return _parse_spec(tomllib.loads(text), source, folder)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{source} is not TOML: {' '.join(str(error).split())}") from None
     except SdssmError as error:
         raise SpecError(f"{source}: {error}") from None
 
 
-def _spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Spec:
-    _known("the spec", data, _TOP)
+def _parse_spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Spec:
+    _check_keys("the spec", data, _SPEC_KEYS)
     name = _typed("name", data.get("name"), str)
     if folder_name(name) != name:
         raise SpecError(f"name is {format_value(name)}; it names a folder: use letters, digits, - and _")
     kind = _one_of("kind", data.get("kind", "accuracy"), KINDS)
-    table = _part("table", data.get("table", {}), _TABLE)
-    part = {"accuracy": "rows", "claims": "claims"}.get(kind)
+    table = _section("table", data.get("table", {}), _TABLE_KEYS)
+    required = {"accuracy": "rows", "claims": "claims"}.get(kind)
     for other in ("rows", "claims", "timing"):
-        if other in data and other != (part or kind):
-            raise SpecError(f"a spec of kind {kind} has no {other}; leave them out or change the kind")
-    if part is not None and not data.get(part):
-        raise SpecError(f"a spec of kind {kind} needs at least one [[{part}]]; there is none")
-    rows = tuple(_row(one, data) for one in _tables("rows", data))
-    asked = _asked(_part("evaluate", data.get("evaluate", {}), _ASKED))
+        if other in data and other != (required or kind):
+            raise SpecError(f"a spec of kind {kind} has no {other}; remove {other}, or change the kind")
+    if required is not None and not data.get(required):
+        raise SpecError(f"a spec of kind {kind} needs at least one [[{required}]], got none")
+    rows = tuple(_parse_row(row, data) for row in _tables("rows", data))
+    evaluation = _parse_evaluation(_section("evaluate", data.get("evaluate", {}), _EVALUATE_KEYS))
     for row in rows:
-        if row.score is not None and row.score not in [score.name for score in asked.scores]:
+        if row.score is not None and row.score not in [score.name for score in evaluation.scores]:
             raise SpecError(f"row {row.label!r} has score {row.score!r}, which [evaluate] does not list in scores")
     _check_cells(rows)
     published = data.get("published")
@@ -96,60 +98,60 @@ def _spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Spec:
         published=None if published is None else _typed("published", published, str),
         folder=folder,
         rows=rows,
-        evaluate=asked,
-        timing=_timing(_part("timing", data.get("timing", {}), _TIMING)),
-        claims=tuple(_claim(one) for one in _tables("claims", data)),
+        evaluate=evaluation,
+        timing=_parse_timing(_section("timing", data.get("timing", {}), _TIMING_KEYS)),
+        claims=tuple(_parse_claim(claim) for claim in _tables("claims", data)),
     )
 
 
-def _row(one: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
-    _known("a row", one, _ROW)
-    model = _named("model", one.get("model"), MODELS)
-    label = _typed("label", one.get("label", model), str)
-    preset = _named("preset", one.get("preset", data.get("preset", default_preset(model))), PRESETS)
-    names = _strings(f"tasks of row {label!r}", one.get("tasks", data.get("tasks")))
-    column = one.get("column")
+def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
+    """Parse one [[rows]] table. Tasks, seeds and preset default to the values of the whole spec `data`."""
+    _check_keys("a row", table, _ROW_KEYS)
+    model = _known_name("model", table.get("model"), MODELS)
+    label = _typed("label", table.get("label", model), str)
+    preset = _known_name("preset", table.get("preset", data.get("preset", default_preset(model))), PRESETS)
+    names = _strings(f"tasks of row {label!r}", table.get("tasks", data.get("tasks")))
+    column = table.get("column")
     if column is not None and len(names) > 1:
         raise SpecError(f"row {label!r} has one column and {len(names)} tasks; give it one task, or no column")
-    grid = _typed("grid", one.get("grid", {}), dict)
+    grid = _typed("grid", table.get("grid", {}), dict)
     for name, values in grid.items():
         if not isinstance(values, list) or not values:
             raise SpecError(
                 f"grid {name} of row {label!r} is {format_value(values)}; give a list of values, as [1e-4, 1e-3]"
             )
-    settings = _typed("settings", one.get("settings", {}), dict)
-    twice = [name for name in settings if name in grid]
-    if twice:
-        raise SpecError(f"row {label!r} has {twice[0]} in settings and in its grid; keep one of them")
-    score = one.get("score")
+    settings = _typed("settings", table.get("settings", {}), dict)
+    duplicates = [name for name in settings if name in grid]
+    if duplicates:
+        raise SpecError(f"row {label!r} has {duplicates[0]} in settings and in its grid; keep one of them")
+    score = table.get("score")
     return Row(
         model=model,
         label=label,
-        tasks=tuple(named_task(name).name for name in names),
+        tasks=tuple(get_task(name).name for name in names),
         preset=preset,
-        seeds=tuple(checked_seeds(one.get("seeds", data.get("seeds", 3)))),
+        seeds=tuple(checked_seeds(table.get("seeds", data.get("seeds", 3)))),
         column=None if column is None else _typed("column", column, str),
         score=None if score is None else Score(_typed("score", score, str)).name,
-        settings=_none(settings),
-        grid={name: [None if value == "none" else value for value in values] for name, values in grid.items()},
+        settings={name: _decode_none(value) for name, value in settings.items()},
+        grid={name: [_decode_none(value) for value in values] for name, values in grid.items()},
     )
 
 
-def _none(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML has no null: the word stands for it."""
-    return {name: None if value == "none" else value for name, value in settings.items()}
+def _decode_none(value: Any) -> Any:
+    """Replace the text "none" by None: TOML has no null."""
+    return None if value == "none" else value
 
 
-def _asked(data: dict[str, Any]) -> Asked:
+def _parse_evaluation(data: dict[str, Any]) -> EvaluationSpec:
     scores = _strings("scores", data.get("scores", ["all", "beyond"]))
     values = {name: value for name, value in data.items() if name in ("max_length", "fresh", "strings")}
-    lengths = _wholes("lengths", data.get("lengths", []))
-    plain = build_settings(_Plain, values)
-    far = [score for score in map(Score, scores) if score.named is not None]
-    for score in far:
-        if score.named not in lengths:
-            raise SpecError(f"the score {score.name!r} needs {score.named} among the lengths of [evaluate]")
-    return Asked(
+    lengths = _positive_integers("lengths", data.get("lengths", []))
+    plain = build_settings(_PlainEvaluation, values)
+    for score in map(Score, scores):
+        if score.listed_length is not None and score.listed_length not in lengths:
+            raise SpecError(f"the score {score.name!r} needs {score.listed_length} among the lengths of [evaluate]")
+    return EvaluationSpec(
         max_length=plain.max_length,
         fresh=plain.fresh,
         strings=plain.strings,
@@ -159,30 +161,32 @@ def _asked(data: dict[str, Any]) -> Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plain:
+class _PlainEvaluation:
+    """The keys of [evaluate] that `build_settings` can convert."""
+
     max_length: int | None = None
     fresh: bool = False
     strings: int = 512
 
 
-def _timing(data: dict[str, Any]) -> Timing:
-    lengths = _wholes("lengths", data.get("lengths", list(Timing.lengths)))
-    rest = {name: _typed(name, value, int | float) for name, value in data.items() if name != "lengths"}
-    if any(not value > 0 for value in rest.values()) or not lengths:
-        raise SpecError("a value of [timing] is not above 0, or there are no lengths; every one must be")
-    return Timing(lengths=lengths, **rest)
+def _parse_timing(data: dict[str, Any]) -> TimingSpec:
+    lengths = _positive_integers("lengths", data.get("lengths", list(TimingSpec.lengths)))
+    sizes = {name: _typed(name, value, int | float) for name, value in data.items() if name != "lengths"}
+    if any(not value > 0 for value in sizes.values()) or not lengths:
+        raise SpecError("[timing] has no lengths, or a value that is not above 0; give at least one length")
+    return TimingSpec(lengths=lengths, **sizes)
 
 
-def _claim(one: Mapping[str, Any]) -> Claim:
-    _known("a claim", one, _CLAIM)
-    spec = one.get("spec")
+def _parse_claim(table: Mapping[str, Any]) -> Claim:
+    _check_keys("a claim", table, _CLAIM_KEYS)
+    spec = table.get("spec")
     return Claim(
-        id=_typed("id", one.get("id"), str),
+        id=_typed("id", table.get("id"), str),
         spec=None if spec is None else _typed("spec", spec, str),
-        rows=_strings("rows", one["rows"]) if "rows" in one else (),
-        columns=_strings("columns", one["columns"]) if "columns" in one else (),
-        figure=_one_of("figure", one.get("figure", "max"), FIGURES),
-        note=_typed("note", one.get("note", ""), str),
+        rows=_strings("rows", table["rows"]) if "rows" in table else (),
+        columns=_strings("columns", table["columns"]) if "columns" in table else (),
+        figure=_one_of("figure", table.get("figure", "max"), FIGURES),
+        note=_typed("note", table.get("note", ""), str),
     )
 
 
@@ -192,14 +196,14 @@ def _check_cells(rows: Sequence[Row]) -> None:
         for task in row.tasks:
             cell = (row.label, row.column_of(task))
             if cell in seen:
-                raise SpecError(f"two rows are called {row.label!r} and stand in column {cell[1]!r}; give other labels")
+                raise SpecError(f"two rows {row.label!r} have the column {cell[1]!r}; give one of them another label")
             seen.add(cell)
 
 
 # -- single values -----------------------------------------------------------------------------------------------------
 
 
-def _known(what: str, data: Any, known: Sequence[str]) -> None:
+def _check_keys(what: str, data: Any, known: Sequence[str]) -> None:
     if not isinstance(data, Mapping):
         raise SpecError(f"{what} is {format_value(data)}; it must be a table of TOML")
     for key in data:
@@ -207,42 +211,40 @@ def _known(what: str, data: Any, known: Sequence[str]) -> None:
             raise SpecError(f"{what} has no key {key!r}; {did_you_mean(key, known)}")
 
 
-def _part(name: str, data: Any, known: Sequence[str]) -> dict[str, Any]:
-    _known(f"[{name}]", data, known)
+def _section(name: str, data: Any, known: Sequence[str]) -> dict[str, Any]:
+    _check_keys(f"[{name}]", data, known)
     return dict(data)
 
 
 def _tables(name: str, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = data.get(name, [])
-    if not isinstance(found, list):
-        raise SpecError(f"{name} is {format_value(found)}; write [[{name}]] above each")
-    return found
+    tables = data.get(name, [])
+    if not isinstance(tables, list):
+        raise SpecError(f"{name} is {format_value(tables)}; write [[{name}]] above each")
+    return tables
 
 
-def _typed(name: str, value: Any, wanted: Any) -> Any:
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        words = {str: "a text in quotes", dict: "a table, as {lr = 1e-4}"}.get(wanted, "a number")
+def _typed(name: str, value: Any, expected: Any) -> Any:
+    if not isinstance(value, expected) or isinstance(value, bool):
+        words = {str: "a text in quotes", dict: "a table, as {lr = 1e-4}"}.get(expected, "a number")
         raise SpecError(
             f"{name} is missing; give {words}" if value is None else f"{name} is {format_value(value)}; give {words}"
         )
-    if wanted is str and not value.isprintable():
-        raise SpecError(
-            f"{name} is {format_value(value)}; it stands in tables: use letters that can be printed, on one line"
-        )
+    if expected is str and not value.isprintable():
+        raise SpecError(f"{name} is {format_value(value)}; tables show it: use printable characters on one line")
     return value
 
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
         raise SpecError(f'{name} are {format_value(value)}; give a list of texts, as ["a5"]')
     if len(set(value)) != len(value):
-        raise SpecError(f"{name} hold one of them twice: {format_value(value)}; keep one")
+        raise SpecError(f"{name} contain a duplicate: {format_value(value)}; remove it")
     return tuple(value)
 
 
-def _wholes(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(one) is int and one >= 1 for one in value):
-        raise SpecError(f"{name} are {format_value(value)}; give a list of whole numbers from 1 on, as [500, 5000]")
+def _positive_integers(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(item) is int and item >= 1 for item in value):
+        raise SpecError(f"{name} are {format_value(value)}; give a list of integers of at least 1, as [500, 5000]")
     return tuple(sorted(set(value)))
 
 
@@ -252,7 +254,7 @@ def _one_of(name: str, value: Any, known: Sequence[str]) -> str:
     return str(value)
 
 
-def _named(name: str, value: Any, known: Sequence[str] | Mapping[str, Any]) -> str:
+def _known_name(name: str, value: Any, known: Sequence[str] | Mapping[str, Any]) -> str:
     if not isinstance(value, str):
         raise SpecError(f"{name} of a row is {format_value(value)}; give a name in quotes")
     if value not in known:

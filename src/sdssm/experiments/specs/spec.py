@@ -1,4 +1,4 @@
-"""What an experiment is: the rows of a table as trainings."""
+"""The data of an experiment: rows to train, lengths to evaluate, scores, timings and claims."""
 
 from __future__ import annotations
 
@@ -8,50 +8,54 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.experiments.specs.scores import Score
-from sdssm.experiments.specs.search_space import Range, Space
+from sdssm.experiments.specs.search_space import Range, SearchSpace
 
-#: accuracy: train and evaluate; timing: the scans alone; claims: sentences of the paper beside cells of other specs.
+#: accuracy: train and evaluate models; timing: time the scans; claims: compare numbers of the paper with other results.
 KINDS = ("accuracy", "timing", "claims")
-#: How the best of a grid is chosen: by accuracy at training lengths, or by the score itself, as published.
+#: How the best candidate of a grid is chosen: by accuracy at training lengths, or by the score itself, as published.
 CHOICES = ("within", "score")
-#: What a claim can be compared with: of a cell its max or average, of its best run two figures of the curve.
+#: What a claim is compared with: the max or average of a cell, or two values of the cell's best run.
 FIGURES = ("max", "average", "within", "first_below_99")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One model as it is trained, on each of its tasks; `grid` makes many of it, of which a cell shows the best."""
+    """One row of a table: a model, its settings, and the tasks it is trained on.
+
+    With a `grid`, every combination of its values is a candidate, and a cell shows the best candidate.
+    """
 
     model: str
     label: str
     tasks: tuple[str, ...]
     preset: str
     seeds: tuple[int, ...]
-    column: str | None = None  #: of its cells; none: the task's name
-    score: str | None = None  #: the first one of its cells, where the published number is over other lengths
+    column: str | None = None  #: column of its cells; None: the name of the task
+    score: str | None = None  #: score shown first, if the published number is over other lengths
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
-    ranges: Mapping[str, Range] = field(default_factory=dict, hash=False)  #: what only a sweep can draw from
-    listed: Sequence[Mapping[str, Any]] | None = field(default=None, hash=False)  #: what a sweep drew of them
+    ranges: Mapping[str, Range] = field(default_factory=dict, hash=False)  #: ranges that only a sweep samples from
+    candidates: Sequence[Mapping[str, Any]] | None = field(default=None, hash=False)  #: chosen by a sweep; None: grid
 
     def column_of(self, task: str) -> str:
+        """Return the column of the table in which this row shows a task."""
         return task if self.column is None else self.column
 
     def variants(self) -> Iterator[dict[str, Any]]:
-        """Every choice of the grid, or the empty one; of a sweep those that it made."""
-        yield from self.space.grid() if self.listed is None else map(dict, self.listed)
+        """Yield the settings of every candidate; without a grid, one empty dictionary."""
+        yield from self.space.grid() if self.candidates is None else map(dict, self.candidates)
 
     @property
-    def space(self) -> Space:
-        """Where a sweep looks."""
-        return Space(choices=self.grid, ranges=self.ranges)
+    def space(self) -> SearchSpace:
+        """The search space of a sweep over this row."""
+        return SearchSpace(choices=self.grid, ranges=self.ranges)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is evaluated, and the means that are taken of it."""
+class EvaluationSpec:
+    """How the runs of an experiment are evaluated, and the scores that are computed."""
 
-    max_length: int | None = None  #: every length up to this; none: the task's
+    max_length: int | None = None  #: every length up to this one; None: the task's test length
     fresh: bool = False
     strings: int = 512
     lengths: tuple[int, ...] = ()
@@ -60,10 +64,10 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A sentence of the paper by its number in the published file, and the cells that it is compared with."""
+    """A number in the text of the paper, by its id in the published file, and the cells it is compared with."""
 
     id: str
-    spec: str | None = None  #: none: not measured
+    spec: str | None = None  #: experiment that measures it; None: not measured
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     figure: str = "max"
@@ -71,33 +75,33 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
-    """Forward and backward of the SD-SSM scan, recurrent and parallel, at each length."""
+class TimingSpec:
+    """Sizes for timing the SD-SSM scan, forward and backward, recurrent and parallel."""
 
     lengths: tuple[int, ...] = (64, 128, 256, 512)
     batch: int = 16
     state: int = 64
     dictionary: int = 8
-    seconds: float = 0.5  #: spent on each time
+    seconds: float = 0.5  #: spent on each measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """An experiment. `source` says which file it is from; no two rows share a cell."""
+    """An experiment, validated. No two rows share a cell."""
 
     name: str
     title: str
-    source: str
+    source: str  #: the file it was read from
     kind: str = "accuracy"
-    corner: str = "model"  #: what stands above the names of the rows
+    corner: str = "model"  #: heading of the column that holds the row names
     choose: str = "within"
-    published: str | None = None  #: a CSV file beside the spec, or of the package
-    folder: Path | None = None  #: where the file of a user lies
+    published: str | None = None  #: CSV file in the folder of the spec, or in the package
+    folder: Path | None = None  #: folder of a user's TOML file; None: an experiment of the package
     rows: tuple[Row, ...] = ()
-    evaluate: Asked = field(default_factory=Asked)
-    timing: Timing = field(default_factory=Timing)
+    evaluate: EvaluationSpec = field(default_factory=EvaluationSpec)
+    timing: TimingSpec = field(default_factory=TimingSpec)
     claims: tuple[Claim, ...] = ()
 
     def cells(self) -> list[tuple[str, str]]:
-        """Row and column of every cell that is trained for, in order."""
+        """Return row and column of every cell, in table order."""
         return list(dict.fromkeys((row.label, row.column_of(task)) for row in self.rows for task in row.tasks))

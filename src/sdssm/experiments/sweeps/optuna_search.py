@@ -1,4 +1,4 @@
-"""Optuna's proposals: the tree-structured Parzen estimator, told of every candidate so far."""
+"""Candidates proposed by Optuna, with the tree-structured Parzen estimator."""
 
 from __future__ import annotations
 
@@ -12,51 +12,54 @@ from typing import Any
 
 from sdssm.errors import format_value
 from sdssm.experiments.specs.scores import SpecError
-from sdssm.experiments.specs.search_space import Range, Space
-from sdssm.experiments.sweeps.trials import STUDY, Cell, Trial, cell_name, read_study
+from sdssm.experiments.specs.search_space import Range, SearchSpace
+from sdssm.experiments.sweeps.study import STUDY, Cell, SweepTrial, cell_name, read_study
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 
-#: Optuna counts the steps of a trial in whole numbers: ours are thousandths of the training.
+#: Optuna numbers the steps of a trial by integers; here they are thousandths of the training.
 PARTS = 1_000
-#: How often it is asked for each candidate before chance takes its place.
+#: Proposals per candidate before random candidates are used instead.
 TRIES = 10
 
 
-def proposed(space: Space, history: Sequence[Trial], count: int, seed: int) -> list[dict[str, Any]]:
-    """The next candidates: a function of those before and of the seed, so that a search can go on anywhere.
+def propose(space: SearchSpace, history: Sequence[SweepTrial], count: int, seed: int) -> list[dict[str, Any]]:
+    """Return the next `count` candidates, or fewer if the space is exhausted.
 
-    Those proposed at once know of each other and lie apart. Each is new: what Optuna proposes again and again, among
-    few values, gives way to one at random, until there are no others.
+    They depend only on the earlier trials and the seed, so that a search can be resumed. Candidates proposed together
+    are aware of each other. Each is new: where Optuna only repeats known candidates, random ones are used.
     """
-    known, size = [one.variant for one in history], space.size()
+    known, size = [trial.variant for trial in history], space.size()
     with _quiet():
-        study = study_of(space, history, seed=seed)
+        study = make_study(space, history, seed=seed)
         for _ in range(TRIES * count):
             if len(known) == len(history) + count or (size is not None and len(known) >= size):
                 break
-            one = _variant(space, study.ask(_distributions(space)).params)
-            known += [one] if one not in known else []
-    others = (one for one in space.draws(seed) if one not in known)
+            candidate = _decode(space, study.ask(_distributions(space)).params)
+            known += [candidate] if candidate not in known else []
+    others = (candidate for candidate in space.samples(seed) if candidate not in known)
     return known[len(history) :] + list(islice(others, len(history) + count - len(known)))
 
 
 def open_study(folder: Path, cell: Cell | None = None) -> Any:
-    """The search of a results folder as an `optuna.Study`, for Optuna's own plots; of one cell, if it has several."""
-    told, trials = read_study(folder / STUDY)
+    """Return the search in a results folder as an `optuna.Study`, for Optuna's plots and analysis.
+
+    `cell` is row and column, by default the first cell of the search.
+    """
+    description, trials = read_study(folder / STUDY)
     if (cell := cell or next(iter(trials), None)) not in trials or cell is None:
         known = ", ".join(map(cell_name, trials))
         raise SpecError(f"{format_path(folder)} has no search for {format_value(cell)}; it has {known or 'none yet'}")
-    space = told["space"][cell_name(cell)]
-    ranges = {name: Range(**of) for name, of in space["ranges"].items()}
+    space = description["space"][cell_name(cell)]
+    ranges = {name: Range(**bounds) for name, bounds in space["ranges"].items()}
     with _quiet():
-        return study_of(Space(choices=space["choices"], ranges=ranges), trials[cell])
+        return make_study(SearchSpace(choices=space["choices"], ranges=ranges), trials[cell])
 
 
-def study_of(space: Space, history: Sequence[Trial], seed: int = 0) -> Any:
-    """The search so far as an `optuna.Study` in memory."""
+def make_study(space: SearchSpace, history: Sequence[SweepTrial], seed: int = 0) -> Any:
+    """Return the trials so far as an `optuna.Study` in memory."""
     optuna = import_extra("optuna", "--search optuna")
-    # A sampler of its own for each number of trials: it holds no memory that would be lost with the process.
+    # The sampler is seeded by the number of trials, so that it has no state that an interruption would lose.
     sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(history)) % (1 << 32), constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     states = {
@@ -65,57 +68,58 @@ def study_of(space: Space, history: Sequence[Trial], seed: int = 0) -> Any:
         "pruned": optuna.trial.TrialState.PRUNED,
         "refused": optuna.trial.TrialState.FAIL,
     }
-    for one in history:
-        params = {name: _told(value) if name in space.choices else value for name, value in one.variant.items()}
+    for trial in history:
+        params = {name: _encode(value) if name in space.choices else value for name, value in trial.variant.items()}
         study.add_trial(
             optuna.trial.create_trial(
-                state=states[one.state],
+                state=states[trial.state],
                 params=params,
                 distributions=_distributions(space),
-                value=one.value,
-                intermediate_values={round(float(share) * PARTS): value for share, value in one.rungs.items()},
+                value=trial.value,
+                intermediate_values={round(float(share) * PARTS): value for share, value in trial.rungs.items()},
             )
         )
     return study
 
 
-def _distributions(space: Space) -> dict[str, Any]:
-    kinds = import_extra("optuna.distributions", "--search optuna")
-    found: dict[str, Any] = {
-        name: kinds.CategoricalDistribution([_told(value) for value in values])
+def _distributions(space: SearchSpace) -> dict[str, Any]:
+    module = import_extra("optuna.distributions", "--search optuna")
+    distributions: dict[str, Any] = {
+        name: module.CategoricalDistribution([_encode(value) for value in values])
         for name, values in space.choices.items()
     }
-    for name, of in space.ranges.items():
-        kind = kinds.IntDistribution if of.whole else kinds.FloatDistribution
-        found[name] = kind(int(of.low) if of.whole else of.low, int(of.high) if of.whole else of.high, log=of.log)
-    return found
+    for name, bounds in space.ranges.items():
+        kind = module.IntDistribution if bounds.whole else module.FloatDistribution
+        low, high = (int(bounds.low), int(bounds.high)) if bounds.whole else (bounds.low, bounds.high)
+        distributions[name] = kind(low, high, log=bounds.log)
+    return distributions
 
 
-def _told(value: Any) -> Any:
-    """Optuna's categories are plain values: a list is told as its text."""
+def _encode(value: Any) -> Any:
+    """Return a value as a category of Optuna, which must be a scalar: lists become JSON text."""
     return json.dumps(value) if isinstance(value, list | tuple) else value
 
 
-def _variant(space: Space, params: dict[str, Any]) -> dict[str, Any]:
-    """As it is tried: our own values in the place of Optuna's."""
+def _decode(space: SearchSpace, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the candidate that the parameters of an Optuna trial stand for."""
     chosen = {
         name: next(
-            value for value in values if _told(value) == params[name] and type(_told(value)) is type(params[name])
+            value for value in values if _encode(value) == params[name] and type(_encode(value)) is type(params[name])
         )
         for name, values in space.choices.items()
     }
-    return chosen | {name: of.rounded(params[name]) for name, of in space.ranges.items()}
+    return chosen | {name: bounds.round(params[name]) for name, bounds in space.ranges.items()}
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's log and its words on what is new in it; a user's own studies keep theirs."""
+    """Silence Optuna's log and its warnings about experimental features inside the block."""
     logging = import_extra("optuna.logging", "--search optuna")
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)

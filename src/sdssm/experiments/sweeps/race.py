@@ -1,83 +1,90 @@
-"""Candidates side by side, the weak ones stopped on the way."""
+"""Races: training candidates side by side, and stopping weak ones at rungs (successive halving)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sdssm.experiments.execution.executors import Engine
-from sdssm.experiments.execution.runner import unfinished
+from sdssm.experiments.execution.executors import Executor
 from sdssm.experiments.planning.plan import Plan, PlannedRun
-from sdssm.experiments.specs.scores import mean
-from sdssm.experiments.sweeps.search import Search, weak
-from sdssm.experiments.sweeps.trials import Cell, Trial, Trials
+from sdssm.experiments.planning.remaining import unfinished_runs
+from sdssm.experiments.specs.scores import mean_of_known
+from sdssm.experiments.sweeps.search import Search, weak_candidates
+from sdssm.experiments.sweeps.study import Cell, SweepStudy, SweepTrial
 from sdssm.runs import RunFolder
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
 
-#: A candidate's accuracy at a rung is that of the last tenth of the way there.
-LAST = 0.1
-#: The trials of a batch by cell, each with its number among all of the cell.
-Batch = Mapping[Cell, Mapping[int, Trial]]
+#: The accuracy at a rung is the mean over the last tenth of the steps before it.
+AVERAGED_SHARE = 0.1
+#: Trials by cell, each with its number among all trials of the cell.
+TrialBatch = Mapping[Cell, Mapping[int, SweepTrial]]
 
 
-def race(
+def run_race(
     plan: Plan,
-    batch: Batch,
-    trials: Trials,
+    batch: TrialBatch,
+    study: SweepStudy,
     search: Search,
-    engine: Engine,
+    executor: Executor,
     progress: Progress | None,
 ) -> Plan:
-    """Train what a plan wants to its end, but for the candidates that are weak at a rung: those stop there.
+    """Train the candidates of a batch, stop the weak ones at each rung, and return the plan without them.
 
-    What is left of the plan is returned; the trials are told how they stood, and that they were pruned. All of it
-    follows from what the runs logged, so that after a kill the same candidates stop at the same step.
+    Accuracies at rungs and the state "pruned" are written into the trials. Both depend only on what the runs logged, so
+    that after an interruption the same candidates stop at the same step.
     """
-    every = sum(map(len, batch.values()))
-    for share in search.compared_at if search.kept < 1 else ():
-        engine.run_plan(replace(plan, until=share), progress)
-        stopped = [
-            _runs(plan, cell, one)
-            for cell, some in batch.items()
-            for one in _weak(plan, cell, some, trials.at(cell), share, search.kept)
+    total = sum(map(len, batch.values()))
+    for share in search.compared_at if search.kept_share < 1 else ():
+        executor.run_plan(replace(plan, until=share), progress)
+        pruned_runs = [
+            _runs_of(plan, cell, trial)
+            for cell, trials in batch.items()
+            for trial in _prune(plan, cell, trials, study.trials(cell), share, search.kept_share)
         ]
-        plan = replace(plan, runs=tuple(run for run in plan.runs if not any(run in runs for runs in stopped)))
-        if stopped and progress is not None:
-            progress.message(f"{len(stopped)} of {every} candidates stop at {share:.3g} of the steps")
-    engine.run_plan(plan, progress)
+        plan = replace(plan, runs=tuple(run for run in plan.runs if not any(run in runs for runs in pruned_runs)))
+        if pruned_runs and progress is not None:
+            progress.message(f"{len(pruned_runs)} of {total} candidates stop at {share:.3g} of the steps")
+    executor.run_plan(plan, progress)
     return plan
 
 
-def _weak(
-    plan: Plan, cell: Cell, some: Mapping[int, Trial], every: Sequence[Trial], share: float, keep: float
-) -> list[Trial]:
-    """Those of a cell that stop at a rung. All that run are told how they stand there, and these that they stop."""
-    going = {number: one for number, one in some.items() if one.state == "running"}
+def _prune(
+    plan: Plan,
+    cell: Cell,
+    trials: Mapping[int, SweepTrial],
+    history: Sequence[SweepTrial],
+    share: float,
+    keep: float,
+) -> list[SweepTrial]:
+    """Record the accuracy of the running trials of a cell at a rung, and return those that are pruned there."""
+    running = {number: trial for number, trial in trials.items() if trial.state == "running"}
     rung = str(share)
-    for one in going.values():
-        value = _accuracy(_runs(plan, cell, one), share)
+    for trial in running.values():
+        value = _accuracy(_runs_of(plan, cell, trial), share)
         if value is not None:
-            one.rungs[rung] = value
-    now = {number: one.rungs[rung] for number, one in going.items() if rung in one.rungs}
-    before = [one.rungs[rung] for number, one in enumerate(every) if number not in now and rung in one.rungs]
-    least = [going[number] for number in sorted(weak(now, before, keep))]
-    # What is finished already, for another experiment maybe, costs nothing more.
-    found = [one for one in least if unfinished(replace(plan, runs=tuple(_runs(plan, cell, one))))]
-    for one in found:
-        one.state, one.value = "pruned", one.rungs[rung]
-    return found
+            trial.rungs[rung] = value
+    current = {number: trial.rungs[rung] for number, trial in running.items() if rung in trial.rungs}
+    earlier = [
+        trial.rungs[rung] for number, trial in enumerate(history) if number not in current and rung in trial.rungs
+    ]
+    weak = [running[number] for number in sorted(weak_candidates(current, earlier, keep))]
+    # A candidate whose runs are finished, for example by another experiment, costs nothing more and is kept.
+    pruned = [trial for trial in weak if unfinished_runs(replace(plan, runs=tuple(_runs_of(plan, cell, trial))))]
+    for trial in pruned:
+        trial.state, trial.value = "pruned", trial.rungs[rung]
+    return pruned
 
 
-def _runs(plan: Plan, cell: Cell, trial: Trial) -> list[PlannedRun]:
-    """The seeds of a candidate."""
+def _runs_of(plan: Plan, cell: Cell, trial: SweepTrial) -> list[PlannedRun]:
+    """Return the runs of a candidate, one for each seed."""
     return [run for run in plan.runs if (run.row, run.column) == cell and run.variant == trial.variant]
 
 
 def _accuracy(runs: Sequence[PlannedRun], share: float) -> float | None:
-    """At a rung, of the training strings, in percent: the mean over seeds, where one that diverged has none right.
+    """Return the training accuracy at a rung in percent, as the mean over seeds; diverged seeds count as 0.
 
-    None where a training is so short that its end comes no later than the rung, or nothing was logged on the way.
+    None if the training ends before the rung, or if nothing was logged.
     """
     values = []
     for run in runs:
@@ -88,8 +95,9 @@ def _accuracy(runs: Sequence[PlannedRun], share: float) -> float | None:
         if any(event.get("diverged") for event in events):
             values.append(0.0)
             continue
-        known = [(event["step"], event["accuracy"]) for event in events if event.get("accuracy") is not None]
-        late = [value for step, value in known if step > rung * (1 - LAST)] or [value for _, value in known[-1:]]
-        if late:
-            values.append(sum(late) / len(late))
-    return mean(values)
+        logged = [(event["step"], event["accuracy"]) for event in events if event.get("accuracy") is not None]
+        last = [value for step, value in logged if step > rung * (1 - AVERAGED_SHARE)]
+        last = last or [value for _, value in logged[-1:]]
+        if last:
+            values.append(sum(last) / len(last))
+    return mean_of_known(values)

@@ -1,147 +1,157 @@
-"""Sweeps: from a space of settings to the best of them, with everything that an experiment has.
+"""Sweeps: experiments whose rows are searched for the best settings.
 
-A sweep is an experiment whose rows list candidates. Its runs lie in the folders that all experiments share.
+The runs of a sweep are in the folders that all experiments share, and its results are those of an experiment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.experiments.execution.executors import Engine
+from sdssm.experiments.execution.evaluations import EvaluationCallback
+from sdssm.experiments.execution.executors import Executor
 from sdssm.experiments.planning.plan import Plan, PlannedRun, make_plan
-from sdssm.experiments.planning.reuse import reuse
-from sdssm.experiments.planning.selection import ALL, Narrowing
-from sdssm.experiments.results.cells import records_of, worth
-from sdssm.experiments.results.folder import begin
+from sdssm.experiments.planning.reuse import reuse_runs
+from sdssm.experiments.planning.selection import ALL, Selection
+from sdssm.experiments.results.cells import candidate_value
+from sdssm.experiments.results.folder import open_results
+from sdssm.experiments.results.records import make_records
 from sdssm.experiments.specs.scores import SpecError
-from sdssm.experiments.specs.search_space import part
+from sdssm.experiments.specs.search_space import take
 from sdssm.experiments.specs.spec import Row, Spec
-from sdssm.experiments.sweeps.race import Batch, race
+from sdssm.experiments.sweeps.race import TrialBatch, run_race
 from sdssm.experiments.sweeps.search import Search
-from sdssm.experiments.sweeps.trials import STUDY, Cell, Trial, Trials, cell_name
+from sdssm.experiments.sweeps.study import STUDY, Cell, SweepStudy, SweepTrial, cell_name
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
+
+#: The candidates of each cell.
+Candidates = Mapping[Cell, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A search for each cell of an experiment, or for those that `part` leaves of them.
+    """A search in each cell of an experiment, or in the cells of a selection.
 
-    All that can be wrong is said when it is made; of Optuna's candidates, that is every value by itself.
+    Creating it validates all candidates; for Optuna it validates every value and both ends of every range.
     """
 
-    spec: Spec  #: with one row for each cell, as it is kept
+    spec: Spec  #: after creation it has one row for each cell
     search: Search
     out: Path
-    part: Narrowing = ALL
-    reused: Sequence[Path] = ()  #: where finished runs are taken from
-    wanted: Sequence[Row] = field(init=False, hash=False)  #: the rows that are searched for now
-    #: What was found elsewhere in the place of a folder, or that there was nothing: places are walked once for each.
-    _elsewhere: dict[Path, PlannedRun | None] = field(init=False, default_factory=dict, repr=False, compare=False)
+    selection: Selection = ALL
+    reused: Sequence[Path] = ()  #: folders from which finished runs are taken
+    selected_rows: Sequence[Row] = field(init=False, hash=False)  #: the rows that are searched
+    #: Reused runs by the planned folder, None if there is none, so that the folders are searched once for each run.
+    _replacements: dict[Path, PlannedRun | None] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        every = ((row, task) for row in self.spec.rows for task in row.tasks)
-        rows = tuple(replace(row, tasks=(task,), column=row.column_of(task)) for row, task in every)
+        cells = ((row, task) for row in self.spec.rows for task in row.tasks)
+        rows = tuple(replace(row, tasks=(task,), column=row.column_of(task)) for row, task in cells)
         ranges = [name for row in rows for name in row.ranges]
         if not ranges and not any(row.grid for row in rows):
-            raise SpecError(f"{self.spec.name} has no grid to search; sdssm reproduce trains it as it is")
+            raise SpecError(f"{self.spec.name} has no grid to search; use sdssm reproduce to train it")
         if ranges and self.search.kind == "grid":
-            raise SpecError(f"{ranges[0]} has a range, and a grid is made of values; list some, or use --search random")
+            raise SpecError(f"{ranges[0]} has a range, but a grid needs values; list them, or use --search random")
         object.__setattr__(self, "spec", replace(self.spec, rows=rows))
-        planned = self._bare({_cell(row): self._known(row) for row in rows})
-        # All of a grid are looked for now, and Optuna's candidates when they come; a place must be there in any case.
-        self._look(replace(planned, runs=()) if self.search.kind == "optuna" else planned)
-        cells = {(run.row, run.column) for run in planned.runs if run.wanted}
-        object.__setattr__(self, "wanted", [row for row in rows if _cell(row) in cells])
+        plan = self._plan_without_reuse({_cell(row): self._known_candidates(row) for row in rows})
+        # All runs of a grid are looked up now. Optuna's are looked up later, but missing folders are reported now.
+        self._find_replacements(replace(plan, runs=()) if self.search.kind == "optuna" else plan)
+        selected = {(run.row, run.column) for run in plan.runs if run.selected}
+        object.__setattr__(self, "selected_rows", [row for row in rows if _cell(row) in selected])
 
-    def _known(self, row: Row) -> list[dict[str, Any]]:
-        """Candidates that are known beforehand: all of them, or for Optuna some, with every value that it may try."""
+    def _known_candidates(self, row: Row) -> list[dict[str, Any]]:
+        """Return all candidates of a row; for Optuna some that contain every value that it may try."""
         if self.search.kind == "grid":
             return list(row.space.grid())
         if self.search.kind == "random":
-            return part(row.space.draws(self.search.seed), 0, self.search.trials or 0)
-        return row.space.with_each(lambda one: self._refused(row, one))
+            return take(row.space.samples(self.search.seed), 0, self.search.trials or 0)
+        return row.space.valid_corners(lambda candidate: self._error_of(row, candidate))
 
-    def _bare(self, of: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Plan:
-        rows = tuple(replace(row, listed=_once(of.get(_cell(row), ()))) for row in self.spec.rows)
-        return make_plan(replace(self.spec, rows=rows), self.out, self.part)
+    def _plan_without_reuse(self, candidates: Candidates) -> Plan:
+        rows = tuple(replace(row, candidates=_unique(candidates.get(_cell(row), ()))) for row in self.spec.rows)
+        return make_plan(replace(self.spec, rows=rows), self.out, self.selection)
 
-    def _look(self, plan: Plan) -> None:
-        found = reuse(plan, self.reused).runs
-        self._elsewhere.update({a.folder: b if b.reused else None for a, b in zip(plan.runs, found, strict=True)})
+    def _find_replacements(self, plan: Plan) -> None:
+        runs = zip(plan.runs, reuse_runs(plan, self.reused).runs, strict=True)
+        self._replacements.update({planned.folder: run if run.reused else None for planned, run in runs})
 
-    def _plan(self, of: Mapping[Cell, Sequence[Mapping[str, Any]]]) -> Plan:
-        plan = self._bare(of)
-        if new := tuple(run for run in plan.runs if run.folder not in self._elsewhere):
-            self._look(replace(plan, runs=new))
-        return replace(plan, runs=tuple(self._instead(run) for run in plan.runs))
+    def _make_plan(self, candidates: Candidates) -> Plan:
+        plan = self._plan_without_reuse(candidates)
+        if new := tuple(run for run in plan.runs if run.folder not in self._replacements):
+            self._find_replacements(replace(plan, runs=new))
+        return replace(plan, runs=tuple(self._with_replacement(run) for run in plan.runs))
 
-    def _instead(self, run: PlannedRun) -> PlannedRun:
-        other = self._elsewhere[run.folder]
+    def _with_replacement(self, run: PlannedRun) -> PlannedRun:
+        other = self._replacements[run.folder]
         return run if other is None else replace(run, folder=other.folder, config=other.config, reused=True)
 
-    def plan(self, trials: Mapping[Cell, Sequence[Trial]]) -> Plan:
-        """The runs of these candidates."""
-        return self._plan(
-            {cell: [one.variant for one in some if one.state != "refused"] for cell, some in trials.items()}
+    def plan(self, trials: Mapping[Cell, Sequence[SweepTrial]]) -> Plan:
+        """Return the runs of these trials, without refused ones."""
+        return self._make_plan(
+            {cell: [trial.variant for trial in group if trial.state != "refused"] for cell, group in trials.items()}
         )
 
-    def ahead(self, batch: Batch) -> Plan:
-        """What is known to come: all candidates, or with Optuna those of a batch."""
-        return self.every({cell: list(some.values()) for cell, some in batch.items()})
+    def upcoming_plan(self, batch: TrialBatch) -> Plan:
+        """Return the runs that are known to be trained: of all candidates, or with Optuna of a batch."""
+        return self.full_plan({cell: list(trials.values()) for cell, trials in batch.items()})
 
-    def every(self, trials: Mapping[Cell, Sequence[Trial]]) -> Plan:
-        """The runs of all candidates, of cells that this command leaves as they are too: results keep what they hold.
+    def full_plan(self, trials: Mapping[Cell, Sequence[SweepTrial]]) -> Plan:
+        """Return the runs of all candidates, also in cells that are not selected, so that results keep them.
 
-        With Optuna they are these trials, which its file has of every cell.
+        With Optuna they are the runs of `trials`.
         """
         if self.search.kind == "optuna":
             return self.plan(trials)
-        return self._plan({_cell(row): self._known(row) for row in self.spec.rows})
+        return self._make_plan({_cell(row): self._known_candidates(row) for row in self.spec.rows})
 
-    def trials(self, folder: Path) -> Trials:
-        """What was tried before: of Optuna's what the results folder holds. Others begin anew, and find it trained."""
+    def load_study(self, folder: Path) -> SweepStudy:
+        """Return the trials made so far.
+
+        Those of Optuna are read from the results folder. Other searches start empty, and reuse their trained runs.
+        """
         if self.search.kind != "optuna":
-            return Trials()
+            return SweepStudy()
         rows = {cell_name(_cell(row)): row for row in self.spec.rows}
-        told = {
+        description = {
             "search seed": self.search.seed,
-            "keep": self.search.kept,
+            "keep": self.search.kept_share,
             "rungs": self.search.compared_at,
             "select": self.spec.choose,
-            "budget": self.part.budget,
-            "seeds": {name: list(self.part.seeds_of(row)) for name, row in rows.items()},
+            "budget": self.selection.budget,
+            "seeds": {name: list(self.selection.seeds_of(row)) for name, row in rows.items()},
             "settings": {name: [row.model, row.preset, dict(row.settings)] for name, row in rows.items()},
             "space": {name: asdict(row.space) for name, row in rows.items()},
         }
-        return Trials(told, folder / STUDY)
+        return SweepStudy(description, folder / STUDY)
 
-    def next(self, trials: Trials) -> Batch:
-        """What to try now: what was begun before, else what the search proposes; nothing when it is over."""
-        batch: dict[Cell, dict[int, Trial]] = {}
-        for row in self.wanted:
-            known = trials.at(_cell(row))
-            begun = {number: one for number, one in enumerate(known) if one.state == "running"}
-            while not begun and (found := self.search.next(row.space, known)):
-                known += [Trial(variant=one, state=self._state(row, one)) for one in found]
-                begun = {number: one for number, one in enumerate(known) if one.state == "running"}
-            if begun:
-                batch[_cell(row)] = begun
+    def next_batch(self, study: SweepStudy) -> TrialBatch:
+        """Return the trials to run next: interrupted ones, else those that the search proposes; empty at the end."""
+        batch: dict[Cell, dict[int, SweepTrial]] = {}
+        for row in self.selected_rows:
+            trials = study.trials(_cell(row))
+            running = _running(trials)
+            while not running and (candidates := self.search.next_candidates(row.space, trials)):
+                trials += [
+                    SweepTrial(variant=variant, state=self._initial_state(row, variant)) for variant in candidates
+                ]
+                running = _running(trials)
+            if running:
+                batch[_cell(row)] = running
         return batch
 
-    def _state(self, row: Row, variant: Mapping[str, Any]) -> str:
-        """Values that are right by themselves may not go together, which only Optuna's show so late: it is told."""
-        late = self.search.kind == "optuna"
-        return "refused" if late and self._refused(row, variant) is not None else "running"
+    def _initial_state(self, row: Row, variant: Mapping[str, Any]) -> str:
+        """Return "refused" for a candidate of Optuna whose values are invalid together, else "running"."""
+        is_refused = self.search.kind == "optuna" and self._error_of(row, variant) is not None
+        return "refused" if is_refused else "running"
 
-    def _refused(self, row: Row, variant: Mapping[str, Any]) -> SpecError | None:
-        """What is wrong with the values of a candidate. A folder that cannot be read is not: that ends the search."""
+    def _error_of(self, row: Row, variant: Mapping[str, Any]) -> SpecError | None:
+        """Return the error in the settings of a candidate. Other errors, as an unreadable folder, are raised."""
         try:
-            alone = replace(self.spec, rows=(replace(row, listed=[variant]),))
-            make_plan(alone, self.out, Narrowing(budget=self.part.budget))
+            spec = replace(self.spec, rows=(replace(row, candidates=[variant]),))
+            make_plan(spec, self.out, Selection(budget=self.selection.budget))
         except SpecError as error:
             return error
         return None
@@ -150,66 +160,75 @@ class Sweep:
 def run_sweep(
     sweep: Sweep,
     folder: Path,
-    engine: Engine,
+    executor: Executor,
     *,
     command: str = "",
     progress: Progress | None = None,
-    found: Callable[[int, int], None] | None = None,
+    on_evaluated: EvaluationCallback | None = None,
 ) -> tuple[Plan, list[dict[str, Any]]]:
-    """Search to the end: the plan of all candidates, and those that stopped early, for `write_results`.
+    """Run a search to its end, and return the plan of all candidates and those pruned, for `write_results`.
 
-    `folder` is that of the results, where Optuna's trials are kept; the engine has been entered, and `found` is told
-    what its `evaluate_plan` tells.
+    Args:
+        sweep: the search.
+        folder: the results folder, in which Optuna's trials are stored.
+        executor: has been entered.
+        command: the command line, for the record.
+        progress: the progress display of the training.
+        on_evaluated: passed to the executor's `evaluate_plan`.
     """
-    trials = sweep.trials(folder)
-    begin(sweep.spec, folder, command=command, device=engine.device_name)
-    while batch := sweep.next(trials):
-        trials.save()
-        plan = sweep.plan({cell: list(some.values()) for cell, some in batch.items()})
-        left = race(plan, batch, trials, sweep.search, engine, progress)
-        engine.evaluate_plan(left, found)
-        _tell(left, batch)
-        trials.save()
-    plan = sweep.every(trials.of)
-    return plan, _pruned(plan, trials)
+    study = sweep.load_study(folder)
+    open_results(sweep.spec, folder, command=command, device=executor.device_name)
+    while batch := sweep.next_batch(study):
+        study.save()
+        plan = sweep.plan({cell: list(trials.values()) for cell, trials in batch.items()})
+        remaining = run_race(plan, batch, study, sweep.search, executor, progress)
+        executor.evaluate_plan(remaining, on_evaluated)
+        _finish_trials(remaining, batch)
+        study.save()
+    plan = sweep.full_plan(study.by_cell)
+    return plan, _pruned_candidates(plan, study)
 
 
-def _tell(plan: Plan, batch: Batch) -> None:
-    """Every candidate that was trained to the end is worth what its runs are; one that diverged at once, nothing."""
-    records, score = records_of(plan), plan.spec.evaluate.scores[0].name
-    for cell, some in batch.items():
-        mine = [record for record in records if (record["row"], record["column"]) == cell]
-        for one in some.values():
-            if one.state == "running":
-                runs = [record for record in mine if record["variant"] == one.variant]
-                one.state, one.value = "finished", worth(plan.spec.choose, score, runs) or 0.0
+def _finish_trials(plan: Plan, batch: TrialBatch) -> None:
+    """Set state and value of the trials that were trained to the end; the value is 0 if all seeds diverged at once."""
+    records, score = make_records(plan), plan.spec.evaluate.scores[0].name
+    for cell, trials in batch.items():
+        cell_records = [record for record in records if (record["row"], record["column"]) == cell]
+        for trial in trials.values():
+            if trial.state == "running":
+                runs = [record for record in cell_records if record["variant"] == trial.variant]
+                trial.state, trial.value = "finished", candidate_value(plan.spec.choose, score, runs) or 0.0
 
 
-def _pruned(plan: Plan, trials: Trials) -> list[dict[str, Any]]:
-    found = []
-    for (row, column), some in trials.of.items():
-        for one in some:
-            runs = [r for r in plan.runs if (r.row, r.column) == (row, column) and r.variant == one.variant]
-            if one.state == "pruned" and runs:
+def _pruned_candidates(plan: Plan, study: SweepStudy) -> list[dict[str, Any]]:
+    pruned = []
+    for (row, column), trials in study.by_cell.items():
+        for trial in trials:
+            runs = [r for r in plan.runs if (r.row, r.column) == (row, column) and r.variant == trial.variant]
+            if trial.state == "pruned" and runs:
                 train = runs[0].config.train
-                found.append(
+                pruned.append(
                     {
                         "row": row,
                         "column": column,
-                        "variant": one.variant,
-                        "value": one.value,
+                        "variant": trial.variant,
+                        "value": trial.value,
                         "seeds": len(runs),
                         "steps": train.steps,
-                        "pruned_at": last_step(train, max(float(share) for share in one.rungs)),
+                        "pruned_at": last_step(train, max(float(share) for share in trial.rungs)),
                     }
                 )
-    return found
+    return pruned
+
+
+def _running(trials: Sequence[SweepTrial]) -> dict[int, SweepTrial]:
+    return {number: trial for number, trial in enumerate(trials) if trial.state == "running"}
 
 
 def _cell(row: Row) -> Cell:
     return row.label, row.column_of(row.tasks[0])
 
 
-def _once(variants: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Optuna may propose what it proposed before."""
-    return [one for number, one in enumerate(variants) if one not in variants[:number]]
+def _unique(variants: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Remove duplicates, which Optuna may propose."""
+    return [variant for number, variant in enumerate(variants) if variant not in variants[:number]]

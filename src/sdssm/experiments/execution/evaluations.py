@@ -1,0 +1,137 @@
+"""Evaluating the runs of a plan: which evaluations are missing, making them, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdssm.errors import ModelError, RunError
+from sdssm.evaluation import evaluate
+from sdssm.evaluation.evaluation import FILE, LISTED_FILE
+from sdssm.evaluation.records import FRESH, PREFIXES
+from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
+from sdssm.experiments.planning.plan import Plan
+from sdssm.experiments.specs.spec import EvaluationSpec
+from sdssm.runs import ENDED, RunFolder
+from sdssm.tasks import Task
+
+#: The seed of the test strings, the same for all runs.
+STRING_SEED = 1
+#: A run folder, and the name of an evaluation file in it.
+EvaluationFile = tuple[Path, str]
+#: Called after each evaluation with the number of evaluations done and the total.
+EvaluationCallback = Callable[[int, int], None]
+
+
+def evaluate_plan(
+    plan: Plan,
+    device: str | torch.device = "auto",
+    *,
+    workers: int = 1,
+    on_evaluated: EvaluationCallback | None = None,
+) -> None:
+    """Evaluate the selected runs of a plan that were not yet evaluated as its experiment requires.
+
+    Each result is written as soon as it is computed, so Ctrl-C or SIGTERM loses only the evaluations in progress.
+    """
+    files = missing_files(plan)
+    evaluate_locally(files, plan.spec.evaluate, device, workers=workers, on_evaluated=on_evaluated)
+
+
+def evaluate_locally(
+    files: Sequence[EvaluationFile],
+    spec: EvaluationSpec,
+    device: str | torch.device,
+    *,
+    workers: int = 1,
+    on_evaluated: EvaluationCallback | None = None,
+) -> None:
+    """Compute and write these evaluation files on this machine, in several processes if `workers` is above 1."""
+    call = partial(evaluate_file, spec=spec, device=str(device))
+    is_serial = workers <= 1 or len(files) <= 1
+    with sigterm_as_interrupt(), nullcontext() if is_serial else worker_pool(workers) as pool:
+        completed = map(call, files) if pool is None else pool.map(call, files)
+        for number, _ in enumerate(completed):
+            if on_evaluated is not None:
+                on_evaluated(number + 1, len(files))
+
+
+def missing_files(plan: Plan) -> list[EvaluationFile]:
+    """Return the evaluation files that a plan has still to compute, for its runs that have ended."""
+    ended = [run for run in plan.selected_runs() if run.status in ENDED]
+    return [
+        (run.folder, name) for run in ended for name in missing_evaluations(run.folder, run.task, plan.spec.evaluate)
+    ]
+
+
+def missing_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> list[str]:
+    """Return the names of the evaluation files that a run folder lacks."""
+    run = RunFolder.open(folder)
+    names = []
+    if not _covers(_read(run, FILE), task, spec):
+        names.append(FILE)
+    if spec.lengths and not _has_lengths(_read(run, LISTED_FILE), spec):
+        names.append(LISTED_FILE)
+    return names
+
+
+def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the evaluations of a run at every length (or None) and at listed lengths (or an empty dictionary)."""
+    run = RunFolder.open(folder)
+    curve, listed = _read(run, FILE), _read(run, LISTED_FILE)
+    return curve if _covers(curve, task, spec) else None, listed if _has_lengths(listed, spec) else {}
+
+
+def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
+    """Evaluate one run and write one evaluation file into its folder."""
+    folder, name = file
+    lengths: Sequence[int] | None = spec.lengths if name == LISTED_FILE else None
+    try:
+        evaluate(
+            RunFolder.open(folder),
+            max_length=None if lengths else spec.max_length,
+            lengths=lengths,
+            strings=spec.strings,
+            seed=STRING_SEED,
+            fresh=spec.fresh and not lengths,
+            device=device,
+        )
+    except (ModelError, RunError):
+        if RunFolder.open(folder).status != "diverged":  # a run that diverged at once has no weights to load
+            raise
+
+
+def _read(run: RunFolder, name: str) -> dict[str, Any]:
+    try:
+        content = run.read_json(name)
+    except RunError:  # a damaged file counts as missing
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _covers(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> bool:
+    """Return whether an evaluation has every length that the spec requires, on the strings that it requires."""
+    longest = spec.max_length or task.test_length
+    is_long_enough = isinstance(evaluation.get("max_length"), int) and evaluation["max_length"] >= longest
+    if not _has_same_strings(evaluation, spec) or not is_long_enough:
+        return False
+    if len(evaluation.get("accuracy") or ()) != evaluation["max_length"]:
+        return False
+    # Some models can be evaluated on fresh strings only; the note of the evaluation says so.
+    is_forced = evaluation.get("read") == FRESH and str(evaluation.get("note") or "").startswith("fresh strings")
+    return is_forced or evaluation.get("read") == (FRESH if spec.fresh else PREFIXES)
+
+
+def _has_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
+    return evaluation.get("lengths") == list(spec.lengths) and _has_same_strings(evaluation, spec)
+
+
+def _has_same_strings(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
+    """Return whether an evaluation used the strings of the spec, and was made after the training ended."""
+    strings = (evaluation.get("strings"), evaluation.get("string_seed"))
+    return strings == (spec.strings, STRING_SEED) and evaluation.get("status") in ENDED

@@ -1,0 +1,57 @@
+"""Fingerprints: which planned runs are the same training, and the folder name that they share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sdssm.models import ModelSettings
+from sdssm.runs.events import finite
+from sdssm.runs.schema import RunConfig, Settings
+from sdssm.settings import settings_to_dict
+
+#: Settings that say how often something is written, and do not change the training.
+IGNORED_SETTINGS = ("checkpoint_every", "log_every")
+#: Hexadecimal digits of a fingerprint.
+DIGITS = 12
+
+
+def fingerprint(config: RunConfig, ignore: Sequence[str] = ()) -> str:
+    """Return a hash of the training that a config describes, without its seed.
+
+    It covers the task and the settings that differ from the defaults, so that a setting added in a later version
+    does not change it. `ignore` names further training settings to leave out.
+
+    >>> from sdssm.runs.schema import configure, resolve
+    >>> from sdssm.tasks import get_task
+    >>> first, second = (resolve("sd-ssm", "paper", "a5", {"log_every": every}) for every in (None, 10))
+    >>> a5 = get_task("a5")
+    >>> fingerprint(configure(a5, 0, first, "paper")) == fingerprint(configure(a5, 1, second, "readme"))
+    True
+    """
+    settings = settings_to_dict(config.settings)
+    defaults = settings_to_dict(Settings(model=ModelSettings(name=config.model.name)))
+    values = {
+        group: {
+            name: value
+            for name, value in settings[group].items()
+            if value != defaults[group].get(name) and name not in skipped
+        }
+        for group, skipped in (("model", ("mixer",)), ("train", (*IGNORED_SETTINGS, "train_length", *ignore)))
+    }
+    mixer = settings["model"]["mixer"]
+    values["mixer"] = {name: value for name, value in mixer.items() if value != defaults["model"]["mixer"].get(name)}
+    identity = [config.digest, config.train_length, config.model.name, finite(values)]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def is_same_training(planned: RunConfig, existing: RunConfig) -> bool:
+    """Return whether an existing run is the planned training.
+
+    The name of the preset, how often the run was saved or logged, and whether its training length was the task's
+    default or given explicitly do not matter.
+    """
+    ignored = {name: getattr(existing.train, name) for name in (*IGNORED_SETTINGS, "train_length")}
+    return replace(planned, preset=existing.preset, settings=planned.settings.changed(ignored)).same_as(existing)

@@ -1,0 +1,172 @@
+"""The Ray executor without a cluster: tasks run in this process when they are submitted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sdssm.errors import RunError
+from sdssm.experiments import Selection, Spec, make_plan, make_plans, merge_plans, reuse_runs, run_plan
+from sdssm.experiments.execution.evaluations import missing_files
+from sdssm.experiments.execution.ray_executor import RayExecutor
+from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
+from sdssm.experiments.execution.ray_tasks import TaskOutcome
+from sdssm.experiments.planning.remaining import training_groups
+from sdssm.experiments.specs.parsing import parse_spec
+from sdssm.runs import RunFolder
+from sdssm.training.progress import Silent
+from sdssm.training.trainer import TrainingStopped
+
+SPEC = """
+name = "mine"
+seeds = 2
+tasks = ["parity"]
+[evaluate]
+max_length = 8
+strings = 16
+[[rows]]
+model = "lstm"
+settings = { state = 4, batch = 8, steps = 40, train_length = 6, log_every = 10 }
+"""
+
+
+class FakeRay:
+    """The part of Ray that the executor calls. A task has ended when `submit` returns."""
+
+    def __init__(self) -> None:
+        names = ("WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "ObjectLostError", "LocalRayletDiedError")
+        kinds = {name: type(name, (Exception,), {}) for name in (*names, "TaskCancelledError", "RayError")}
+        self.exceptions = SimpleNamespace(**kinds, RayTaskError=type("RayTaskError", (Exception,), {}))
+        self.called: list[tuple[Any, ...]] = []
+
+    def remote(self, **_: Any) -> Callable[..., Any]:
+        def wrapped(call: Callable[..., TaskOutcome]) -> Any:
+            def submit(*arguments: Any) -> tuple[str, TaskOutcome]:
+                self.called.append(arguments)
+                return f"task {len(self.called)}", call(*arguments)
+
+            return SimpleNamespace(remote=submit)
+
+        return wrapped
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 1.0}
+
+    def wait(self, tasks: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return tasks, []
+
+    def get(self, task: Any) -> TaskOutcome:
+        outcome: TaskOutcome | Exception = task[1]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    fake = FakeRay()
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: fake)
+    return fake
+
+
+@pytest.fixture(scope="module")
+def spec() -> Spec:
+    return parse_spec(SPEC, source="mine.toml")
+
+
+class StepRecorder(Silent):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def start(self, names: Any, steps: int, first: int) -> None:
+        self.steps += [steps, first]
+
+    def update(self, step: int, *_: Any) -> None:
+        self.steps.append(step)
+
+
+def test_progress_up_to_a_share_of_the_steps(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    recorder = StepRecorder()
+    RayExecutor("cpu").run_plan(replace(make_plan(spec, tmp_path), until=0.25), recorder)
+    assert (recorder.steps[:2], recorder.steps[-1]) == ([10, 0], 10)  # of 10, not of 40
+    assert [run.status for run in make_plan(spec, tmp_path).runs] == ["stopped"] * 2
+
+
+def test_merged_plans_share_tasks(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """Runs that two experiments share, and runs of one shape, are in one task."""
+    (row,) = spec.rows
+    other = replace(spec, name="other", rows=(replace(row, tasks=("even_pairs", "parity")), replace(row, model="rnn")))
+    plans = make_plans([spec, other], tmp_path)
+    RayExecutor("cpu").run_plan(merge_plans(plans))
+    assert [len(planned) for _, _, planned, *_ in ray.called] == [4, 2]
+    assert {run.status for plan in plans for run in plan.runs} == {"finished"}
+
+
+def test_diverged_run_does_not_hold_back_the_step_of_its_group(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """A group is retried as long as its step increases."""
+    plan = make_plan(spec, tmp_path)
+    (group,) = training_groups(plan)
+    first, other = (RunFolder.create(run.folder, run.config) for run in group)
+    first.log({"step": 10, "diverged": True})
+    first.finish("diverged")
+    job = RayExecutor("cpu")._training_job(group, plan, "")
+    steps = []
+    for step in (20, 30):
+        other.log({"step": step, "loss": 0.5, "accuracy": 50.0})
+        steps.append(job.step())
+    assert steps == [20, 30]
+    other.finish("diverged")
+    assert job.step() == 30
+
+
+def test_reused_runs_are_evaluated_locally(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """One of two runs is in --out, the other in another folder."""
+    out = tmp_path / "out"
+    run_plan(make_plan(spec, tmp_path / "elsewhere", Selection(seeds=[0])), "cpu")
+    run_plan(make_plan(spec, out, Selection(seeds=[1])), "cpu")
+    plan = reuse_runs(make_plan(spec, out), [tmp_path / "elsewhere"])
+    counts: list[tuple[int, int]] = []
+    RayExecutor("cpu").evaluate_plan(plan, lambda done, total: counts.append((done, total)))
+    assert [folder for _, _, files, *_ in ray.called for folder, _ in files] == [
+        run.folder for run in plan.runs if not run.reused
+    ]
+    assert counts == [(1, 2), (2, 2)] and missing_files(plan) == []
+
+
+def job(outcome: TaskOutcome | Exception) -> RayJob:
+    def submit(share: float, is_retry: bool) -> tuple[str, Any]:
+        return f"task {id(outcome)}", outcome
+
+    return RayJob(name="lstm on parity", submit=submit, step=lambda: 0)
+
+
+def test_error_is_raised_even_if_the_rest_is_stopped(ray: FakeRay) -> None:
+    failed = ray.exceptions.RayTaskError()
+    failed.cause = RunError("the disk is full")
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(RunError, match="the disk is full"):
+        run_jobs(ray, [job(failed), job(TaskOutcome())], print, interrupt)
+    assert run_jobs(ray, [job(TaskOutcome())], print, interrupt)
+    assert not run_jobs(ray, [job(TaskOutcome())], print)
+
+
+def test_stop_after_all_tasks_ended_is_reported(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    class Stopper(StepRecorder):
+        def update(self, step: int, *_: Any) -> None:
+            if len(self.steps) == 2:  # the first update after the start
+                os.kill(os.getpid(), signal.SIGTERM)
+            super().update(step)
+
+    with pytest.raises(TrainingStopped):
+        RayExecutor("cpu").run_plan(make_plan(spec, tmp_path), Stopper())
+    assert {run.status for run in make_plan(spec, tmp_path).runs} == {"finished"}
