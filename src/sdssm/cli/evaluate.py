@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import chance_level, make_lines_printable, make_printable, print_json, print_table
+from sdssm.cli.output import format_chance_level, make_lines_printable, make_printable, print_json, print_table
 from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def add_to(commands: Commands) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from sdssm.evaluation import evaluate
-    from sdssm.report import check_plot, curves, save_plot, terminal_plot
+    from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 
     if options.plot is not None:
         check_plot(options.plot)  # a wrong file name is reported before the evaluation, not after it
@@ -84,7 +84,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         print_json(data)
         return
     _show_tables(evaluation)
-    plotted = [curve for curve in curves(data) if len(curve.lengths) >= LEAST_POINTS]
+    plotted = [curve for curve in make_curves(data) if len(curve.lengths) >= LEAST_POINTS]
     for curve in plotted[:MOST_PLOTS]:
         print(f"\n{make_lines_printable(terminal_plot(curve))}")
     if len(plotted) > MOST_PLOTS:
@@ -114,9 +114,9 @@ def _show_tables(evaluation: Evaluation) -> None:
 
 def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
     """Columns that identify each run: task, model and seed, and more only if runs agree in all of these."""
-    from sdssm.report import told_apart
+    from sdssm.report import describe_differences
 
-    differences = told_apart([vars(run) for run in runs])
+    differences = describe_differences([vars(run) for run in runs])
     names = [
         {"task": run.task, "model": run.model}
         | ({"settings": words or "-"} if any(differences) else {})
@@ -194,7 +194,7 @@ def _chance(run: RunEvaluation) -> str:
     """The accuracy of guessing, from the number of classes in the run's folder."""
     from sdssm.runs import RunFolder
 
-    return "-" if run.folder is None else f"{chance_level(RunFolder.open(run.folder).config.n_classes):.3g}"
+    return "-" if run.folder is None else format_chance_level(RunFolder.open(run.folder).config.n_classes)
 
 
 def _radius(run: RunEvaluation) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_seeds, parse_whole_number
 
 if TYPE_CHECKING:
-    from sdssm.experiments import Narrowing
-    from sdssm.experiments.execution.executors import Engine
+    from sdssm.experiments import Selection
+    from sdssm.experiments.execution.executors import Executor
 
 #: Where `sdssm train` puts runs, and where finished ones are looked for by default.
 RUNS = Path("runs")
@@ -68,11 +68,11 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
     )
 
 
-def make_engine(options: argparse.Namespace) -> Engine:
-    """The engine that --engine names; it starts nothing before it is entered."""
-    from sdssm.experiments.execution.executors import engine_named
+def make_executor(options: argparse.Namespace) -> Executor:
+    """The executor that --engine names; it starts nothing before it is entered."""
+    from sdssm.experiments.execution.executors import get_executor
 
-    return engine_named(options.engine, device=options.device, workers=options.workers, address=options.address)
+    return get_executor(options.engine, device=options.device, workers=options.workers, address=options.address)
 
 
 def reuse_folders(options: argparse.Namespace) -> list[Path]:
@@ -81,16 +81,16 @@ def reuse_folders(options: argparse.Namespace) -> list[Path]:
     return [path for path in (RUNS,) if path.is_dir()] if folders is None else folders
 
 
-def make_narrowing(options: argparse.Namespace) -> Narrowing:
+def make_selection(options: argparse.Namespace) -> Selection:
     """The part of an experiment that is trained."""
-    from sdssm.experiments import Narrowing
+    from sdssm.experiments import Selection
 
-    return Narrowing(
+    return Selection(
         models=options.models, rows=options.rows, tasks=options.tasks, seeds=options.seeds, budget=options.budget
     )
 
 
-def narrowing_arguments(options: argparse.Namespace) -> list[str]:
+def selection_arguments(options: argparse.Namespace) -> list[str]:
     """The same part as arguments of a command, for the results."""
     arguments = [] if options.budget == 1.0 else ["--budget", f"{options.budget:g}"]
     for name in ("models", "rows", "tasks"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import chance_level, format_chance, make_printable, print_facts, print_json, print_table
+from sdssm.cli.output import format_chance_level, make_printable, print_facts, print_json, print_table
 from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def show_extraction(title: str, extraction: Extraction) -> None:
     if extraction.note is not None:
         facts["note"] = extraction.note
     print_facts(title, facts)
-    chance = format_chance([chance_level(outputs)])
-    print(f"\nAgreement of machine and model, in % of random strings (chance: {chance})\n")
+    chance = format_chance_level(outputs)
+    print(f"\nAgreement of machine and model, in % of random strings (chance: {chance} %)\n")
     rows = [
         [
             f"{fidelity.length:,}",

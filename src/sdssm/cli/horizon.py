@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number
-from sdssm.cli.output import chance_level, format_chance, make_printable, print_json, print_table
+from sdssm.cli.output import format_chance_level, make_printable, print_json, print_table
 from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _horizon(options: argparse.Namespace) -> None:
         print_json({"run": str(options.run_folder), **result.to_json()})
         return
     model, _ = load_source(options.run_folder)
-    _show(result, format_chance([chance_level(model.n_classes)]))
+    _show(result, format_chance_level(model.n_classes))
 
 
 def _show(result: Horizon, chance: str) -> None:
@@ -77,4 +77,5 @@ def _show(result: Horizon, chance: str) -> None:
     print(f"\nLongest length with an accuracy of at least 99.9 %, as at all shorter ones: {result.longest:,}")
     if result.predicted is not None:
         print(f"Predicted from the growth of the distance up to length 4,096: about {result.predicted:,}")
-    print(f"Chance: {chance}. Distance: between states of one class, relative to the closest two classes.")
+    print(f"Chance level of the accuracy: {chance} %")
+    print("Distance: between states of the same class, relative to the distance of the two closest classes.")

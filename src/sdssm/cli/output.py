@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from shlex import quote
 from typing import Any
+
+from sdssm.report.rendering import format_chance
 
 
 def make_printable(text: str) -> str:
@@ -41,20 +43,14 @@ def format_loss(loss: float | None) -> str:
     return "0.0000" if text == "-0.0000" else text
 
 
-def chance_level(n_classes: int) -> float:
-    """The accuracy in % of guessing one of the classes uniformly at random."""
-    return 100.0 / n_classes
+def format_chance_level(*class_counts: int) -> str:
+    """The accuracy in % of guessing uniformly at random; a range if tasks have different numbers of classes.
 
-
-def format_chance(levels: Iterable[float]) -> str:
-    """The chance level of one task, or the range over several.
-
-    >>> format_chance([50.0]), format_chance([50.0, 100 / 60])
-    ('50 %', '1.67 to 50 %')
+    >>> format_chance_level(2, 2), format_chance_level(2, 60)
+    ('50', '1.67 to 50')
     """
-    distinct = sorted({f"{level:.3g}": level for level in levels}.items(), key=lambda item: item[1])
-    ends = dict.fromkeys((distinct[0][0], distinct[-1][0]))
-    return f"{' to '.join(ends)} %"
+    levels = sorted(100 / count for count in class_counts)
+    return " to ".join(dict.fromkeys(map(format_chance, (levels[0], levels[-1]))))
 
 
 def print_json(value: Any) -> None:

@@ -14,29 +14,33 @@ from sdssm.cli.output import print_table
 
 if TYPE_CHECKING:
     from sdssm.experiments import Plan
-    from sdssm.experiments.execution.executors import Found
+    from sdssm.experiments.execution.evaluations import EvaluationCallback
     from sdssm.experiments.planning.estimates import GroupEstimate
 
 
 def show_plans(plans: Sequence[Plan], device: str) -> None:
     """Print the state of each plan, what is left to train in all of them, and an estimate of the time."""
-    from sdssm.experiments import together
-    from sdssm.experiments.execution.runner import missing
-    from sdssm.experiments.planning.estimates import estimate
+    from sdssm.experiments import merge_plans
+    from sdssm.experiments.execution.evaluations import missing_evaluations
+    from sdssm.experiments.planning.estimates import estimate_plan
 
     shown = set[Path]()
     for plan in plans:
-        runs = plan.wanted()
+        runs = plan.selected_runs()
         counts = ", ".join(f"{count} {state}" for state, count in Counter(run.status for run in runs).items())
         elsewhere, above = sum(run.reused for run in runs), sum(run.folder in shown for run in runs)
         counts += f" ({elsewhere} of them elsewhere)" if elsewhere else ""
         counts += f"; {above} of them are listed above" if above else ""
         print(f"{plan.spec.title}\n{len(runs)} runs: {counts}\n")
         shown |= {run.folder for run in runs}
-    if groups := estimate(together(plans), device):
+    if groups := estimate_plan(merge_plans(plans), device):
         _show_groups(groups, device)
         return
-    left = sum(len(missing(run.folder, run.task, plan.spec.evaluate)) for plan in plans for run in plan.wanted())
+    left = sum(
+        len(missing_evaluations(run.folder, run.task, plan.spec.evaluate))
+        for plan in plans
+        for run in plan.selected_runs()
+    )
     print("Nothing is left to train" + (f"; {left} evaluations are." if left else ", or to evaluate."))
 
 
@@ -67,7 +71,7 @@ def _format_duration(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def evaluation_counter(options: argparse.Namespace) -> Found | None:
+def evaluation_counter(options: argparse.Namespace) -> EvaluationCallback | None:
     """A callback that shows how many runs were evaluated; None with --quiet or without a terminal."""
     return None if options.quiet or not sys.stderr.isatty() else _show_count
 

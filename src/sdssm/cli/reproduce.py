@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.experiment_options import (
     add_experiment_options,
-    make_engine,
-    make_narrowing,
-    narrowing_arguments,
+    make_executor,
+    make_selection,
     reuse_folders,
+    selection_arguments,
     spec_argument,
 )
 from sdssm.cli.options import declare_command, parse_minutes
@@ -28,7 +28,7 @@ from sdssm.runs import ENDED
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
-    from sdssm.experiments import Engine, Plan, Spec
+    from sdssm.experiments import Executor, Plan, Spec
 
 
 def add_to(commands: Commands) -> None:
@@ -65,7 +65,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         _list_experiments()
         return
     specs = _load_specs(options)
-    engine = make_engine(options)  # all errors in the options are reported before anything is started
+    executor = make_executor(options)  # all errors in the options are reported before anything is started
     accuracy_specs = [spec for spec in specs if spec.kind == "accuracy"]
     other_specs = [spec for kind in ("timing", "claims") for spec in specs if spec.kind == kind]
     _check(specs, options)
@@ -78,28 +78,28 @@ def _reproduce(options: argparse.Namespace) -> None:
         return
     with report_interrupt(options):
         if plans:
-            _run_accuracy(plans, engine, options)
+            _run_accuracy(plans, executor, options)
         for spec in other_specs:  # after training: timings need an idle machine, and claims compare the results
             _run_other(spec, options)
 
 
 def _list_experiments() -> None:
-    from sdssm.experiments import spec_named, spec_names
+    from sdssm.experiments import get_spec, list_experiments
 
     rows = []
-    for name in spec_names():
-        spec = spec_named(name)
+    for name in list_experiments():
+        spec = get_spec(name)
         runs = sum(len(row.tasks) * len(list(row.variants())) * len(row.seeds) for row in spec.rows)
         rows.append([name, str(runs) if runs else "-", spec.title])
     print_table(["experiment", "runs", "title"], rows, right=("runs",))
 
 
 def _load_specs(options: argparse.Namespace) -> list[Spec]:
-    from sdssm.experiments import spec_named
+    from sdssm.experiments import get_spec
 
     specs: dict[str, Spec] = {}
     for text in options.specs:
-        spec = spec_named(text)
+        spec = get_spec(text)
         if spec.name in specs:
             folder = format_path(options.results / spec.name)
             raise SettingsError(
@@ -134,18 +134,18 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
 
 def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
     """Plans of the experiments of which something is left after narrowing."""
-    from sdssm.experiments import make_plans, reuse
+    from sdssm.experiments import make_plans, reuse_runs
 
     if options.minutes is not None:
         options.budget = _choose_budget(specs, options)
-    part = make_narrowing(options)
-    plans = [reuse(plan, reuse_folders(options)) for plan in make_plans(specs, options.out, part)]
+    selection = make_selection(options)
+    plans = [reuse_runs(plan, reuse_folders(options)) for plan in make_plans(specs, options.out, selection)]
     for spec in specs:
-        if not part.leaves(spec):
-            narrowed_by = " and ".join(f"--{name}" for name in part.given)
+        if not selection.keeps(spec):
+            narrowed_by = " and ".join(f"--{name}" for name in selection.filters)
             print(f"sdssm: {spec.name} is skipped: {narrowed_by} leave nothing of it", file=sys.stderr)
-    left = [plan for plan in plans if part.leaves(plan.spec)]
-    if options.no_train and not any(run.status in ENDED for plan in left for run in plan.wanted()):
+    left = [plan for plan in plans if selection.keeps(plan.spec)]
+    if options.no_train and not any(run.status in ENDED for plan in left for run in plan.selected_runs()):
         folder = format_path(options.out)
         raise SettingsError(
             f"{folder} holds no finished run of it, and --no-train trains nothing; leave out --no-train"
@@ -155,47 +155,47 @@ def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan
 
 def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
     """The budget that takes the minutes of --minutes; the same when the command is repeated."""
-    from sdssm.experiments import make_plans, together
-    from sdssm.experiments.planning.estimates import budget_for, estimate
+    from sdssm.experiments import make_plans, merge_plans
+    from sdssm.experiments.planning.estimates import budget_for, estimate_plan
 
     if options.budget != 1.0:
         raise SettingsError("--minutes chooses the budget, so --budget cannot be given too; leave one of them out")
     if options.engine != "local":
         raise SettingsError("--minutes measures this machine, but the engine trains on others; give a --budget")
-    groups = estimate(together(make_plans(specs, options.out, make_narrowing(options))), options.device)
+    groups = estimate_plan(merge_plans(make_plans(specs, options.out, make_selection(options))), options.device)
     budget = budget_for(groups, 60 * options.minutes)
     part = f"--budget {budget:g} takes about" if budget < 1 else "all steps take at most"
     print(f"sdssm: {part} {options.minutes:g} minutes on this machine", file=sys.stderr)
     return budget
 
 
-def _run_accuracy(plans: Sequence[Plan], engine: Engine, options: argparse.Namespace) -> None:
+def _run_accuracy(plans: Sequence[Plan], executor: Executor, options: argparse.Namespace) -> None:
     """Train all plans together; then evaluate them in turn, because two may evaluate the same run differently."""
-    from sdssm.experiments import together, write_results
-    from sdssm.experiments.execution.runner import unfinished
+    from sdssm.experiments import merge_plans, write_results
+    from sdssm.experiments.planning.remaining import unfinished_runs
     from sdssm.training.progress import progress_for
 
-    with engine:
+    with executor:
         if not options.no_train:
-            engine.run_plan(together(plans), progress_for(options.quiet, keep=False))
+            executor.run_plan(merge_plans(plans), progress_for(options.quiet, keep=False))
         for plan in plans:
-            engine.evaluate_plan(plan, evaluation_counter(options))
+            executor.evaluate_plan(plan, evaluation_counter(options))
             folder = options.results / plan.spec.name
-            results = write_results(plan, folder, command=_command(options), device=engine.device_name)
-            left = len(unfinished(plan)) if options.no_train else 0
-            note = f"{left} of {len(plan.wanted())} runs are not finished; --no-train trains none"
+            results = write_results(plan, folder, command=_command(options), device=executor.device_name)
+            left = len(unfinished_runs(plan)) if options.no_train else 0
+            note = f"{left} of {len(plan.selected_runs())} runs are not finished; --no-train trains none"
             _finish(folder, results, options, note if left else "")
 
 
 def _run_other(spec: Spec, options: argparse.Namespace) -> None:
     """Measure the times of an experiment, or compare its claims with the results."""
-    from sdssm.experiments.results.claims import compared
-    from sdssm.experiments.results.folder import save
-    from sdssm.experiments.results.timing import timed
+    from sdssm.experiments.results.claims import compare_claims
+    from sdssm.experiments.results.folder import save_results
+    from sdssm.experiments.results.timing import measure_runtime
 
     folder = options.results / spec.name
-    results = compared(spec, options.results) if spec.kind == "claims" else timed(spec, options.device)
-    save(spec, folder, results, command=_command(options), device=device_name(options.device))
+    results = compare_claims(spec, options.results) if spec.kind == "claims" else measure_runtime(spec, options.device)
+    save_results(spec, folder, results, command=_command(options), device=device_name(options.device))
     _finish(folder, results, options)
 
 
@@ -209,4 +209,4 @@ def _finish(folder: Path, results: dict[str, Any], options: argparse.Namespace, 
 
 def _command(options: argparse.Namespace) -> str:
     """The command as the results record it: what decides the numbers, without folders and devices."""
-    return join(["sdssm", "reproduce", *map(spec_argument, options.specs), *narrowing_arguments(options)])
+    return join(["sdssm", "reproduce", *map(spec_argument, options.specs), *selection_arguments(options)])

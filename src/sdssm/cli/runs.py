@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
-from sdssm.cli.output import chance_level, format_loss, print_json, print_table
+from sdssm.cli.output import format_chance_level, format_loss, print_json, print_table
 from sdssm.errors import RunError, RunWarning
 from sdssm.report.rendering import format_percent
 
@@ -58,7 +58,7 @@ def _list_runs(options: argparse.Namespace) -> None:
             fact["status"],
             f"{fact['step']:,}/{fact['steps']:,}",
             format_percent(fact["accuracy"]),
-            f"{chance_level(run.config.n_classes):.3g}",
+            format_chance_level(run.config.n_classes),
             format_loss(fact["loss"]),
             "-" if fact["mean"] is None else f"{format_percent(fact['mean'])} to {fact['max_length']:,}",
         ]

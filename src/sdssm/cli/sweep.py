@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.experiment_options import (
     add_experiment_options,
-    make_engine,
-    make_narrowing,
-    narrowing_arguments,
+    make_executor,
+    make_selection,
     reuse_folders,
+    selection_arguments,
     spec_argument,
 )
 from sdssm.cli.options import (
@@ -149,20 +149,20 @@ def _make_search(options: argparse.Namespace) -> Search:
 
 def _make_spec(options: argparse.Namespace, search: Search) -> Spec:
     """The experiment to search: one that is named, or one that the options describe."""
-    from sdssm.experiments import spec_named, spec_names
+    from sdssm.experiments import get_spec, list_experiments
     from sdssm.experiments.specs.spec import CHOICES
-    from sdssm.experiments.sweeps.sweep_spec import checked_name, sweep_spec
+    from sdssm.experiments.sweeps.sweep_spec import check_results_name, make_sweep_spec
     from sdssm.settings import check_one_of
 
     first = options.what[0]
-    if first not in spec_names() and not first.endswith(".toml"):
+    if first not in list_experiments() and not first.endswith(".toml"):
         _refuse(options, SPEC_OPTIONS, "narrows an experiment; name the tasks themselves, and their --model")
         grid = _split_assignments("--grid", options.grid, "NAME=V,V,...")
         choices = {name: parse_choices(text) for name, text in grid.items()}
         ranges = _split_assignments("--range", options.range, "NAME=A..B, such as lr=1e-5..1e-2")
         if not choices and not ranges:
             raise SettingsError("there is nothing to search; give values, as in --grid lr=1e-4,1e-3")
-        return sweep_spec(
+        return make_sweep_spec(
             options.what,
             model=options.model or DEFAULT_MODEL,
             preset=options.preset,
@@ -179,11 +179,11 @@ def _make_spec(options: argparse.Namespace, search: Search) -> Spec:
     if len(options.what) > 1:
         raise SettingsError(f"{first} is an experiment, but {options.what[1]} is given too; --tasks narrows it")
     _refuse(options, TASK_OPTIONS, "is for the sweep of a task, and an experiment defines its own; leave it out")
-    spec = spec_named(first)
+    spec = get_spec(first)
     check_one_of("select", options.select or spec.choose, CHOICES)
     name = spec.name if search.kind == "grid" else f"{spec.name}-{search.kind}"
     if options.name is not None:
-        name = checked_name(options.name)
+        name = check_results_name(options.name)
     return replace(spec, name=name, choose=options.select or spec.choose)
 
 
@@ -202,22 +202,22 @@ def _sweep(options: argparse.Namespace) -> None:
     from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
     from sdssm.training.progress import progress_for
 
-    engine = make_engine(options)  # all errors in the options are reported before anything is started
+    executor = make_executor(options)  # all errors in the options are reported before anything is started
     search = _make_search(options)
     spec = _make_spec(options, search)
     folder = options.results / spec.name
     check_results(spec, folder)
     published_numbers(spec)
-    part, reused = make_narrowing(options), reuse_folders(options)
-    sweep = Sweep(spec=spec, search=search, out=options.out, part=part, reused=reused)
+    selection, reused = make_selection(options), reuse_folders(options)
+    sweep = Sweep(spec=spec, search=search, out=options.out, selection=selection, reused=reused)
     if options.dry_run:
         _show_plan(sweep, folder, options.device)
         return
     command, progress = _command(options), progress_for(options.quiet, keep=False)
     counter = evaluation_counter(options)
-    with report_interrupt(options), engine:
-        plan, pruned = run_sweep(sweep, folder, engine, command=command, progress=progress, found=counter)
-        device = engine.device_name
+    with report_interrupt(options), executor:
+        plan, pruned = run_sweep(sweep, folder, executor, command=command, progress=progress, on_evaluated=counter)
+        device = executor.device_name
     results = write_results(plan, folder, command=command, device=device, pruned=pruned)
     _show_ranking(results)
     show_results(folder, results)
@@ -225,25 +225,25 @@ def _sweep(options: argparse.Namespace) -> None:
 
 def _show_ranking(results: dict[str, Any]) -> None:
     """Print the best candidates of each cell."""
-    from sdssm.report.ranking import ranking_of
-    from sdssm.report.tables import to_text
+    from sdssm.report.ranking import make_ranking_table
+    from sdssm.report.rendering import to_text
 
-    table = ranking_of(results, MOST_CANDIDATES)
+    table = make_ranking_table(results, MOST_CANDIDATES)
     if table is not None:
         print(make_lines_printable(to_text(table, terminal_width())))
 
 
 def _show_plan(sweep: Sweep, folder: Path, device: str) -> None:
     """Print what would be trained next."""
-    trials = sweep.trials(folder)
-    known = sum(map(len, trials.of.values()))
-    batch = sweep.next(trials)
+    study = sweep.load_study(folder)
+    known = sum(map(len, study.by_cell.values()))
+    batch = sweep.next_batch(study)
     if sweep.search.kind == "optuna" and batch:
         candidates = sum(map(len, batch.values()))
-        total = len(sweep.wanted) * (sweep.search.trials or 0)
+        total = len(sweep.selected_rows) * (sweep.search.trials or 0)
         print(f"The next {candidates} candidates by Optuna, after {known} of {total}:")
-    show_plans([sweep.ahead(batch)], device)
-    if sweep.search.kept < 1:
+    show_plans([sweep.upcoming_plan(batch)], device)
+    if sweep.search.kept_share < 1:
         print("It takes less time if candidates are stopped early.")
 
 
@@ -258,4 +258,4 @@ def _command(options: argparse.Namespace) -> str:
     for name in ("set", "grid", "range"):
         values = getattr(options, name)
         parts += [f"--{name}", *values] if values else []
-    return join([*parts, *narrowing_arguments(options)])
+    return join([*parts, *selection_arguments(options)])

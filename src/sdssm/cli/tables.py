@@ -19,7 +19,8 @@ def terminal_width() -> int | None:
 def show_results(folder: Path, results: dict[str, Any]) -> None:
     """Write tables and plots into the results folder, and print the table."""
     from sdssm.report.ranking import write_ranking
-    from sdssm.report.tables import to_text, write_tables
+    from sdssm.report.rendering import to_text
+    from sdssm.report.tables import write_tables
 
     table = write_tables(folder)
     write_ranking(results, folder)
@@ -33,12 +34,12 @@ def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:
 
     One plot shows all runs, unless there are several rows and several columns: then each column has its own.
     """
-    from sdssm.experiments.results.cells import key_of
+    from sdssm.experiments.results.records import record_key
     from sdssm.report import save_plot
     from sdssm.runs import folder_name
 
     shown_keys = {tuple(key) for key in results.get("shown", [])}
-    runs = [run for run in results["runs"] if run["accuracy"] and key_of(run) in shown_keys]
+    runs = [run for run in results["runs"] if run["accuracy"] and record_key(run) in shown_keys]
     # A part of a search may contain the same runs as the whole search.
     runs = list({(run["column"], run["training"], run["seed"], run["steps"]): run for run in runs}.values())
     columns = list(dict.fromkeys(run["column"] for run in runs))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import DEVICE_HELP, collect_settings, declare_command, parse_seeds, parse_value
-from sdssm.cli.output import chance_level, format_chance, format_loss, print_table, quote_argument
+from sdssm.cli.output import format_chance_level, format_loss, print_table, quote_argument
 from sdssm.errors import SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -152,7 +152,7 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
     for run in runs:
         progress = run.progress
         accuracy = format_percent(progress.accuracy)
-        numbers = [accuracy, f"{chance_level(run.config.n_classes):.3g}", format_loss(progress.loss)]
+        numbers = [accuracy, format_chance_level(run.config.n_classes), format_loss(progress.loss)]
         rows.append([*numbers, f"{progress.step:,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
     headers = ("accuracy %", "chance %", "loss", "steps", "seconds")
     print_table([*headers, "status", "folder"], rows, right=headers)
@@ -167,8 +167,8 @@ def _summarise(runs: Sequence[RunFolder], out: Path) -> str:
     measured = ""
     if accuracies:
         mean, least = format_percent(sum(accuracies) / len(accuracies)), format_percent(min(accuracies))
-        chance = format_chance(chance_level(run.config.n_classes) for run in runs)
-        measured = f"; accuracy at training lengths: mean {mean} %, min {least} %, chance {chance}"
+        chance = format_chance_level(*(run.config.n_classes for run in runs))
+        measured = f"; accuracy at training lengths: mean {mean} %, min {least} %, chance {chance} %"
     noun = "run" if len(runs) == 1 else "runs"
     return f"{len(runs)} {noun} in {quote_argument(out)}: {counts}{measured}"
 
