@@ -228,6 +228,6 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_quick_tests_cover_every_package() -> None:
     lines = (ROOT / "tests" / "quick.txt").read_text().splitlines()
-    assert all((ROOT / line.partition("::")[0]).exists() for line in lines)
+    assert not [line for line in lines if not (ROOT / line.partition("::")[0]).exists()]
     covered = {line.split("/")[1] for line in lines}
     assert not [name for name in ORDER if (ROOT / "tests" / name).is_dir() and name not in covered]

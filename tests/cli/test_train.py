@@ -77,7 +77,7 @@ def test_runs_are_not_overwritten_without_the_option(capsys: pytest.CaptureFixtu
     code, out, err = run_command(capsys, *again)
     assert (code, out) == (2, "")
     assert err == (
-        "sdssm: runs/parity/seed-0 holds a run already; go on with --resume or start anew with --overwrite\n"
+        "sdssm: runs/parity/seed-0 already holds a run; continue it with --resume or replace it with --overwrite\n"
     )
     assert run_command(capsys, *again, "--resume")[0] == 0
     assert run_command(capsys, *again, "--overwrite")[0] == 0
@@ -169,7 +169,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(
     monkeypatch.setattr("sdssm.runs.folder.write_atomic", full_at_40)
     code, out, err = run_command(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
     assert (code, out) == (2, "")
-    assert "step-000000040.safetensors: the disk is full; what was saved before is whole" in err
+    assert "step-000000040.safetensors: the disk is full; all earlier checkpoints are intact" in err
     assert err.count("\n") == 1
     monkeypatch.setattr("sdssm.runs.folder.write_atomic", write_atomic)
     assert RunFolder.open("runs/parity/seed-0").load_checkpoint().step == 20
@@ -263,7 +263,7 @@ def test_bad_input_is_one_line_and_creates_nothing(
 def test_a_missing_gpu_is_an_error(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     code, out, err = run_command(capsys, "train", "parity", "--device", "cuda")
     assert (code, out) == (2, "")
-    assert "cuda was asked for, but torch sees no GPU here" in err
+    assert "cuda was requested, but torch sees no GPU here" in err
     assert err.count("\n") == 1
     assert list(folder.iterdir()) == []
 
