@@ -70,10 +70,8 @@ def _extract(runs: sdssm.Runs) -> None:
     else:
         comparison = f"It is not A5: their outputs differ on a string of length {len(word)}."
     print(f"The extracted automaton has {extraction.machine.n_states} states. {comparison}")
-    print(
-        "That the model follows this automaton is measured on random strings, not proved. The next step proves it up to"
-    )
-    print("some length.")
+    print("That the model agrees with its automaton is measured on random strings, not proved.")
+    print("The next step proves that it agrees with A5, up to some length.")
     print(f"\nExtraction took {perf_counter() - started:.0f} s.")
 
 

@@ -147,12 +147,12 @@ class ExhaustiveSearch:
             known = round_up(errors + transformed.accumulated_rounding(per_step, self.norms)) if rounded else errors
             if position:
                 self._check_labels(x, known, states, strings, rounded)
-            slip = round_up(known / factor + rounding)
-            removed = round_up(along + phi * slip)
+            scaled_error = round_up(known / factor + rounding)
+            removed = round_up(along + phi * scaled_error)
             usable = positive & (removed < 1)
             remaining = np.where(usable, 1 - removed, 1)
-            e1 = round_up(vector_norm(measured) + measured_error + to_metric * slip) / remaining
-            e2 = round_up(vector_norm(e[:, d:]) + slip + complement * removed) / remaining
+            e1 = round_up(vector_norm(measured) + measured_error + to_metric * scaled_error) / remaining
+            e2 = round_up(vector_norm(e[:, d:]) + scaled_error + complement * removed) / remaining
             bounds = self.results[rounded].errors[position]
             for column, values in enumerate((e1, e2)):
                 np.maximum.at(bounds[:, column], states, np.where(usable, round_up(values), np.inf))
