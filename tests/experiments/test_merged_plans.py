@@ -123,7 +123,9 @@ def test_selection_may_leave_an_experiment_empty(specs: Sequence[Spec]) -> None:
     assert [len(plan.selected_runs()) for plan in plans] == [0, 2]
     with pytest.raises(SpecError, match="none of these experiments has a model 'rn'; did you mean 'rnn'?"):
         make_plans(specs, Path("runs"), Selection(models=["rn", "lstm"]))
-    with pytest.raises(SpecError, match="nothing is left of first, second: no cell has all of the given models and rows"):
+    with pytest.raises(
+        SpecError, match="nothing is left of first, second: no cell has all of the given models and rows"
+    ):
         make_plans(specs, Path("runs"), Selection(models=["rnn"], rows=["lstm"]))
     with pytest.raises(SpecError, match="nothing is left of first: no cell has all of the given models and rows"):
         make_plan(specs[0], Path("runs"), Selection(models=["sd-ssm"], rows=["lstm"]))

@@ -191,7 +191,7 @@ def test_stopped_resumed_and_with_a_lost_node_equals_local(
 
 
 def test_lost_worker_cannot_write_after_its_successor_started(spec: Spec, local: Path, tmp_path: Path) -> None:
-    """A group of which a lost worker created only some folders starts completely, and the last worker owns them."""
+    """The next worker creates the folders that a lost worker did not, and owns all of them."""
     plan = absolute(make_plan(spec, tmp_path, Selection(models=["lstm"])))
     (group,) = training_groups(plan)
     lost = RunFolder.create(group[0].folder, group[0].config)

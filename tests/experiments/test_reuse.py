@@ -36,7 +36,7 @@ def spec() -> Spec:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both seeds of parity, as `sdssm train` writes them, with more frequent checkpoints than an experiment."""
+    """Both seeds of parity, as `sdssm train` writes them, with frequent checkpoints."""
     out = tmp_path_factory.mktemp("trained")
     settings = {**SETTINGS, "log_every": 10, "checkpoint_every": 5}
     sdssm.train("parity", model="lstm", seeds=2, settings=settings, out=out / "by hand", device="cpu")

@@ -1,4 +1,4 @@
-"""Tables and plots, made from the JSON files that evaluations and experiments write. It imports no torch.
+"""Tables and plots, made from the JSON files that evaluations and experiments write, without torch.
 
 make_curves           accuracy against length, one curve per training
 describe_differences  how trainings of one task and model differ

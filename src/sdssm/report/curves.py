@@ -16,7 +16,7 @@ LOGARITHMIC_FROM = 2000
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Accuracy at each length in percent: mean, minimum and maximum over seeds; NaN if the task has no such string."""
+    """Accuracy at each length in percent: mean, minimum and maximum over seeds; NaN if unknown."""
 
     name: str
     seeds: int

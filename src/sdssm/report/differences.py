@@ -18,7 +18,9 @@ def training_key(run: Mapping[str, Any]) -> str:
 
 
 def describe_differences(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe for each run how its training differs from others of the same task and model; empty if it is the only.
+    """Describe how the training of each run differs from others of its task and model.
+
+    The text is empty if there is no other.
 
     >>> a5 = {"task": "a5", "model": "sd-ssm", "preset": "scale-free"}
     >>> describe_differences([a5, {**a5, "settings": {"lr": 0.01}}, {**a5, "preset": "paper"}, {**a5, "task": "d4"}])

@@ -29,7 +29,7 @@ MOST_LEVELS = 4
 
 
 def check_plot(path: Path) -> None:
-    """Raise `OutputError` if a plot cannot be drawn or written as this file, before any work is done for it."""
+    """Raise `OutputError` if a plot cannot be drawn or written as this file."""
     if path.suffix.lower() not in FORMATS:
         ending = path.suffix or "nothing"
         raise OutputError(f"{format_path(path)} ends in {ending!r}; plots are written as {' or '.join(FORMATS)}")

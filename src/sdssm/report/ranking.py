@@ -22,7 +22,7 @@ FORMATS = {"ranking.csv": to_csv, "ranking.md": to_markdown}
 
 
 def make_ranking_table(results: Mapping[str, Any], most: int | None = None) -> Table | None:
-    """Return the ranking in results, with the first `most` candidates of each cell; None if nothing was searched."""
+    """Return the ranking in results, with the first `most` candidates of each cell, or None."""
     cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in results.get("ranking", ()):
         cells.setdefault((entry["row"], entry["column"]), []).append(entry)

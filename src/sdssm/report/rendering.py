@@ -29,7 +29,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Table:
-    """The content of a table in every format: grids to read, one dictionary per line of the CSV file, and notes."""
+    """The content of a table: grids to read, one dictionary per line of the CSV file, and notes."""
 
     title: str
     grids: Sequence[Grid]
@@ -81,7 +81,7 @@ def to_text(table: Table, width: int | None = None) -> str:
 
 
 def _split_columns(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Split columns into blocks that fit into `width`; each block starts with column 0, the names of the rows.
+    """Split columns into blocks that fit into `width`; each starts with column 0, the row names.
 
     >>> _split_columns([4, 10, 10, 10], 30), _split_columns([4, 10], None)
     ([[0, 1, 2], [0, 3]], [[0, 1]])

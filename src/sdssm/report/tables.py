@@ -1,4 +1,4 @@
-"""Tables of experiments: our results with the published ones and chance, from the results.json of an experiment."""
+"""Tables of experiments, from results.json: our results, published ones and chance."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
 
 
 def _with_chance(grid: Grid, cells: Sequence[Mapping[str, Any]]) -> Grid:
-    """Add the chance level of each column as a last row, or of each row as a last column if that is the task.
+    """Add the chance levels as a last row, or as a last column if the rows are the tasks.
 
     Results of version 0.1.0 have no chance levels, and the grid is returned as it is.
     """
@@ -115,7 +115,7 @@ def _notes(cells: Sequence[Mapping[str, Any]], first: str) -> list[str]:
 
 
 def _summarize(cells: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Describe cells in few lines: one line if the description of all is the same, else one for each description."""
+    """Describe cells with one line for each distinct description."""
     groups: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         groups.setdefault(describe(cell), {}).setdefault(cell["row"], []).append(cell["column"])
@@ -204,11 +204,11 @@ def _claims_table(results: Mapping[str, Any]) -> Table:
     has_chance = any(cell.get("chance_least") is not None for cell in results["cells"])
     rows = []
     for cell in results["cells"]:
-        what = f"{cell['model']}, {cell['task']}: {cell['quantity']}"
+        description = f"{cell['model']}, {cell['task']}: {cell['quantity']}"
         published = f"{cell['value']} {cell['unit']}".strip()
         levels = [cell[name] for name in ("chance_least", "chance_greatest") if cell.get(name) is not None]
         chance = [_format_range(levels, format_chance)] if has_chance else []
-        rows.append((cell["id"], [what, published, _format_claim(cell), *chance, _describe_origin(cell)]))
+        rows.append((cell["id"], [description, published, _format_claim(cell), *chance, _describe_origin(cell)]))
     columns = ["what", "published", "ours", *([CHANCE] if has_chance else []), "from"]
     grid = Grid("numbers in the text of the paper, and ours", results["corner"], columns, rows)
     return Table(results["title"], [grid], results["cells"])

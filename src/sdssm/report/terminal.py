@@ -74,7 +74,7 @@ def _row(accuracy: float, height: int) -> int:
 
 
 def _ticks(curve: Curve, width: int) -> str:
-    """Return the labels of the length axis: both ends, the training length, and others where there is room."""
+    """Return the labels of the length axis: both ends, the training length, and others that fit."""
     first, last = int(curve.lengths[0]), int(curve.lengths[-1])
     if has_log_axis(curve.lengths):
         more = [10**power for power in range(1, 7)]

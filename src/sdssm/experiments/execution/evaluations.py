@@ -51,7 +51,7 @@ def evaluate_locally(
     workers: int = 1,
     on_evaluated: EvaluationCallback | None = None,
 ) -> None:
-    """Compute and write these evaluation files on this machine, in several processes if `workers` is above 1."""
+    """Compute and write evaluation files on this machine, in `workers` processes."""
     call = partial(evaluate_file, spec=spec, device=str(device))
     is_serial = workers <= 1 or len(files) <= 1
     with sigterm_as_interrupt(), nullcontext() if is_serial else worker_pool(workers) as pool:
@@ -81,7 +81,10 @@ def missing_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> list[
 
 
 def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return the evaluations of a run at every length (or None) and at listed lengths (or an empty dictionary)."""
+    """Return the evaluations of a run at every length and at listed lengths.
+
+    The first is None, or the second an empty dictionary, if it is missing or does not match the spec.
+    """
     run = RunFolder.open(folder)
     curve, listed = _read(run, FILE), _read(run, LISTED_FILE)
     return curve if _covers(curve, task, spec) else None, listed if _has_lengths(listed, spec) else {}
@@ -115,7 +118,7 @@ def _read(run: RunFolder, name: str) -> dict[str, Any]:
 
 
 def _covers(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> bool:
-    """Return whether an evaluation has every length that the spec requires, on the strings that it requires."""
+    """Return whether an evaluation has the lengths and the strings that the spec requires."""
     longest = spec.max_length or task.test_length
     is_long_enough = isinstance(evaluation.get("max_length"), int) and evaluation["max_length"] >= longest
     if not _has_same_strings(evaluation, spec) or not is_long_enough:

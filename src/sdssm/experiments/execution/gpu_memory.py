@@ -40,7 +40,9 @@ def bytes_needed(runs: Sequence[RunConfig]) -> int:
 
 
 def share_of(needed: int, memory: int) -> float:
-    """Return the share of a GPU with `memory` bytes that `needed` bytes take, rounded up to thousandths, at most 1.
+    """Return the share of a GPU with `memory` bytes that `needed` bytes take.
+
+    It is rounded up to thousandths and at most 1.
 
     >>> share_of(20 * 2**30, 80 * 2**30), share_of(2**20, 80 * 2**30), share_of(2**40, 80 * 2**30)
     (0.278, 0.125, 1.0)

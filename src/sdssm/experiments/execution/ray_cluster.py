@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, or starting one on this machine; failures are reported quickly and in one line."""
+"""Connecting to a Ray cluster or starting one on this machine, with quick and short error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a plan on a Ray cluster: each group of replicas is one task, in run folders that all nodes share.
+"""Running a plan on a Ray cluster: each group of replicas is one task, in shared run folders.
 
 Ray starts tasks and reports lost ones; everything else is in the run folders. A group whose node is lost resumes on
 another node from its last checkpoints, and its result is bit-identical.

@@ -1,4 +1,4 @@
-"""The functions that Ray workers execute: train one group of runs, or evaluate some, in shared folders."""
+"""The functions that Ray workers execute: train a group of runs, or evaluate runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class DeviceShare:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """How a task ended without an error: done, stopped by a signal, or memory (its share of a GPU was too small)."""
+    """How a task ended without an error.
+
+    `ended` is done, stopped (by a signal) or memory (its share of a GPU was too small).
+    """
 
     ended: str = "done"
     node: str = ""
@@ -108,7 +111,7 @@ def evaluate_files(
 
 
 def list_gpus() -> list[tuple[str, int]]:
-    """Return name and bytes of memory of each GPU of this node; an empty list if the driver does not answer."""
+    """Return name and bytes of memory of each GPU of this node; empty if the driver does not answer."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
@@ -155,7 +158,7 @@ def _check_shared(out: Path, mark: str) -> None:
 
 
 def _wait_until_free(folders: Sequence[Path]) -> None:
-    """Wait for a lost worker on this machine to end by itself. After the deadline its folders are taken over."""
+    """Wait for a lost worker on this machine to end; after the deadline its folders are taken over."""
     deadline = time.monotonic() + FREE_WITHIN
     while time.monotonic() < deadline and any(folder.is_dir() and is_held(folder) for folder in folders):
         time.sleep(0.2)
@@ -163,7 +166,7 @@ def _wait_until_free(folders: Sequence[Path]) -> None:
 
 @contextmanager
 def _memory_limit(share: DeviceShare) -> Iterator[None]:
-    """Limit this process to its share of GPU memory, so that it fails itself and not a process next to it."""
+    """Limit this process to its share of GPU memory, so that no other process on the GPU fails."""
     if share.device != "cpu" and share.memory < 1 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share.memory)
     yield

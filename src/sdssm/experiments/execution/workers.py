@@ -63,7 +63,10 @@ def _exit_with_parent(pipe: Connection) -> None:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM, so that the block cleans up as on Ctrl-C. Only for the main thread."""
+    """Raise KeyboardInterrupt on SIGTERM, so that the block cleans up as on Ctrl-C.
+
+    It has no effect outside the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

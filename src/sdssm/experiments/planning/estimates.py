@@ -73,7 +73,7 @@ def estimate_plan(plan: TrainingPlan, device: str = "auto", limit: float = TIME_
 
 
 def budget_for(groups: Sequence[GroupEstimate], seconds: float) -> float:
-    """Return the share of their steps, at most 1, that groups complete in this time, one group after the other.
+    """Return the share of their steps, at most 1, that groups complete in a time one after the other.
 
     It is rounded to two digits, as estimates are not more precise. A group that was not measured is assumed to need as
     much time for a step of a run as the others.

@@ -1,4 +1,4 @@
-"""Plans: the runs of an experiment, in folders shared by all experiments so that nothing is trained twice."""
+"""Plans: the runs of an experiment, in folders that all experiments share."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def make_plan(spec: Spec, out: Path, selection: Selection = ALL) -> Plan:
 
 
 def make_plans(specs: Sequence[Spec], out: Path, selection: Selection = ALL) -> list[Plan]:
-    """Return a plan for each experiment. A training that several experiments need is one run in one folder.
+    """Return a plan for each experiment; a training that several need is one run in one folder.
 
     The selection may leave some of the experiments empty, but not all.
     """
@@ -116,6 +116,7 @@ class _Planner:
         self._checked: set[Any] = set()
 
     def plan(self, spec: Spec) -> Plan:
+        """Return all runs of an experiment."""
         runs = [run for row in spec.rows for name in row.tasks for run in self._runs(row, self._task(name))]
         return Plan(spec=spec, out=self._out, runs=tuple(runs))
 
@@ -166,7 +167,7 @@ def _check_config(row: Row, config: RunConfig, task: Task) -> None:
 
 
 def _existing_config(folder: Path, planned: RunConfig) -> RunConfig:
-    """Return the config of the run that is already in the folder, or the planned one if the folder is empty."""
+    """Return the config of the run in a folder, or the planned one if there is none."""
     if not (folder / CONFIG).exists():
         return planned
     existing = RunFolder.open(folder).config

@@ -1,4 +1,4 @@
-"""Reuse of existing runs, made by `sdssm train` or in another folder, instead of missing runs of a plan."""
+"""Reuse of runs from other folders, for example those of `sdssm train`, in a plan."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def reuse_runs(plan: Plan, folders: Sequence[Path]) -> Plan:
 
 
 def _ended_runs(folders: Sequence[Path], keys: set[RunKey]) -> list[RunFolder]:
-    """Return complete runs with these keys, finished ones first. Other runs, usually most of them, are not opened."""
+    """Return complete runs with these keys, finished ones first.
+
+    Other runs, usually most of them, are not opened.
+    """
     order: list[tuple[int, Any, RunFolder]] = []
     for path in _run_folders(folders):
         config = read_json(path / CONFIG) or {}

@@ -17,7 +17,7 @@ FILTERS = ("models", "rows", "tasks")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The cells of an experiment to train, by models, row labels and tasks, with seeds and a budget of steps.
+    """The part of an experiment to train: models, row labels, tasks, seeds and a budget of steps.
 
     None selects everything, or the seeds of the experiment. `budget` multiplies the number of steps.
 
@@ -42,10 +42,10 @@ class Selection:
             object.__setattr__(self, "tasks", tuple(get_task(name).name for name in self.tasks))
 
     def check(self, specs: Sequence[Spec]) -> None:
-        """Raise `SpecError` if a name occurs in none of the experiments, or if no cell is left in all of them."""
+        """Raise `SpecError` if a name occurs in none of the experiments, or if no cell is left."""
         rows = [row for spec in specs for row in spec.rows]
         none = "this experiment has no" if len(specs) == 1 else "none of these experiments has a"
-        for what, names, available in (
+        for kind, names, available in (
             ("model", self.models, [row.model for row in rows]),
             ("row", self.rows, [row.label for row in rows]),
             ("task", self.tasks, [task for row in rows for task in row.tasks]),
@@ -53,7 +53,7 @@ class Selection:
             known = list(dict.fromkeys(available))
             for name in names or ():
                 if name not in known:
-                    raise SpecError(f"{none} {what} {name!r}; {did_you_mean(name, known)}")
+                    raise SpecError(f"{none} {kind} {name!r}; {did_you_mean(name, known)}")
         if not any(self.keeps(spec) for spec in specs):
             experiments, filters = ", ".join(spec.name for spec in specs), " and ".join(self.filters)
             raise SpecError(f"nothing is left of {experiments}: no cell has all of the given {filters}; select others")

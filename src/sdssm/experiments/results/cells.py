@@ -1,4 +1,4 @@
-"""Cells: statistics over the seeds of a cell, with the best candidate of a grid and the published numbers."""
+"""Cells: statistics over seeds, the best candidate of a grid, published numbers and chance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ CHOICE_WORDS = {"within": "accuracy at training lengths", "score": "the score it
 
 
 def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
-    """Return a dictionary for each cell and score: our statistics, published numbers and chance; None if missing."""
+    """Return a dictionary for each cell and score: statistics, published numbers and chance.
+
+    Missing numbers are None.
+    """
     published, chance = published_numbers(spec), chance_by_cell(spec)
     row_scores = {row.label: row.score for row in spec.rows}
     cells = []

@@ -46,7 +46,7 @@ def compare_claims(spec: Spec, results: Path) -> dict[str, Any]:
 
 
 def check_claims(spec: Spec) -> None:
-    """Raise `SpecError` if a claim is not in the published file, or names a cell that its experiment does not have."""
+    """Raise `SpecError` if a claim is not in the published file, or names a cell that does not exist."""
     _published_claims(spec)
     for claim in spec.claims:
         if claim.spec is not None:

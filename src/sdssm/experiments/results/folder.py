@@ -47,7 +47,9 @@ def _identity(spec: Spec) -> dict[str, str]:
 def write_results(
     plan: Plan, folder: Path, *, command: str, device: str, pruned: Sequence[PrunedCandidate] = ()
 ) -> dict[str, Any]:
-    """Aggregate the runs of a plan, merge them with earlier results in the folder, write and return the results.
+    """Aggregate the runs of a plan, merge them with the results in the folder, and write them.
+
+    It returns the results as a dictionary.
 
     Args:
         plan: the runs to aggregate.
@@ -110,8 +112,8 @@ def open_results(spec: Spec, folder: Path, *, command: str, device: str) -> None
     previous = existing.get("made", [existing] if "command" in existing else [])
     entry = {"command": command, "device": device, "versions": versions()}
     entries = ({name: old.get(name) for name in entry} for old in previous)
-    made = [*(old for old in entries if (old["command"], old["device"]) != (command, device)), entry]
-    _write(folder, SPEC, json.dumps({**_identity(spec), "made": made}, indent=1))
+    commands = [*(old for old in entries if (old["command"], old["device"]) != (command, device)), entry]
+    _write(folder, SPEC, json.dumps({**_identity(spec), "made": commands}, indent=1))
 
 
 def _write(folder: Path, name: str, text: str) -> None:

@@ -56,7 +56,7 @@ def _candidate_key(candidate: Mapping[str, Any]) -> tuple[str, str, Mapping[str,
 
 
 def make_ranking(spec: Spec, records: Sequence[Record], pruned: Sequence[PrunedCandidate] = ()) -> list[Record]:
-    """Return the candidates of each cell that has a grid or a search, in the order in which they would be chosen.
+    """Return the candidates of each cell that has a grid or a search, best first.
 
     Pruned candidates come last, ordered by the accuracy at which they were stopped. `records` and `pruned` are as
     `split_pruned` returns them.
@@ -93,7 +93,7 @@ def _finished_entry(spec: Spec, score: str, runs: Sequence[Record]) -> Record:
 
 
 def _pruned_entry(candidate: PrunedCandidate) -> Record:
-    """Return the entry of a pruned candidate; its accuracy is the training accuracy at the step where it stopped."""
+    """Return the entry of a pruned candidate, with its training accuracy when it stopped."""
     empty = {"score": None, "max": None, "average": None, "diverged": 0}
     fields = {name: candidate[name] for name in ("variant", "value", "seeds", "steps", "pruned_at")}
     return {**fields, "within": candidate["value"], **empty}

@@ -1,4 +1,4 @@
-"""The runtime table: time of the SD-SSM scan, forward and backward, in recurrent and in parallel mode."""
+"""The runtime table: time of the SD-SSM scan, forward and backward, in both modes."""
 
 from __future__ import annotations
 

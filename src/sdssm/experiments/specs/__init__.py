@@ -1,1 +1,1 @@
-"""Experiments as data: what a TOML file says, checked, and the experiments and published numbers of the package."""
+"""Experiments as data: parsing of TOML files, packaged experiments and published numbers."""

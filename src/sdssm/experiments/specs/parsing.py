@@ -1,4 +1,4 @@
-"""Parsing experiments from TOML. The result is valid, or the error is one line that says what to change."""
+"""Parsing and validation of experiments in TOML."""
 
 from __future__ import annotations
 
@@ -203,12 +203,12 @@ def _check_cells(rows: Sequence[Row]) -> None:
 # -- single values -----------------------------------------------------------------------------------------------------
 
 
-def _check_keys(what: str, data: Any, known: Sequence[str]) -> None:
+def _check_keys(subject: str, data: Any, known: Sequence[str]) -> None:
     if not isinstance(data, Mapping):
-        raise SpecError(f"{what} is {format_value(data)}; it must be a table of TOML")
+        raise SpecError(f"{subject} is {format_value(data)}; it must be a table of TOML")
     for key in data:
         if key not in known:
-            raise SpecError(f"{what} has no key {key!r}; {did_you_mean(key, known)}")
+            raise SpecError(f"{subject} has no key {key!r}; {did_you_mean(key, known)}")
 
 
 def _section(name: str, data: Any, known: Sequence[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Score:
 
     @property
     def listed_length(self) -> int | None:
-        """The length of a score such as "to 5000" or "at 5000", which must be evaluated separately, else None."""
+        """The length of a score such as "to 5000" or "at 5000", which is evaluated separately, else None."""
         match = re.fullmatch(r"(?:to|at) (\d{1,7})", self.name, re.ASCII)
         return None if match is None else int(match[1])
 

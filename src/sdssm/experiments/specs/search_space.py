@@ -48,7 +48,7 @@ class Range:
 
     @classmethod
     def parse(cls, name: str, text: str, whole: bool = False) -> Range:
-        """Parse the range of the setting `name` from text such as 1e-5..1e-2, optionally with :log or :linear.
+        """Parse the range of a setting from text such as 1e-5..1e-2, optionally with :log or :linear.
 
         Without a scale it is :log if both ends are above 0 and the second is at least ten times the first.
         """
@@ -145,7 +145,9 @@ class SearchSpace:
         return valid
 
     def samples(self, seed: int) -> Iterator[dict[str, Any]]:
-        """Yield distinct random candidates. The sequence depends on the seed only, so a longer one extends a shorter.
+        """Yield distinct random candidates.
+
+        The sequence depends only on the seed, so that a longer search extends a shorter one.
 
         >>> space = SearchSpace(choices={"state": [32, 64]}, ranges={"lr": Range(low=1e-4, high=1e-2, log=True)})
         >>> next(space.samples(seed=0))

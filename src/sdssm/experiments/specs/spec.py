@@ -64,7 +64,7 @@ class EvaluationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A number in the text of the paper, by its id in the published file, and the cells it is compared with."""
+    """A number in the text of the paper, and the cells that it is compared with."""
 
     id: str
     spec: str | None = None  #: experiment that measures it; None: not measured

@@ -57,7 +57,7 @@ def _prune(
     share: float,
     keep: float,
 ) -> list[SweepTrial]:
-    """Record the accuracy of the running trials of a cell at a rung, and return those that are pruned there."""
+    """Record the accuracy of the running trials of a cell at a rung, and return the pruned ones."""
     running = {number: trial for number, trial in trials.items() if trial.state == "running"}
     rung = str(share)
     for trial in running.values():
@@ -82,7 +82,7 @@ def _runs_of(plan: Plan, cell: Cell, trial: SweepTrial) -> list[PlannedRun]:
 
 
 def _accuracy(runs: Sequence[PlannedRun], share: float) -> float | None:
-    """Return the training accuracy at a rung in percent, as the mean over seeds; diverged seeds count as 0.
+    """Return the training accuracy at a rung in percent, averaged over seeds; diverged seeds count as 0.
 
     None if the training ends before the rung, or if nothing was logged.
     """

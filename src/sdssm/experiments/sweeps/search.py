@@ -1,4 +1,4 @@
-"""Search strategies: a whole grid, random candidates or Optuna; and which candidates are stopped early."""
+"""Search strategies (grid, random, Optuna), and which candidates are stopped early."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Sweep:
         return SweepStudy(description, folder / STUDY)
 
     def next_batch(self, study: SweepStudy) -> TrialBatch:
-        """Return the trials to run next: interrupted ones, else those that the search proposes; empty at the end."""
+        """Return the trials to run next: interrupted or newly proposed ones; empty at the end."""
         batch: dict[Cell, dict[int, SweepTrial]] = {}
         for row in self.selected_rows:
             trials = study.trials(_cell(row))
@@ -166,7 +166,7 @@ def run_sweep(
     progress: Progress | None = None,
     on_evaluated: EvaluationCallback | None = None,
 ) -> tuple[Plan, list[dict[str, Any]]]:
-    """Run a search to its end, and return the plan of all candidates and those pruned, for `write_results`.
+    """Run a search, and return the plan of all candidates and the pruned ones, for `write_results`.
 
     Args:
         sweep: the search.
@@ -190,7 +190,10 @@ def run_sweep(
 
 
 def _finish_trials(plan: Plan, batch: TrialBatch) -> None:
-    """Set state and value of the trials that were trained to the end; the value is 0 if all seeds diverged at once."""
+    """Set state and value of the trials that were trained to the end.
+
+    The value is 0 if all seeds diverged at once.
+    """
     records, score = make_records(plan), plan.spec.evaluate.scores[0].name
     for cell, trials in batch.items():
         cell_records = [record for record in records if (record["row"], record["column"]) == cell]

@@ -1,4 +1,4 @@
-"""The experiment of a sweep that is given on the command line: one model, some tasks and a search space."""
+"""The experiment of a sweep: one model, some tasks and a search space."""
 
 from __future__ import annotations
 
