@@ -32,15 +32,12 @@ def quote_argument(argument: Any) -> str:
 
 
 def format_loss(loss: float | None) -> str:
-    """Four decimals; a dash if there is no loss.
+    """Four decimals, without the sign of a negative zero; a dash if there is no loss.
 
     >>> format_loss(0.25), format_loss(-1e-9), format_loss(None)
     ('0.2500', '0.0000', '-')
     """
-    if loss is None:
-        return "-"
-    text = f"{loss:.4f}"
-    return "0.0000" if text == "-0.0000" else text
+    return "-" if loss is None else f"{loss:z.4f}"
 
 
 def format_chance_level(*class_counts: int) -> str:
