@@ -1,22 +1,27 @@
-# Two commands do everything on a fresh machine: make demo and make test.
+# On a fresh machine two commands are enough: make demo and make test.
 PYTHON ?= python3
 BIN := .venv/bin
-# Threads that wait do not spin: with other programs on the same cores that makes torch many times slower.
+# Waiting threads sleep instead of spinning: with other programs on the same cores, spinning makes torch many times slower.
 export OMP_WAIT_POLICY ?= passive
-# Compiled Python is kept, whatever the environment says: else each program that a test starts compiles the package anew.
+# Keep compiled Python files even if the environment forbids it; otherwise each program that a test starts compiles the package.
 export PYTHONDONTWRITEBYTECODE :=
+# The GPU tests also run where nothing can be installed: torch, triton, numpy, safetensors and pytest are enough.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+GPU_TESTS ?= tests/ops tests/layers tests/laws tests/models tests/tasks tests/training tests/evaluation
 
-.PHONY: help setup demo test format bench clean
+.PHONY: help setup demo quick check test test-gpu format bench clean
 
 help:
-	@echo "make demo    learn a group of 60 states from short strings, test it on long ones, prove it (2 minutes)"
-	@echo "make test    every check: format, lint, types, tests"
-	@echo "make setup   the environment alone, in .venv"
-	@echo "make format  put the code into the house format"
-	@echo "make bench   the benchmarks of this machine"
-	@echo "make clean   remove .venv and what the tools left behind"
+	@echo "make demo      train on a group of 60 states from short strings, test on long ones, prove a length (2 minutes)"
+	@echo "make setup     create the environment in .venv (the other targets do it when needed)"
+	@echo "make quick     while editing: format, lint, types, and the tests listed in tests/quick.txt (30 seconds)"
+	@echo "make test      before a change lands: format, lint, types, all tests (6 minutes on two cores)"
+	@echo "make test-gpu  the tests of kernels, models and training on a GPU, with .venv or GPU_PYTHON=python3"
+	@echo "make format    format the code and apply the linter's fixes"
+	@echo "make bench     run the benchmarks on this machine"
+	@echo "make clean     remove .venv and caches"
 
-# The environment is made anew whenever what it is made from changes.
+# The environment is created again when its definition changes.
 .venv/done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sdssm needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
@@ -28,11 +33,20 @@ setup: .venv/done
 demo: setup
 	$(BIN)/python examples/demo.py
 
-test: setup
+check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+quick: check
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet @tests/quick.txt
+
+test: check
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet
+
+test-gpu:
+	$(GPU_PYTHON) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "torch finds no GPU here")'
+	PYTHONPATH=src $(GPU_PYTHON) -m pytest --quiet $(GPU_TESTS)
 
 format: setup
 	$(BIN)/ruff format .

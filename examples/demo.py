@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 
 import sdssm
-from sdssm.report import curves, save_plot, terminal_plot
+from sdssm.report import make_curves, save_plot, terminal_plot
 from sdssm.training import progress_for
 
 FOLDER = Path("demo")
@@ -51,7 +51,7 @@ def _test(runs: sdssm.Runs, chance: float) -> None:
     print(f"\n2. Test on {run.strings} random strings of every length up to 500\n")
     print("length     " + "".join(f"{length:>7}" for length in SHOWN_LENGTHS))
     print("accuracy % " + "".join(f"{run.accuracy[length - 1]:>7.1f}" for length in SHOWN_LENGTHS))
-    print(f"\n{terminal_plot(curves(data)[0])}\n")
+    print(f"\n{terminal_plot(make_curves(data)[0])}\n")
     print("Mean accuracy")
     print(f"  at lengths 1 to 40, as in training:     {run.mean_within:6.2f} %")
     print(f"  at lengths 41 to 500, never trained on: {run.mean_beyond:6.2f} %")

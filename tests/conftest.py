@@ -1,27 +1,32 @@
-"""For all tests: the same examples on CI each time, and the longest tests first."""
+"""Settings of all tests: which run in this process, in which order, and failures printed as they happen."""
 
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 
 import pytest
 
-from tests.interpreted import INTERPRETED, stay_interpreted, takes_part
+from tests.interpreted import IN_INTERPRETER, belongs_to_this_process, patch_language_once
 
-if find_spec("hypothesis"):  # the scan tests also run on GPU machines where nothing can be installed
+# The tests also run on GPU machines where pytest is installed, but neither hypothesis nor plugins of pytest.
+if find_spec("hypothesis"):
     from hypothesis import settings
 
-    settings.register_profile("explore", deadline=None)  # an example's time depends on what else the machine does
+    settings.register_profile("explore", deadline=None)  # the time of an example depends on the machine's other work
     settings.register_profile("repeat", deadline=None, derandomize=True)
     settings.load_profile("repeat" if os.environ.get("CI") else "explore")
+else:
+    from tests import no_hypothesis
 
+    sys.modules["hypothesis"] = no_hypothesis
 
-if INTERPRETED:
-    stay_interpreted()
+if IN_INTERPRETER:
+    patch_language_once()
 
-#: Files with tests that take long, the longest first: one of them at the end would leave the other cores idle.
-LONG = [
+#: Files with long tests, the longest first: started last, such a test would leave the other cores idle.
+LONG_FILES = [
     "test_interpreted.py",
     "experiments/test_ray.py",
     "cli/test_train.py",
@@ -32,14 +37,48 @@ LONG = [
     "experiments/test_workers.py",
     "test_benchmarks_models.py",
 ]
+#: Lines of a failure's message that are printed when it happens; the whole report follows at the end.
+MESSAGE_LINES = 30
 
 
-def place(item: pytest.Item) -> int:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.hasplugin("timeout"):
+        parser.addini("timeout", "ignored, because pytest-timeout is not installed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout: ignored, because pytest-timeout is not installed")
+    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist prints nothing
+        config.pluginmanager.register(FailurePrinter(config))
+
+
+class FailurePrinter:
+    """Prints the location and the message of each failure at once, not only when all tests have ended."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if not report.failed or terminal is None:
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        text = report.longreprtext if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
+        terminal.write_line("")  # ends the line of dots
+        terminal.write_line(f"FAILED {report.nodeid}", red=True)
+        for line in text.splitlines()[:MESSAGE_LINES]:
+            terminal.write_line(f"  {line}")
+
+
+def start_position(item: pytest.Item) -> int:
+    """The position of a test's file among the long ones; tests of all other files follow."""
     file = item.nodeid.partition("::")[0].removeprefix("tests/")
-    return LONG.index(file) if file in LONG else len(LONG)
+    return LONG_FILES.index(file) if file in LONG_FILES else len(LONG_FILES)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those that are for this process, in their order but for the long ones."""
-    config.hook.pytest_deselected(items=[item for item in items if not takes_part(item)])
-    items[:] = sorted(filter(takes_part, items), key=place)
+    """Keep the tests of this process, and move the tests of long files to the front."""
+    config.hook.pytest_deselected(items=[item for item in items if not belongs_to_this_process(item)])
+    items[:] = sorted(filter(belongs_to_this_process, items), key=start_position)

@@ -1,7 +1,7 @@
 """Folders that version 0.1.0 wrote still load, resume, evaluate and tabulate.
 
-`tests/data/written-by-0.1.0` holds run folders, compiled models and a results folder, each as that version left it, and
-the logits that it computed (`logits.json`). Nothing there may be written anew: a later version must read it as it is.
+`tests/data/written-by-0.1.0` holds run folders, compiled models and a results folder as that version wrote them, and
+the logits that it computed (`logits.json`). Never regenerate these files: every later version must read them unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOKENS = torch.tensor([[0, 1, 1, 0, 1, 1, 1, 0]])
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of everything, since commands write into the folders they are given."""
+    """A copy of all folders, because commands write into them."""
     return Path(shutil.copytree(WRITTEN, tmp_path / "written"))
 
 
@@ -53,25 +53,26 @@ def test_runs_are_listed_and_evaluated_to_the_same_accuracy(folder: Path, capsys
     assert main(["runs", str(folder / "runs"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 13
     stored = json.loads((WRITTEN / "runs/parity/seed-0/evaluation.json").read_text())
-    (again,) = sdssm.evaluate(folder / "runs/parity/seed-0", max_length=20, device="cpu")
-    assert again.mean == pytest.approx(stored["mean"])
+    (evaluated,) = sdssm.evaluate(folder / "runs/parity/seed-0", max_length=20, device="cpu")
+    assert evaluated.mean == pytest.approx(stored["mean"])
 
 
 def test_an_experiment_is_tabulated_from_its_old_runs(folder: Path) -> None:
     options = ["--no-train", "--reuse", "--device", "cpu", "--quiet"]
     places = ["--out", str(folder / "runs/experiments"), "--results", str(folder / "results")]
     assert main(["reproduce", str(folder / "experiment.toml"), *places, *options]) == 0
-    old, new = _cells(WRITTEN), _cells(folder)
+    old, new = read_cells(WRITTEN), read_cells(folder)
     assert [{name: cell[name] for name in old[0]} for cell in new] == old  # later versions may add columns
 
 
-def test_the_results_folder_remembers_the_old_command(folder: Path) -> None:
+def test_the_results_folder_keeps_the_old_command(folder: Path) -> None:
     old = json.loads((WRITTEN / "results/tiny/spec.json").read_text())
     test_an_experiment_is_tabulated_from_its_old_runs(folder)
     new = json.loads((folder / "results/tiny/spec.json").read_text())
     assert new["made"][0] == old["made"][0]
 
 
-def _cells(folder: Path) -> list[dict[str, str]]:
+def read_cells(folder: Path) -> list[dict[str, str]]:
+    """The rows of the experiment's table."""
     with (folder / "results/tiny/table.csv").open() as file:
         return list(csv.DictReader(file))

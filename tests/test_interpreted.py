@@ -1,6 +1,6 @@
-"""The tests of all files that need Triton's interpreter, in one process: each would import torch and Triton anew.
+"""Run the tests of all files that need Triton's interpreter in one process, so that Triton is imported once.
 
-The interpreter takes milliseconds a row and step: in those tests rows are few, and lengths just pass a chunk.
+The interpreter takes milliseconds for each row and step: keep rows few, and lengths just above a chunk.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from pathlib import Path
 
 import pytest
 
-FILES = [str(file) for file in sorted(Path(__file__).parent.rglob("test_*.py")) if "\n@inside\n" in file.read_text()]
+FILES = [
+    str(path)
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))
+    if path != Path(__file__) and "from tests.interpreted import" in path.read_text()
+]
 
 
 @pytest.mark.timeout(1200)
-def test_in_the_interpreter() -> None:
+def test_kernels_in_the_interpreter() -> None:
     pytest.importorskip("triton")
+    assert FILES
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *FILES]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout and " skipped" not in done.stdout, done.stdout[-4000:]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
+    assert " passed" in process.stdout and " skipped" not in process.stdout, process.stdout[-4000:]

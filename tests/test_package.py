@@ -1,27 +1,34 @@
-"""The package as a whole: what it imports, in which order, and what it needs."""
+"""The package as a whole: names, imports and their order, dependencies, documentation."""
 
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import os
+import pkgutil
 import re
-import subprocess
-import sys
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import sdssm
-from sdssm.cli.train import literal
+from sdssm.cli.options import parse_value
 from sdssm.errors import MissingExtraError, SdssmError
 from sdssm.extras import EXTRAS, import_extra
 from sdssm.runs.schema import Settings, setting_names
 from sdssm.settings import settings_to_dict
+from tests.programs import REQUIRED, run_without
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sdssm"
-#: One road through the house: a module imports only what stands before its own package here.
+FILES = sorted(SOURCE.rglob("*.py"))
+#: Import order: a module imports only from its own package and from the packages before it.
 ORDER = [
     "errors",
     "extras",
@@ -43,84 +50,136 @@ ORDER = [
 ]
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of sdssm that a file imports, wherever in the file."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def display_path(path: Path) -> str:
+    """The path of a source file as messages show it."""
+    return str(path.relative_to(SOURCE))
+
+
+def top_level_imports(path: Path) -> set[str]:
+    """The packages and modules directly below sdssm that a file imports, anywhere in the file."""
+    parts = set()
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [node.module or ""] if node.module != "sdssm" else [f"sdssm.{name.name}" for name in node.names]
+            assert node.level == 0, f"{display_path(path)}: relative import"
+            names = [node.module or ""] if node.module != "sdssm" else [f"sdssm.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            names = [name.name for name in node.names]
+            names = [alias.name for alias in node.names]
         else:
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("sdssm.")}
-    return found
+        parts |= {name.split(".")[1] for name in names if name.startswith("sdssm.")}
+    return parts
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_one_way(path: Path) -> None:
-    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    if part in ("__init__", "__main__"):
-        return
-    assert part in ORDER, f"{part} has no place in the order of the house"
-    behind = {other for other in imported(path) - {part, "__version__"} if ORDER.index(other) > ORDER.index(part)}
-    assert not behind
+def test_imports_follow_the_order_of_packages() -> None:
+    offenders = []
+    for path in FILES:
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if part in ("__init__", "__main__"):
+            continue
+        assert part in ORDER, f"{part} is missing in ORDER"
+        for other in sorted(top_level_imports(path) - {part, "__version__"}):
+            if other not in ORDER or ORDER.index(other) > ORDER.index(part):
+                offenders.append(f"{display_path(path)} imports sdssm.{other}")
+    assert not offenders, "\n".join(offenders)
 
 
-#: Only the standard library and these may be imported when the package is.
-ALLOWED = {"torch", "numpy", "safetensors"}
-PROBE = """
-import sys
-from importlib.machinery import PathFinder
+# -- names -------------------------------------------------------------------------------------------------------------
 
-class Partial(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.split(".")[0] in {missing} else PathFinder.find_spec(name, path, target)
 
-sys.meta_path[:] = [Partial if finder is PathFinder else finder for finder in sys.meta_path]
+def public_definitions(path: Path) -> Iterator[str]:
+    """Names of the public functions and classes that a file defines at its top level."""
+    for node in parse(path).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_no_public_function_or_class_has_the_name_of_a_module_beside_it() -> None:
+    """Exported by the package, such a name would hide the module."""
+    offenders = []
+    for path in FILES:
+        modules = {file.stem for file in path.parent.glob("*.py")} | {
+            folder.parent.name for folder in path.parent.glob("*/__init__.py")
+        }
+        offenders += [f"{display_path(path)} defines {name}" for name in public_definitions(path) if name in modules]
+    assert not offenders, "\n".join(offenders)
+
+
+def importable_modules() -> Iterator[ModuleType]:
+    """Every module of the package, except modules that need an optional dependency that is not installed."""
+    for info in pkgutil.walk_packages(sdssm.__path__, "sdssm."):
+        if info.name == "sdssm.__main__":
+            continue
+        try:
+            yield importlib.import_module(info.name)
+        except ImportError as error:
+            assert (error.name or "").split(".")[0] in EXTRAS, f"{info.name}: {error}"
+
+
+def test_every_module_is_found_under_its_dotted_name() -> None:
+    """`import sdssm.training.engine as engine` reads attributes one by one: no function may replace a module there."""
+    offenders = []
+    for module in importable_modules():
+        attribute: object = sdssm
+        for name in module.__name__.split(".")[1:]:
+            attribute = getattr(attribute, name)
+        if attribute is not module:
+            offenders.append(f"{module.__name__} is {attribute!r}")
+    assert not offenders, "\n".join(offenders)
+
+
+def test_every_class_name_is_used_once() -> None:
+    files = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].append(display_path(path))
+    offenders = [f"{name}: {', '.join(paths)}" for name, paths in sorted(files.items()) if len(paths) > 1]
+    assert not offenders, "\n".join(offenders)
+
+
+# -- dependencies ------------------------------------------------------------------------------------------------------
+
+
+def test_without_extras_the_core_works_and_the_rest_names_the_extra_to_install() -> None:
+    code = """
+from sdssm.automata import get_machine, to_aalpy, to_automata_lib, to_networkx
+from sdssm.cli import main
+from sdssm.errors import MissingExtraError
+for convert in (to_networkx, to_automata_lib, to_aalpy):
+    try:
+        convert(get_machine("parity"))
+    except MissingExtraError as error:
+        print(error)
+raise SystemExit(main(["tasks", "show", "a5"]))
 """
-
-
-def without(missing: set[str], code: str) -> str:
-    """What a program prints on a machine where `missing` are not installed."""
-    program = PROBE.format(missing=missing) + code
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_it_runs_with_torch_numpy_and_safetensors_alone() -> None:
-    code = "import sdssm\nfrom sdssm.cli import main\nraise SystemExit(main(['tasks', 'show', 'a5']))"
-    assert "not solvable" in without(set(EXTRAS) - ALLOWED, code)
+    lines = run_without(set(EXTRAS) - REQUIRED, code).splitlines()
+    for extra, line in zip(("networkx", "automata-lib", "aalpy"), lines, strict=False):
+        assert f"install sdssm[{extra}]" in line
+    assert any("not solvable" in line for line in lines[3:])
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_that_wait_sleep_unless_the_user_says_otherwise(before: str | None, after: str) -> None:
-    code = "import sdssm, os; print(os.environ['OMP_WAIT_POLICY'])"
-    asked = {"OMP_WAIT_POLICY": before} if before else {}
-    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | asked
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
-    assert done.stdout.strip() == after
+def test_waiting_threads_sleep_unless_the_environment_says_otherwise(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", before or "")  # restored afterwards, also if it was not set
+    if before is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    importlib.reload(sdssm)  # only this file: its submodules stay loaded
+    assert os.environ["OMP_WAIT_POLICY"] == after
 
 
-def test_a_missing_extra_says_what_to_install() -> None:
-    code = """
-from sdssm.automata import named, to_aalpy, to_automata_lib, to_networkx
-from sdssm.errors import MissingExtraError
-for call in (to_networkx, to_automata_lib, to_aalpy):
-    try:
-        call(named("parity"))
-    except MissingExtraError as error:
-        print(error)
-"""
-    said = without(set(EXTRAS) - ALLOWED, code).splitlines()
-    for extra, line in zip(("networkx", "automata-lib", "aalpy"), said, strict=True):
-        assert f"install sdssm[{extra}]" in line
+def test_thread_policy_is_set_before_anything_imports_torch() -> None:
+    source = (SOURCE / "__init__.py").read_text()
+    assert source.index("OMP_WAIT_POLICY") < source.index("\nfrom sdssm")
 
 
-def test_every_extra_exists() -> None:
+def test_every_extra_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     assert set(EXTRAS.values()) == set(extras) - {"dev"}
@@ -130,27 +189,32 @@ def test_every_extra_exists() -> None:
     assert issubclass(MissingExtraError, SdssmError)
 
 
+# -- versions and documentation ----------------------------------------------------------------------------------------
+
+
 def test_versions_agree() -> None:
     assert f"## {sdssm.__version__}" in (ROOT / "CHANGELOG.md").read_text()
     assert f"version: {sdssm.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert (SOURCE / "py.typed").exists()
 
 
-DOCS = ("automata", "ops", "models", "training", "evaluation", "exact", "experiments")
-PAGES = ["README.md", *(f"docs/{name}.md" for name in DOCS)]
+#: Pages with Python examples.
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if ">>> " in page.read_text()]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_pages_tell_the_truth(page: str) -> None:
-    """Every Python example of a page runs and prints what stands there."""
-    import doctest
-
-    failures, tried = doctest.testfile(str(ROOT / page), module_relative=False)
-    assert tried > 0
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_of_a_page_print_what_the_page_shows(page: Path) -> None:
+    failures, examples = doctest.testfile(str(page), module_relative=False)
+    assert examples > 0
     assert failures == 0
 
 
-def test_every_setting_stands_on_its_page() -> None:
+def test_most_pages_have_examples() -> None:
+    assert ROOT / "README.md" in PAGES
+    assert len(PAGES) >= 8
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\S.*?) \|", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE)
     settings = Settings()
     defaults = {
@@ -159,4 +223,11 @@ def test_every_setting_stands_on_its_page() -> None:
         for name, value in settings_to_dict(part).items()
         if name in setting_names(settings)
     }
-    assert {name: literal(default) for name, default in rows if name in defaults} == defaults
+    assert {name: parse_value(default) for name, default in rows if name in defaults} == defaults
+
+
+def test_quick_tests_cover_every_package() -> None:
+    lines = (ROOT / "tests" / "quick.txt").read_text().splitlines()
+    assert not [line for line in lines if not (ROOT / line.partition("::")[0]).exists()]
+    covered = {line.split("/")[1] for line in lines}
+    assert not [name for name in ORDER if (ROOT / "tests" / name).is_dir() and name not in covered]

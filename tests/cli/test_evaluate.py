@@ -1,3 +1,5 @@
+"""`sdssm evaluate`, run as a command."""
+
 from __future__ import annotations
 
 import json
@@ -6,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sdssm.automata import get_machine
-from tests.cli.test_tasks import run
 from tests.evaluation.machines import exact, tiring_parity
 from tests.evaluation.test_evaluate import run_of
+from tests.programs import run_command
 
 Capture = pytest.CaptureFixture[str]
 
@@ -20,56 +22,59 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "parity"
 
 
-def test_tables_and_a_plot(runs: Path, capsys: Capture) -> None:
-    code, out, err = run(capsys, "evaluate", str(runs), "--max-length", "100")
+def test_tables_and_plot_of_all_runs(runs: Path, capsys: Capture) -> None:
+    code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "100")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[2].split()[:4] == ["task", "model", "seed", "to"]
     assert [line.split()[2] for line in lines[3:6]] == ["0", "1", "2"]
     assert lines[5].split()[:2] == ["parity", "sd-ssm"]
-    assert lines[7].split() == ["task", "model", "seeds", "max", "mean", "min"]
+    assert lines[7].split() == ["task", "model", "seeds", "max", "mean", "min", "chance"]
+    assert lines[8].split()[-1] == "50"
     assert "accuracy in %, parity, sd-ssm, mean of 3 seeds" in out
     assert "==== trained up to length 40" in out
     assert "\x1b" not in out
     assert (runs / "seed-1" / "evaluation.json").exists()
 
 
-def test_json(runs: Path, capsys: Capture) -> None:
-    code, out, err = run(capsys, "evaluate", str(runs / "seed-0"), str(runs / "seed-1"), "--json", "--strings", "64")
+def test_json_has_all_runs_and_their_aggregate(runs: Path, capsys: Capture) -> None:
+    code, out, err = run_command(
+        capsys, "evaluate", str(runs / "seed-0"), str(runs / "seed-1"), "--json", "--strings", "64"
+    )
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert set(found) == {"runs", "aggregate"}
-    assert [(one["task"], one["model"], one["seed"], one["max_length"]) for one in found["runs"]] == [
+    data = json.loads(out)
+    assert set(data) == {"runs", "aggregate"}
+    assert [(run["task"], run["model"], run["seed"], run["max_length"]) for run in data["runs"]] == [
         ("parity", "sd-ssm", 0, 500),
         ("parity", "sd-ssm", 1, 500),
     ]
-    assert len(found["runs"][0]["accuracy"]) == 500
-    assert found["aggregate"][0]["seeds"] == 2
-    assert found["aggregate"][0]["max"] == found["runs"][1]["mean"]
-    assert json.loads((runs / "seed-0" / "evaluation.json").read_text()) == found["runs"][0]
+    assert len(data["runs"][0]["accuracy"]) == 500
+    assert data["aggregate"][0]["seeds"] == 2
+    assert data["aggregate"][0]["max"] == data["runs"][1]["mean"]
+    assert json.loads((runs / "seed-0" / "evaluation.json").read_text()) == data["runs"][0]
 
 
-def test_chosen_lengths_and_a_picture(runs: Path, capsys: Capture, tmp_path: Path) -> None:
+def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    picture = tmp_path / "parity.svg"
-    code, out, _ = run(
-        capsys, "evaluate", str(runs), "--lengths", "10, 5_000", "--plot", str(picture), "--strings", "32"
+    plot = tmp_path / "parity.svg"
+    code, out, _ = run_command(
+        capsys, "evaluate", str(runs), "--lengths", "10, 5_000", "--plot", str(plot), "--strings", "32"
     )
     assert code == 0
     assert "at 10" in out and "mean to 5,000" in out
-    assert [line.split()[3] for line in out.splitlines()[-4:-2]] == ["10", "5,000"]  # the best, mean and worst to each
-    assert "accuracy in %" not in out  # two points are no curve
-    assert "<svg" in picture.read_text()
-    assert str(picture) in out
+    assert [line.split()[3] for line in out.splitlines()[-4:-2]] == ["10", "5,000"]  # a row for each length
+    assert "accuracy in %" not in out  # two lengths are too few for a curve
+    assert "<svg" in plot.read_text()
+    assert str(plot) in out
 
 
-def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
+def test_columns_distinguish_runs(tmp_path: Path, capsys: Capture) -> None:
     for seed in range(2):
         run_of(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
     run_of(tmp_path / "a", get_machine("parity"), train_length=20)
     run_of(tmp_path / "b", get_machine("parity"), lr=0.5)
     for more in (["--max-length", "3"], ["--lengths", "2,4"]):
-        code, out, err = run(capsys, "evaluate", str(tmp_path), *more)
+        code, out, err = run_command(capsys, "evaluate", str(tmp_path), *more)
         assert (code, err) == (0, "")
         rows = [line for line in out.splitlines() if line.startswith("parity")]
         assert [row.split("sd-ssm")[1].split("  ")[1].strip() for row in rows[:4]] == [
@@ -79,17 +84,17 @@ def test_what_tells_runs_apart(tmp_path: Path, capsys: Capture) -> None:
             "scale-free, trained to 40",
         ]
         listed = "--lengths" in more
-        seeds = [row.split()[-5 if listed else -4] for row in rows[4:]]
+        seeds = [row.split()[-6 if listed else -5] for row in rows[4:]]
         assert seeds == (["1", "1", "1", "1", "2", "2"] if listed else ["1", "1", "2"])
     run_of(tmp_path / "again", get_machine("parity"), 1)
-    _, out, _ = run(capsys, "evaluate", str(tmp_path), "--max-length", "3")
-    assert str(tmp_path / "again") in out  # the same training and seed: only the folders differ
+    _, out, _ = run_command(capsys, "evaluate", str(tmp_path), "--max-length", "3")
+    assert str(tmp_path / "again") in out  # with the same settings and seed, only the folders differ
 
 
-def test_a_run_that_diverged(runs: Path, capsys: Capture) -> None:
+def test_a_diverged_run_is_shown_but_left_out_of_the_summary(runs: Path, capsys: Capture) -> None:
     run_of(runs / "seed-3", tiring_parity(6, states=26), 3, ended="diverged")
     for more in ([], ["--lengths", "5"]):
-        code, out, err = run(capsys, "evaluate", str(runs), *more)
+        code, out, err = run_command(capsys, "evaluate", str(runs), *more)
         assert (code, err) == (0, "")
         lines = out.splitlines()
         [header] = [line for line in lines if "diverged" in line and "max" in line]
@@ -100,27 +105,27 @@ def test_a_run_that_diverged(runs: Path, capsys: Capture) -> None:
         )
 
 
-def test_a_result_that_cannot_be_written(runs: Path, capsys: Capture) -> None:
+def test_a_result_that_cannot_be_written_is_printed_with_a_warning(runs: Path, capsys: Capture) -> None:
     (runs / "seed-1" / "evaluation.json").mkdir()
-    code, out, err = run(capsys, "evaluate", str(runs), "--max-length", "9")
+    code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "9")
     assert code == 0
     assert [line.split()[2] for line in out.splitlines()[3:6]] == ["0", "1", "2"]
     assert err.startswith("sdssm: warning:") and "not kept" in err
     assert err.count("\n") == 1
 
 
-def test_a_saved_model(tmp_path: Path, capsys: Capture) -> None:
+def test_a_saved_model_without_a_task_is_an_error(tmp_path: Path, capsys: Capture) -> None:
     exact(get_machine("parity")).save(tmp_path / "model")
-    code, out, err = run(capsys, "evaluate", str(tmp_path / "model"))
+    code, out, err = run_command(capsys, "evaluate", str(tmp_path / "model"))
     assert (code, out) == (2, "")
     assert "sdssm.load(" in err and "task=" in err
     assert err.count("\n") == 1
 
 
-def test_fresh_strings_and_notes(tmp_path: Path, capsys: Capture) -> None:
+def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys: Capture) -> None:
     run_of(tmp_path / "seed-0", get_machine("parity"), ended=None)
     arguments = ("evaluate", str(tmp_path), "--fresh", "--max-length", "9", "--seed", "3")
-    code, out, _ = run(capsys, *arguments)
+    code, out, _ = run_command(capsys, *arguments)
     assert code == 0
     assert "100.00" in out
     assert "Note: not finished" in out
@@ -144,22 +149,22 @@ def test_fresh_strings_and_notes(tmp_path: Path, capsys: Capture) -> None:
         ([".", "--plot", "nowhere/a.png"], "there is no folder nowhere"),
     ],
 )
-def test_bad_input(
+def test_bad_input_is_one_line_and_writes_nothing(
     arguments: list[str], message: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys, "evaluate", *arguments)
+    code, out, err = run_command(capsys, "evaluate", *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_task_that_changed(tmp_path: Path, capsys: Capture) -> None:
+def test_a_changed_task_is_an_error(tmp_path: Path, capsys: Capture) -> None:
     path = run_of(tmp_path / "seed-0", get_machine("parity")).path / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "digest": "0" * 16}))
-    code, _, err = run(capsys, "evaluate", str(tmp_path))
+    code, _, err = run_command(capsys, "evaluate", str(tmp_path))
     assert code == 2
     assert "changed since this run began" in err
     assert err.count("\n") == 1

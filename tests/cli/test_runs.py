@@ -1,3 +1,5 @@
+"""`sdssm runs`, run as a command."""
+
 from __future__ import annotations
 
 import json
@@ -7,7 +9,7 @@ import pytest
 import torch
 
 from sdssm.runs import RunFolder
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 from tests.runs.configs import make_config
 
 
@@ -26,25 +28,25 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         elif seed == 1:
             from sdssm.runs.claim import release
 
-            release(folder.path)  # as the kernel does
+            release(folder.path)  # as the operating system does when a process is killed
     return tmp_path / "runs"
 
 
-def test_the_list(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "runs", "runs/")
+def test_table_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "runs", "runs/")
     assert (code, err) == (0, "")
     rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
     assert rows == [
-        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 0.2500 -",
-        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 0.2500 99.50 to 500",
-        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 0.2500 -",
-        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 0.2500 -",
+        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 1.67 0.2500 -",
+        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 1.67 0.2500 99.50 to 500",
+        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 50 0.2500 -",
+        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 50 0.2500 -",
     ]
-    assert run(capsys, "runs")[1] == out
+    assert run_command(capsys, "runs")[1] == out
 
 
-def test_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "runs", "runs/a5/seed-10", "--json")
+def test_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "runs", "runs/a5/seed-10", "--json")
     assert code == 0
     assert json.loads(out) == [
         {
@@ -65,13 +67,14 @@ def test_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_damage_is_said_in_a_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_folders_are_reported_in_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "a5" / "seed-2" / "config.json").write_text("{")
     (runs / "a5" / "seed-10" / "evaluation.json").write_text("[")
-    code, out, err = run(capsys, "runs", "runs")
+    code, out, err = run_command(capsys, "runs", "runs")
     assert code == 0
     assert len(out.splitlines()) == 4
-    assert err == "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out\n"
+    assert err.startswith("sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; ")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -85,13 +88,13 @@ def test_damage_is_said_in_a_line(runs: Path, capsys: pytest.CaptureFixture[str]
         ("runs/a5/seed-2/checkpoints", "there is no run folder in runs/a5/seed-2/checkpoints or below"),
     ],
 )
-def test_bad_input(folder: str, message: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(folder: str, message: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     Path("file").touch()
     for name, config in (("other", {"theme": "dark"}), ("newer", {"format": 7, "versions": {"sdssm": "9.9"}})):
         Path(name).mkdir()
         (Path(name) / "config.json").write_text(json.dumps(config))
-    code, out, err = run(capsys, "runs", folder)
+    code, out, err = run_command(capsys, "runs", folder)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE`: every setting can be reached from the command line, and a wrong value is one line."""
+"""`--set NAME=VALUE`: every setting can be set on the command line, and a wrong value is an error in one line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from sdssm.runs import RunFolder
 from sdssm.runs.schema import Settings, setting_names
 from sdssm.settings import settings_to_dict
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 from tests.test_settings import OTHERS
 
-#: The smallest training there is, by the names that it sets.
+#: Settings of the smallest training.
 TINY: dict[str, Any] = {"steps": 1, "batch": 2, "state": 4, "dictionary": 2, "train_length": 6}
 
 
@@ -24,37 +24,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(capsys: pytest.CaptureFixture[str], *items: str) -> tuple[int, str]:
-    """Train with --set and these items; the exit code and what was said on standard error."""
-    code, _, err = run(capsys, "train", "parity", "--device", "cpu", "--quiet", "--out", "r", "--set", *items)
+def train_with(capsys: pytest.CaptureFixture[str], *items: str) -> tuple[int, str]:
+    """Train with --set and these items; return the exit code and standard error."""
+    code, _, err = run_command(capsys, "train", "parity", "--device", "cpu", "--quiet", "--out", "r", "--set", *items)
     return code, err
 
 
-def config() -> dict[str, Any]:
-    """What stands in the run's config.json, by the part of the settings."""
-    found = json.loads(Path("r/seed-0/config.json").read_text())
-    model = found["model"]
-    return {"mixer": model.pop("mixer"), "model": model, "train": found["train"]}
+def read_config() -> dict[str, Any]:
+    """The settings in the run's config.json: those of mixer, model and training."""
+    config = json.loads(Path("r/seed-0/config.json").read_text())
+    model = config["model"]
+    return {"mixer": model.pop("mixer"), "model": model, "train": config["train"]}
 
 
-def defaults() -> dict[str, Any]:
-    found = json.loads(json.dumps(settings_to_dict(Settings())))
-    return {"mixer": found["model"].pop("mixer"), **found}
+def default_config() -> dict[str, Any]:
+    settings = json.loads(json.dumps(settings_to_dict(Settings())))
+    return {"mixer": settings["model"].pop("mixer"), **settings}
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
-def test_every_setting_by_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text, value, beside = OTHERS[name]
-    others = {key: tiny for key, tiny in {**TINY, **beside}.items() if key != name}
-    code, err = trained(capsys, f"{name}={text}", *(f"{key}={json.dumps(tiny)}" for key, tiny in others.items()))
+def test_every_setting_can_be_set_by_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text, value, needed = OTHERS[name]
+    others = {key: tiny for key, tiny in {**TINY, **needed}.items() if key != name}
+    code, err = train_with(capsys, f"{name}={text}", *(f"{key}={json.dumps(tiny)}" for key, tiny in others.items()))
     assert (code, err) == (0, "")
-    wanted = defaults()
-    for key, given in {**others, name: value}.items():
-        wanted[setting_names(Settings())[key][0]][key] = list(given) if isinstance(given, tuple) else given
-    assert config() == wanted  # this one, the ones beside it, and no other
-    opened = RunFolder.open("r/seed-0")
-    assert json.loads(json.dumps(settings_to_dict(opened.config.train))) == wanted["train"]
-    assert opened.status == "finished"
+    expected = default_config()
+    for key, setting in {**others, name: value}.items():
+        expected[setting_names(Settings())[key][0]][key] = list(setting) if isinstance(setting, tuple) else setting
+    assert read_config() == expected  # no other setting has changed
+    folder = RunFolder.open("r/seed-0")
+    assert json.loads(json.dumps(settings_to_dict(folder.config.train))) == expected["train"]
+    assert folder.status == "finished"
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_every_setting_by_its_name(name: str, capsys: pytest.CaptureFixture[str]
         ('schedule="constant"', "train", "constant"),
     ],
 )
-def test_ways_to_write_it(item: str, part: str, value: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert trained(capsys, item, *(f"{key}={tiny}" for key, tiny in TINY.items())) == (0, "")
-    assert config()[part][item.partition("=")[0].strip().replace("-", "_")] == value
+def test_ways_to_write_a_value(item: str, part: str, value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_with(capsys, item, *(f"{key}={tiny}" for key, tiny in TINY.items())) == (0, "")
+    assert read_config()[part][item.partition("=")[0].strip().replace("-", "_")] == value
 
 
-def test_several_times_and_together_with_its_shortcuts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_may_be_repeated_and_mixed_with_options(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--set", "state=4", "--steps", "1", "--batch", "2", "--set", "dictionary=2", "lr=1", "--out", "r"]
-    code, _, err = run(capsys, "train", "parity", "--train-length", "6", "--device", "cpu", *arguments)
+    code, _, err = run_command(capsys, "train", "parity", "--train-length", "6", "--device", "cpu", *arguments)
     assert (code, err) == (0, "")
-    found = config()
-    assert (found["mixer"]["state"], found["mixer"]["dictionary"]) == (4, 2)
-    assert [found["train"][name] for name in ("steps", "batch", "train_length", "lr")] == [1, 2, 6, 1.0]
+    config = read_config()
+    assert (config["mixer"]["state"], config["mixer"]["dictionary"]) == (4, 2)
+    assert [config["train"][name] for name in ("steps", "batch", "train_length", "lr")] == [1, 2, 6, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_several_times_and_together_with_its_shortcuts(capsys: pytest.CaptureFix
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_one_line_and_no_folder(
+def test_a_wrong_value_is_one_line_and_creates_no_folder(
     items: list[str], message: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    code, err = trained(capsys, *items)
+    code, err = train_with(capsys, *items)
     assert (code, err.count("\n")) == (2, 1)
     assert message in err and len(err) < 500
     assert list(folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`sdssm sweep` as it is typed."""
+"""`sdssm sweep`, run as a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sdssm.training.progress import Silent
-from tests.cli.test_tasks import run
+from tests.programs import run_command
 
 SMALL = ("--set", "state=4", "dictionary=2", "batch=8", "steps=40", "train_length=4", "--max-length", "8")
 GRID = ("--grid", "lr=1e-3,1e-2", "--choice", "weight_decay=0,1e-4")
@@ -28,64 +28,66 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_grid(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_grid_of_a_task(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     typed = ("sweep", "parity", *SMALL, *GRID, "--seeds", "2", "--device", "cpu")
-    code, out, _ = run(capsys, *typed, "--dry-run")
+    code, out, _ = run_command(capsys, *typed, "--dry-run")
     assert code == 0 and "8 runs: 8 missing" in out and not (folder / "results").exists()
-    code, out, err = run(capsys, *typed, "--quiet")
+    code, out, err = run_command(capsys, *typed, "--quiet")
     assert (code, err) == (0, "")
     assert "4 candidates by accuracy at training lengths" in out
     assert "best of 4 by accuracy at training lengths" in out
     [results] = (folder / "results").iterdir()
     assert {"spec.json", "results.json", "ranking.csv", "ranking.md", "table.csv"} <= {
-        p.name for p in results.iterdir()
+        path.name for path in results.iterdir()
     }
-    told = json.loads((results / "spec.json").read_text())["made"][-1]["command"]
-    assert told.startswith("sdssm sweep parity ") and "--grid lr=1e-3,1e-2 weight_decay=0,1e-4" in told
-    code, out, _ = run(capsys, *typed, "--dry-run")
+    command = json.loads((results / "spec.json").read_text())["made"][-1]["command"]
+    assert command.startswith("sdssm sweep parity ") and "--grid lr=1e-3,1e-2 weight_decay=0,1e-4" in command
+    code, out, _ = run_command(capsys, *typed, "--dry-run")
     assert "8 runs: 8 finished" in out
 
 
-def test_a_spec_and_draws_of_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_grid_of_an_experiment_and_random_draws_from_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mine.toml").write_text(MINE)
     rest = ("--device", "cpu", "--quiet")
-    assert run(capsys, "sweep", "mine.toml", *rest, "--search", "random", "--trials", "1")[0] == 0
-    assert run(capsys, "sweep", "mine.toml", *rest, "--select", "score")[0] == 0
+    assert run_command(capsys, "sweep", "mine.toml", *rest, "--search", "random", "--trials", "1")[0] == 0
+    assert run_command(capsys, "sweep", "mine.toml", *rest, "--select", "score")[0] == 0
     assert sorted(path.name for path in (folder / "results").iterdir()) == ["mine", "mine-random"]
-    code, out, _ = run(capsys, "reproduce", "mine.toml", *rest)  # the same table, chosen as the spec says
+    code, out, _ = run_command(
+        capsys, "reproduce", "mine.toml", *rest
+    )  # the same table, selected as the experiment says
     assert code == 0 and "best of 2 by accuracy at training lengths" in out
 
 
-def test_optuna(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_search_with_optuna(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     pytest.importorskip("optuna")
-    where = ("--range", "lr=1e-4..1e-1", "--search", "optuna", "--parallel", "2", "--device", "cpu")
-    typed = ("sweep", "parity", *SMALL, *where, "--trials")
-    code, out, _ = run(capsys, *typed, "4", "--dry-run")
+    search = ("--range", "lr=1e-4..1e-1", "--search", "optuna", "--parallel", "2", "--device", "cpu")
+    typed = ("sweep", "parity", *SMALL, *search, "--trials")
+    code, out, _ = run_command(capsys, *typed, "4", "--dry-run")
     assert code == 0 and "The next 2 candidates by Optuna, after 0 of 4" in out and "2 runs: 2 missing" in out
     assert not (folder / "results").exists()
-    assert run(capsys, *typed, "2", "--quiet")[0] == 0
-    code, out, err = run(capsys, *typed, "4", "--quiet")
+    assert run_command(capsys, *typed, "2", "--quiet")[0] == 0
+    code, out, err = run_command(capsys, *typed, "4", "--quiet")
     assert (code, err) == (0, "") and "4 candidates" in out
-    [results] = (folder / "results").iterdir()  # more of the same is the same search
+    [results] = (folder / "results").iterdir()  # more trials continue the same search
     assert (results / "study.json").exists()
 
 
 @pytest.mark.parametrize("command", ["sweep", "reproduce"])
-def test_stopping_says_how_to_go_on(
+def test_ctrl_c_prints_the_command_to_rerun(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path, command: str
 ) -> None:
-    """As it was typed, wherever it is from and goes to: anything less would begin something else."""
+    """With all options: without --out, --results or --reuse it would start another experiment."""
 
     class Stopper(Silent):
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(import_module("sdssm.training.progress"), "progress_for", lambda *_, **__: Stopper())
-    (folder / "of mine").mkdir()
-    (folder / "of mine" / "mine.toml").write_text(MINE)
-    where = (
+    (folder / "my files").mkdir()
+    (folder / "my files" / "mine.toml").write_text(MINE)
+    places = (
         "--out",
-        "there",
+        "trained",
         "--results",
         "tables",
         "--reuse",
@@ -96,9 +98,9 @@ def test_stopping_says_how_to_go_on(
         "--workers",
         "1",
     )
-    code, _, err = run(capsys, command, "of mine/mine.toml", *where)
+    code, _, err = run_command(capsys, command, "my files/mine.toml", *places)
     assert code == 130
-    assert err.endswith(f"the same command goes on: sdssm {command} 'of mine/mine.toml' {' '.join(where)}\n")
+    assert err.endswith(f"run the same command again: sdssm {command} 'my files/mine.toml' {' '.join(places)}\n")
 
 
 @pytest.mark.parametrize(
@@ -138,10 +140,10 @@ def test_stopping_says_how_to_go_on(
         (("none.toml",), "cannot read"),
     ],
 )
-def test_bad_input_begins_nothing(
+def test_bad_input_is_one_line_and_starts_nothing(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    code, out, err = run(capsys, "sweep", *arguments)
+    code, out, err = run_command(capsys, "sweep", *arguments)
     assert (code, out) == (2, "")
     assert message in err and err.count("\n") == 1
     assert list(folder.iterdir()) == []

@@ -1,55 +1,60 @@
+"""`sdssm tasks`, and what all commands have in common: errors in one line, terminals and pipes."""
+
 from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sdssm.cli import main
+from sdssm.cli import COMMANDS
 from sdssm.tasks import BEYOND, PAPER
+from tests.programs import SDSSM, run_command, run_on_terminal
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "--help")
+    assert (code, err) == (0, "")
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        assert f"\n    {name} " in out
+        code, shown, err = run_command(capsys, name, "--help")
+        assert (code, err) == (0, "")
+        assert f"usage: sdssm {name} " in shown and f"examples:\n  sdssm {name}" in shown
+        assert "%" not in shown.replace("99.9 %", "")  # a placeholder that argparse did not fill
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "tasks")
+def test_list_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "tasks")
     assert (code, err) == (0, "")
     for name in (*PAPER, *BEYOND):
         assert any(line.startswith(name + " ") for line in out.splitlines())
     assert "\x1b" not in out
-    code, out, _ = run(capsys, "tasks", "--json")
-    facts = {one["name"]: one for one in json.loads(out)}
+    code, out, _ = run_command(capsys, "tasks", "--json")
+    facts = {task["name"]: task for task in json.loads(out)}
     assert facts["a5"]["solvable"] is False
     assert facts["arithmetic"]["monoid_size"] == 129
     assert facts["arithmetic"]["group_orders"] == [4, 5]
 
 
-def test_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "a5.svg"
-    code, out, err = run(capsys, "tasks", "show", "a5", "--svg", str(picture), "--length", "5")
+    code, out, err = run_command(capsys, "tasks", "show", "a5", "--svg", str(picture), "--length", "5")
     assert (code, err) == (0, "")
     assert picture.read_text().startswith("<svg")
     assert "not solvable" in out
     assert str(picture) in out
-    code, out, _ = run(capsys, "tasks", "show", "arithmetic", "--json", "--length", "8")
+    code, out, _ = run_command(capsys, "tasks", "show", "arithmetic", "--json", "--length", "8")
     shown = json.loads(out)
     assert len(shown["samples"]) == 3
     for sample in shown["samples"]:
         assert len(sample["tokens"]) == 7
         assert sample["labels"][-1] == eval(sample["text"]) % 5
         assert sample["labels"][1] == -1
-    code, out, _ = run(capsys, "tasks", "show", "random:100x2:0")
+    code, out, _ = run_command(capsys, "tasks", "show", "random:100x2:0")
     assert "unknown (monoid > 20,000)" in out
 
 
@@ -64,7 +69,7 @@ def test_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["tasks", "show", "a5", "--length", "0"], "'0' is not a whole number from 1 to 10000"),
         (["tasks", "show", "a5", "--svg", "/nowhere/a5.svg"], "cannot write /nowhere/a5.svg"),
         (["tasks", "show", "s7", "--svg", "s7.svg"], "at most 200 states"),
-        (["tasks", "show"], "the following arguments are required: name"),
+        (["tasks", "show"], "the following arguments are required: TASK"),
         (["taks"], "invalid choice: 'taks'"),
         (["tasks", "show", "a5", "--length", "x"], "'x' is not a whole number from 1 to 10000"),
         ([], "the following arguments are required: COMMAND"),
@@ -75,7 +80,7 @@ def test_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["tasks", "show", "*".join(["z2"] * 1500)], "choose a smaller one"),
     ],
 )
-def test_bad_input(
+def test_bad_input_is_one_line_and_writes_nothing(
     arguments: list[str],
     message: str,
     capsys: pytest.CaptureFixture[str],
@@ -83,7 +88,7 @@ def test_bad_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys, *arguments)
+    code, out, err = run_command(capsys, *arguments)
     assert code == 2
     assert message in err
     assert err.count("\n") == 1
@@ -104,54 +109,42 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_files(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bad_files_are_reported_in_one_line(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, message = BAD_FILES[name]
     (tmp_path / name).write_text(text)
-    code, out, err = run(capsys, "tasks", "show", str(tmp_path / name))
+    code, out, err = run_command(capsys, "tasks", "show", str(tmp_path / name))
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_on_a_terminal_it_is_coloured_and_in_a_pipe_it_is_not() -> None:
-    command = [sys.executable, "-m", "sdssm", "tasks", "show", "parity"]
-    piped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_output_is_coloured_on_a_terminal_and_plain_in_a_pipe() -> None:
+    piped = subprocess.run([*SDSSM, "tasks", "show", "parity"], capture_output=True, text=True, check=True).stdout
     assert "\x1b" not in piped
-    reader, writer = pty.openpty()
-    with subprocess.Popen(command, stdout=writer, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"}) as process:
-        process.wait()
-    os.close(writer)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(reader, 4096)
-        except OSError:  # Linux ends a closed terminal so
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(reader)
-    assert b"\x1b[" in shown
-    assert b"solvable" in shown
+    code, shown = run_on_terminal("tasks", "show", "parity")
+    assert code == 0
+    assert "\x1b[" in shown
+    assert "solvable" in shown
 
 
 def test_names_from_a_file_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "sly.json"
     path.write_text(json.dumps({"table": [[0, 0]], "states": ["\x1b[31mred"], "symbols": ["\n", "b"]}))
-    code, out, _ = run(capsys, "tasks", "show", str(path))
+    code, out, _ = run_command(capsys, "tasks", "show", str(path))
     assert code == 0
     assert "\x1b" not in out
     assert r"\x1b[31mred" in out
 
 
-def test_whatever_standard_output_is() -> None:
+def test_closed_full_and_ascii_output() -> None:
     def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         line = f"{sys.executable} -m sdssm tasks show {command}"
         return subprocess.run(
             line, shell=True, capture_output=True, text=True, env=os.environ | environment, check=False
         )
 
-    assert (done := shell("a5 >&-")).returncode == 0, done.stderr
+    closed = shell("a5 >&-")
+    assert closed.returncode == 0, closed.stderr
     full = shell("a5 > /dev/full")
     assert (full.returncode, full.stderr) == (2, "sdssm: cannot write the output: No space left on device\n")
     ascii_only = shell("'regex:é*' --json", PYTHONIOENCODING="ascii")
@@ -159,8 +152,7 @@ def test_whatever_standard_output_is() -> None:
     assert json.loads(ascii_only.stdout)["symbols"] == ["é"]
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m sdssm tasks | head -n 1", shell=True, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
+def test_a_closed_pipe_is_not_an_error() -> None:
+    line = f"{sys.executable} -m sdssm tasks | head -n 1"
+    process = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
+    assert process.stderr == ""

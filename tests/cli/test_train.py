@@ -1,11 +1,10 @@
+"""`sdssm train`, run as a command: output, interruptions, terminals, errors."""
+
 from __future__ import annotations
 
-import os
-import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +15,10 @@ import torch
 from sdssm.cli import main
 from sdssm.files import write_atomic
 from sdssm.runs import RunFolder, find_runs
-from tests.cli.test_tasks import run
-from tests.test_package import without
+from tests.programs import SDSSM, run_command, run_on_terminal, run_without
 
-#: A training of a second or so.
+#: Settings of a training that takes about a second.
 SMALL = ["--batch", "8", "--device", "cpu", "--set", "state=8", "dictionary=4", "checkpoint_every=20", "log_every=10"]
-SDSSM = [sys.executable, "-m", "sdssm"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,63 +27,68 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def weights(path: str) -> dict[str, torch.Tensor]:
+def load_weights(path: str) -> dict[str, torch.Tensor]:
     return RunFolder.open(path).load_checkpoint().tensors
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def test_from_nothing_to_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *SMALL)
+def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *SMALL)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     progress, table = out[: out.index("accuracy %")], out[out.index("accuracy %") :]
     assert re.search(r"^step 40 of 40, .*: accuracy .* %, loss ", progress, re.MULTILINE)
     rows = [line.split() for line in table.splitlines()]
     assert [row[-1] for row in rows[1:3]] == ["runs/parity/seed-0", "runs/parity/seed-1"]
-    assert [row[2] for row in rows[1:3]] == ["40", "40"]
+    assert [row[1] for row in rows[1:3]] == ["50", "50"]  # chance
+    assert [row[3] for row in rows[1:3]] == ["40", "40"]
     assert out.endswith("sdssm evaluate runs/parity\n")
     config = RunFolder.open("runs/parity/seed-1").config
     assert (config.seed, config.model.mixer.state, config.train.batch) == (1, 8, 8)
 
 
-def test_tasks_seeds_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--seeds", "5,3", "--lr", "1e-4", "--train-length", "9", "--steps", "20", "--quiet"]
-    code, out, _ = run(capsys, "train", "parity", "even_pairs", *options, *SMALL)
+    code, out, _ = run_command(capsys, "train", "parity", "even_pairs", *options, *SMALL)
     assert code == 0
-    assert out.startswith("accuracy %")
+    assert re.fullmatch(
+        r"4 runs in runs/parity\+even_pairs: 4 finished; "
+        r"accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, chance 50 %\n",
+        out,
+    )
     runs = find_runs("runs/parity+even_pairs")
-    assert {str(one.path) for one in runs} == {
+    assert {str(run.path) for run in runs} == {
         f"runs/parity+even_pairs/{task}/seed-{seed}" for task in ("parity", "even_pairs") for seed in (3, 5)
     }
-    assert {one.status for one in runs} == {"finished"}
-    assert {(one.config.train.lr, one.config.train_length) for one in runs} == {(1e-4, 9)}
+    assert {run.status for run in runs} == {"finished"}
+    assert {(run.config.train.lr, run.config.train_length) for run in runs} == {(1e-4, 9)}
 
 
-def test_a_run_is_not_overwritten_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_not_overwritten_without_the_option(capsys: pytest.CaptureFixture[str]) -> None:
     again = ["train", "parity", "--steps", "20", "--quiet", *SMALL]
-    assert run(capsys, *again)[0] == 0
-    before = weights("runs/parity/seed-0")
-    code, out, err = run(capsys, *again)
+    assert run_command(capsys, *again)[0] == 0
+    before = load_weights("runs/parity/seed-0")
+    code, out, err = run_command(capsys, *again)
     assert (code, out) == (2, "")
     assert err == (
-        "sdssm: runs/parity/seed-0 holds a run already; go on with --resume or start anew with --overwrite\n"
+        "sdssm: runs/parity/seed-0 already holds a run; continue it with --resume or replace it with --overwrite\n"
     )
-    assert run(capsys, *again, "--resume")[0] == 0
-    assert run(capsys, *again, "--overwrite")[0] == 0
-    assert same(weights("runs/parity/seed-0"), before)
+    assert run_command(capsys, *again, "--resume")[0] == 0
+    assert run_command(capsys, *again, "--overwrite")[0] == 0
+    assert equal(load_weights("runs/parity/seed-0"), before)
 
 
-# -- stopping and going on ---------------------------------------------------------------------------------------------
+# -- interrupting and resuming------------------------------------------------------------------------------------------
 
 
-def interrupted(*arguments: str, when: Callable[[], bool], how: signal.Signals) -> tuple[int, str]:
-    """The exit code and errors of a training that gets a signal."""
+def interrupt(*arguments: str, when: Callable[[], bool], how: signal.Signals) -> tuple[int, str]:
+    """Send a signal to a training as soon as `when` is true; return the exit code and standard error."""
     with subprocess.Popen(
         [*SDSSM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -97,7 +99,7 @@ def interrupted(*arguments: str, when: Callable[[], bool], how: signal.Signals) 
     return process.returncode, err
 
 
-def reached(path: str, step: int) -> Callable[[], bool]:
+def has_reached(path: str, step: int) -> Callable[[], bool]:
     return lambda: any(int(file.stem[5:]) >= step for file in Path(path).glob("checkpoints/step-*.safetensors"))
 
 
@@ -106,97 +108,89 @@ LONGER = ["train", "parity", "--seeds", "2", "--steps", "400", *SMALL]
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same training that nothing disturbed."""
+    """The folder of the same training without an interruption."""
     path = tmp_path_factory.mktemp("uninterrupted")
     assert main([*LONGER, "--quiet", "--out", str(path)]) == 0
     return path
 
 
-def assert_same(name: str, other: Path) -> None:
+def assert_identical(name: str, other: Path) -> None:
     for seed in ("seed-0", "seed-1"):
-        assert same(weights(f"{name}/{seed}"), weights(str(other / seed)))
+        assert equal(load_weights(f"{name}/{seed}"), load_weights(str(other / seed)))
         logs = [RunFolder.open(path).events() for path in (f"{name}/{seed}", other / seed)]
         assert logs[0] != []
         assert [{**event, "seconds": 0} for event in logs[0]] == [{**event, "seconds": 0} for event in logs[1]]
 
 
-def test_ctrl_c_stops_and_resume_goes_on(capsys: pytest.CaptureFixture[str], uninterrupted: Path) -> None:
-    code, err = interrupted(*LONGER, "--out", "a", when=reached("a/seed-0", 20), how=signal.SIGINT)
+def test_resume_after_ctrl_c_is_identical_to_an_uninterrupted_training(
+    capsys: pytest.CaptureFixture[str], uninterrupted: Path
+) -> None:
+    code, err = interrupt(*LONGER, "--out", "a", when=has_reached("a/seed-0", 20), how=signal.SIGINT)
     assert code == 130
-    found = re.fullmatch(r"sdssm: stopped at step ([\d,]+); sdssm train --resume a goes on\n", err)
-    assert found, err
+    match = re.fullmatch(r"sdssm: stopped at step ([\d,]+); to continue: sdssm train --resume a\n", err)
+    assert match, err
     stopped = RunFolder.open("a/seed-1")
     assert stopped.status == "stopped"
-    assert 20 <= stopped.step == int(found[1].replace(",", "")) < 400
-    code, out, err = run(capsys, "train", "--resume", "a")
+    assert 20 <= stopped.step == int(match[1].replace(",", "")) < 400
+    code, out, err = run_command(capsys, "train", "--resume", "a")
     assert (code, err) == (0, "")
     assert out.endswith("sdssm evaluate a\n")
-    assert_same("a", uninterrupted)
-    code, out, _ = run(capsys, "train", "--resume", "a")
-    assert (code, out) == (0, "Nothing to do: none of the 2 runs in a is unfinished.\n")
+    assert_identical("a", uninterrupted)
+    code, out, _ = run_command(capsys, "train", "--resume", "a")
+    assert (code, out) == (0, "Nothing to do: all 2 runs in a have ended.\n")
 
 
-def test_killed_and_resumed_twice(capsys: pytest.CaptureFixture[str], uninterrupted: Path) -> None:
-    interrupted(*LONGER, "--quiet", "--out", "a", when=reached("a/seed-0", 20), how=signal.SIGKILL)
+def test_resume_twice_after_sigkill_and_with_a_damaged_checkpoint(
+    capsys: pytest.CaptureFixture[str], uninterrupted: Path
+) -> None:
+    interrupt(*LONGER, "--quiet", "--out", "a", when=has_reached("a/seed-0", 20), how=signal.SIGKILL)
     assert RunFolder.open("a/seed-0").interrupted
     newest = RunFolder.open("a/seed-0").checkpoints()[0]
-    interrupted("train", "--resume", "a", "--quiet", when=reached("a/seed-0", newest + 40), how=signal.SIGKILL)
+    interrupt("train", "--resume", "a", "--quiet", when=has_reached("a/seed-0", newest + 40), how=signal.SIGKILL)
     folder = RunFolder.open("a/seed-0")
     newest = folder.checkpoints()[0]
     damaged = folder.path / "checkpoints" / f"step-{newest:09d}.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    code, _, err = run(capsys, "train", "--resume", "a", "--quiet")
+    code, _, err = run_command(capsys, "train", "--resume", "a", "--quiet")
     assert code == 0
     assert err.startswith("sdssm: warning: the checkpoint a/seed-0/checkpoints/step-")
     assert err.count("\n") == 1
-    assert_same("a", uninterrupted)
+    assert_identical("a", uninterrupted)
 
 
-def test_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full_at_40(path: Path, data: bytes) -> None:
         if "000000040" in path.name:
             raise OSError(28, "No space left on device")
         write_atomic(path, data)
 
-    monkeypatch.setattr("sdssm.runs.folder.write_whole", full_at_40)
-    code, out, err = run(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
+    monkeypatch.setattr("sdssm.runs.folder.write_atomic", full_at_40)
+    code, out, err = run_command(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
     assert (code, out) == (2, "")
-    assert "step-000000040.safetensors: the disk is full; what was saved before is whole" in err
+    assert "step-000000040.safetensors: the disk is full; all earlier checkpoints are intact" in err
     assert err.count("\n") == 1
-    monkeypatch.setattr("sdssm.runs.folder.write_whole", write_atomic)
+    monkeypatch.setattr("sdssm.runs.folder.write_atomic", write_atomic)
     assert RunFolder.open("runs/parity/seed-0").load_checkpoint().step == 20
-    assert run(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
+    assert run_command(capsys, "train", "--resume", "runs/parity", "--quiet")[0] == 0
 
 
-# -- where it is shown -------------------------------------------------------------------------------------------------
+# -- where it prints ---------------------------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_there_is_a_live_table() -> None:
-    command = [*SDSSM, "train", "parity", "--seeds", "2", "--steps", "60", *SMALL]
-    reader, writer = pty.openpty()
-    with subprocess.Popen(command, stdout=writer, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"}) as process:
-        os.close(writer)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(reader, 4096)
-            except OSError:  # Linux ends a closed terminal so
-                break
-            if not piece:
-                break
-            shown += piece
-    os.close(reader)
-    text = shown.decode()
-    assert process.returncode == 0
-    assert "\x1b[2K" in text  # lines are drawn again
-    assert "of 60" in text
-    assert text.index("seed-1") < text.rindex("sdssm evaluate runs/parity")
+def test_a_terminal_shows_a_live_table() -> None:
+    code, shown = run_on_terminal("train", "parity", "--seeds", "2", "--steps", "60", *SMALL)
+    assert code == 0
+    assert "\x1b[2K" in shown  # lines are drawn again
+    assert "of 60" in shown
+    assert shown.index("seed-1") < shown.rindex("sdssm evaluate runs/parity")
 
 
-def test_a_reader_that_goes_away_does_not_end_the_training() -> None:
+def test_a_closed_pipe_does_not_end_the_training() -> None:
     line = " ".join([*SDSSM, "train", "parity", "--steps", "60", *SMALL, "| true"])
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    process = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
+    assert process.stderr == ""
     assert RunFolder.open("runs/parity/seed-0").status == "finished"
 
 
@@ -206,16 +200,16 @@ from sdssm.cli import main
 assert main(["train", "parity", "--steps", "20", *{SMALL}]) == 0
 assert main(["train", "parity", "--steps", "20", "--tensorboard", "--out", "board", *{SMALL}]) == 2
 """
-    assert "accuracy" in without({"rich", "tensorboard"}, code)
+    assert "accuracy" in run_without({"rich", "tensorboard"}, code)
     assert not Path("board").exists()
 
 
 def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
     again = ["train", "parity", "--steps", "20", "--tensorboard", "--quiet", *SMALL]
-    assert run(capsys, *again)[0] == 0
+    assert run_command(capsys, *again)[0] == 0
     assert len(list(Path("runs/parity/seed-0").glob("events.out.tfevents.*"))) == 1
-    assert run(capsys, *again, "--overwrite")[0] == 0
+    assert run_command(capsys, *again, "--overwrite")[0] == 0
     assert len(list(Path("runs/parity/seed-0").glob("events.out.tfevents.*"))) == 1
 
 
@@ -225,7 +219,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no task was given; as in sdssm train a5, or sdssm train --resume DIR"),
+        ([], "no task was given; name one, as in sdssm train a5, or use sdssm train --resume DIR"),
         (["parety"], "no machine is called 'parety'; did you mean 'parity'?"),
         (["parity", "--preset", "papre"], "there is no preset 'papre'; did you mean 'paper'?"),
         (["s5", "--preset", "paper"], "preset 'paper' has no settings for sd-ssm on s5"),
@@ -240,23 +234,25 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["parity", "--steps", "many"], "steps is 'many'; it must be a whole number"),
         (["parity", "--steps", "none"], "steps is None; it must be a whole number"),
         (["parity", "--lr", "nan"], "lr is nan; it must be a finite number"),
-        (["parity", "--seeds", "0"], "'0' is neither a number of seeds, as 3, nor a list, as 0,1,5"),
-        (["parity", "--seeds", "a"], "'a' is neither a number of seeds, as 3, nor a list, as 0,1,5"),
-        (["parity", "--seeds", "1,1"], "'1,1' holds a seed twice; keep one of them"),
+        (["parity", "--seeds", "0"], "'0' is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"),
+        (["parity", "--seeds", "a"], "'a' is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"),
+        (["parity", "--seeds", "1,1"], "'1,1' has a seed twice; keep one of them"),
         (["parity", "--device", "gpu"], "there is no device 'gpu'; choose auto, cpu, cuda or cuda:1"),
-        (["parity", "--resume", "a", "--out", "b"], "--resume says a and --out b; keep one of them"),
+        (["parity", "--resume", "a", "--out", "b"], "--resume is a, but --out is b; keep one of them"),
         (["parity", "--resume", "--overwrite"], "leave one of them out"),
         (["--resume", "nowhere"], "there is no folder nowhere"),
         (["--resume", "full"], "there is no run folder in full or below"),
-        (["--resume", "full", "--lr", "1"], "--resume goes on as it began, but lr was given"),
-        (["--resume", "full", "--seeds", "2"], "--resume goes on as it began, but seeds was given"),
+        (["--resume", "full", "--lr", "1"], "--resume keeps the settings of the runs, but lr was given"),
+        (["--resume", "full", "--seeds", "2"], "--resume keeps the settings of the runs, but seeds was given"),
         (["parity", "--out", "full/note"], "cannot write full/note/seed-0: Not a directory"),
     ],
 )
-def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_bad_input_is_one_line_and_creates_nothing(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
     Path("full").mkdir()
     Path("full/note").touch()
-    code, out, err = run(capsys, "train", *arguments)
+    code, out, err = run_command(capsys, "train", *arguments)
     assert (code, out) == (2, ""), err
     assert message in err
     assert err.count("\n") == 1
@@ -264,23 +260,23 @@ def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    code, out, err = run(capsys, "train", "parity", "--device", "cuda")
+def test_a_missing_gpu_is_an_error(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    code, out, err = run_command(capsys, "train", "parity", "--device", "cuda")
     assert (code, out) == (2, "")
-    assert "cuda was asked for, but torch sees no GPU here" in err
+    assert "cuda was requested, but torch sees no GPU here" in err
     assert err.count("\n") == 1
     assert list(folder.iterdir()) == []
 
 
-def test_a_task_that_changed_since(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resuming_a_changed_task_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.json").write_text('{"table": [[0, 1], [1, 0]]}')
-    code, _, err = run(capsys, "train", "my.json", "--steps", "40", "--quiet", "--out", "mine", *SMALL)
+    code, _, err = run_command(capsys, "train", "my.json", "--steps", "40", "--quiet", "--out", "mine", *SMALL)
     assert code == 0, err
     folder = RunFolder.open("mine/seed-0")
     folder.forget_after(20)
     folder.finish("stopped")
     Path("my.json").write_text('{"table": [[1, 1], [1, 0]]}')
-    code, out, err = run(capsys, "train", "--resume", "mine")
+    code, out, err = run_command(capsys, "train", "--resume", "mine")
     assert (code, out) == (2, "")
     assert "changed since" in err
     assert err.count("\n") == 1

@@ -18,8 +18,7 @@ from sdssm.evaluation.statistics import wilson_intervals
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.models.names import load_tensors, tensors_for_file
-from sdssm.report import curves
-from sdssm.report import differences as apart
+from sdssm.report import differences, make_curves
 from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import Ended
 from sdssm.runs.schema import configure, resolve
@@ -339,10 +338,10 @@ def test_only_seeds_of_the_same_training_are_averaged(tmp_path: Path) -> None:
     assert by_preset == {"paper": 1}
     assert by_folder["task"].digest != plain.digest
     # The report reads only the JSON, and finds the same groups.
-    assert sorted(curve.seeds for curve in curves(result.to_json())) == sorted(
+    assert sorted(curve.seeds for curve in make_curves(result.to_json())) == sorted(
         summary.seeds for summary in result.aggregate
     )
-    assert records.TRAINING_FIELDS == apart.TELLING
+    assert records.TRAINING_FIELDS == differences.TELLING
 
 
 def test_spelling_of_a_task_does_not_matter(tmp_path: Path) -> None:
@@ -361,7 +360,7 @@ def test_diverged_run_is_evaluated_but_not_averaged(tmp_path: Path) -> None:
     assert "diverged: read as it was at step 0" in str(result.runs[2].note)
     [summary] = result.aggregate
     assert (summary.seeds, summary.diverged) == (2, 1)
-    assert [(curve.name, curve.seeds) for curve in curves(result.to_json())] == [
+    assert [(curve.name, curve.seeds) for curve in make_curves(result.to_json())] == [
         ("parity, sd-ssm", 2),
         ("parity, sd-ssm, diverged", 1),
     ]

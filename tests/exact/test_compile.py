@@ -321,7 +321,7 @@ def run(*arguments: str) -> None:
 def test_compile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("a5", "--out", str(tmp_path / "a5"), "--length", "500")
     out = capsys.readouterr().out
-    assert "60 states, 2 symbols, 60 classes" in out and "all 2,000 right" in out and "10,866" in out
+    assert "60 states, 2 symbols, 60 classes" in out and "all 2,000 correct" in out and "10,866" in out
     tokens = torch.randint(2, (2, 50), generator=generator())
     assert torch.equal(load(tmp_path / "a5")(tokens).argmax(-1), get_task("a5").labels(tokens))
     run("d30", "--out", str(tmp_path / "d30"), "--model", "complex-diagonal", "--layers", "2", "--json")

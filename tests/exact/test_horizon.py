@@ -162,4 +162,4 @@ def test_certify_and_horizon_commands(folder: Path, capsys: pytest.CaptureFixtur
     result = json.loads(capsys.readouterr().out)
     assert result["lengths"][-1] == 3_000 and result["longest"] < 3_000 and not result["reached"]
     run(horizon_command, "horizon", str(folder), "--max-length", "3000")
-    assert "places read" in capsys.readouterr().out
+    assert "positions" in capsys.readouterr().out

@@ -302,7 +302,7 @@ def test_command_reuses_runs(
     monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     command(file, "--dry-run", "--reuse")
     out = capsys.readouterr().out
-    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was begun" in out
+    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was started" in out
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "resolve_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr("sdssm.experiments.execution.executors.resolve_device", lambda _: torch.device("cuda"))
@@ -324,7 +324,7 @@ def test_interrupt_prints_the_command_that_resumes(
     options = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")
     with pytest.raises(TrainingStopped):
         command(file := str(spec.folder / "tiny.toml"), *options)
-    assert f"the same command goes on: {shlex.join(['sdssm', 'reproduce', file, *options])}" in capsys.readouterr().err
+    assert f"run the same command again: {shlex.join(['sdssm', 'reproduce', file, *options])}" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 

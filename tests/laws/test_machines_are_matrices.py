@@ -1,4 +1,4 @@
-"""The paper's mapping, for every machine of the library: its 0/1 matrices, scanned, are the machine."""
+"""Scanning the 0/1 transition matrices of a machine gives its states, for every machine of the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 @pytest.mark.parametrize("name", [*PAPER, *BEYOND])
 def test_scanning_gives_the_states_at_length_10_000(name: str, device: str, mode: str, rescale: bool) -> None:
     machine = get_task(name).machine
-    states = range(machine.n_states)  # the state itself, which says more than its output
+    states = range(machine.n_states)  # the state itself, which is more than its output
     assert_scan_gives_labels(
         machine.table, machine.start, states, length=10_000, mode=mode, rescale=rescale, device=device
     )

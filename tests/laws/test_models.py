@@ -1,4 +1,7 @@
-"""Laws that every model of the catalogue keeps, whatever its mixer: a new one inherits them by being there."""
+"""Laws that every model of the catalogue satisfies; a new model is covered as soon as it is in the catalogue.
+
+`test_mixers.py` has the laws of the layers themselves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from sdssm.tasks import get_task
 from sdssm.training.engine import Engine
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-#: Sizes for tests, where a model has such a setting.
+#: Small sizes, for each model that has these settings.
 SMALL: dict[str, Any] = {
     "state": 8,
     "dictionary": 3,
@@ -37,29 +40,29 @@ SMALL: dict[str, Any] = {
 V, C = 3, 5
 
 
-def small(model: str, **changed: Any) -> Any:
-    """The model's default settings, but for its sizes."""
-    base = resolve(model, default_preset(model), "cycle")
-    known, kept = setting_names(base), ("embedding", "feed_forward")
+def small_settings(model: str, **changed: Any) -> Any:
+    """The model's default settings with small sizes."""
+    defaults = resolve(model, default_preset(model), "cycle")
+    known = setting_names(defaults)
     values = {name: value for name, value in SMALL.items() if name in known}
-    for name in kept:  # what is absent stays absent
-        if getattr(base.model, name) in (None, 0):
+    for name in ("embedding", "feed_forward"):  # a part that the model does not have is not added
+        if getattr(defaults.model, name) in (None, 0):
             values.pop(name, None)
     return resolve(model, default_preset(model), "cycle", {**values, **changed})
 
 
-def built(model: str, seed: int = 0, **changed: Any) -> Classifier:
-    settings = small(model, **changed).model
-    made = Classifier(settings, V, C, generator=torch.Generator().manual_seed(seed)).double()
-    return made.eval()
+def build(model: str, seed: int = 0, **changed: Any) -> Classifier:
+    """A model of the catalogue with small sizes, in float64."""
+    settings = small_settings(model, **changed).model
+    return Classifier(settings, V, C, generator=torch.Generator().manual_seed(seed)).double().eval()
 
 
-def strings(count: int, length: int, seed: int = 0) -> Tensor:
+def draw_tokens(count: int, length: int, seed: int = 0) -> Tensor:
     return torch.randint(V, (count, length), generator=torch.Generator().manual_seed(seed))
 
 
-def same(a: Tensor, b: Tensor, tolerance: float = 1e-8) -> None:
-    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+def assert_same(actual: Tensor, expected: Tensor, tolerance: float = 1e-8) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture(params=MODELS)
@@ -67,164 +70,152 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-#: Settings with which a model follows other ways than by default.
+#: Settings that change how a model computes; for other models, blocks with normalisation.
 OTHER: dict[str, dict[str, Any]] = {"transformer": {"causal_mask": True}, "pd-ssm": {"initial_state": "learned"}}
 
 
 @pytest.fixture(params=["plain", "query", "other", "deep query"])
 def model(request: pytest.FixtureRequest, name: str) -> Classifier:
     if request.param == "other":
-        return built(name, query=False, **OTHER.get(name, {"block": "pre-norm", "layers": 2}))
+        return build(name, query=False, **OTHER.get(name, {"block": "pre-norm", "layers": 2}))
     if request.param == "deep query":
-        return built(name, query=True, **OTHER.get(name, {"block": "post-norm"}), layers=2)
-    return built(name, query=request.param == "query")
+        return build(name, query=True, **OTHER.get(name, {"block": "post-norm"}), layers=2)
+    return build(name, query=request.param == "query")
 
 
-def test_future_symbols_change_nothing(model: Classifier) -> None:
-    tokens = strings(3, 9)
+def test_later_symbols_change_no_earlier_logits(model: Classifier) -> None:
+    tokens = draw_tokens(3, 9)
     other = tokens.clone()
     other[:, 5:] = (other[:, 5:] + 1) % V
-    same(model(other)[:, :5], model(tokens)[:, :5])
+    assert_same(model(other)[:, :5], model(tokens)[:, :5])
     assert not torch.allclose(model(other)[:, 5:], model(tokens)[:, 5:], rtol=1e-6, atol=1e-6)
 
 
-def test_future_inputs_change_no_output_of_a_causal_mixer(name: str) -> None:
-    """Of the mixer itself: a model that reads every prefix alone would keep the law above whatever its mixer does."""
-    (mixer,) = built(name, **OTHER.get(name, {}), layers=1).mixers
-    assert mixer.causal
-    generator = torch.Generator().manual_seed(3)
-    u = torch.randn(2, 9, mixer.width, generator=generator, dtype=torch.float64)
-    other = torch.cat([u[:, :5], torch.randn(2, 4, mixer.width, generator=generator, dtype=torch.float64)], 1)
-    shape = mixer.chance(9)
-    noise = None if shape is None else torch.rand(shape, generator=generator)
-    (a, _), (b, _) = (mixer(x, None, None, noise) for x in (u, other))
-    same(b[:, :5], a[:, :5])
-    assert not torch.allclose(b[:, 5:], a[:, 5:], rtol=1e-6, atol=1e-6)
-
-
 def test_step_by_step_equals_all_at_once(model: Classifier) -> None:
-    tokens = strings(3, 9)
+    tokens = draw_tokens(3, 9)
     if not model.recurrent:
         with pytest.raises(sdssm.SdssmError):
             model.step(tokens[:, 0])
         return
-    state, told = None, []
+    state, steps = None, []
     for token in tokens.unbind(1):
         logits, state = model.step(token, state)
-        told.append(logits)
-    same(torch.stack(told, 1), model(tokens))
+        steps.append(logits)
+    assert_same(torch.stack(steps, 1), model(tokens))
 
 
-def test_pieces_equal_the_whole(model: Classifier) -> None:
-    tokens = strings(3, 11)
+def test_piece_by_piece_equals_all_at_once(model: Classifier) -> None:
+    tokens = draw_tokens(3, 11)
     if not model.recurrent:
         return
-    state, told = None, []
+    state, pieces = None, []
     for piece in torch.split(tokens, [1, 6, 4], dim=1):
         logits, state = model.advance(piece, state)
-        told.append(logits)
-    same(torch.cat(told, 1), model(tokens))
-    before = model.carry(tokens[:, :7])
-    same(model.last(tokens[:, 7:], before), model(tokens)[:, -1])
+        pieces.append(logits)
+    assert_same(torch.cat(pieces, 1), model(tokens))
+    middle = model.carry(tokens[:, :7])
+    assert_same(model.last(tokens[:, 7:], middle), model(tokens)[:, -1])
 
 
-def test_the_last_prefix_is_the_string(model: Classifier) -> None:
-    tokens = strings(3, 9)
-    every = model(tokens)
+def test_last_logits_equal_those_of_the_prefix(model: Classifier) -> None:
+    tokens = draw_tokens(3, 9)
+    logits = model(tokens)
     for length in (1, 4, 9):
-        same(model.last(tokens[:, :length]), every[:, length - 1])
+        assert_same(model.last(tokens[:, :length]), logits[:, length - 1])
 
 
-def test_the_order_of_a_batch_does_not_matter(model: Classifier) -> None:
-    tokens = strings(5, 7)
+def test_rows_of_a_batch_do_not_influence_each_other(model: Classifier) -> None:
+    tokens = draw_tokens(5, 7)
     order = torch.tensor([3, 0, 4, 1, 2])
-    same(model(tokens[order]), model(tokens)[order])
-    same(model(tokens[2]), model(tokens)[2])  # alone, without a batch
-    same(model(tokens.reshape(1, 5, 7))[0], model(tokens))
+    assert_same(model(tokens[order]), model(tokens)[order])
+    assert_same(model(tokens[2]), model(tokens)[2])  # one string, without a batch
+    assert_same(model(tokens.reshape(1, 5, 7))[0], model(tokens))
 
 
 def test_lengths_cut_the_strings(model: Classifier) -> None:
-    tokens, labels = strings(4, 9), torch.tensor([0, 3, 1, 4])
+    tokens, labels = draw_tokens(4, 9), torch.tensor([0, 3, 1, 4])
     for length in (1, 6, 9):
-        cut, right = model.loss(tokens[:, :length], labels)
-        padded, also = model.loss(tokens, labels, lengths=torch.full((4,), length))
-        same(padded, cut)
-        assert right == also
+        cut_loss, cut_correct = model.loss(tokens[:, :length], labels)
+        padded_loss, padded_correct = model.loss(tokens, labels, lengths=torch.full((4,), length))
+        assert_same(padded_loss, cut_loss)
+        assert padded_correct == cut_correct
     ends = torch.tensor([3, 9, 1, 6])
     mean, _ = model.loss(tokens, labels, lengths=ends)
     alone = [model.loss(tokens[i : i + 1, :end], labels[i : i + 1])[0] for i, end in enumerate(ends.tolist())]
-    same(mean, torch.stack(alone).mean())
+    assert_same(mean, torch.stack(alone).mean())
 
 
-def test_an_empty_string_says_nothing(model: Classifier) -> None:
-    logits, state = model.advance(strings(3, 4)[:, :0])
+def test_an_empty_string_has_no_logits(model: Classifier) -> None:
+    logits, state = model.advance(draw_tokens(3, 4)[:, :0])
     assert logits.shape == (3, 0, C)
     assert state is None
 
 
-def test_saved_and_loaded_it_says_the_same(model: Classifier, tmp_path: Path) -> None:
+def test_saving_and_loading_keeps_the_logits(model: Classifier, tmp_path: Path) -> None:
     model = model.float()
     model.save(tmp_path)
     loaded = sdssm.load(tmp_path)
     assert loaded.settings == model.settings
-    tokens = strings(2, 5)
+    tokens = draw_tokens(2, 5)
     assert torch.equal(loaded(tokens), model(tokens))
 
 
-def test_gradients_are_finite_at_length_500(name: str) -> None:
-    model = built(name).float()
-    loss, _ = model.loss(strings(2, 500), torch.tensor([0, 1]))
+def test_gradients_of_the_loss_are_finite_at_length_500(name: str) -> None:
+    model = build(name).float()
+    loss, _ = model.loss(draw_tokens(2, 500), torch.tensor([0, 1]))
     grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
     assert all(grad is None or bool(grad.isfinite().all()) for grad in grads)
     largest = max(float(grad.abs().max()) for grad in grads if grad is not None)
     assert 0 < largest < 1e6
 
 
-def _runs(name: str, seeds: list[int], **changed: Any) -> list[Any]:
-    return [configure(get_task("cycle"), seed, small(name, **changed), default_preset(name)) for seed in seeds]
+def configure_runs(name: str, seeds: list[int], **changed: Any) -> list[Any]:
+    return [configure(get_task("cycle"), seed, small_settings(name, **changed), default_preset(name)) for seed in seeds]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_replica_trains_as_it_would_alone(name: str, device: str) -> None:
+def test_a_replica_trains_as_it_does_alone(name: str, device: str) -> None:
     fast = {"lr": 1e-2, "warmup": 0.0}
-    together = Engine(get_task("cycle"), _runs(name, [0, 1, 2], **fast), torch.device(device))
-    alone = Engine(get_task("cycle"), _runs(name, [1], **fast), torch.device(device))
+    together = Engine(get_task("cycle"), configure_runs(name, [0, 1, 2], **fast), torch.device(device))
+    alone = Engine(get_task("cycle"), configure_runs(name, [1], **fast), torch.device(device))
     before = {key: value.clone() for key, value in alone.model(0).state_dict().items()}
     for engine in (together, alone):
         engine.advance(6)
     torch.testing.assert_close(together.window().loss[1], alone.window().loss[0], rtol=1e-4, atol=1e-4)
-    beside, wanted = together.model(1).state_dict(), alone.model(0).state_dict()
-    moved = 0.0
-    for key, value in wanted.items():
-        torch.testing.assert_close(beside[key], value, rtol=3e-3, atol=3e-3, msg=key)
+    actual, expected = together.model(1).state_dict(), alone.model(0).state_dict()
+    change = 0.0
+    for key, value in expected.items():
+        torch.testing.assert_close(actual[key], value, rtol=3e-3, atol=3e-3, msg=key)
         if value.is_floating_point():
-            moved = max(moved, float((value - before[key]).abs().max()))
-    assert moved > 0.02  # more than what is let pass above
+            change = max(change, float((value - before[key]).abs().max()))
+    assert change > 0.02  # larger than the tolerance above
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cpu_and_gpu_agree(name: str) -> None:
-    engines = [Engine(get_task("cycle"), _runs(name, [0, 1]), torch.device(device)) for device in ("cpu", "cuda")]
+    engines = [
+        Engine(get_task("cycle"), configure_runs(name, [0, 1]), torch.device(device)) for device in ("cpu", "cuda")
+    ]
     for engine in engines:
         engine.advance(12)
-    here, there = (engine.window() for engine in engines)
-    torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-4, atol=1e-4)
-    model, tokens = built(name), strings(3, 40)
+    on_cpu, on_gpu = (engine.window() for engine in engines)
+    torch.testing.assert_close(on_gpu.loss.cpu(), on_cpu.loss, rtol=1e-4, atol=1e-4)
+    model, tokens = build(name), draw_tokens(3, 40)
     torch.testing.assert_close(model.cuda()(tokens.cuda()).cpu(), model.cpu()(tokens), rtol=1e-8, atol=1e-8)
 
 
-def test_a_wrong_setting_is_told(name: str) -> None:
+def test_a_wrong_setting_is_an_error(name: str) -> None:
     with pytest.raises(sdssm.SdssmError, match="there is no setting"):
-        small(name, stat=3)
-    if "state" in setting_names(small(name)):
+        small_settings(name, stat=3)
+    if "state" in setting_names(small_settings(name)):
         with pytest.raises(sdssm.SdssmError, match="state is 0"):
-            small(name, state=0)
+            small_settings(name, state=0)
 
 
 def test_two_layers_train(name: str) -> None:
-    runs = [configure(get_task("cycle"), 0, small(name, layers=2), default_preset(name))]
-    if small(name).model.block == "last-bare":
-        runs = [configure(get_task("cycle"), 0, small(name, layers=2, embedding=8), default_preset(name))]
+    runs = [configure(get_task("cycle"), 0, small_settings(name, layers=2), default_preset(name))]
+    if small_settings(name).model.block == "last-bare":
+        runs = [configure(get_task("cycle"), 0, small_settings(name, layers=2, embedding=8), default_preset(name))]
     engine = Engine(get_task("cycle"), runs, torch.device("cpu"))
     before = engine.replicas.flat.clone()
     engine.advance(2)
@@ -233,15 +224,15 @@ def test_two_layers_train(name: str) -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_every_block_goes_with_every_mixer_or_says_why_not(name: str, block: str) -> None:
-    beside: dict[str, Any] = {"layers": 2, "block": block}
+def test_every_block_works_with_every_mixer_or_is_refused(name: str, block: str) -> None:
+    changed: dict[str, Any] = {"layers": 2, "block": block}
     if block not in ("pre-norm", "post-norm"):
-        beside |= {"feed_forward": None, "block_dropout": 0.0}
+        changed |= {"feed_forward": None, "block_dropout": 0.0}
     try:
-        model = built(name, **beside)
+        model = build(name, **changed)
     except SettingsError as error:
         assert block == "last-bare"
         assert "set block=pre-norm" in str(error)
         return
-    loss, _ = model.loss(strings(3, 4), torch.tensor([0, 1, 2]))
+    loss, _ = model.loss(draw_tokens(3, 4), torch.tensor([0, 1, 2]))
     assert bool(loss.isfinite())

@@ -14,7 +14,7 @@ import sdssm
 from sdssm.errors import OutputError
 from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 from sdssm.report.curves import Curve
-from tests.test_package import without
+from tests.programs import run_without
 
 
 def run(accuracy: Sequence[float | None], seed: int = 0, task: str = "a5", **more: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ try:
 except MissingExtraError as error:
     print(error)
 """
-    assert "a plot needs matplotlib.figure; install sdssm[plots]" in without({"matplotlib"}, code)
+    assert "a plot needs matplotlib.figure; install sdssm[plots]" in run_without({"matplotlib"}, code)
 
 
 def test_report_imports_neither_torch_nor_models() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sdssm.extras import EXTRAS
 from sdssm.training.progress import LiveTable, PlainLines, Progress, SafeProgress, Silent, progress_for
 from sdssm.training.tensorboard import TensorBoard
-from tests.test_package import ALLOWED, without
+from tests.programs import REQUIRED, run_without
 
 
 class Clock:
@@ -216,4 +216,4 @@ try:
 except MissingExtraError as error:
     print(error)
 """
-    assert without(set(EXTRAS) - ALLOWED, code) == "--tensorboard needs tensorboard; install sdssm[tensorboard]\n"
+    assert run_without(set(EXTRAS) - REQUIRED, code) == "--tensorboard needs tensorboard; install sdssm[tensorboard]\n"

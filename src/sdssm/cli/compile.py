@@ -1,4 +1,4 @@
-"""`sdssm compile`: a model of a machine, its weights written down instead of trained."""
+"""`sdssm compile`: construct a model that emulates an automaton exactly, without training."""
 
 from __future__ import annotations
 
@@ -6,48 +6,77 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import print_facts, print_json
 from sdssm.errors import format_value
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sdssm.cli.options import Commands
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    one = commands.add_parser(
+    parser = declare_command(
+        commands,
         "compile",
-        help="write a model that emulates a machine exactly",
-        description="A model whose weights are written down from the machine's table: nothing is trained.",
-        allow_abbrev=False,
+        summary="construct a model that emulates an automaton exactly",
+        description="Construct a model from the transition table of an automaton, without training, save it, and "
+        "check its predictions on random strings.",
+        examples=[
+            "sdssm compile a5 --out models/a5",
+            "sdssm compile d30 --model complex-diagonal --layers 2 --out models/d30",
+        ],
     )
-    add = one.add_argument
-    add("name", help="a task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
-    add("--out", metavar="DIR", type=Path, required=True, help="the folder to save the model in")
-    add("--model", default="sd-ssm", help="sd-ssm (default), or complex-diagonal for groups")
-    add("--layers", type=_count, default=1, help="2: two complex-diagonal layers, as d30 needs (default 1)")
-    add("--encoding", default="one-hot", help="of the states: one-hot (default), orthogonal or independent")
-    add("--column-norm", metavar="P", type=_norm, default=1.2, help="of sd-ssm: a number or none (default 1.2)")
-    add("--seed", type=_seed, default=0, help="of random encodings and of the strings to check on (default 0)")
-    add("--length", type=_count, default=10_000, help="of the strings to check on (default 10,000)")
-    add("--strings", type=_count, default=4, help="how many strings to check on (default 4)")
-    add("--json", action="store_true", help="print JSON")
-    one.set_defaults(run=_compile)
+    add = parser.add_argument
+    add("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
+    add("--out", metavar="DIR", type=Path, required=True, help="folder for the model")
+    add("--model", default="sd-ssm", help="sd-ssm, or complex-diagonal for groups (default: %(default)s)")
+    add(
+        "--layers",
+        metavar="N",
+        type=_parse_count,
+        default=1,
+        help="layers of a complex-diagonal model; d30 needs 2 (default: %(default)s)",
+    )
+    add(
+        "--encoding",
+        metavar="NAME",
+        default="one-hot",
+        help="encoding of sd-ssm's states: one-hot, orthogonal or independent (default: %(default)s)",
+    )
+    add(
+        "--column-norm",
+        metavar="P",
+        type=_parse_norm,
+        default=1.2,
+        help="order of sd-ssm's column norm, a number or none (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        metavar="N",
+        type=_parse_seed,
+        default=0,
+        help="seed of random encodings and of the strings (default: %(default)s)",
+    )
+    add("--length", metavar="N", type=_parse_count, default=10_000, help="length of the strings (default: 10,000)")
+    add("--strings", metavar="N", type=_parse_count, default=4, help="strings to check (default: %(default)s)")
+    add("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_compile)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or len(text) > 12 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from 1")
     return int(text)
 
 
-def _seed(text: str) -> int:
+def _parse_seed(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from 0")
     return int(text)
 
 
-def _norm(text: str) -> float | None:
+def _parse_norm(text: str) -> float | None:
     try:
         return None if text.lower() == "none" else float(text)
     except ValueError:
@@ -57,15 +86,14 @@ def _norm(text: str) -> float | None:
 def _compile(options: argparse.Namespace) -> None:
     import torch
 
-    from sdssm.exact.compilation import check_emulation as check
-    from sdssm.exact.compilation import compile as compiled
-    from sdssm.exact.compilation import phase_error
+    from sdssm.exact.compilation import check_emulation, phase_error
+    from sdssm.exact.compilation import compile as compile_task
     from sdssm.tasks import get_task
 
-    one = get_task(options.name)
+    task = get_task(options.name)
     generator = torch.Generator().manual_seed(options.seed)
-    model = compiled(
-        one,
+    model = compile_task(
+        task,
         encoding=options.encoding,
         column_norm=options.column_norm,
         generator=generator,
@@ -73,49 +101,49 @@ def _compile(options: argparse.Namespace) -> None:
         layers=options.layers,
     )
     model.save(options.out)
-    found = check(model, one.machine, options.length, strings=options.strings, generator=generator)
+    drift = check_emulation(model, task.machine, options.length, strings=options.strings, generator=generator)
     facts: dict[str, Any] = {
-        "task": one.name,
+        "task": task.name,
         "folder": str(options.out),
         "model": options.model,
         "layers": options.layers,
         "encoding": options.encoding if options.model == "sd-ssm" else "characters",
-        "states": one.machine.n_states,
-        "symbols": one.n_symbols,
-        "classes": one.n_classes,
+        "states": task.machine.n_states,
+        "symbols": task.n_symbols,
+        "classes": task.n_classes,
         "state": model.settings.mixer.state,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "strings": found.strings,
-        "length": found.length,
-        "wrong": found.wrong,
-        "first_wrong": found.first_wrong,
-        "drift": found.drift,
-        "phase_error": phase_error(model, one.machine) if options.model == "complex-diagonal" else None,
+        "strings": drift.strings,
+        "length": drift.length,
+        "wrong": drift.wrong,
+        "first_wrong": drift.first_wrong,
+        "drift": drift.drift,
+        "phase_error": phase_error(model, task.machine) if options.model == "complex-diagonal" else None,
     }
     if options.json:
         print_json(facts)
     else:
-        print_facts(one.name, _spoken(facts))
+        print_facts(task.name, _format_facts(facts))
 
 
-def _spoken(facts: dict[str, Any]) -> dict[str, str]:
-    """The facts as a reader wants them."""
-    entries = f"{facts['state']:,} {'entries' if facts['encoding'] != 'characters' else 'characters'}"
+def _format_facts(facts: dict[str, Any]) -> dict[str, str]:
+    """The facts as lines of text."""
+    unit = "characters" if facts["encoding"] == "characters" else "entries"
     layers = "one layer" if facts["layers"] == 1 else f"{facts['layers']} layers"
     total = facts["strings"] * facts["length"]
-    where = f"{facts['strings']:,} random strings of length {facts['length']:,}, every prefix"
-    labels = f"all {total:,} right ({where})"
+    strings = f"every prefix of {facts['strings']:,} random strings of length {facts['length']:,}"
+    predictions = f"all {total:,} correct ({strings})"
     if facts["wrong"]:
-        labels = f"{facts['wrong']:,} of {total:,} wrong, the first at length {facts['first_wrong']:,} ({where})"
+        predictions = f"{facts['wrong']:,} of {total:,} wrong, first at length {facts['first_wrong']:,} ({strings})"
     drift = f"{facts['drift']:.1e} of a state's size after {facts['length']:,} steps" if facts["drift"] else "none"
-    spoken = {
+    lines = {
         "machine": f"{facts['states']:,} states, {facts['symbols']:,} symbols, {facts['classes']:,} classes",
-        "model": f"{facts['model']}, {layers}, states of {entries}, encoded as {facts['encoding']}",
+        "model": f"{facts['model']}, {layers}, {facts['state']:,} {unit} per state, encoding {facts['encoding']}",
         "parameters": f"{facts['parameters']:,}",
-        "labels": labels,
+        "predictions": predictions,
         "drift": drift,
     }
     if facts["phase_error"] is not None:
-        spoken["phase error"] = f"{facts['phase_error']:.1e} radians a step at most"
-    spoken["saved in"] = facts["folder"]
-    return spoken
+        lines["phase error"] = f"at most {facts['phase_error']:.1e} radians per step"
+    lines["saved in"] = facts["folder"]
+    return lines

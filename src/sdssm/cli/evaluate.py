@@ -1,76 +1,72 @@
-"""`sdssm evaluate`: the accuracy of runs at every length."""
+"""`sdssm evaluate`: measure the accuracy of runs at every length."""
 
 from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.output import print_json, print_table, printable
-from sdssm.errors import format_value
-from sdssm.report.rendering import format_percent as percent
+from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
+from sdssm.cli.output import format_chance_level, make_lines_printable, make_printable, print_json, print_table
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
+    from sdssm.cli.options import Commands
     from sdssm.evaluation import Evaluation, RunEvaluation
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-#: Plots that a reader will look at, one below the other; and lengths that are worth one.
+#: Plots that are printed at most, and the lengths that a plot needs at least.
 MOST_PLOTS, LEAST_POINTS = 4, 8
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    one = commands.add_parser(
+    parser = declare_command(
+        commands,
         "evaluate",
-        help="accuracy at every length",
-        description="Accuracy of runs at every length, within and beyond those they were trained on. What is found of "
-        "each run is also written into its folder as evaluation.json.",
-        epilog="sdssm evaluate runs/a5 --lengths 500,5000,50000 --plot a5.png",
-        allow_abbrev=False,
+        summary="measure accuracy at every length",
+        description="Measure the accuracy of runs at every length, up to and beyond the lengths of training. The "
+        "result of each run is also written into its folder as evaluation.json.",
+        examples=[
+            "sdssm evaluate runs/a5",
+            "sdssm evaluate runs/a5 --lengths 500,5000,50000 --plot a5.png",
+        ],
     )
-    add = one.add_argument
-    add("dirs", metavar="DIR", nargs="+", type=Path, help="run folders, or folders that hold some")
-    which = one.add_mutually_exclusive_group()
-    which.add_argument("--max-length", metavar="N", type=whole, help="every length up to N (default: the task's, 500)")
-    which.add_argument("--lengths", metavar="N,N,...", type=several, help="these lengths alone, up to 1,000,000")
-    add("--strings", metavar="N", type=whole, default=512, help="strings for each length (default 512)")
-    add("--seed", metavar="N", type=whole, default=1, help="seed of the test strings (default 1)")
-    add("--fresh", action="store_true", help="other strings for each length, as published, not prefixes of long ones")
-    add("--device", default="auto", help="auto (default), cpu, cuda or cuda:1")
-    add("--json", action="store_true", help="print JSON")
-    add("--plot", metavar="FILE", type=Path, help="draw accuracy against length there, as .png or .svg")
-    one.set_defaults(run=_evaluate)
-
-
-def whole(text: str) -> int:
-    """A whole number; 5_000 and 5000 alike."""
-    if not re.fullmatch(r"\d[\d_]{0,20}", text, re.ASCII) or text.endswith("_") or "__" in text:
-        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number")
-    return int(text)
-
-
-def several(text: str) -> list[int]:
-    """Whole numbers between commas.
-
-    >>> several("500,5000")
-    [500, 5000]
-    """
-    return [whole(part.strip()) for part in text.split(",") if part.strip()]
+    add = parser.add_argument
+    add("dirs", metavar="DIR", nargs="+", type=Path, help="run folder, or a folder that contains run folders")
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument(
+        "--max-length",
+        metavar="N",
+        type=parse_whole_number,
+        help="test every length up to N (default: the task's, 500)",
+    )
+    lengths.add_argument(
+        "--lengths", metavar="N,N,...", type=parse_whole_numbers, help="test only these lengths, up to 1,000,000"
+    )
+    add(
+        "--strings", metavar="N", type=parse_whole_number, default=512, help="strings per length (default: %(default)s)"
+    )
+    add("--seed", metavar="N", type=parse_whole_number, default=1, help="seed of the strings (default: %(default)s)")
+    add(
+        "--fresh", action="store_true", help="draw new strings for each length instead of reading prefixes of long ones"
+    )
+    add("--device", default="auto", help=DEVICE_HELP)
+    add("--json", action="store_true", help=JSON_HELP)
+    add("--plot", metavar="FILE", type=Path, help="plot accuracy against length into a .png or .svg file")
+    parser.set_defaults(run=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
     from sdssm.evaluation import evaluate
-    from sdssm.report import check_plot, curves, save_plot, terminal_plot
+    from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 
     if options.plot is not None:
-        check_plot(options.plot)  # a wrong name is said before the work begins
+        check_plot(options.plot)  # a wrong file name is reported before the evaluation, not after it
     counter = _Counter()
-    found = evaluate(
+    evaluation = evaluate(
         options.dirs,
         max_length=options.max_length,
         lengths=options.lengths,
@@ -78,133 +74,146 @@ def _evaluate(options: argparse.Namespace) -> None:
         seed=options.seed,
         fresh=options.fresh,
         device=options.device,
-        found=counter.one_more,
+        found=counter.count,
     )
     counter.clear()
-    data = found.to_json()
+    data = evaluation.to_json()
     if options.plot is not None:
         save_plot(data, options.plot)
     if options.json:
         print_json(data)
         return
-    _tables(found)
-    drawn = [curve for curve in curves(data) if len(curve.lengths) >= LEAST_POINTS]
-    for curve in drawn[:MOST_PLOTS]:
-        print(f"\n{printable_lines(terminal_plot(curve))}")
-    if len(drawn) > MOST_PLOTS:
-        print(f"\n{len(drawn) - MOST_PLOTS} more in a picture: --plot FILE.png")
-    for note in sorted({run.note for run in found if run.note}):
-        of = [run.folder for run in found if run.note == note and run.folder]
-        print(f"\nNote: {printable(note)}" + (f" ({printable(', '.join(of))})" if len(of) < len(found) else ""))
+    _show_tables(evaluation)
+    plotted = [curve for curve in make_curves(data) if len(curve.lengths) >= LEAST_POINTS]
+    for curve in plotted[:MOST_PLOTS]:
+        print(f"\n{make_lines_printable(terminal_plot(curve))}")
+    if len(plotted) > MOST_PLOTS:
+        print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
+    for note in sorted({run.note for run in evaluation if run.note}):
+        folders = [run.folder for run in evaluation if run.note == note and run.folder]
+        which = f" ({make_printable(', '.join(folders))})" if len(folders) < len(evaluation) else ""
+        print(f"\nNote: {make_printable(note)}{which}")
     if options.plot is not None:
-        print(f"\nPlot: {printable(str(options.plot))}")
+        print(f"\nPlot: {make_printable(str(options.plot))}")
 
 
-def _tables(found: Evaluation) -> None:
-    """One row a run, then one row a training."""
-    first = found.runs[0]
-    print(f"Accuracy in % of {first.strings} strings a length, and of that the mean over lengths\n")
-    names = _names(found.runs)
-    values = [(_row if run.lengths is None else _row_of_lengths)(run) for run in found]
+def _show_tables(evaluation: Evaluation) -> None:
+    """Print one row for each run, then one row for each training."""
+    print(f"Accuracy in %, measured on {evaluation.runs[0].strings} strings for each length; means are over lengths\n")
+    names = _names(evaluation.runs)
+    values = [(_values if run.lengths is None else _values_at_lengths)(run) for run in evaluation]
     headers = list(values[0])
     rows = [
         [*name.values(), *(row.get(header, "-") for header in headers)] for name, row in zip(names, values, strict=True)
     ]
     print_table([*names[0], *headers], rows, right=("seed", *headers))
-    if len(found) > 1:
+    if len(evaluation) > 1:
         print()
-        _summary(found)
+        _show_summary(evaluation)
 
 
 def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
-    """What tells each run from the others: columns beyond task, model and seed only where these do not."""
-    from sdssm.report import told_apart
+    """Columns that identify each run: task, model and seed, and more only if runs agree in all of these."""
+    from sdssm.report import describe_differences
 
-    apart = told_apart([vars(run) for run in runs])
+    differences = describe_differences([vars(run) for run in runs])
     names = [
         {"task": run.task, "model": run.model}
-        | ({"settings": words or "-"} if any(apart) else {})
+        | ({"settings": words or "-"} if any(differences) else {})
         | {"seed": "-" if run.seed is None else str(run.seed)}
-        for run, words in zip(runs, apart, strict=True)
+        for run, words in zip(runs, differences, strict=True)
     ]
     if len({tuple(name.values()) for name in names}) < len(runs) and any(run.folder for run in runs):
         names = [{**name, "folder": run.folder or "-"} for name, run in zip(names, runs, strict=True)]
     return names
 
 
-def _summary(found: Evaluation) -> None:
-    """The best, mean and worst seed of each training; of lengths named one by one, for each of them."""
+def _show_summary(evaluation: Evaluation) -> None:
+    """Print the best, mean and worst seed of each training: over all lengths, or for each of the listed ones."""
     from sdssm.evaluation.records import groups
 
-    listed = any(run.lengths is not None for run in found)
-    together, aggregate = groups(found.runs), found.aggregate
-    names = _names([of[0] for of in together])
-    lost = any(one.diverged for one in aggregate)
+    listed = any(run.lengths is not None for run in evaluation)
+    trainings, aggregates = groups(evaluation.runs), evaluation.aggregate
+    names = _names([runs[0] for runs in trainings])
+    any_diverged = any(aggregate.diverged for aggregate in aggregates)
     rows = []
-    for name, of, one in zip(names, together, aggregate, strict=True):
-        begin = [*(name[key] for key in name if key not in ("seed", "folder")), str(one.seeds)]
-        begin += [str(one.diverged)] if lost else []
+    for name, runs, aggregate in zip(names, trainings, aggregates, strict=True):
+        cells = [*(name[key] for key in name if key not in ("seed", "folder")), str(aggregate.seeds)]
+        cells += [str(aggregate.diverged)] if any_diverged else []
+        chance = _chance(runs[0])
         if not listed:
-            rows.append([*begin, percent(one.max), percent(one.mean), percent(one.min)])
+            rows.append(
+                [
+                    *cells,
+                    format_percent(aggregate.max),
+                    format_percent(aggregate.mean),
+                    format_percent(aggregate.min),
+                    chance,
+                ]
+            )
             continue
-        for k, length in enumerate(of[0].at):
-            values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in of if not run.diverged]
-            rows.append([*begin, f"{length:,}", *map(percent, _spread(values))])
-    numbers = ["seeds", *(["diverged"] if lost else [])]
-    numbers += ["to length" if found.runs[0].mean_to else "at length"] if listed else []
-    numbers += ["max", "mean", "min"]
+        for k, length in enumerate(runs[0].at):
+            values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in runs if not run.diverged]
+            rows.append([*cells, f"{length:,}", *map(format_percent, _max_mean_min(values)), chance])
+    numbers = ["seeds", *(["diverged"] if any_diverged else [])]
+    numbers += ["to length" if evaluation.runs[0].mean_to else "at length"] if listed else []
+    numbers += ["max", "mean", "min", "chance"]
     print_table([*(key for key in names[0] if key not in ("seed", "folder")), *numbers], rows, right=numbers)
 
 
-def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """The best, the mean and the worst, where there are any."""
-    if not values or any(map(math.isnan, values)):  # no string is as short: that holds for all seeds
+def _max_mean_min(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    if not values or any(map(math.isnan, values)):  # NaN: the task has no string as short, for any seed
         return None, None, None
     return max(values), math.fsum(values) / len(values), min(values)
 
 
-def _row(run: RunEvaluation) -> dict[str, str]:
-    band = "-" if run.mean_band is None else f"{percent(run.mean_band[0])}-{percent(run.mean_band[1])}"
+def _values(run: RunEvaluation) -> dict[str, str]:
+    """Cells of a run that was measured at every length."""
+    band = "-" if run.mean_band is None else f"{format_percent(run.mean_band[0])}-{format_percent(run.mean_band[1])}"
     return {
         "to length": f"{run.max_length:,}",
-        "mean": percent(run.mean),
+        "mean": format_percent(run.mean),
         "95 % band": band,
-        "trained lengths": percent(run.mean_within),
-        "beyond": percent(run.mean_beyond),
+        "trained lengths": format_percent(run.mean_within),
+        "beyond": format_percent(run.mean_beyond),
+        "chance": _chance(run),
         "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
         "radius": _radius(run),
     }
 
 
-def _row_of_lengths(run: RunEvaluation) -> dict[str, str]:
-    row = {f"at {length:,}": percent(value) for length, value in zip(run.at, run.accuracy, strict=True)}
+def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
+    """Cells of a run that was measured at listed lengths."""
+    row = {f"at {length:,}": format_percent(value) for length, value in zip(run.at, run.accuracy, strict=True)}
     if run.mean_to is not None:
-        row |= {f"mean to {length:,}": percent(value) for length, value in zip(run.at, run.mean_to, strict=True)}
-    return {**row, "radius": _radius(run)}
+        row |= {f"mean to {length:,}": format_percent(value) for length, value in zip(run.at, run.mean_to, strict=True)}
+    return {**row, "chance": _chance(run), "radius": _radius(run)}
+
+
+def _chance(run: RunEvaluation) -> str:
+    """The accuracy of guessing, from the number of classes in the run's folder."""
+    from sdssm.runs import RunFolder
+
+    return "-" if run.folder is None else format_chance_level(RunFolder.open(run.folder).config.n_classes)
 
 
 def _radius(run: RunEvaluation) -> str:
-    """The greatest spectral radius of a symbol's matrix."""
+    """The largest spectral radius of a symbol's matrix."""
     return "-" if run.spectral_radius is None else f"{max(run.spectral_radius):.3f}"
 
 
-def printable_lines(text: str) -> str:
-    """`printable`, of a text that has lines."""
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
 class _Counter:
-    """How many runs were evaluated, on a terminal that shows it."""
+    """Shows on a terminal how many runs were evaluated."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._evaluated = 0
+        self._visible = sys.stderr is not None and sys.stderr.isatty()
 
-    def one_more(self, run: RunEvaluation) -> None:
-        self._count += 1
-        if self._shown:
-            print(f"\r{self._count} evaluated", end="", file=sys.stderr, flush=True)
+    def count(self, run: RunEvaluation) -> None:
+        self._evaluated += 1
+        if self._visible:
+            print(f"\r{self._evaluated} evaluated", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        if self._shown:
+        if self._visible:
             print("\r" + " " * 30 + "\r", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`sdssm extract`: the automaton that a trained model implements."""
+"""`sdssm extract`: extract the automaton that a trained model implements."""
 
 from __future__ import annotations
 
@@ -6,42 +6,60 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.evaluate import several, whole
-from sdssm.cli.output import print_facts, print_json, print_table, printable
-from sdssm.report.rendering import format_percent as percent
+from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
+from sdssm.cli.output import format_chance_level, make_printable, print_facts, print_json, print_table
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
+    from sdssm.cli.options import Commands
     from sdssm.exact import Extraction
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    one = commands.add_parser(
+    parser = declare_command(
+        commands,
         "extract",
-        help="the automaton that a model implements",
-        description="Read the automaton out of a trained model, and compare the two on random strings.",
-        epilog="sdssm extract runs/a5/seed-0 --svg a5.svg",
-        allow_abbrev=False,
+        summary="extract the automaton that a model implements",
+        description="Extract the automaton that a trained model implements, compare it with the automaton of the "
+        "task, and measure on random strings how often automaton and model agree.",
+        examples=["sdssm extract runs/a5/seed-0 --svg a5.svg --out a5.json"],
     )
-    add_reading(one)
-    add = one.add_argument
-    add("--lengths", metavar="N,N,...", type=several, help="where to compare machine and model (default 5 to 500)")
-    add("--strings", metavar="N", type=whole, default=512, help="strings for each length (default 512)")
-    add("--svg", metavar="FILE", type=Path, help="draw the machine there")
-    add("--out", metavar="FILE", type=Path, help="write the machine there, as .json or .dot")
-    add("--json", action="store_true", help="print JSON")
-    one.set_defaults(run=_extract)
+    add_extraction_options(parser)
+    add = parser.add_argument
+    add(
+        "--lengths",
+        metavar="N,N,...",
+        type=parse_whole_numbers,
+        help="lengths at which automaton and model are compared (default: from 5 to 500)",
+    )
+    add(
+        "--strings", metavar="N", type=parse_whole_number, default=512, help="strings per length (default: %(default)s)"
+    )
+    add("--svg", metavar="FILE", type=Path, help="draw the state diagram into this file")
+    add("--out", metavar="FILE", type=Path, help="write the automaton into this .json or .dot file")
+    add("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_extract)
 
 
-def add_reading(one: argparse.ArgumentParser) -> None:
-    """Which model, and how its machine is looked for."""
-    add = one.add_argument
-    add("run_folder", metavar="RUN", type=Path, help="the folder of a run or of a saved model")
-    add("--method", choices=("states", "lstar"), default="states", help="by its states (default), or by L* (aalpy)")
-    add("--max-states", metavar="N", type=whole, default=1024, help="the most states to tell apart (default 1024)")
-    add("--seed", metavar="N", type=whole, default=0, help="seed of the strings (default 0)")
+def add_extraction_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say from which model, and how, an automaton is extracted."""
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
+    add(
+        "--method",
+        choices=("states", "lstar"),
+        default="states",
+        help="states: merge equivalent states of the model; lstar: query it, with AALpy (default: %(default)s)",
+    )
+    add(
+        "--max-states",
+        metavar="N",
+        type=parse_whole_number,
+        default=1024,
+        help="most states of the automaton (default: %(default)s)",
+    )
+    add("--seed", metavar="N", type=parse_whole_number, default=0, help="seed of the strings (default: %(default)s)")
 
 
 def _extract(options: argparse.Namespace) -> None:
@@ -49,7 +67,7 @@ def _extract(options: argparse.Namespace) -> None:
     from sdssm.automata.formats import write_text
     from sdssm.exact.extraction import LENGTHS, extract
 
-    found = extract(
+    extraction = extract(
         options.run_folder,
         method=options.method,
         lengths=options.lengths or LENGTHS,
@@ -58,41 +76,48 @@ def _extract(options: argparse.Namespace) -> None:
         seed=options.seed,
     )
     if options.svg is not None:
-        write_text(options.svg, draw(found.machine, title=str(options.run_folder)))
+        write_text(options.svg, draw(extraction.machine, title=str(options.run_folder)))
     if options.out is not None:
-        write_machine(found.machine, options.out)
+        write_machine(extraction.machine, options.out)
     if options.json:
-        print_json(found.to_json())
+        print_json(extraction.to_json())
         return
-    show(str(options.run_folder), found)
-    for what, where in (("State diagram", options.svg), ("Machine", options.out)):
-        if where is not None:
-            print(f"\n{what}: {printable(str(where))}")
+    show_extraction(str(options.run_folder), extraction)
+    for name, path in (("State diagram", options.svg), ("Machine", options.out)):
+        if path is not None:
+            print(f"\n{name}: {make_printable(str(path))}")
 
 
-def show(title: str, found: Extraction) -> None:
-    """The machine in a few facts, and where it agrees with the model."""
-    machine = found.machine
+def show_extraction(title: str, extraction: Extraction) -> None:
+    """Print facts about the automaton, and how often it agrees with the model."""
+    machine = extraction.machine
+    outputs = len(set(machine.outputs))
     facts = {
-        "machine": f"{machine.n_states:,} states, {machine.n_symbols:,} symbols, {len(set(machine.outputs)):,} outputs",
-        "strings": "every string" if found.valid is None else "the valid ones alone",
-        "explored": f"{found.explored:,} states of the model, {found.rounds} rounds of counterexamples",
-        "margin": f"{found.margin:.4g} between the best and the second logit",
+        "machine": f"{machine.n_states:,} states, {machine.n_symbols:,} symbols, {outputs:,} outputs",
+        "strings": "all strings" if extraction.valid is None else "valid strings only",
+        "explored": f"{extraction.explored:,} states of the model, {extraction.rounds} rounds of counterexamples",
+        "margin": f"{extraction.margin:.4g} between the largest and the second largest logit",
     }
-    if found.expected is not None:
-        word = found.difference
+    if extraction.expected is not None:
+        word = extraction.difference
         facts["task"] = (
             "the same as the task's machine on every valid string, proved by their product"
             if word is None
             else f"differs from the task's machine on {machine.decode(word)!r}"
         )
-    if found.note is not None:
-        facts["note"] = found.note
+    if extraction.note is not None:
+        facts["note"] = extraction.note
     print_facts(title, facts)
-    print("\nMachine and model agree, in % of random strings\n")
+    chance = format_chance_level(outputs)
+    print(f"\nAgreement of machine and model, in % of random strings (chance: {chance} %)\n")
     rows = [
-        [f"{one.length:,}", f"{one.strings:,}", percent(100 * one.share), percent(100 * one.throughout / one.strings)]
-        for one in found.fidelity
+        [
+            f"{fidelity.length:,}",
+            f"{fidelity.strings:,}",
+            format_percent(100 * fidelity.share),
+            format_percent(100 * fidelity.throughout / fidelity.strings),
+        ]
+        for fidelity in extraction.fidelity
     ]
-    headers = ["length", "strings", "at the end", "at every symbol"]
+    headers = ["length", "strings", "last symbol", "every symbol"]
     print_table(headers, rows, right=headers)

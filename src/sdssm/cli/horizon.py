@@ -1,4 +1,4 @@
-"""`sdssm horizon`: the longest strings that a run still tells right, measured."""
+"""`sdssm horizon`: measure up to which length the predictions of a run stay correct."""
 
 from __future__ import annotations
 
@@ -6,40 +6,47 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.evaluate import whole
-from sdssm.cli.output import print_json, print_table, printable
-from sdssm.report.rendering import format_percent as percent
+from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number
+from sdssm.cli.output import format_chance_level, make_printable, print_json, print_table
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
+    from sdssm.cli.options import Commands
     from sdssm.exact import Horizon
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    one = commands.add_parser(
+    parser = declare_command(
+        commands,
         "horizon",
-        help="the longest strings that are still told right",
-        description="Reads the same strings at doubling lengths, the state carried on, and says up to which of them "
-        "99.9 % of the labels are right; and how the states of a class spread, which predicts it.",
-        epilog="sdssm horizon runs/a5/seed-0 --max-length 100000",
-        allow_abbrev=False,
+        summary="measure the longest strings that are classified correctly",
+        description="Read random strings at doubling lengths, and report the longest length at which 99.9 % of the "
+        "predictions are still correct. The distance between states of the same class is measured too: its growth "
+        "predicts that length.",
+        examples=["sdssm horizon runs/a5/seed-0 --max-length 100000"],
     )
-    add = one.add_argument
-    add("run_folder", metavar="RUN", type=Path, help="the folder of a run, or of a model")
-    add("--task", help="the task of a model that has no run, such as one that was compiled")
-    add("--max-length", metavar="N", type=whole, default=1_000_000, help="the last length (default 1,000,000)")
-    add("--strings", metavar="N", type=whole, default=64, help="strings (default 64)")
-    add("--seed", metavar="N", type=whole, default=1, help="seed of the strings (default 1)")
-    add("--json", action="store_true", help="print JSON")
-    one.set_defaults(run=_horizon)
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
+    add("--task", help="task of a saved model, such as a compiled one; a run knows its task")
+    add(
+        "--max-length",
+        metavar="N",
+        type=parse_whole_number,
+        default=1_000_000,
+        help="longest length to read (default: 1,000,000)",
+    )
+    add("--strings", metavar="N", type=parse_whole_number, default=64, help="number of strings (default: %(default)s)")
+    add("--seed", metavar="N", type=parse_whole_number, default=1, help="seed of the strings (default: %(default)s)")
+    add("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_horizon)
 
 
 def _horizon(options: argparse.Namespace) -> None:
     from sdssm.exact import horizon
+    from sdssm.exact.sources import load_source
 
-    found = horizon(
+    result = horizon(
         options.run_folder,
         task=options.task,
         max_length=options.max_length,
@@ -47,33 +54,28 @@ def _horizon(options: argparse.Namespace) -> None:
         seed=options.seed,
     )
     if options.json:
-        print_json({"run": str(options.run_folder), **found.to_json()})
+        print_json({"run": str(options.run_folder), **result.to_json()})
         return
-    _show(found)
+    model, _ = load_source(options.run_folder)
+    _show(result, format_chance_level(model.n_classes))
 
 
-def _show(found: Horizon) -> None:
-    print(f"{printable(found.task)}: {found.strings} strings, read by {found.method}, in {found.seconds:.0f} s\n")
+def _show(result: Horizon, chance: str) -> None:
+    print(f"{make_printable(result.task)}: {result.strings} strings, {result.method}, {result.seconds:.0f} s\n")
     rows = [
         [
-            f"{one.length:,}",
-            f"{one.first:,}-{one.length:,}",
-            f"{one.labels:,}",
-            percent(one.accuracy),
-            _small(one.spread),
+            f"{reading.length:,}",
+            f"{reading.first:,}-{reading.length:,}",
+            f"{reading.labels:,}",
+            format_percent(reading.accuracy),
+            "-" if reading.spread is None else f"{reading.spread:.4f}",
         ]
-        for one in found.readings
+        for reading in result.readings
     ]
-    print_table(
-        ["length", "places read", "labels", "accuracy %", "spread"],
-        rows,
-        right=("length", "labels", "accuracy %", "spread"),
-    )
-    print(f"\nThe longest length read with at least 99.9 % right, as at all shorter ones: {found.longest:,}")
-    if found.predicted is not None:
-        print(f"From the growth of the spread up to length 4,096 one would expect about {found.predicted:,}.")
-    print("The spread is that of the states within a class, over the least distance between two classes.")
-
-
-def _small(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    headers = ["length", "positions", "labels", "accuracy %", "distance"]
+    print_table(headers, rows, right=("length", "labels", "accuracy %", "distance"))
+    print(f"\nLongest length with an accuracy of at least 99.9 %, as at all shorter ones: {result.longest:,}")
+    if result.predicted is not None:
+        print(f"Predicted from the growth of the distance up to length 4,096: about {result.predicted:,}")
+    print(f"Chance level of the accuracy: {chance} %")
+    print("Distance: between states of the same class, relative to the distance of the two closest classes.")

@@ -1,4 +1,4 @@
-"""Tables and facts on standard output: with rich on a terminal, in plain columns elsewhere."""
+"""Print tables and facts on standard output: with rich on a terminal, in plain columns elsewhere."""
 
 from __future__ import annotations
 
@@ -6,30 +6,62 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from shlex import quote
 from typing import Any
+
+from sdssm.report.rendering import format_chance
+
+
+def make_printable(text: str) -> str:
+    """Escape characters that would move the cursor or break a line; names in a file may contain them.
+
+    >>> make_printable("two" + chr(10) + "lines") == "two" + chr(92) + "nlines"
+    True
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def make_lines_printable(text: str) -> str:
+    """`make_printable` for each line of a text."""
+    return "\n".join(make_printable(line) for line in text.split("\n"))
+
+
+def quote_argument(argument: Any) -> str:
+    """A path or word as it is typed in a shell."""
+    return make_printable(quote(str(argument)))
+
+
+def format_loss(loss: float | None) -> str:
+    """Four decimals, without the sign of a negative zero; a dash if there is no loss.
+
+    >>> format_loss(0.25), format_loss(-1e-9), format_loss(None)
+    ('0.2500', '0.0000', '-')
+    """
+    return "-" if loss is None else f"{loss:z.4f}"
+
+
+def format_chance_level(*class_counts: int) -> str:
+    """The accuracy in % of guessing uniformly at random; a range if tasks have different numbers of classes.
+
+    >>> format_chance_level(2, 2), format_chance_level(2, 60)
+    ('50', '1.67 to 50')
+    """
+    levels = sorted(100 / count for count in class_counts)
+    return " to ".join(dict.fromkeys(map(format_chance, (levels[0], levels[-1]))))
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1))
 
 
-def printable(text: str) -> str:
-    """Names from a file may hold anything: what would move the cursor or break a line is shown, not done.
-
-    >>> printable("two" + chr(10) + "lines") == "two" + chr(92) + "nlines"
-    True
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _fancy() -> bool:
+def _can_use_rich() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Rows under headers; the columns named in `right` are numbers."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    if _fancy():
+    """Print rows below headers; the columns named in `right` are aligned to the right."""
+    rows = [[make_printable(cell) for cell in row] for row in rows]
+    if _can_use_rich():
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -51,9 +83,9 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right:
 
 
 def print_facts(title: str, facts: dict[str, str]) -> None:
-    """A title and one line for each fact."""
-    title, facts = printable(title), {name: printable(value) for name, value in facts.items()}
-    if _fancy():
+    """Print a title and one line for each fact."""
+    title, facts = make_printable(title), {name: make_printable(value) for name, value in facts.items()}
+    if _can_use_rich():
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text

@@ -1,4 +1,4 @@
-"""`sdssm runs`: what there is, how far it is and how good."""
+"""`sdssm runs`: list the runs in a folder, with their progress and accuracy."""
 
 from __future__ import annotations
 
@@ -7,82 +7,93 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.output import print_json, print_table
+from sdssm.cli.options import JSON_HELP, declare_command
+from sdssm.cli.output import format_chance_level, format_loss, print_json, print_table
 from sdssm.errors import RunError, RunWarning
-from sdssm.report.rendering import format_percent as percent
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
+    from sdssm.cli.options import Commands
     from sdssm.runs import RunFolder
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    one = commands.add_parser("runs", help="what was trained, how far and how well", allow_abbrev=False)
-    one.add_argument("dir", metavar="DIR", nargs="?", type=Path, default=Path("runs"), help="where (default runs)")
-    one.add_argument("--json", action="store_true", help="print JSON")
-    one.set_defaults(run=_list)
+    parser = declare_command(
+        commands,
+        "runs",
+        summary="list trained models, their progress and accuracy",
+        description="List the runs in a folder: how far each was trained, its accuracy at training lengths, and its "
+        "mean accuracy over all lengths if it was evaluated.",
+        examples=["sdssm runs", "sdssm runs runs/a5 --json"],
+    )
+    add = parser.add_argument
+    add("dir", metavar="DIR", nargs="?", type=Path, default=Path("runs"), help="folder to list (default: %(default)s)")
+    add("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_list_runs)
 
 
-def _list(options: argparse.Namespace) -> None:
+def _list_runs(options: argparse.Namespace) -> None:
     from sdssm.runs import find_runs
 
-    found = []
+    runs, facts = [], []
     for run in find_runs(options.dir):
         try:
-            found.append(_facts(run))
+            facts.append(_facts(run))
+            runs.append(run)
         except RunError as error:
-            warnings.warn(f"{error}; left out", RunWarning, stacklevel=2)
+            warnings.warn(f"{error}; it is not listed", RunWarning, stacklevel=2)
     if options.json:
-        print_json(found)
+        print_json(facts)
         return
-    headers = ["folder", "task", "model", "preset", "seed", "status", "step", "accuracy %", "loss", "mean % to length"]
+    numbers = ("seed", "step", "accuracy %", "chance %", "loss", "mean % to length")
+    headers = ["folder", "task", "model", "preset", "seed", "status", *numbers[1:]]
     rows = [
         [
-            one["folder"],
-            one["task"],
-            one["model"],
-            one["preset"],
-            str(one["seed"]),
-            one["status"],
-            f"{one['step']:,}/{one['steps']:,}",
-            percent(one["accuracy"]),
-            "-" if one["loss"] is None else f"{one['loss']:.4f}",
-            "-" if one["mean"] is None else f"{percent(one['mean'])} to {one['max_length']:,}",
+            fact["folder"],
+            fact["task"],
+            fact["model"],
+            fact["preset"],
+            str(fact["seed"]),
+            fact["status"],
+            f"{fact['step']:,}/{fact['steps']:,}",
+            format_percent(fact["accuracy"]),
+            format_chance_level(run.config.n_classes),
+            format_loss(fact["loss"]),
+            "-" if fact["mean"] is None else f"{format_percent(fact['mean'])} to {fact['max_length']:,}",
         ]
-        for one in found
+        for run, fact in zip(runs, facts, strict=True)
     ]
-    print_table(headers, rows, right=("seed", "step", "accuracy %", "loss", "mean % to length"))
+    print_table(headers, rows, right=numbers)
 
 
 def _facts(run: RunFolder) -> dict[str, Any]:
-    at, evaluated = run.progress, _evaluated(run)
+    progress, evaluation = run.progress, _evaluation(run)
     return {
         "folder": str(run.path),
         "task": run.config.task,
         "model": run.config.model.name,
         "preset": run.config.preset,
         "seed": run.config.seed,
-        "status": "interrupted" if run.interrupted else at.status,
-        "step": at.step,
-        "steps": at.steps,
-        "seconds": at.seconds,
-        "accuracy": at.accuracy,
-        "loss": at.loss,
-        "mean": evaluated.get("mean"),
-        "max_length": evaluated.get("max_length"),
+        "status": "interrupted" if run.interrupted else progress.status,
+        "step": progress.step,
+        "steps": progress.steps,
+        "seconds": progress.seconds,
+        "accuracy": progress.accuracy,
+        "loss": progress.loss,
+        "mean": evaluation.get("mean"),
+        "max_length": evaluation.get("max_length"),
     }
 
 
-def _evaluated(run: RunFolder) -> dict[str, Any]:
-    """The mean accuracy of evaluation.json, where it was evaluated."""
+def _evaluation(run: RunFolder) -> dict[str, Any]:
+    """The mean accuracy and the longest length in evaluation.json; empty if the run was not evaluated."""
     try:
-        found = run.read_json("evaluation.json")
-    except RunError:  # damaged: as good as none
+        evaluation = run.read_json("evaluation.json")
+    except RunError:  # a damaged file counts as none
         return {}
-    if not isinstance(found, dict) or not isinstance(found.get("mean"), float | int):
+    if not isinstance(evaluation, dict) or not isinstance(evaluation.get("mean"), float | int):
         return {}
-    if not isinstance(found.get("max_length"), int):
+    if not isinstance(evaluation.get("max_length"), int):
         return {}
-    return {"mean": found["mean"], "max_length": found["max_length"]}
+    return {"mean": evaluation["mean"], "max_length": evaluation["max_length"]}

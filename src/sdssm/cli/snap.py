@@ -1,4 +1,4 @@
-"""`sdssm snap`: an exact model in place of a trained one."""
+"""`sdssm snap`: replace a trained model by an exact model of the same automaton."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.extract import add_reading, show
-from sdssm.cli.output import print_json, printable
+from sdssm.cli.extract import add_extraction_options, show_extraction
+from sdssm.cli.options import JSON_HELP, declare_command
+from sdssm.cli.output import make_printable, print_json
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sdssm.cli.options import Commands
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    one = commands.add_parser(
+    parser = declare_command(
+        commands,
         "snap",
-        help="an exact model of what a model learned",
-        description="Read the automaton out of a trained model and write the exact model of it, with the evidence.",
-        epilog="sdssm snap runs/a5/seed-0 --out models/a5-exact",
-        allow_abbrev=False,
+        summary="replace a trained model by an exact one",
+        description="Extract the automaton from a trained model, compile it into an exact model, and save that model "
+        "with the evidence that both agree.",
+        examples=["sdssm snap runs/a5/seed-0 --out models/a5-exact"],
     )
-    add_reading(one)
-    one.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the exact model goes")
-    one.add_argument("--json", action="store_true", help="print JSON")
-    one.set_defaults(run=_snap)
+    add_extraction_options(parser)
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the exact model")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_snap)
 
 
 def _snap(options: argparse.Namespace) -> None:
@@ -36,7 +38,7 @@ def _snap(options: argparse.Namespace) -> None:
     if options.json:
         print_json({**snapped.to_json(), "folder": str(options.out)})
         return
-    show(str(options.run_folder), snapped.extraction)
-    proved = snapped.certificate.horizon
-    length = "every length" if proved is None else f"strings up to length {proved:,}"
-    print(f"\nExact model: {printable(str(options.out))}, proved to emulate the machine for {length}")
+    show_extraction(str(options.run_folder), snapped.extraction)
+    certified = snapped.certificate.horizon
+    lengths = "for every length" if certified is None else f"up to length {certified:,}"
+    print(f"\nExact model: {make_printable(str(options.out))}, proved to emulate the machine {lengths}")

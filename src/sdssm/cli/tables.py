@@ -1,4 +1,4 @@
-"""The end of a command that fills a results folder: tables there and here, and pictures."""
+"""Write and print the tables and plots of a results folder."""
 
 from __future__ import annotations
 
@@ -8,50 +8,52 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from sdssm.cli.evaluate import printable_lines
-from sdssm.cli.output import printable
+from sdssm.cli.output import make_lines_printable, make_printable
 
 
-def table_width() -> int | None:
-    """Of the terminal; None where there is none."""
+def terminal_width() -> int | None:
+    """The width of the terminal; None if standard output is not a terminal."""
     return get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
-def finish(folder: Path, found: dict[str, Any]) -> None:
-    """Tables and pictures, from what is on disk."""
+def show_results(folder: Path, results: dict[str, Any]) -> None:
+    """Write tables and plots into the results folder, and print the table."""
     from sdssm.report.ranking import write_ranking
-    from sdssm.report.tables import to_text, write_tables
+    from sdssm.report.rendering import to_text
+    from sdssm.report.tables import write_tables
 
     table = write_tables(folder)
-    write_ranking(found, folder)
-    print(printable_lines(to_text(table, table_width())), end="")
-    pictures = _pictures(folder, found) if find_spec("matplotlib") is not None else []
-    print(f"\nTables in {printable(str(folder))}" + (f", {len(pictures)} pictures of curves" if pictures else ""))
+    write_ranking(results, folder)
+    print(make_lines_printable(to_text(table, terminal_width())), end="")
+    plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else []
+    print(f"\nTables in {make_printable(str(folder))}" + (f", and {len(plots)} plots of curves" if plots else ""))
 
 
-def _pictures(folder: Path, found: dict[str, Any]) -> list[Path]:
-    """Curves of what the cells show: one picture, or one for each column where there are several rows too.
+def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:
+    """Plot the curves of the runs in the table, and remove plots of earlier commands.
 
-    Those that an earlier command left under other names go.
+    One plot shows all runs, unless there are several rows and several columns: then each column has its own.
     """
-    from sdssm.experiments.results.cells import key_of
+    from sdssm.experiments.results.records import record_key
     from sdssm.report import save_plot
     from sdssm.runs import folder_name
 
-    shown_runs = {tuple(key) for key in found.get("shown", [])}
-    runs = [run for run in found["runs"] if run["accuracy"] and key_of(run) in shown_runs]
-    # A part of a search may show the same runs as the whole.
+    shown_keys = {tuple(key) for key in results.get("shown", [])}
+    runs = [run for run in results["runs"] if run["accuracy"] and record_key(run) in shown_keys]
+    # A part of a search may contain the same runs as the whole search.
     runs = list({(run["column"], run["training"], run["seed"], run["steps"]): run for run in runs}.values())
     columns = list(dict.fromkeys(run["column"] for run in runs))
-    apart = len(columns) > 1 and len({run["row"] for run in runs}) > 1
-    called = "row" if apart or len(columns) == 1 else "column"
-    runs = [{**run, "label": run[called]} for run in runs]
-    groups = {f"curves-{folder_name(column)}": [r for r in runs if r["column"] == column] for column in columns}
+    one_per_column = len(columns) > 1 and len({run["row"] for run in runs}) > 1
+    label = "row" if one_per_column or len(columns) == 1 else "column"
+    runs = [{**run, "label": run[label]} for run in runs]
+    plots = {"curves": runs}
+    if one_per_column:
+        plots = {f"curves-{folder_name(name)}": [run for run in runs if run["column"] == name] for name in columns}
     paths = []
-    for name, some in (groups if apart else {"curves": runs}).items():
-        for ending in (".png", ".svg") if some else ():
-            save_plot({"runs": some}, folder / f"{name}{ending}")
-            paths.append(folder / f"{name}{ending}")
+    for name, plotted in plots.items():
+        for suffix in (".png", ".svg") if plotted else ():
+            save_plot({"runs": plotted}, folder / f"{name}{suffix}")
+            paths.append(folder / f"{name}{suffix}")
     for old in (*folder.glob("curves*.png"), *folder.glob("curves*.svg")):
         if old not in paths:
             old.unlink()

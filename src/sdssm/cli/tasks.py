@@ -1,4 +1,4 @@
-"""`sdssm tasks`: what there is to emulate."""
+"""`sdssm tasks`: list the tasks, and describe one of them."""
 
 from __future__ import annotations
 
@@ -12,83 +12,119 @@ import torch
 from sdssm.automata import draw
 from sdssm.automata.formats import write_text
 from sdssm.automata.library import PATTERNS
-from sdssm.cli.output import print_facts, print_json, print_table, printable
+from sdssm.cli.options import JSON_HELP, declare_command
+from sdssm.cli.output import make_printable, print_facts, print_json, print_table
 from sdssm.errors import format_value
 from sdssm.tasks import BEYOND, PAPER, Task, get_task
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sdssm.cli.options import Commands
+
+#: Names of symbols that are printed.
+MOST_SYMBOLS = 16
 
 
 def add_to(commands: Commands) -> None:
     """Declare the command."""
-    every = commands.add_parser("tasks", help="what there is to emulate", allow_abbrev=False)
-    every.add_argument("--json", action="store_true", help="print JSON")
-    every.set_defaults(run=_list)
-    inner = every.add_subparsers(metavar="show")
-    one = inner.add_parser("show", help="one task: facts, theory, sample strings", allow_abbrev=False)
-    one.add_argument("name", help="a task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
-    # Left out here, what was said before the word "show" holds.
-    one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-    one.add_argument("--svg", metavar="FILE", type=Path, help="write the state diagram there")
-    one.add_argument("--length", type=_between(1, 10_000), default=12, help="length of the sample strings (default 12)")
-    one.add_argument("--seed", type=_between(0, 2**63 - 1), default=0, help="seed of the sample strings (default 0)")
-    one.set_defaults(run=_show)
+    parser = declare_command(
+        commands,
+        "tasks",
+        summary="list tasks, or describe one",
+        description="List the tasks: the automata to emulate. sdssm tasks show TASK describes one of them.",
+        examples=["sdssm tasks", "sdssm tasks show a5 --svg a5.svg", "sdssm tasks show 'regex:(ab)*'"],
+    )
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_list_tasks)
+    show = declare_command(
+        parser.add_subparsers(metavar="show"),
+        "show",
+        summary="describe one task",
+        description="Describe a task: its automaton, the algebra of the automaton, which models can emulate it in "
+        "theory, and sample strings with their labels.",
+        examples=["sdssm tasks show a5 --svg a5.svg"],
+    )
+    show.add_argument("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
+    # Without a default, --json may also stand before the word "show".
+    show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=JSON_HELP)
+    show.add_argument("--svg", metavar="FILE", type=Path, help="draw the state diagram into this file")
+    show.add_argument(
+        "--length",
+        metavar="N",
+        type=_whole_number_between(1, 10_000),
+        default=12,
+        help="length of the sample strings (default: %(default)s)",
+    )
+    show.add_argument(
+        "--seed",
+        metavar="N",
+        type=_whole_number_between(0, 2**63 - 1),
+        default=0,
+        help="seed of the sample strings (default: %(default)s)",
+    )
+    show.set_defaults(run=_show_task)
 
 
-def _between(least: int, most: int) -> Callable[[str], int]:
-    """Reads a whole number within bounds."""
+def _whole_number_between(least: int, most: int) -> Callable[[str], int]:
+    """A function that parses a whole number within bounds."""
 
-    def whole_number(text: str) -> int:
+    def parse(text: str) -> int:
         if not text.lstrip("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from {least} to {most}")
         return int(text)
 
-    return whole_number
+    return parse
 
 
-def _list(options: argparse.Namespace) -> None:
+def _list_tasks(options: argparse.Namespace) -> None:
     tasks = [get_task(name) for name in (*PAPER, *BEYOND)]
     if options.json:
-        print_json([_facts(one) for one in tasks])
+        print_json([_facts(task) for task in tasks])
         return
     rows = [
-        [one.name, str(one.machine.n_states), str(one.n_symbols), str(one.n_classes), kind(one), _monoid(one)]
-        for one in tasks
+        [
+            task.name,
+            str(task.machine.n_states),
+            str(task.n_symbols),
+            str(task.n_classes),
+            describe_algebra(task),
+            _monoid_size(task),
+        ]
+        for task in tasks
     ]
     numbers = ("states", "symbols", "classes", "monoid")
     print_table(["task", "states", "symbols", "classes", "algebra", "monoid"], rows, right=numbers)
-    print("\nNames are written")
-    print_table(["name", "what it is"], [[pattern, what] for pattern, what in PATTERNS.items()])
-    print("\nsdssm tasks show NAME tells more of one of them.")
+    print("\nForms of names")
+    print_table(["name", "task"], [[pattern, meaning] for pattern, meaning in PATTERNS.items()])
+    print("\nsdssm tasks show NAME describes one of them.")
 
 
-def _show(options: argparse.Namespace) -> None:
-    one = get_task(options.name)
-    samples = _samples(one, one.floor(options.length), options.seed)
-    facts = _facts(one)
+def _show_task(options: argparse.Namespace) -> None:
+    task = get_task(options.name)
+    samples = _samples(task, task.floor(options.length), options.seed)
+    facts = _facts(task)
     if options.svg is not None:
-        write_text(options.svg, draw(one.machine, title=one.name))
+        write_text(options.svg, draw(task.machine, title=task.name))
     if options.json:
         print_json({**facts, "samples": samples})
         return
-    print_facts(one.name, _spoken(one, facts))
+    print_facts(task.name, _format_facts(task, facts))
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
-    spaced = any(len(name) > 1 for name in one.machine.symbol_names) or one.n_classes > 10
+    spaced = any(len(name) > 1 for name in task.machine.symbol_names) or task.n_classes > 10
     for sample in samples:
         labels = ["-" if label < 0 else str(label) for label in sample["labels"]]
-        names = [printable(one.machine.symbol_names[token]) for token in sample["tokens"]]
-        widths = [max(len(a), len(b)) for a, b in zip(names, labels, strict=True)]
-        for cells in (names, labels):
-            print("  " + (" " if spaced else "").join(c.rjust(w) for c, w in zip(cells, widths, strict=True)))
+        symbols = [make_printable(task.machine.symbol_names[token]) for token in sample["tokens"]]
+        widths = [max(len(symbol), len(label)) for symbol, label in zip(symbols, labels, strict=True)]
+        for cells in (symbols, labels):
+            padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+            print("  " + (" " if spaced else "").join(padded))
         print()
     if options.svg is not None:
-        print(f"State diagram: {printable(str(options.svg))}")
+        print(f"State diagram: {make_printable(str(options.svg))}")
 
 
-def kind(one: Task) -> str:
-    """The algebra in a few words."""
-    machine = one.machine
+def describe_algebra(task: Task) -> str:
+    """The algebra of a task's automaton in a few words."""
+    machine = task.machine
     words = ["commutative" if machine.is_commutative else "not commutative"]
     if machine.is_group:
         words.append("group")
@@ -101,29 +137,29 @@ def kind(one: Task) -> str:
     return ", ".join(words)
 
 
-def _monoid(one: Task) -> str:
-    algebra = one.machine.algebra
+def _monoid_size(task: Task) -> str:
+    algebra = task.machine.algebra
     return algebra.unknown if algebra.monoid_size is None else f"{algebra.monoid_size:,}"
 
 
-def _samples(one: Task, length: int, seed: int) -> list[dict[str, Any]]:
-    batch = one.sample(3, length, generator=torch.Generator().manual_seed(seed))
+def _samples(task: Task, length: int, seed: int) -> list[dict[str, Any]]:
+    batch = task.sample(3, length, generator=torch.Generator().manual_seed(seed))
     return [
-        {"tokens": tokens, "text": one.machine.decode(tokens), "labels": labels}
+        {"tokens": tokens, "text": task.machine.decode(tokens), "labels": labels}
         for tokens, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True)
     ]
 
 
-def _facts(one: Task) -> dict[str, Any]:
-    machine = one.machine
+def _facts(task: Task) -> dict[str, Any]:
+    machine = task.machine
     return {
-        "name": one.name,
+        "name": task.name,
         "states": machine.n_states,
         "minimal_states": machine.minimise().n_states,
         "symbols": list(machine.symbol_names),
-        "classes": one.n_classes,
+        "classes": task.n_classes,
         "start": machine.state_names[machine.start],
-        "every_string_valid": one.valid is None,
+        "every_string_valid": task.valid is None,
         "commutative": machine.is_commutative,
         "group": machine.is_group,
         "solvable": machine.is_solvable,
@@ -134,35 +170,36 @@ def _facts(one: Task) -> dict[str, Any]:
     }
 
 
-def _spoken(one: Task, facts: dict[str, Any]) -> dict[str, str]:
-    """The facts as a reader wants them."""
-    unknown = one.machine.algebra.unknown if None in facts.values() else ""
+def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
+    """The facts as lines of text."""
+    unknown = task.machine.algebra.unknown if None in facts.values() else ""
     states = f"{facts['states']:,}"
     if facts["minimal_states"] != facts["states"]:
-        states += f", of which {facts['minimal_states']:,} differ"
-    symbols, shown = facts["symbols"], 16
-    orders = facts["group_orders"]
+        states += f", equivalent to {facts['minimal_states']:,}"
+    symbols, orders = facts["symbols"], facts["group_orders"]
+    more_symbols = " ..." if len(symbols) > MOST_SYMBOLS else ""
+    groups = unknown
+    if orders is not None:
+        groups = ", ".join(f"order {order:,}" for order in orders) or "trivial ones only"
     return {
-        "states": f"{states}; starts in {facts['start']}",
-        "symbols": f"{len(symbols)}: {' '.join(symbols[:shown])}{' ...' if len(symbols) > shown else ''}",
+        "states": f"{states}; the start state is {facts['start']}",
+        "symbols": f"{len(symbols)}: {' '.join(symbols[:MOST_SYMBOLS])}{more_symbols}",
         "classes": f"{facts['classes']:,}",
-        "strings": "every string" if one.valid is None else _lengths(one),
-        "commutative": _yes(facts["commutative"], unknown),
-        "group": _yes(facts["group"], unknown),
-        "solvable": _yes(facts["solvable"], unknown),
-        "aperiodic": _yes(facts["aperiodic"], unknown),
-        "monoid": _monoid(one) + ("" if facts["monoid_size"] is None else " elements"),
-        "groups inside": unknown
-        if orders is None
-        else ", ".join(f"order {n:,}" for n in orders) or "trivial ones only",
+        "strings": "all strings" if task.valid is None else _valid_lengths(task),
+        "commutative": _yes_or_no(facts["commutative"], unknown),
+        "group": _yes_or_no(facts["group"], unknown),
+        "solvable": _yes_or_no(facts["solvable"], unknown),
+        "aperiodic": _yes_or_no(facts["aperiodic"], unknown),
+        "monoid": _monoid_size(task) + ("" if facts["monoid_size"] is None else " elements"),
+        "groups inside": groups,
         "theory": facts["theory"],
     }
 
 
-def _lengths(one: Task) -> str:
-    lengths = [str(k) for k in range(1, 10) if one.has(k)]
-    return f"those that its second machine calls valid (lengths {', '.join(lengths)}, ...)"
+def _valid_lengths(task: Task) -> str:
+    lengths = [str(length) for length in range(1, 10) if task.has(length)]
+    return f"strings that a second automaton accepts (lengths {', '.join(lengths)}, ...)"
 
 
-def _yes(value: bool | None, unknown: str) -> str:
+def _yes_or_no(value: bool | None, unknown: str) -> str:
     return unknown if value is None else "yes" if value else "no"

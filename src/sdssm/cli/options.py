@@ -1,0 +1,173 @@
+"""Options of the command line: how a command is declared, and how the texts of its options are parsed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sdssm.errors import SettingsError, format_value
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+#: Help of options that several commands have.
+DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda or cuda:N (default: %(default)s)"
+JSON_HELP = "print JSON instead of tables"
+RUN_HELP = "folder of a run or of a saved model"
+#: Options of `sdssm train` that are settings under their own names.
+SETTING_OPTIONS = ("steps", "lr", "batch", "train_length")
+EXAMPLES = "examples:\n  "
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps the description, keeps the lines of examples, and leaves room for long names of commands."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+        self._action_max_length = len("    reproduce")  # argparse forgets the indentation of commands
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(EXAMPLES) else super()._fill_text(text, width, indent)
+
+
+def declare_command(
+    commands: Commands, name: str, *, summary: str, description: str, examples: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Add a command; `summary` is its line in `sdssm --help`, the rest is shown by `sdssm NAME --help`."""
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=EXAMPLES + "\n  ".join(examples) if examples else None,
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def parse_whole_number(text: str) -> int:
+    """A whole number from 0, with or without underscores.
+
+    >>> parse_whole_number("5000"), parse_whole_number("5_000")
+    (5000, 5000)
+    """
+    if not re.fullmatch(r"\d[\d_]{0,20}", text, re.ASCII) or text.endswith("_") or "__" in text:
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number")
+    return int(text)
+
+
+def parse_whole_numbers(text: str) -> list[int]:
+    """Whole numbers separated by commas.
+
+    >>> parse_whole_numbers("500,5000")
+    [500, 5000]
+    """
+    return [parse_whole_number(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def parse_number(text: str) -> float:
+    """Any number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a number") from None
+
+
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """Numbers separated by commas."""
+    return tuple(parse_number(part) for part in text.split(","))
+
+
+def parse_budget(text: str) -> float:
+    """A share of the steps: a number above 0.
+
+    >>> parse_budget("0.05")
+    0.05
+    """
+    return _parse_positive(text, 1000, "is not a budget; give a number above 0, such as 0.05")
+
+
+def parse_minutes(text: str) -> float:
+    """Minutes: a number above 0, up to a year.
+
+    >>> parse_minutes("2.5")
+    2.5
+    """
+    return _parse_positive(text, 525_600, "is not a number of minutes; give a number above 0, such as 10")
+
+
+def _parse_positive(text: str, largest: float, problem: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= largest:
+        raise argparse.ArgumentTypeError(f"{format_value(text)} {problem}")
+    return value
+
+
+def parse_seeds(text: str) -> int | list[int]:
+    """The number of seeds, or a list of them.
+
+    >>> parse_seeds("3"), parse_seeds("0,1,5"), parse_seeds("7,")
+    (3, [0, 1, 5], [7])
+    """
+    if not re.fullmatch(r"\d{1,18}(,\d{1,18})*,?", text, re.ASCII) or text == "0":
+        raise argparse.ArgumentTypeError(
+            f"{format_value(text)} is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"
+        )
+    if "," not in text:
+        return int(text)
+    seeds = [int(part) for part in text.split(",") if part]
+    if len(set(seeds)) != len(seeds):
+        raise argparse.ArgumentTypeError(f"{format_value(text)} has a seed twice; keep one of them")
+    return seeds
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def parse_value(text: str) -> Any:
+    """The value of a setting: a number, true, false, none, a JSON list, or a word.
+
+    >>> parse_value("1e-3"), parse_value("true"), parse_value("None"), parse_value("[0.9, 0.99]"), parse_value("cosine")
+    (0.001, True, None, [0.9, 0.99], 'cosine')
+    """
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for convert in (int, float, json.loads):
+        try:
+            return convert(text)
+        except (ValueError, RecursionError):
+            continue
+    return text
+
+
+def split_assignment(text: str) -> tuple[str, str | None]:
+    """The name and the value of NAME=VALUE; None without an equals sign or without a name.
+
+    >>> split_assignment("train-length = 40"), split_assignment("state")
+    (('train_length', '40'), ('state', None))
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    return name, value.strip() if equals and name else None
+
+
+def collect_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings given by --set and by the options that are settings themselves."""
+    settings = {name: getattr(options, name) for name in SETTING_OPTIONS if hasattr(options, name)}
+    for item in options.set:
+        name, value = split_assignment(item)
+        if value is None:
+            raise SettingsError(f"--set {format_value(item)} has no value; write NAME=VALUE, such as --set state=32")
+        if name in settings:
+            raise SettingsError(f"{name} is set twice; keep one of them")
+        settings[name] = parse_value(value)
+    return settings
