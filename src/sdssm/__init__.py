@@ -1,4 +1,10 @@
-"""Train sequence models to emulate finite automata on short strings, and find out whether they still do on long ones.
+"""Train sequence models to emulate finite automata on short strings, and test them on long ones.
+
+train, resume, evaluate, load      from a task to run folders, accuracy at every length, trained models
+task, machine, Task, Machine       strings with labels, and the automata behind them
+extract, certify, compile, snap    between automata and weights; horizon measures a length, certify proves one
+list_models, list_tasks, list_experiments
+ops                                the recurrences with their gradients; sdssm.layers has the modules
 
 >>> import sdssm, torch
 >>> task = sdssm.task("a5")
@@ -9,8 +15,8 @@
 
 import os as _os
 
-# torch's threads wait for each other after every small tensor. Where they spin, and another program wants the same
-# cores, training is ten times slower; asleep they cost little. It is read once, when torch is loaded.
+# torch's threads wait for each other after every small operation. If they spin while waiting and another program uses
+# the same cores, training is ten times slower; sleeping costs little. torch reads this once, when it is imported.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from sdssm import ops  # after the line above
@@ -18,12 +24,24 @@ from sdssm.automata import Machine
 from sdssm.automata import get_machine as machine
 from sdssm.errors import SdssmError
 from sdssm.evaluation import Evaluation, evaluate
-from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # inside the package its name is clear
-from sdssm.models import Classifier, ModelSettings
+from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
+from sdssm.models import Classifier, ModelSettings, list_models
 from sdssm.runs import load
-from sdssm.tasks import Batch, Task
+from sdssm.tasks import Batch, Task, list_tasks
 from sdssm.tasks import get_task as task
 from sdssm.training import Runs, resume, train
+
+
+def list_experiments() -> list[str]:
+    """Return the names of the experiments that `sdssm reproduce` knows, the paper's tables first.
+
+    >>> list_experiments()[0]
+    'table1'
+    """
+    from sdssm import experiments  # only here: no other name of this module needs the package
+
+    return experiments.list_experiments()
+
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,6 +59,9 @@ __all__ = [
     "evaluate",
     "extract",
     "horizon",
+    "list_experiments",
+    "list_models",
+    "list_tasks",
     "load",
     "machine",
     "ops",

@@ -324,7 +324,9 @@ def test_interrupt_prints_the_command_that_resumes(
     options = ("--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--device", "cpu")
     with pytest.raises(TrainingStopped):
         command(file := str(spec.folder / "tiny.toml"), *options)
-    assert f"run the same command again: {shlex.join(['sdssm', 'reproduce', file, *options])}" in capsys.readouterr().err
+    assert (
+        f"run the same command again: {shlex.join(['sdssm', 'reproduce', file, *options])}" in capsys.readouterr().err
+    )
     assert not (tmp_path / "results").exists()
 
 

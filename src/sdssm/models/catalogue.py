@@ -13,6 +13,15 @@ MODELS = tuple(MIXERS)
 DEFAULT_MODEL, DEFAULT_PRESET = "sd-ssm", "scale-free"
 
 
+def list_models() -> list[str]:
+    """Return the names of all models, as `train(model=...)` takes them.
+
+    >>> list_models()[:3]
+    ['sd-ssm', 'rnn', 'lstm']
+    """
+    return list(MODELS)
+
+
 def default_preset(model: str) -> str:
     """Return the name of the preset that a model is trained with by default.
 
