@@ -19,7 +19,7 @@ import sdssm
 from sdssm.exact import Horizon, horizon
 from sdssm.exact.measurement import WordMatrices
 from sdssm.runs import load
-from sdssm.runs.schema import configure, resolve
+from sdssm.runs.schema import create_config, resolve_settings
 from sdssm.training.engine import new_model
 
 TASK = sdssm.task("a5")
@@ -30,7 +30,7 @@ def subject(run: Path | None) -> sdssm.Classifier:
     """The model of a run, or one as it is before training: the time is the same."""
     if run is not None:
         return load(run, device="cpu")
-    return new_model(configure(TASK, 0, resolve("sd-ssm", "scale-free", "a5", {}), "scale-free"))
+    return new_model(create_config(TASK, 0, resolve_settings("sd-ssm", "scale-free", "a5", {}), "scale-free"))
 
 
 @torch.inference_mode()
@@ -40,7 +40,7 @@ def check(model: sdssm.Classifier, length: int) -> None:
     assert table is not None
     tokens = torch.randint(2, (STRINGS, length + 64), generator=torch.Generator().manual_seed(0))
     before, after = tokens[:, :length], tokens[:, length:]
-    states = model.carry(before), (table.advance_state(before, model.initial_state.expand(STRINGS, -1)),)
+    states = model.advance_state(before), (table.advance_state(before, model.initial_state.expand(STRINGS, -1)),)
     one, other = (model.advance(after, state)[0].argmax(-1) for state in states)
     if not torch.equal(one, other):
         raise SystemExit(f"the labels of the two ways differ after {length:,} symbols: nothing is timed")

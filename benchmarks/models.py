@@ -29,11 +29,11 @@ import sdssm
 from sdssm import ops
 from sdssm.devices import resolve_device
 from sdssm.layers.convolution import Convolution
-from sdssm.layers.mixer import pick
+from sdssm.layers.mixer import select_rows
 from sdssm.models import MODELS, Classifier, State, default_preset
-from sdssm.runs.schema import RunConfig, configure, resolve
-from sdssm.tasks.stream import uniform
-from sdssm.training.engine import BLOCK, PURPOSES, Engine, new_model
+from sdssm.runs.schema import RunConfig, create_config, resolve_settings
+from sdssm.tasks.stream import uniform_numbers
+from sdssm.training.engine import NOISE_STREAMS, STEPS_PER_BLOCK, TrainingEngine, new_model
 
 TASK = sdssm.task("parity")
 LENGTH, BATCH, REPLICAS = 40, 128, 16
@@ -57,18 +57,18 @@ Row = dict[str, float | str | None]
 
 def config(name: str) -> RunConfig:
     chosen, values = default_preset(name), {"batch": BATCH, "train_length": LENGTH, "curriculum": "fixed"}
-    return configure(TASK, 0, resolve(name, chosen, TASK.name, values), chosen)
+    return create_config(TASK, 0, resolve_settings(name, chosen, TASK.name, values), chosen)
 
 
-def new_engine(run: RunConfig, replicas: int, device: torch.device) -> Engine:
-    engine = Engine(TASK, [replace(run, seed=seed) for seed in range(replicas)], device)
+def new_engine(run: RunConfig, replicas: int, device: torch.device) -> TrainingEngine:
+    engine = TrainingEngine(TASK, [replace(run, seed=seed) for seed in range(replicas)], device)
     now(device)  # it works on a stream of its own, which does not wait for the one that made it
     return engine
 
 
-def engine_step(engine: Engine, effort: Effort) -> float:
+def engine_step(engine: TrainingEngine, effort: Effort) -> float:
     """Seconds a step of an engine, strings included."""
-    least = BLOCK["cuda"] if engine.device.type == "cuda" else 1  # so many steps are one graph
+    least = STEPS_PER_BLOCK["cuda"] if engine.device.type == "cuda" else 1  # so many steps are one graph
     engine.advance(2 * least)  # the first ones compile the kernels, the second ones capture the graph
     seconds = timed(lambda steps: engine.advance(steps * least), engine.device, effort, MOST_STEPS // least) / least
     if not engine.window().alive.all():
@@ -76,7 +76,7 @@ def engine_step(engine: Engine, effort: Effort) -> float:
     return seconds
 
 
-def step_memory(engine: Engine, held: int) -> float:
+def step_memory(engine: TrainingEngine, held: int) -> float:
     """MiB at the peak of a step of an engine that holds so many bytes between steps and has done one step."""
     # What libraries keep for themselves since the first step is no need of the model: it is there before and after.
     engine.wait()
@@ -90,7 +90,7 @@ def step_memory(engine: Engine, held: int) -> float:
 class Baseline:
     """A step of the same model in eager torch, on the strings and the noise of the engine's first step."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: TrainingEngine) -> None:
         self.run, self.device = engine.runs[0], engine.device
         self.model = new_model(self.run).to(self.device)
         first = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -98,7 +98,7 @@ class Baseline:
         strings = engine.stream.draw(first, lengths, LENGTH)
         self.tokens, self.labels = strings.tokens[0, 0], strings.labels[0, 0]
         self.noise = {
-            name: uniform(engine.stream.seeds, first, PURPOSES[name], shape)[0]
+            name: uniform_numbers(engine.stream.seeds, first, NOISE_STREAMS[name], shape)[0]
             for name, shape in self.model.chance(BATCH, LENGTH).items()
         }
         self.attraction: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class Baseline:
         if model.query is not None:
             tokens = torch.cat([tokens, torch.full_like(tokens[:, :1], model.query)], 1)
         state: State = None
-        for u in pick(model._table(), tokens).unbind(1):
+        for u in select_rows(model._table(), tokens).unbind(1):
             features, state = model._step(u, state)
         return model.readout.loss(features, self.labels, model.norm, vectors=model.vectors, **self.attraction)[0]
 

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 import sdssm
 from benchmarks.tasks import baseline as sampled
-from sdssm.runs.schema import RunConfig, configure, resolve
-from sdssm.training.engine import Engine, new_model
+from sdssm.runs.schema import RunConfig, create_config, resolve_settings
+from sdssm.training.engine import TrainingEngine, new_model
 
 TASK = sdssm.task("a5")
 NUMBER = {tuple(map(int, name)): q for q, name in enumerate(TASK.machine.state_names)}
@@ -47,7 +47,7 @@ class PublishedWay(nn.Module):
 
 
 def config(seed: int, **settings: object) -> RunConfig:
-    return configure(TASK, seed, resolve("sd-ssm", "paper", "a5", settings), "paper")
+    return create_config(TASK, seed, resolve_settings("sd-ssm", "paper", "a5", settings), "paper")
 
 
 def check(device: torch.device) -> None:
@@ -90,7 +90,7 @@ def published_step(device: torch.device, steps: int) -> float:
 
 def our_step(device: torch.device, replicas: int, steps: int, repeat: int, **settings: object) -> float:
     """Seconds a step of the engine with so many replicas: the best of some repeats."""
-    engine = Engine(TASK, [config(seed, **settings) for seed in range(replicas)], device)
+    engine = TrainingEngine(TASK, [config(seed, **settings) for seed in range(replicas)], device)
     engine.advance(64)  # kernels are compiled, graphs captured
     times = []
     for _ in range(repeat):

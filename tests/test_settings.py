@@ -12,7 +12,7 @@ import pytest
 from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import ModelSettings
-from sdssm.runs.schema import Settings, TrainSettings, resolve, setting_names
+from sdssm.runs.schema import Settings, TrainSettings, resolve_settings, setting_names
 from sdssm.settings import build_settings, check_at_least, check_one_of, convert_value, setting_types, settings_to_dict
 
 
@@ -266,7 +266,7 @@ def test_every_setting_can_be_changed_by_name(name: str) -> None:
     _, value, required = OTHERS[name]
     known, defaults = setting_names(Settings()), Settings()
     part, _ = known[name]
-    changed = resolve("sd-ssm", "scale-free", "parity", {name: value, **required})
+    changed = resolve_settings("sd-ssm", "scale-free", "parity", {name: value, **required})
     assert getattr(get_part(changed, part), name) == value != getattr(get_part(defaults, part), name)
     assert type(getattr(get_part(changed, part), name)) is type(value)
     # All other settings have their defaults.
@@ -286,14 +286,14 @@ def test_a_setting_refuses_values_of_another_type(name: str) -> None:
 
 
 def test_changes_override_a_preset() -> None:
-    changed = resolve("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
-    paper = resolve("sd-ssm", "paper", "a5")
+    changed = resolve_settings("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
+    paper = resolve_settings("sd-ssm", "paper", "a5")
     assert changed.model == replace(
         paper.model,
         mixer=build_settings(SelectiveDenseSettings, {**settings_to_dict(paper.model.mixer), "column_norm": 1.5}),
     )
     assert changed.train == replace(paper.train, lr=1.0)
-    assert resolve("sd-ssm", "paper", "A5") == paper
+    assert resolve_settings("sd-ssm", "paper", "A5") == paper
 
 
 def test_rules_between_settings_are_checked_after_all_changes() -> None:
@@ -307,13 +307,13 @@ def test_rules_between_settings_are_checked_after_all_changes() -> None:
 @pytest.mark.parametrize("name", ["stat", "name", "mixer", "model", "train", "", 3])
 def test_unknown_settings_are_refused(name: Any) -> None:
     with pytest.raises(SettingsError, match="there is no setting"):
-        resolve("sd-ssm", "scale-free", "parity", {name: 3})
+        resolve_settings("sd-ssm", "scale-free", "parity", {name: 3})
 
 
 def test_unknown_models_and_presets_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'sd-ssm'?"):
-        resolve("sdssm", "scale-free", "parity")
+        resolve_settings("sdssm", "scale-free", "parity")
     with pytest.raises(UnknownNameError, match="did you mean 'scale-free'?"):
-        resolve("sd-ssm", "scalefree", "parity")
+        resolve_settings("sd-ssm", "scalefree", "parity")
     with pytest.raises(SettingsError, match="preset 'readme' has no settings for sd-ssm on d30"):
-        resolve("sd-ssm", "readme", "d30")
+        resolve_settings("sd-ssm", "readme", "d30")

@@ -23,7 +23,7 @@ from sdssm.automata import (
     write_machine,
 )
 from sdssm.errors import AutomatonError, FormatError, OutputError, SdssmError
-from sdssm.tasks import BEYOND, PAPER
+from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS
 from tests.strategies import machines, words
 
 
@@ -37,7 +37,7 @@ def test_dot_round_trip(machine: Machine) -> None:
     assert from_dot(to_dot(machine)) == machine
 
 
-@pytest.mark.parametrize("name", [*PAPER, *BEYOND])
+@pytest.mark.parametrize("name", [*PAPER_TASKS, *EXAMPLE_TASKS])
 def test_file_round_trip_of_the_library(name: str, tmp_path: Path) -> None:
     machine = get_machine(name)
     for ending in ("json", "dot"):

@@ -9,7 +9,7 @@ import pytest
 
 from sdssm.automata import Machine, get_machine, regex_machine, write_machine
 from sdssm.automata.languages import _draw_by_counting, random_machine
-from sdssm.automata.refinement import reachable
+from sdssm.automata.refinement import reachable_states
 from sdssm.errors import AutomatonError, SdssmError, UnknownNameError
 
 DATA = Path(__file__).parents[1] / "data"
@@ -74,7 +74,7 @@ def test_rings_agree_with_their_definition(n: int) -> None:
 def test_sizes_of_named_machines(name: str, states: int, symbols: int) -> None:
     machine = get_machine(name)
     assert (machine.n_states, machine.n_symbols, machine.n_outputs) == (states, symbols, states)
-    assert reachable(machine.table, machine.start).all()
+    assert reachable_states(machine.table, machine.start).all()
     assert machine.minimise() is machine
     assert get_machine(name) == machine
     if not name.startswith("random"):
@@ -137,7 +137,7 @@ def test_random_tables_drawn_by_counting_are_uniform() -> None:
         possible = [
             table
             for table in product(range(3), repeat=3 * symbols)
-            if reachable(np.array(table).reshape(3, symbols), 0).all()
+            if reachable_states(np.array(table).reshape(3, symbols), 0).all()
         ]
         draws = 40 * len(possible)
         counts = dict.fromkeys(possible, 0)
@@ -153,7 +153,7 @@ def test_random_machines_reach_every_state() -> None:
     for states, symbols in ((1, 1), (30, 1), (100, 2), (400, 2), (1000, 4)):
         machine = random_machine(states, symbols, seed=0)
         assert machine.n_states == states
-        assert reachable(machine.table, machine.start).all()
+        assert reachable_states(machine.table, machine.start).all()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from sdssm.automata import get_machine
 from tests.evaluation.machines import exact, tiring_parity
-from tests.evaluation.test_evaluate import run_of
+from tests.evaluation.test_evaluate import create_run
 from tests.programs import run_command
 
 Capture = pytest.CaptureFixture[str]
@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for seed, ones in enumerate((6, 9, 12)):
-        run_of(tmp_path / "parity" / f"seed-{seed}", tiring_parity(ones, states=26), seed)
+        create_run(tmp_path / "parity" / f"seed-{seed}", tiring_parity(ones, states=26), seed)
     return tmp_path / "parity"
 
 
@@ -70,9 +70,9 @@ def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: P
 
 def test_columns_distinguish_runs(tmp_path: Path, capsys: Capture) -> None:
     for seed in range(2):
-        run_of(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
-    run_of(tmp_path / "a", get_machine("parity"), train_length=20)
-    run_of(tmp_path / "b", get_machine("parity"), lr=0.5)
+        create_run(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
+    create_run(tmp_path / "a", get_machine("parity"), train_length=20)
+    create_run(tmp_path / "b", get_machine("parity"), lr=0.5)
     for more in (["--max-length", "3"], ["--lengths", "2,4"]):
         code, out, err = run_command(capsys, "evaluate", str(tmp_path), *more)
         assert (code, err) == (0, "")
@@ -86,13 +86,13 @@ def test_columns_distinguish_runs(tmp_path: Path, capsys: Capture) -> None:
         listed = "--lengths" in more
         seeds = [row.split()[-6 if listed else -5] for row in rows[4:]]
         assert seeds == (["1", "1", "1", "1", "2", "2"] if listed else ["1", "1", "2"])
-    run_of(tmp_path / "again", get_machine("parity"), 1)
+    create_run(tmp_path / "again", get_machine("parity"), 1)
     _, out, _ = run_command(capsys, "evaluate", str(tmp_path), "--max-length", "3")
     assert str(tmp_path / "again") in out  # with the same settings and seed, only the folders differ
 
 
 def test_a_diverged_run_is_shown_but_left_out_of_the_summary(runs: Path, capsys: Capture) -> None:
-    run_of(runs / "seed-3", tiring_parity(6, states=26), 3, ended="diverged")
+    create_run(runs / "seed-3", tiring_parity(6, states=26), 3, ended="diverged")
     for more in ([], ["--lengths", "5"]):
         code, out, err = run_command(capsys, "evaluate", str(runs), *more)
         assert (code, err) == (0, "")
@@ -123,7 +123,7 @@ def test_a_saved_model_without_a_task_is_an_error(tmp_path: Path, capsys: Captur
 
 
 def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys: Capture) -> None:
-    run_of(tmp_path / "seed-0", get_machine("parity"), ended=None)
+    create_run(tmp_path / "seed-0", get_machine("parity"), ended=None)
     arguments = ("evaluate", str(tmp_path), "--fresh", "--max-length", "9", "--seed", "3")
     code, out, _ = run_command(capsys, *arguments)
     assert code == 0
@@ -161,7 +161,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 
 def test_a_changed_task_is_an_error(tmp_path: Path, capsys: Capture) -> None:
-    path = run_of(tmp_path / "seed-0", get_machine("parity")).path / "config.json"
+    path = create_run(tmp_path / "seed-0", get_machine("parity")).path / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "digest": "0" * 16}))
     code, _, err = run_command(capsys, "evaluate", str(tmp_path))

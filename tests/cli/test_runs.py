@@ -26,9 +26,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         elif seed == 2:
             folder.finish("diverged")
         elif seed == 1:
-            from sdssm.runs.claim import release
+            from sdssm.runs.claim import release_folder
 
-            release(folder.path)  # as the operating system does when a process is killed
+            release_folder(folder.path)  # as the operating system does when a process is killed
     return tmp_path / "runs"
 
 

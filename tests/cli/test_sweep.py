@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sdssm.training.progress import Silent
+from sdssm.training.progress import SilentProgress
 from tests.programs import run_command
 
 SMALL = ("--set", "state=4", "dictionary=2", "batch=8", "steps=40", "train_length=4", "--max-length", "8")
@@ -78,7 +78,7 @@ def test_ctrl_c_prints_the_command_to_rerun(
 ) -> None:
     """With all options: without --out, --results or --reuse it would start another experiment."""
 
-    class Stopper(Silent):
+    class Stopper(SilentProgress):
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 

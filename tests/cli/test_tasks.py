@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sdssm.cli import COMMANDS
-from sdssm.tasks import BEYOND, PAPER
+from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS
 from tests.programs import SDSSM, run_command, run_on_terminal
 
 
@@ -30,7 +30,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_command(capsys, "tasks")
     assert (code, err) == (0, "")
-    for name in (*PAPER, *BEYOND):
+    for name in (*PAPER_TASKS, *EXAMPLE_TASKS):
         assert any(line.startswith(name + " ") for line in out.splitlines())
     assert "\x1b" not in out
     code, out, _ = run_command(capsys, "tasks", "--json")

@@ -273,7 +273,7 @@ def test_resuming_a_changed_task_is_an_error(capsys: pytest.CaptureFixture[str])
     code, _, err = run_command(capsys, "train", "my.json", "--steps", "40", "--quiet", "--out", "mine", *SMALL)
     assert code == 0, err
     folder = RunFolder.open("mine/seed-0")
-    folder.forget_after(20)
+    folder.rewind(20)
     folder.finish("stopped")
     Path("my.json").write_text('{"table": [[1, 1], [1, 0]]}')
     code, out, err = run_command(capsys, "train", "--resume", "mine")

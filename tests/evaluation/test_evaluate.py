@@ -20,10 +20,10 @@ from sdssm.models import Classifier, ModelSettings, State
 from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.report import differences, make_curves
 from sdssm.runs import RunFolder, folder, load
-from sdssm.runs.folder import Ended
-from sdssm.runs.schema import configure, resolve
+from sdssm.runs.folder import EndStatus
+from sdssm.runs.schema import create_config, resolve_settings
 from sdssm.tasks import Task, get_task
-from sdssm.tasks.evaluation_strings import TestStrings
+from sdssm.tasks.evaluation_strings import EvaluationStrings
 from sdssm.training import train
 from tests.evaluation.machines import exact, tiring_parity
 
@@ -90,7 +90,7 @@ def test_listed_lengths() -> None:
     every = evaluate_one(model, task="parity", max_length=1000)
     listed = evaluate_one(model, task="parity", lengths=[1000, 10, 500, 500])
     assert listed.lengths == (10, 500, 1000)
-    assert list(listed.at) == [10, 500, 1000]
+    assert list(listed.evaluated_lengths) == [10, 500, 1000]
     assert listed.accuracy == tuple(every.accuracy[k - 1] for k in listed.lengths)
     assert listed.mean == pytest.approx(np.mean(listed.accuracy))
     assert listed.mean_to == pytest.approx([np.mean(every.accuracy[:k]) for k in listed.lengths])
@@ -171,7 +171,7 @@ def test_non_causal_model_reads_fresh_strings(monkeypatch: pytest.MonkeyPatch) -
 def test_memory_limit_does_not_change_the_result(
     name: str, changed: dict[str, Any], query: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = resolve(name, "default", "cycle", {**changed, "query": query}).model
+    settings = resolve_settings(name, "default", "cycle", {**changed, "query": query}).model
     model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0))
     expected = evaluate_one(model, task="cycle", max_length=9, strings=16)
     assert expected.read == ("fresh" if name == "transformer" else "prefixes")
@@ -181,9 +181,9 @@ def test_memory_limit_does_not_change_the_result(
 
 @pytest.mark.parametrize("query", [False, True])
 def test_counts_on_prefixes_match_separate_strings(query: bool) -> None:
-    settings = resolve("hyena", "default", "cycle", {"query": query, "layers": 2}).model
+    settings = resolve_settings("hyena", "default", "cycle", {"query": query, "layers": 2}).model
     model = Classifier(settings, 3, 5, generator=torch.Generator().manual_seed(0)).double()
-    strings = TestStrings(get_task("cycle"), 16, 1, torch.device("cpu"))
+    strings = EvaluationStrings(get_task("cycle"), 16, 1, torch.device("cpu"))
     (tokens, labels), *_ = strings.blocks(9)
     correct = [(model.last(tokens[:, :end]).argmax(-1) == labels[:, end - 1]).sum() for end in range(1, 10)]
     counts = correct_counts.count_on_prefixes(model, strings, np.arange(1, 10), np.ones((1, 9), bool))
@@ -209,7 +209,9 @@ def test_overflow_counts_as_misclassified() -> None:
 
 
 def test_random_start_states() -> None:
-    settings = resolve("sd-ssm", "length-efficiency-4", "a5", {"state": 60, "state_embedding": 60, "norm": "none"})
+    settings = resolve_settings(
+        "sd-ssm", "length-efficiency-4", "a5", {"state": 60, "state_embedding": 60, "norm": "none"}
+    )
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
     plain = exact(get_machine("a5"))
     assert model.start is not None
@@ -264,29 +266,29 @@ def test_models_with_different_settings_are_not_aggregated() -> None:
 # -- run folders -------------------------------------------------------------------------------------------------------
 
 
-def run_of(
+def create_run(
     path: Path,
     machine: Machine,
     seed: int = 0,
-    ended: Ended | None = "finished",
-    of: str | Task = "parity",
+    ended: EndStatus | None = "finished",
+    task: str | Task = "parity",
     preset: str = "scale-free",
     **changed: Any,
 ) -> RunFolder:
     """Create a run folder with an exact model of the machine."""
-    model, task = exact(machine), get_task(of) if isinstance(of, str) else of
-    settings = replace(resolve("sd-ssm", preset, task.name, changed), model=model.settings)
-    run = RunFolder.create(path, configure(task, seed, settings, preset))
-    run.write_model(model.packed())
+    model, task = exact(machine), get_task(task) if isinstance(task, str) else task
+    settings = replace(resolve_settings("sd-ssm", preset, task.name, changed), model=model.settings)
+    run = RunFolder.create(path, create_config(task, seed, settings, preset))
+    run.write_model(model.to_safetensors())
     if ended is not None:
         run.finish(ended)
     return run
 
 
 def test_runs_on_disk(tmp_path: Path) -> None:
-    runs = [run_of(tmp_path / f"seed-{seed}", tiring_parity(7), seed) for seed in range(2)]
+    runs = [create_run(tmp_path / f"seed-{seed}", tiring_parity(7), seed) for seed in range(2)]
     reported: list[RunEvaluation] = []
-    result = evaluate([tmp_path, str(tmp_path / "seed-0"), runs[1]], max_length=20, found=reported.append)
+    result = evaluate([tmp_path, str(tmp_path / "seed-0"), runs[1]], max_length=20, on_result=reported.append)
     assert [run.seed for run in result] == [0, 1]  # each once
     assert reported == list(result)
     assert (result.runs[0].train_length, result.runs[0].folder) == (40, str(tmp_path / "seed-0"))
@@ -299,14 +301,14 @@ def test_runs_on_disk(tmp_path: Path) -> None:
 
 
 def test_running_training_is_evaluated_but_nothing_is_written(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "seed-0", get_machine("parity"), ended=None)
+    run = create_run(tmp_path / "seed-0", get_machine("parity"), ended=None)
     assert "not finished" in str(evaluate_one(run, max_length=3).note)
     assert run.read_json("evaluation.json") is None
 
 
 def test_run_without_weights_is_left_out_of_several(tmp_path: Path) -> None:
-    run_of(tmp_path / "seed-0", get_machine("parity"))
-    without = run_of(tmp_path / "seed-1", get_machine("parity"), seed=1)
+    create_run(tmp_path / "seed-0", get_machine("parity"))
+    without = create_run(tmp_path / "seed-1", get_machine("parity"), seed=1)
     (without.path / "model.safetensors").unlink()
     with pytest.warns(RunWarning, match="left out"):
         assert [run.seed for run in evaluate(tmp_path, max_length=3)] == [0]
@@ -318,13 +320,13 @@ def test_only_seeds_of_the_same_training_are_averaged(tmp_path: Path) -> None:
     """A different preset, learning rate, training length, machine or test length makes a different training."""
     machine = tiring_parity(7)
     for seed in range(2):
-        run_of(tmp_path / f"plain/seed-{seed}", machine, seed)
-    run_of(tmp_path / "plain/seed-2", machine, 2, log_every=7, checkpoint_every=9, train_length=40)  # not compared
-    run_of(tmp_path / "paper/seed-0", machine, preset="paper")
-    run_of(tmp_path / "rate/seed-0", machine, lr=0.01)
-    run_of(tmp_path / "short/seed-0", machine, train_length=20)
-    run_of(tmp_path / "task/seed-0", machine, of=Task(name="parity", machine=machine))
-    run_of(tmp_path / "test/seed-0", machine, of=replace(get_task("parity"), test_length=33))
+        create_run(tmp_path / f"plain/seed-{seed}", machine, seed)
+    create_run(tmp_path / "plain/seed-2", machine, 2, log_every=7, checkpoint_every=9, train_length=40)  # not compared
+    create_run(tmp_path / "paper/seed-0", machine, preset="paper")
+    create_run(tmp_path / "rate/seed-0", machine, lr=0.01)
+    create_run(tmp_path / "short/seed-0", machine, train_length=20)
+    create_run(tmp_path / "task/seed-0", machine, task=Task(name="parity", machine=machine))
+    create_run(tmp_path / "test/seed-0", machine, task=replace(get_task("parity"), test_length=33))
     result = evaluate(tmp_path, strings=8)
     assert {run.model for run in result} == {"sd-ssm"}
     by_folder = {Path(str(run.folder)).parent.name: run for run in result}
@@ -346,15 +348,15 @@ def test_only_seeds_of_the_same_training_are_averaged(tmp_path: Path) -> None:
 
 def test_spelling_of_a_task_does_not_matter(tmp_path: Path) -> None:
     for seed, name in enumerate(("even_pairs", "even-pairs", " Even_Pairs")):
-        run_of(tmp_path / f"seed-{seed}", get_machine("even_pairs"), seed, of=name)
+        create_run(tmp_path / f"seed-{seed}", get_machine("even_pairs"), seed, task=name)
     [summary] = evaluate(tmp_path, max_length=5, strings=8).aggregate
     assert (summary.task, summary.seeds) == ("even_pairs", 3)
 
 
 def test_diverged_run_is_evaluated_but_not_averaged(tmp_path: Path) -> None:
     for seed in range(2):
-        run_of(tmp_path / f"seed-{seed}", tiring_parity(5), seed)
-    diverged = run_of(tmp_path / "seed-2", tiring_parity(5), 2, ended="diverged")
+        create_run(tmp_path / f"seed-{seed}", tiring_parity(5), seed)
+    diverged = create_run(tmp_path / "seed-2", tiring_parity(5), 2, ended="diverged")
     result = evaluate(tmp_path, max_length=50, strings=8)
     assert [run.note for run in result.runs[:2]] == [None, None]
     assert "diverged: read as it was at step 0" in str(result.runs[2].note)
@@ -369,14 +371,14 @@ def test_diverged_run_is_evaluated_but_not_averaged(tmp_path: Path) -> None:
 
 
 def test_result_that_cannot_be_written_is_still_returned(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "seed-0", get_machine("parity"))
+    run = create_run(tmp_path / "seed-0", get_machine("parity"))
     (run.path / "evaluation.json").mkdir()
     with pytest.warns(RunWarning, match=r"evaluation.json cannot be written: Is a directory; this result is not kept"):
         assert evaluate_one(run, max_length=3).mean == 100.0
 
 
 def test_warning_about_a_full_disk_does_not_mention_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of(tmp_path / "seed-0", get_machine("parity"))
+    run = create_run(tmp_path / "seed-0", get_machine("parity"))
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(ENOSPC, "No space left on device")
@@ -426,7 +428,7 @@ def test_subjects_that_cannot_be_evaluated(tmp_path: Path) -> None:
         with pytest.raises(SdssmError, match=r"evaluate"):
             evaluate(subject)  # type: ignore[arg-type]  # the wrong type is what is tested
     with pytest.raises(SdssmError, match="a run knows its own task"):
-        evaluate(run_of(tmp_path / "seed-0", get_machine("parity")), task="parity")
+        evaluate(create_run(tmp_path / "seed-0", get_machine("parity")), task="parity")
     with pytest.raises(SdssmError, match="there is no run folder"):
         (tmp_path / "empty").mkdir()
         evaluate(tmp_path / "empty")

@@ -23,7 +23,7 @@ from sdssm.exact.compilation.emulation import check_emulation
 from sdssm.exact.errors import ExactError
 from sdssm.layers.complex_diagonal import ComplexDiagonal
 from sdssm.models import Classifier
-from sdssm.tasks import PAPER, get_task
+from sdssm.tasks import PAPER_TASKS, get_task
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -59,7 +59,7 @@ def test_labels_are_correct_in_parallel_mode_to_a_million() -> None:
 
 
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
-@pytest.mark.parametrize("name", [*PAPER, "s4", "tomita5", "random:10x3:0"])
+@pytest.mark.parametrize("name", [*PAPER_TASKS, "s4", "tomita5", "random:10x3:0"])
 def test_both_scan_modes_and_single_steps_agree_with_the_machine(name: str, mode: str) -> None:
     model, machine = compiled(name), get_machine(name)
     A = model.symbol_matrices()
@@ -81,7 +81,7 @@ def test_weights_are_the_mapping_of_the_paper(p: float | None) -> None:
     model = compiled(machine, column_norm=p)
     settings = model.settings.mixer
     assert (settings.state, settings.dictionary, settings.column_norm) == (machine.n_states, machine.n_symbols, p)
-    assert not settings.input_matrix and model.bare
+    assert not settings.input_matrix and model.is_single_sd_ssm
     for exact in (model, compiled(machine, column_norm=p).double()):
         A = exact.symbol_matrices()
         assert A is not None
@@ -313,7 +313,7 @@ def test_pairs_of_an_extension_move_like_a_commutative_group(name: str) -> None:
 
 def run(*arguments: str) -> None:
     parser = argparse.ArgumentParser()
-    command.add_to(parser.add_subparsers())
+    command.add_command(parser.add_subparsers())
     options = parser.parse_args(["compile", *arguments])
     options.run(options)
 

@@ -25,7 +25,7 @@ from sdssm.layers.recurrent import Rnn, RnnSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import Task, get_task
 from tests.evaluation.machines import exact, tiring_parity
-from tests.evaluation.test_evaluate import run_of
+from tests.evaluation.test_evaluate import create_run
 
 
 def noisy(model: Classifier, noise: float) -> Classifier:
@@ -184,7 +184,7 @@ def test_result_depends_only_on_the_seed() -> None:
 
 def test_run_is_compared_with_its_task(tmp_path: Path) -> None:
     task = get_task("arithmetic")
-    run = run_of(tmp_path / "seed-0", task.machine, of=task)
+    run = create_run(tmp_path / "seed-0", task.machine, task=task)
     for source in (run, str(run.path), tmp_path):
         extraction = extract(source, lengths=[10], strings=64)
         assert extraction.valid == task.valid and extraction.difference is None
@@ -206,9 +206,9 @@ def test_saved_model_has_no_task(tmp_path: Path) -> None:
 
 
 def test_extract_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_of(tmp_path / "seed-0", tiring_parity(9), of="parity")
+    create_run(tmp_path / "seed-0", tiring_parity(9), task="parity")
     parser = argparse.ArgumentParser()
-    command.add_to(parser.add_subparsers())
+    command.add_command(parser.add_subparsers())
     line = ["extract", str(tmp_path), "--lengths", "5,20", "--strings", "64"]
     options = parser.parse_args([*line, "--svg", str(tmp_path / "m.svg"), "--out", str(tmp_path / "m.json")])
     options.run(options)
@@ -295,7 +295,7 @@ def test_lstar_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_folder_with_several_runs_is_refused(tmp_path: Path) -> None:
     for seed in range(2):
-        run_of(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
+        create_run(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
     with pytest.raises(ExactError, match="holds 2 runs"):
         extract(tmp_path)
 
@@ -306,4 +306,4 @@ def test_valid_strings_of_a_single_length() -> None:
     extraction = extract(exact(get_machine("parity")), three, lengths=[2, 40], strings=64)
     assert [fidelity.length for fidelity in extraction.fidelity] == [3]
     assert extraction.machine.distinguish(get_machine("parity"), three) is None
-    assert Task(name="three", machine=extraction.machine, valid=three).has(3)
+    assert Task(name="three", machine=extraction.machine, valid=three).has_length(3)

@@ -23,7 +23,7 @@ from sdssm.exact.measurement.measured_horizon import doubling_lengths, horizon
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import Task
-from sdssm.tasks.evaluation_strings import TestStrings
+from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 D4 = sdssm.task("d4")
 
@@ -46,7 +46,7 @@ def test_words_are_products_of_symbols() -> None:
     assert words is not None and words.m == 8
     tokens = torch.randint(2, (5, 64), generator=torch.Generator().manual_seed(0))
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
-    expected = model.carry(tokens, (x,))
+    expected = model.advance_state(tokens, (x,))
     assert expected is not None
     assert torch.allclose(words.advance_state(tokens, x), expected[0], atol=1e-5)
     assert not torch.allclose(words.advance_state(tokens.flip(1), x), expected[0], atol=1e-2)
@@ -66,7 +66,7 @@ def test_words_do_not_change_the_accuracy() -> None:
 def test_accuracy_equals_that_of_the_whole_model() -> None:
     model = scale_free(0.004)
     result = horizon(model, task="d4", max_length=1_100, strings=32, seed=5)
-    test = TestStrings(D4, 32, 5, torch.device("cpu"))
+    test = EvaluationStrings(D4, 32, 5, torch.device("cpu"))
     blocks = list(test.blocks(1_100))
     tokens, labels = (torch.cat([block[k] for block in blocks], 1) for k in (0, 1))
     correct = model(tokens).argmax(-1) == labels
@@ -137,7 +137,7 @@ def test_benchmark_refuses_results_that_differ(monkeypatch: pytest.MonkeyPatch) 
 
 def run(command: object, *words: str) -> None:
     parser = argparse.ArgumentParser()
-    command.add_to(parser.add_subparsers())  # type: ignore[attr-defined]
+    command.add_command(parser.add_subparsers())  # type: ignore[attr-defined]
     options = parser.parse_args(words)
     options.run(options)
 

@@ -18,7 +18,7 @@ from sdssm.exact import snap
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
 from tests.evaluation.machines import exact, tiring_parity
-from tests.evaluation.test_evaluate import run_of
+from tests.evaluation.test_evaluate import create_run
 from tests.exact.test_extract import noisy
 
 
@@ -62,9 +62,9 @@ def test_wrong_model_is_snapped_to_a_wrong_machine() -> None:
 
 
 def test_snap_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of(tmp_path / "run", get_machine("d4"), of="d4")
+    run = create_run(tmp_path / "run", get_machine("d4"), task="d4")
     parser = argparse.ArgumentParser()
-    command.add_to(parser.add_subparsers())
+    command.add_command(parser.add_subparsers())
     options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])
     options.run(options)
     out = capsys.readouterr().out

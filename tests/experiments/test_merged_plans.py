@@ -28,7 +28,7 @@ from sdssm.experiments import (
 from sdssm.experiments.planning.estimates import estimate_plan
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.parsing import parse_spec
-from sdssm.training.planning import Planned
+from sdssm.training.planning import RunPlan
 from tests.experiments.test_runner import Killed, Killer, runs_without_times, weights
 
 HEAD = 'name = "{}"\nseeds = 2\ntasks = ["parity"]\n[evaluate]\nmax_length = {}\nstrings = 16\n'
@@ -65,14 +65,14 @@ def alone(specs: Sequence[Spec], tmp_path_factory: pytest.TempPathFactory) -> tu
 def test_each_run_is_trained_once_and_equals_separate_training(
     specs: Sequence[Spec], alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner, calls = import_module("sdssm.experiments.execution.runner"), list[Sequence[Planned]]()
-    train_all = runner.train_all
+    runner, calls = import_module("sdssm.experiments.execution.runner"), list[Sequence[RunPlan]]()
+    train_runs = runner.train_runs
 
-    def recording(path: Path, planned: Sequence[Planned], **more: Any) -> Any:
+    def recording(path: Path, planned: Sequence[RunPlan], **more: Any) -> Any:
         calls.append(planned)
-        return train_all(path, planned, **more)
+        return train_runs(path, planned, **more)
 
-    monkeypatch.setattr(runner, "train_all", recording)
+    monkeypatch.setattr(runner, "train_runs", recording)
     plans = make_plans(specs, tmp_path / "runs")
     run_plan(merge_plans(plans), "cpu")
     assert [len(planned) for planned in calls] == [6]  # of eight, two are shared

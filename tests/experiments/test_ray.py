@@ -25,9 +25,9 @@ from sdssm.experiments.execution.watcher import read_progress
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import RunFolder
-from sdssm.runs.claim import release
-from sdssm.runs.folder import EVENTS
-from sdssm.training.progress import Silent
+from sdssm.runs.claim import release_folder
+from sdssm.runs.folder import EVENTS_FILE
+from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
 
 TINY = """
@@ -120,7 +120,7 @@ def cluster() -> Iterator[Cluster]:
     cluster.end()
 
 
-class Recorder(Silent):
+class Recorder(SilentProgress):
     """Records messages; with `interrupts` it sends SIGINT at the first update."""
 
     def __init__(self, *, interrupts: bool = False) -> None:
@@ -200,7 +200,7 @@ def test_lost_worker_cannot_write_after_its_successor_started(spec: Spec, local:
         lost.log({"step": 1})
     with pytest.raises(RunError, match="another process has taken over"):
         lost.finish("finished")
-    release(lost.path)
+    release_folder(lost.path)
     assert (lost.path / "owner").exists()  # it belongs to the other process
     planned = [(run.folder, run.task, run.config) for run in group]
     before = torch.get_num_threads()
@@ -243,10 +243,10 @@ def test_progress_is_read_from_the_event_log(tmp_path: Path) -> None:
     assert read_progress(tmp_path).step == 0
     events = [{"step": step, "loss": 1 / step, "accuracy": float(step), "seconds": 0.1} for step in range(1, 99)]
     lines = [json.dumps(event) for event in events]
-    (tmp_path / EVENTS).write_text("\n".join([*lines, '{"step": 99, "lo']))
+    (tmp_path / EVENTS_FILE).write_text("\n".join([*lines, '{"step": 99, "lo']))
     progress = read_progress(tmp_path)
     assert (progress.step, progress.accuracy, progress.diverged) == (98, 98.0, False)
-    (tmp_path / EVENTS).write_text("\n".join([*lines, '{"step": 98, "diverged": true}', ""]))
+    (tmp_path / EVENTS_FILE).write_text("\n".join([*lines, '{"step": 98, "diverged": true}', ""]))
     assert read_progress(tmp_path).diverged
 
 

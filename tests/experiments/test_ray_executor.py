@@ -21,7 +21,7 @@ from sdssm.experiments.execution.ray_tasks import TaskOutcome
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
-from sdssm.training.progress import Silent
+from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
 
 SPEC = """
@@ -81,7 +81,7 @@ def spec() -> Spec:
     return parse_spec(SPEC, source="mine.toml")
 
 
-class StepRecorder(Silent):
+class StepRecorder(SilentProgress):
     def __init__(self) -> None:
         self.steps: list[int] = []
 

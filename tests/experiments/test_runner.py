@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from sdssm.cli.reproduce import add_to
+from sdssm.cli.reproduce import add_command
 from sdssm.errors import OutputError, RunError, SdssmError
 from sdssm.experiments import Plan, Selection, evaluate_plan, get_spec, make_plan, run_plan, write_results
 from sdssm.experiments.execution.evaluations import missing_evaluations
@@ -26,8 +26,8 @@ from sdssm.experiments.results.folder import check_results
 from sdssm.experiments.specs.spec import Spec
 from sdssm.report import make_curves
 from sdssm.runs import RunFolder
-from sdssm.runs.folder import Ended
-from sdssm.training.progress import Silent
+from sdssm.runs.folder import EndStatus
+from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
 
 TINY = """
@@ -56,7 +56,7 @@ class Killed(BaseException):
     """Simulates a killed process: nothing is saved."""
 
 
-class Killer(Silent):
+class Killer(SilentProgress):
     """Kills the training at a step."""
 
     def __init__(self, at: int) -> None:
@@ -156,7 +156,7 @@ def test_nothing_is_trained_or_evaluated_twice(spec: Spec, finished: Path, monke
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or evaluated again")
 
-    monkeypatch.setattr("sdssm.experiments.execution.runner.train_all", never)
+    monkeypatch.setattr("sdssm.experiments.execution.runner.train_runs", never)
     monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", never)
     plan = make_plan(spec, finished)
     run_plan(plan, "cpu")
@@ -246,7 +246,7 @@ def test_estimates_count_the_runs_that_train_in_a_group(
     """A diverged run stays in its group, a finished one does not; the steps of neither count."""
     monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
     plan = make_plan(spec, tmp_path, Selection(models=["lstm"], seeds=[0, 1, 2]))
-    statuses: tuple[Ended, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
+    statuses: tuple[EndStatus, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
     for run, status in zip(plan.selected_runs(), statuses, strict=True):
         RunFolder.create(run.folder, run.config).finish(status)
     by_column = {group.runs[0].column: group for group in estimate_plan(plan, "cpu")}
@@ -259,7 +259,7 @@ def test_estimates_count_the_runs_that_train_in_a_group(
 
 def command(*arguments: str) -> None:
     parser = argparse.ArgumentParser()
-    add_to(parser.add_subparsers())
+    add_command(parser.add_subparsers())
     options = parser.parse_args(["reproduce", *arguments])
     options.typed = shlex.join(["sdssm", "reproduce", *arguments])  # as `main` does
     options.run(options)
@@ -314,7 +314,7 @@ def test_command_reuses_runs(
 def test_interrupt_prints_the_command_that_resumes(
     spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Stopper(Silent):
+    class Stopper(SilentProgress):
         def update(self, step: int, loss: Any, accuracy: Any, alive: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -33,8 +33,8 @@ from sdssm.report.ranking import make_ranking_table, write_ranking
 from sdssm.report.rendering import to_text
 from sdssm.runs import RunFolder
 from sdssm.training.group import last_step
-from sdssm.training.progress import Silent
-from sdssm.training.trainer import train_all
+from sdssm.training.progress import SilentProgress
+from sdssm.training.trainer import train_runs
 
 SMALL = {"state": 4, "dictionary": 2, "batch": 8, "steps": 40, "train_length": 4, "checkpoint_every": 10}
 #: The first and the last learn nothing.
@@ -71,7 +71,7 @@ class Killed(BaseException):
     """Simulates a killed process: nothing is saved."""
 
 
-class Killer(Silent):
+class Killer(SilentProgress):
     """Kills the training after a number of progress updates."""
 
     def __init__(self, after: int) -> None:
@@ -88,14 +88,14 @@ class Killer(Silent):
 
 def test_stopped_at_a_share_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     plans = {name: make_plan(make_spec(), tmp_path / name) for name in ("full", "parts")}
-    train_all(tmp_path / "full", plans["full"].trainings(), device="cpu")
+    train_runs(tmp_path / "full", plans["full"].trainings(), device="cpu")
     for until, step, status in (
         (0.3, 20, "stopped"),
         (0.1, 20, "stopped"),
         (0.5, 20, "stopped"),
         (1.0, 40, "finished"),
     ):
-        runs = train_all(tmp_path / "parts", plans["parts"].trainings(), device="cpu", resume=True, until=until)
+        runs = train_runs(tmp_path / "parts", plans["parts"].trainings(), device="cpu", resume=True, until=until)
         assert {(run.step, run.status) for run in runs} == {(step, status)}
     assert weights(tmp_path / "parts") == weights(tmp_path / "full")
     assert events(tmp_path / "parts") == events(tmp_path / "full")
@@ -265,7 +265,7 @@ def test_optuna_search_is_stored_and_can_be_extended(
     assert len(results["ranking"]) == 6 and any(entry["pruned_at"] for entry in results["ranking"])
     with pytest.raises(SpecError, match="has no search for"):
         open_study(finished / "s", ("sd-ssm", "cycle"))
-    monkeypatch.setattr("sdssm.experiments.execution.runner.train_all", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("sdssm.experiments.execution.runner.train_runs", lambda *_, **__: pytest.fail("trained again"))
     execute(finished, OPTUNA, spec=make_spec(OPTUNA, **RANGES))
     monkeypatch.undo()
     more = replace(OPTUNA, trials=7)

@@ -16,9 +16,9 @@ import sdssm
 from sdssm.errors import SettingsError
 from sdssm.models import MODELS, Classifier, default_preset
 from sdssm.models.settings import BLOCKS
-from sdssm.runs.schema import configure, resolve, setting_names
+from sdssm.runs.schema import create_config, resolve_settings, setting_names
 from sdssm.tasks import get_task
-from sdssm.training.engine import Engine
+from sdssm.training.engine import TrainingEngine
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: Small sizes, for each model that has these settings.
@@ -42,13 +42,13 @@ V, C = 3, 5
 
 def small_settings(model: str, **changed: Any) -> Any:
     """The model's default settings with small sizes."""
-    defaults = resolve(model, default_preset(model), "cycle")
+    defaults = resolve_settings(model, default_preset(model), "cycle")
     known = setting_names(defaults)
     values = {name: value for name, value in SMALL.items() if name in known}
     for name in ("embedding", "feed_forward"):  # a part that the model does not have is not added
         if getattr(defaults.model, name) in (None, 0):
             values.pop(name, None)
-    return resolve(model, default_preset(model), "cycle", {**values, **changed})
+    return resolve_settings(model, default_preset(model), "cycle", {**values, **changed})
 
 
 def build(model: str, seed: int = 0, **changed: Any) -> Classifier:
@@ -113,7 +113,7 @@ def test_piece_by_piece_equals_all_at_once(model: Classifier) -> None:
         logits, state = model.advance(piece, state)
         pieces.append(logits)
     assert_same(torch.cat(pieces, 1), model(tokens))
-    middle = model.carry(tokens[:, :7])
+    middle = model.advance_state(tokens[:, :7])
     assert_same(model.last(tokens[:, 7:], middle), model(tokens)[:, -1])
 
 
@@ -170,14 +170,16 @@ def test_gradients_of_the_loss_are_finite_at_length_500(name: str) -> None:
 
 
 def configure_runs(name: str, seeds: list[int], **changed: Any) -> list[Any]:
-    return [configure(get_task("cycle"), seed, small_settings(name, **changed), default_preset(name)) for seed in seeds]
+    return [
+        create_config(get_task("cycle"), seed, small_settings(name, **changed), default_preset(name)) for seed in seeds
+    ]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_replica_trains_as_it_does_alone(name: str, device: str) -> None:
     fast = {"lr": 1e-2, "warmup": 0.0}
-    together = Engine(get_task("cycle"), configure_runs(name, [0, 1, 2], **fast), torch.device(device))
-    alone = Engine(get_task("cycle"), configure_runs(name, [1], **fast), torch.device(device))
+    together = TrainingEngine(get_task("cycle"), configure_runs(name, [0, 1, 2], **fast), torch.device(device))
+    alone = TrainingEngine(get_task("cycle"), configure_runs(name, [1], **fast), torch.device(device))
     before = {key: value.clone() for key, value in alone.model(0).state_dict().items()}
     for engine in (together, alone):
         engine.advance(6)
@@ -194,7 +196,8 @@ def test_a_replica_trains_as_it_does_alone(name: str, device: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cpu_and_gpu_agree(name: str) -> None:
     engines = [
-        Engine(get_task("cycle"), configure_runs(name, [0, 1]), torch.device(device)) for device in ("cpu", "cuda")
+        TrainingEngine(get_task("cycle"), configure_runs(name, [0, 1]), torch.device(device))
+        for device in ("cpu", "cuda")
     ]
     for engine in engines:
         engine.advance(12)
@@ -213,10 +216,10 @@ def test_a_wrong_setting_is_an_error(name: str) -> None:
 
 
 def test_two_layers_train(name: str) -> None:
-    runs = [configure(get_task("cycle"), 0, small_settings(name, layers=2), default_preset(name))]
+    runs = [create_config(get_task("cycle"), 0, small_settings(name, layers=2), default_preset(name))]
     if small_settings(name).model.block == "last-bare":
-        runs = [configure(get_task("cycle"), 0, small_settings(name, layers=2, embedding=8), default_preset(name))]
-    engine = Engine(get_task("cycle"), runs, torch.device("cpu"))
+        runs = [create_config(get_task("cycle"), 0, small_settings(name, layers=2, embedding=8), default_preset(name))]
+    engine = TrainingEngine(get_task("cycle"), runs, torch.device("cpu"))
     before = engine.replicas.flat.clone()
     engine.advance(2)
     assert bool(engine.window().loss.isfinite().all())

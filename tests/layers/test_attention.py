@@ -12,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.attention import PRIME, Attention, AttentionSettings, rotate
-from sdssm.layers.mixer import pick
+from sdssm.layers.mixer import select_rows
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, HEADS, POSITIONS = 8, 2, 50
@@ -223,7 +223,7 @@ def test_a_row_of_length_zero_is_finite(causal_mask: bool) -> None:
 def test_leading_dimensions_and_symbols(form: str) -> None:
     layer, table = make_layer(**FORMS[form]), random_tensor(5, WIDTH)
     tokens = torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
-    parts = tuple(pick(part, tokens) for part in layer.parts(table))
+    parts = tuple(select_rows(part, tokens) for part in layer.parts(table))
     expected = layer(table[tokens])[0]
     assert_same(layer.mix(parts)[0], expected)
     assert_same(layer(table[tokens][None])[0], expected[None])

@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from sdssm import ops
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.mixer import each
+from sdssm.layers.mixer import map_state
 from sdssm.layers.recurrent import Lstm, LstmSettings, RecurrentNetwork, Rnn, RnnSettings
 
 WIDTH, STATE = 3, 5
@@ -83,7 +83,7 @@ def test_outputs_and_gradients_agree_with_torch(kind: str, way: str, initial_sta
     expected, after = own(u, vectors[0] if kind == "rnn" else tuple(vectors))
     outputs, state = layer(u, start)
     assert_same(outputs, expected)
-    assert_same(state, each(lambda x: x[0], after))
+    assert_same(state, map_state(lambda x: x[0], after))
     weights = random_tensor(*outputs.shape, seed=3)
     actual = torch.autograd.grad((outputs * weights).sum(), (u, *layer.weights))
     assert_same(actual, torch.autograd.grad((expected * weights).sum(), (u, *(getattr(own, name) for name in names))))
@@ -140,8 +140,8 @@ def test_a_single_sequence_needs_no_batch_dimension(kind: str) -> None:
     layer, u = make_layer(kind), random_tensor(2, 6, WIDTH)
     outputs, final = layer(u[0])
     both, finals = layer(u)
-    assert_same((outputs, final), (both[0], each(lambda x: x[0], finals)))
-    assert_same(layer.step(u[0, 0]), (outputs[0], each(lambda x: x, layer(u[0, :1])[1])))
+    assert_same((outputs, final), (both[0], map_state(lambda x: x[0], finals)))
+    assert_same(layer.step(u[0, 0]), (outputs[0], map_state(lambda x: x, layer(u[0, :1])[1])))
 
 
 def test_inputs_past_the_length_of_a_row_are_ignored(kind: str, way: str) -> None:

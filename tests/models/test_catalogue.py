@@ -8,13 +8,13 @@ import torch
 from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import MIXERS
 from sdssm.models import MODELS, PRESETS, Classifier, default_preset, preset
-from sdssm.runs.schema import resolve
+from sdssm.runs.schema import resolve_settings
 from sdssm.tasks import get_task
 
 
 def build_model(model: str, preset_name: str, name: str, **changed: object) -> Classifier:
     task = get_task(name)
-    settings = resolve(model, preset_name, name, changed).model
+    settings = resolve_settings(model, preset_name, name, changed).model
     return Classifier(settings, task.n_symbols, task.n_classes, generator=torch.Generator().manual_seed(0))
 
 
@@ -68,11 +68,11 @@ def test_every_model_is_complete() -> None:
 
 def test_a_preset_without_settings_is_refused() -> None:
     with pytest.raises(SettingsError, match="no settings for mamba on a5; it has them for: parity"):
-        resolve("mamba", "paper", "a5")
+        resolve_settings("mamba", "paper", "a5")
     with pytest.raises(SettingsError, match="no settings for lstm on a5; lstm has: default, paper, length"):
-        resolve("lstm", "scale-free", "a5")
+        resolve_settings("lstm", "scale-free", "a5")
     with pytest.raises(UnknownNameError, match="did you mean"):
-        resolve("lstn", "default", "a5")
+        resolve_settings("lstn", "default", "a5")
 
 
 @pytest.mark.parametrize("readout", ["linear", "mlp"])
@@ -87,9 +87,9 @@ def test_one_complex_diagonal_layer_without_b_ignores_the_order(readout: str) ->
 
 
 def test_published_settings_of_the_other_models() -> None:
-    assert resolve("mamba", "paper", "cycle").model.mixer.state == 256
-    assert resolve("complex-diagonal", "paper-3-layers", "d30").train.lr == 1e-3
-    settings = resolve("regular-lrnn", "paper", "arithmetic")
+    assert resolve_settings("mamba", "paper", "cycle").model.mixer.state == 256
+    assert resolve_settings("complex-diagonal", "paper-3-layers", "d30").train.lr == 1e-3
+    settings = resolve_settings("regular-lrnn", "paper", "arithmetic")
     assert (settings.train.lr, settings.train.weight_decay, settings.train.schedule) == (2e-4, 1e-4, "constant")
-    settings = resolve("lstm", "length-efficiency-7", "a5")
+    settings = resolve_settings("lstm", "length-efficiency-7", "a5")
     assert (settings.model.mixer.state, settings.train.lr, settings.train.train_length) == (128, 2.5e-3, 7)

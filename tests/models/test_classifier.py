@@ -14,8 +14,8 @@ import sdssm
 from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
 from sdssm.models import Classifier, ModelSettings, preset
 from sdssm.models.names import load_tensors, tensors_for_file
-from sdssm.runs.schema import resolve
-from sdssm.tasks import PAPER, get_task
+from sdssm.runs.schema import resolve_settings
+from sdssm.tasks import PAPER_TASKS, get_task
 
 #: k n^2 + k (V + 1) + n V + 2 n + C (n + 1), the counts of the published code.
 COUNTS = {
@@ -54,7 +54,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def build_model(kind: str, seed: int = 0, classes: int = 5) -> Classifier:
-    settings = resolve("sd-ssm", "scale-free", "a5", {"state": 8, "dictionary": 3, **KINDS[kind]})
+    settings = resolve_settings("sd-ssm", "scale-free", "a5", {"state": 8, "dictionary": 3, **KINDS[kind]})
     model = Classifier(settings.model, n_symbols=3, n_classes=classes, generator=torch.Generator().manual_seed(seed))
     return model.double()
 
@@ -66,16 +66,16 @@ def strings(*shape: int) -> Tensor:
 # -- as published ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("name", PAPER_TASKS)
 def test_parameter_counts_of_the_paper(name: str) -> None:
     task = get_task(name)
-    settings = resolve("sd-ssm", "paper", name)
+    settings = resolve_settings("sd-ssm", "paper", name)
     model = Classifier(settings.model, task.n_symbols, task.n_classes, generator=torch.Generator())
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
 
 
 def test_names_in_files_and_shapes_are_those_of_the_paper() -> None:
-    settings = resolve("sd-ssm", "paper", "arithmetic")
+    settings = resolve_settings("sd-ssm", "paper", "arithmetic")
     model = Classifier(settings.model, 8, 5, generator=torch.Generator().manual_seed(0))
     shapes = {name: tuple(value.shape) for name, value in tensors_for_file(model).items()}
     assert shapes == {
@@ -97,7 +97,7 @@ def test_names_in_files_and_shapes_are_those_of_the_paper() -> None:
 
 def test_logits_follow_the_published_equations() -> None:
     """x_t = A_t x_{t-1} + B u_t with x_0 = 0, y_t = C LayerNorm(A_q x_t + B_q) + c, in a plain loop."""
-    settings = resolve("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
+    settings = resolve_settings("sd-ssm", "paper", "cycle", {"state": 6, "dictionary": 4})
     model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(1)).double()
     D, S, s, B = (
         model.get_parameter(f"layers.0.mixer.{name}")
@@ -166,7 +166,7 @@ def test_the_centre_loss_is_zero_exactly_at_the_class_centres() -> None:
 
 
 def test_initial_values_as_published() -> None:
-    settings = resolve("sd-ssm", "paper", "a5", {"dictionary": 40})
+    settings = resolve_settings("sd-ssm", "paper", "a5", {"dictionary": 40})
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
     bounds = {"dictionary": (3 / 64) ** 0.5, "selection.weight": 2**-0.5, "selection.bias": 2**-0.5}
     bounds |= {"input_matrix": 2**-0.5, "readout.weight": 1 / 8, "readout.bias": 1 / 8}
@@ -266,7 +266,7 @@ def test_dropout_follows_the_noise_and_keeps_the_mean() -> None:
 
 
 def test_a_given_initial_state() -> None:
-    settings = resolve("sd-ssm", "scale-free", "a5", {"state": 8, "initial_state": "given"})
+    settings = resolve_settings("sd-ssm", "scale-free", "a5", {"state": 8, "initial_state": "given"})
     model = Classifier(settings.model, 3, 5, generator=torch.Generator().manual_seed(0))
     with pytest.raises(SettingsError, match="pass state="):
         model(strings(2, 4))
@@ -275,7 +275,7 @@ def test_a_given_initial_state() -> None:
 
 
 def test_length_efficiency_settings() -> None:
-    settings = resolve("sd-ssm", "length-efficiency-6", "a5")
+    settings = resolve_settings("sd-ssm", "length-efficiency-6", "a5")
     assert (settings.train.train_length, settings.train.validate_length, settings.train.lr) == (6, 40, 7.5e-3)
     model = Classifier(settings.model, 2, 60, generator=torch.Generator().manual_seed(0))
     assert model.vectors is not None
@@ -315,7 +315,7 @@ def test_length_efficiency_settings() -> None:
 )
 def test_invalid_settings(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        resolve("sd-ssm", "scale-free", "a5", values)
+        resolve_settings("sd-ssm", "scale-free", "a5", values)
 
 
 def test_saving_does_not_overwrite_a_run(tmp_path: Path) -> None:
@@ -386,8 +386,8 @@ def test_settings_are_validated_on_construction() -> None:
 
 
 def test_none_is_accepted_for_settings_that_are_words() -> None:
-    assert resolve("sd-ssm", "scale-free", "a5", {"norm": None}).model.norm == "none"
-    assert resolve("sd-ssm", "scale-free", "a5", {"column_norm": None}).model.mixer.column_norm is None
+    assert resolve_settings("sd-ssm", "scale-free", "a5", {"norm": None}).model.norm == "none"
+    assert resolve_settings("sd-ssm", "scale-free", "a5", {"column_norm": None}).model.mixer.column_norm is None
 
 
 def test_loading_onto_an_unknown_device_is_refused(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdssm.runs.schema import RunConfig, Settings, configure
+from sdssm.runs.schema import RunConfig, Settings, create_config
 from sdssm.tasks import get_task
 
 
 def make_config(seed: int = 0, name: str = "parity") -> RunConfig:
-    return configure(get_task(name), seed, Settings().changed({"steps": 100}), "scale-free")
+    return create_config(get_task(name), seed, Settings().changed({"steps": 100}), "scale-free")

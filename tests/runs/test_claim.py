@@ -11,7 +11,7 @@ import pytest
 
 from sdssm.errors import RunError
 from sdssm.runs import RunFolder, claim
-from sdssm.training.trainer import train_all
+from sdssm.training.trainer import train_runs
 from tests.training.plans import plan_groups
 
 resource = pytest.importorskip("resource")
@@ -28,7 +28,7 @@ def low_limit() -> Iterator[int]:
 
 
 def test_low_limit_is_raised(tmp_path: Path, low_limit: int) -> None:
-    runs = train_all(tmp_path, plan_groups(tmp_path, 1)[:4], device="cpu")
+    runs = train_runs(tmp_path, plan_groups(tmp_path, 1)[:4], device="cpu")
     assert {run.status for run in runs} == {"finished"}
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > low_limit
 
@@ -43,7 +43,7 @@ def test_nothing_starts_if_the_limit_cannot_be_raised(
 
     monkeypatch.setattr(resource, "setrlimit", refused)
     with pytest.raises(RunError, match=r"6 runs, .* need an open file each, .* raise the limit \(ulimit -n"):
-        train_all(out, plan_groups(out, 1), device="cpu")
+        train_runs(out, plan_groups(out, 1), device="cpu")
     monkeypatch.undo()
     assert not out.exists()
 
@@ -52,6 +52,6 @@ def test_ended_runs_need_no_open_file(tmp_path: Path, monkeypatch: pytest.Monkey
     for number, (folder, _, config) in enumerate(plan_groups(tmp_path)):
         RunFolder.create(folder, config).finish("diverged" if number % 2 else "finished")
     requests: list[int] = []
-    monkeypatch.setattr(import_module("sdssm.training.trainer"), "make_room", requests.append)
-    train_all(tmp_path, plan_groups(tmp_path), device="cpu", resume=True)
+    monkeypatch.setattr(import_module("sdssm.training.trainer"), "reserve_open_files", requests.append)
+    train_runs(tmp_path, plan_groups(tmp_path), device="cpu", resume=True)
     assert requests == [0]

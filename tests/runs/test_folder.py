@@ -216,7 +216,7 @@ def exit_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kill_at_every_moment_of_saving_a_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     for call in range(100):
-        folder.forget_after(0)
+        folder.rewind(0)
         for step in (10, 20):
             folder.save_checkpoint(step, tensors(step))
         child = os.fork()
@@ -321,7 +321,7 @@ def test_forget_after_a_step(folder: RunFolder) -> None:
     folder.write_json("evaluation.json", {})
     folder.write_model(b"weights")
     folder.finish("stopped")
-    folder.forget_after(10)
+    folder.rewind(10)
     assert folder.events() == [{"text": "started"}, {"step": 10}]
     assert folder.checkpoints() == [10]
     assert (folder.status, folder.step) == ("running", 10)
@@ -439,7 +439,7 @@ def test_runs_side_by_side_resume_from_a_shared_step(tmp_path: Path) -> None:
     checkpoint_file(runs[1], 20).write_bytes(b"")
     with pytest.warns(CheckpointWarning, match="the file is empty"):
         assert group_by_resume_step(runs) == [(10, runs)]
-    runs[2].forget_after(10)
+    runs[2].rewind(10)
     runs[2].save_checkpoint(15, tensors(15))
     runs[2].save_checkpoint(16, tensors(16))
     with pytest.warns(CheckpointWarning):  # no shared step: each from its own newest checkpoint

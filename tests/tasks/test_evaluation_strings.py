@@ -8,13 +8,13 @@ from torch import Tensor
 from sdssm.automata import Machine, get_machine
 from sdssm.errors import TaskError
 from sdssm.tasks import Task, evaluation_strings, get_task
-from sdssm.tasks.evaluation_strings import BLOCK, NEVER, TestStrings
+from sdssm.tasks.evaluation_strings import BLOCK, NEVER, EvaluationStrings
 from sdssm.tasks.positions import PositionSymbols
 
 CPU = torch.device("cpu")
 
 
-def read_blocks(strings: TestStrings, length: int) -> tuple[Tensor, Tensor]:
+def read_blocks(strings: EvaluationStrings, length: int) -> tuple[Tensor, Tensor]:
     """Concatenate all blocks."""
     tokens, labels = zip(*strings.blocks(length), strict=True)
     return torch.cat(tokens, dim=1), torch.cat(labels, dim=1)
@@ -24,7 +24,7 @@ def read_blocks(strings: TestStrings, length: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("length", [1, 13, BLOCK, BLOCK + 7, 3 * BLOCK + 1])
 def test_labels_are_carried_from_block_to_block(name: str, length: int) -> None:
     task = get_task(name)
-    tokens, labels = read_blocks(TestStrings(task, 20, 1, CPU), length)
+    tokens, labels = read_blocks(EvaluationStrings(task, 20, 1, CPU), length)
     assert tokens.shape == labels.shape == (20, length)
     expected = task.labels(tokens)
     valid = expected >= 0
@@ -34,12 +34,12 @@ def test_labels_are_carried_from_block_to_block(name: str, length: int) -> None:
 
 def test_strings_depend_only_on_the_seed() -> None:
     task = get_task("arithmetic")
-    long, _ = read_blocks(TestStrings(task, 9, 5, CPU), 2 * BLOCK)
-    short, _ = read_blocks(TestStrings(task, 9, 5, CPU), BLOCK + 3)
-    other, _ = read_blocks(TestStrings(task, 9, 6, CPU), BLOCK)
+    long, _ = read_blocks(EvaluationStrings(task, 9, 5, CPU), 2 * BLOCK)
+    short, _ = read_blocks(EvaluationStrings(task, 9, 5, CPU), BLOCK + 3)
+    other, _ = read_blocks(EvaluationStrings(task, 9, 6, CPU), BLOCK)
     assert torch.equal(long[:, : BLOCK + 3], short)  # a longer evaluation only appends symbols
     assert not torch.equal(long[:, :BLOCK], other)
-    first, second = ([batch[0] for batch in TestStrings(task, 70, 5, CPU).draw_fresh(39)] for _ in range(2))
+    first, second = ([batch[0] for batch in EvaluationStrings(task, 70, 5, CPU).draw_fresh(39)] for _ in range(2))
     assert torch.equal(torch.cat(first), torch.cat(second))
     assert torch.cat(first).shape == (70, 39)
 
@@ -47,14 +47,14 @@ def test_strings_depend_only_on_the_seed() -> None:
 @pytest.mark.parametrize("name", ["arithmetic", "a5"])
 def test_labels_of_fresh_strings(name: str) -> None:
     task = get_task(name)
-    [(tokens, labels, starts)] = TestStrings(task, 100, 1, CPU).draw_fresh(40)
+    [(tokens, labels, starts)] = EvaluationStrings(task, 100, 1, CPU).draw_fresh(40)
     assert starts is None
-    assert tokens.shape == (100, task.floor(40))
+    assert tokens.shape == (100, task.longest_valid_length(40))
     assert torch.equal(labels, task.labels(tokens)[:, -1])
 
 
 def test_long_fresh_strings_are_split_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    strings = TestStrings(get_task("a5"), 150, 1, CPU)
+    strings = EvaluationStrings(get_task("a5"), 150, 1, CPU)
     [(tokens, labels, _)] = strings.draw_fresh(30)
     monkeypatch.setattr(evaluation_strings, "MOST_SYMBOLS", 1)
     parts = list(strings.draw_fresh(30))
@@ -65,7 +65,7 @@ def test_long_fresh_strings_are_split_into_batches(monkeypatch: pytest.MonkeyPat
 
 def test_prefixes_of_arithmetic_are_uniform() -> None:
     """At every position each digit has probability 1/5, or each operator 1/3."""
-    tokens, _ = read_blocks(TestStrings(get_task("arithmetic"), 20_000, 1, CPU), 6)
+    tokens, _ = read_blocks(EvaluationStrings(get_task("arithmetic"), 20_000, 1, CPU), 6)
     for position, column in enumerate(tokens.T):
         share = torch.bincount(column, minlength=8) / len(column)
         expected = torch.tensor([0.2] * 5 + [0.0] * 3 if position % 2 == 0 else [0.0] * 5 + [1 / 3] * 3)
@@ -77,7 +77,9 @@ def test_which_tasks_have_uniform_prefixes() -> None:
         name="ends", machine=get_machine("parity"), valid=Machine(table=[[0, 1], [0, 1]], outputs=[0, 1])
     )
     assert PositionSymbols.from_task(ends_in_one) is None  # a prefix need not end in 1
-    assert PositionSymbols.from_task(get_task("a5")) == PositionSymbols(symbols=((0, 1),), valid=(True,), loop_start=0)
+    assert PositionSymbols.from_task(get_task("a5")) == PositionSymbols(
+        symbols=((0, 1),), can_end=(True,), loop_start=0
+    )
     # First symbol 0, then any of 1 and 2: one position, and then a loop.
     tail = Machine(table=[[1, 3, 3], [3, 2, 2], [3, 2, 2], [3, 3, 3]], outputs=[0, 0, 1, 0])
     positions = PositionSymbols.from_task(Task(name="tail", machine=get_machine("cycle"), valid=tail))
@@ -93,21 +95,21 @@ def test_longest_valid_lengths_agree_with_the_task(length: int) -> None:
     task = get_task("arithmetic")
     positions = PositionSymbols.from_task(task)
     assert positions is not None
-    assert positions.longest_valid_lengths(np.array([length])).tolist() == [task.floor(length)]
+    assert positions.longest_valid_lengths(np.array([length])).tolist() == [task.longest_valid_length(length)]
 
 
 def test_shortest_length() -> None:
     third = Machine(table=[[1, 1], [2, 2], [3, 3], [1, 1]], outputs=[0, 0, 0, 1])
     never = Machine(table=[[0, 0]], outputs=[0])
     parity = get_machine("parity")
-    assert TestStrings(get_task("a5"), 1, 1, CPU).shortest == 1
-    assert TestStrings(Task(name="third", machine=parity, valid=third), 1, 1, CPU).shortest == 3
-    assert TestStrings(Task(name="never", machine=parity, valid=never), 1, 1, CPU).shortest == NEVER
+    assert EvaluationStrings(get_task("a5"), 1, 1, CPU).shortest_length == 1
+    assert EvaluationStrings(Task(name="third", machine=parity, valid=third), 1, 1, CPU).shortest_length == 3
+    assert EvaluationStrings(Task(name="never", machine=parity, valid=never), 1, 1, CPU).shortest_length == NEVER
 
 
 def test_random_starts() -> None:
     task = get_task("a5")
-    strings = TestStrings(task, 300, 1, CPU, random_start=True)
+    strings = EvaluationStrings(task, 300, 1, CPU, random_start=True)
     starts = strings.start_states()
     assert starts is not None
     assert len(set(starts.tolist())) > 50
@@ -124,4 +126,4 @@ def test_random_starts() -> None:
         state = int(task.machine.table[state, symbol])
     assert last[0] == task.machine.outputs[state]
     with pytest.raises(TaskError, match="cannot start in a random state"):
-        TestStrings(get_task("arithmetic"), 1, 1, CPU, random_start=True)
+        EvaluationStrings(get_task("arithmetic"), 1, 1, CPU, random_start=True)

@@ -19,9 +19,9 @@ from torch import Tensor
 import sdssm
 from sdssm.automata import Machine
 from sdssm.errors import TaskError
-from sdssm.tasks import PAPER, Task
+from sdssm.tasks import PAPER_TASKS, Task
 from sdssm.tasks.philox import philox4x32
-from sdssm.tasks.stream import Strings, StringStream, uniform
+from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
 from sdssm.tasks.stream_tables import symbol_thresholds
 from tests.interpreted import inside
 
@@ -34,16 +34,16 @@ def stream(task: str | Task | list[Task] = "a5", **options: Any) -> StringStream
     return StringStream(sdssm.task(task) if isinstance(task, str) else task, **{**defaults, **options})
 
 
-def steps(source: StringStream, first: int, count: int, width: int | None = None) -> tuple[Tensor, Strings]:
-    lengths = torch.from_numpy(source.lengths_uniform(first, count, [source.max_length] * len(source.seeds)))
+def steps(source: StringStream, first: int, count: int, width: int | None = None) -> tuple[Tensor, StringBatch]:
+    lengths = torch.from_numpy(source.draw_lengths(first, count, [source.max_length] * len(source.seeds)))
     return lengths, source.draw(torch.tensor(first), lengths, width or source.max_length)
 
 
-def parts(strings: Strings) -> list[Tensor]:
+def parts(strings: StringBatch) -> list[Tensor]:
     return [part for part in (strings.tokens, strings.labels, strings.starts) if part is not None]
 
 
-def same(left: Strings, right: Strings) -> bool:
+def same(left: StringBatch, right: StringBatch) -> bool:
     return all(torch.equal(a, b) for a, b in zip(parts(left), parts(right), strict=True))
 
 
@@ -133,7 +133,7 @@ def test_different_seeds_and_steps_give_different_strings() -> None:
     assert len({tuple(string) for string in tokens.flatten(0, 2).tolist()}) == 3 * 4 * 8
 
 
-@pytest.mark.parametrize("name", [*PAPER, "s5:32:0", "regex:(ab|c)*"])
+@pytest.mark.parametrize("name", [*PAPER_TASKS, "s5:32:0", "regex:(ab|c)*"])
 def test_implementations_agree_and_labels_match_the_task(name: str) -> None:
     task = sdssm.task(name)
     lengths, strings = steps(stream(name, implementation=QUICK[-1]), 2**32 - 3, 6)  # the step counter wraps around
@@ -219,50 +219,50 @@ def test_thresholds_of_a_branch_with_few_strings() -> None:
 
 def test_uniform_numbers() -> None:
     seeds, step = torch.tensor([0, 5]), torch.tensor(3)
-    numbers = uniform(seeds, step, 3, (100, 7, 3))
+    numbers = uniform_numbers(seeds, step, 3, (100, 7, 3))
     assert numbers.shape == (2, 100, 7, 3)
     assert numbers.dtype == torch.float32
     assert float(numbers.min()) >= 0
     assert float(numbers.max()) < 1
     assert chi_square((numbers.flatten() * 16).long(), 16) < 4
     for implementation in QUICK:
-        assert torch.equal(uniform(seeds[1:], step, 3, (60, 21), implementation)[0], numbers[1, :60].flatten(1))
-    assert not torch.equal(uniform(seeds, step, 4, (100, 7, 3)), numbers)
-    assert uniform(seeds, step, 3, ()).shape == (2,)
+        assert torch.equal(uniform_numbers(seeds[1:], step, 3, (60, 21), implementation)[0], numbers[1, :60].flatten(1))
+    assert not torch.equal(uniform_numbers(seeds, step, 4, (100, 7, 3)), numbers)
+    assert uniform_numbers(seeds, step, 3, ()).shape == (2,)
 
 
 # -- lengths ---------------------------------------------------------------------------------------------------------
 
 
 def test_lengths_are_uniform_up_to_the_limit_of_each_seed() -> None:
-    lengths = stream().lengths_uniform(0, 20000, np.array([1, 8, 40]))
+    lengths = stream().draw_lengths(0, 20000, np.array([1, 8, 40]))
     assert lengths.dtype == np.int64
     assert (lengths[:, 0] == 1).all()
     for r, most in ((1, 8), (2, 40)):
         assert chi_square(torch.from_numpy(lengths[:, r] - 1), most) < 4
-    assert (stream().lengths_uniform(11, 3, [1, 8, 40]) == lengths[11:14]).all()
+    assert (stream().draw_lengths(11, 3, [1, 8, 40]) == lengths[11:14]).all()
     growing = np.array([[1, 8, 40], [1, 1, 40]])
-    assert (stream().lengths_uniform(11, 2, growing) == np.minimum(lengths[11:13], growing)).all()
+    assert (stream().draw_lengths(11, 2, growing) == np.minimum(lengths[11:13], growing)).all()
 
 
 def test_lengths_without_valid_strings_are_not_drawn() -> None:
-    lengths = stream("arithmetic").lengths_uniform(0, 1000, [40, 39, 2])
+    lengths = stream("arithmetic").draw_lengths(0, 1000, [40, 39, 2])
     assert set(lengths[:, 0]) == set(range(1, 40, 2))
     assert set(lengths[:, 2]) == {1}
     words = Machine(table=[[1], [2], [3], [1]], outputs=[0, 0, 0, 1])  # lengths 3, 6, 9, ...
     task = Task(name="threes", machine=Machine(table=[[0]]), valid=words)
-    assert set(stream(task).lengths_uniform(0, 500, [2, 5, 40])[:, 0]) == {3}
-    assert set(stream(task).lengths_uniform(0, 500, [2, 5, 7])[:, 2]) == {3, 6}
+    assert set(stream(task).draw_lengths(0, 500, [2, 5, 40])[:, 0]) == {3}
+    assert set(stream(task).draw_lengths(0, 500, [2, 5, 7])[:, 2]) == {3, 6}
     with pytest.raises(TaskError, match="has no valid string of length 2 or less; the nearest with one: 3"):
         stream(task, max_length=2)
 
 
 def test_lengths_are_uniform_from_the_smallest() -> None:
-    lengths = stream().lengths_uniform(0, 20000, [40, 8, 40], least=[3, 8, 1])
+    lengths = stream().draw_lengths(0, 20000, [40, 8, 40], least=[3, 8, 1])
     assert chi_square(torch.from_numpy(lengths[:, 0] - 3), 38) < 4
     assert set(lengths[:, 1]) == {8}
-    assert (lengths[:, 2] == stream().lengths_uniform(0, 20000, [40, 8, 40])[:, 2]).all()  # 1 is the default
-    odd = stream("arithmetic").lengths_uniform(0, 4000, [40, 40, 4], least=[3, 4, 4])
+    assert (lengths[:, 2] == stream().draw_lengths(0, 20000, [40, 8, 40])[:, 2]).all()  # 1 is the default
+    odd = stream("arithmetic").draw_lengths(0, 4000, [40, 40, 4], least=[3, 4, 4])
     assert set(odd[:, 0]) == set(range(3, 40, 2))
     assert set(odd[:, 1]) == set(range(5, 40, 2))  # never below the least
     assert set(odd[:, 2]) == {5}
@@ -274,7 +274,7 @@ def test_invalid_smallest_lengths(least: list[Any]) -> None:
     odd = Machine(table=[[1], [0]], outputs=[0, 1])  # lengths 1, 3, 5, ...
     source = stream(Task(name="odd", machine=Machine(table=[[0]]), valid=odd), max_length=4)
     with pytest.raises(TaskError, match="least is|odd has no valid string of length 4..4"):
-        source.lengths_uniform(0, 1, [4, 4, 4], least)
+        source.draw_lengths(0, 1, [4, 4, 4], least)
 
 
 # -- invalid input -------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_invalid_draws(first: Tensor, lengths: Tensor, width: int, message: str)
 @pytest.mark.parametrize("most", [[40, 40], [0, 1, 1], [1, 1, 41], [1.5, 2, 2]])
 def test_invalid_greatest_lengths(most: list[Any]) -> None:
     with pytest.raises(TaskError, match="most is"):
-        stream().lengths_uniform(0, 1, most)
+        stream().draw_lengths(0, 1, most)
 
 
 # -- Triton ----------------------------------------------------------------------------------------------------------
@@ -338,6 +338,6 @@ def test_triton_draws_the_same(options: dict[str, Any]) -> None:
 @inside
 def test_triton_uniform_numbers() -> None:
     triton, torch_ = (
-        uniform(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), name) for name in ("triton", "torch")
+        uniform_numbers(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), name) for name in ("triton", "torch")
     )
     assert torch.equal(triton, torch_)

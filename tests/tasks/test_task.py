@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import sdssm
 from sdssm.automata import Machine, get_machine
 from sdssm.errors import TaskError
-from sdssm.tasks import BEYOND, PAPER, Task
+from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS, Task
 from sdssm.tasks import labels as labels_module
-from sdssm.tasks.labels import Labeller
+from sdssm.tasks.labels import PrefixLabeller
 from sdssm.tasks.sampler import StringSampler
 from tests.strategies import machines
 
@@ -24,10 +24,10 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("name", [*PAPER, *BEYOND])
+@pytest.mark.parametrize("name", [*PAPER_TASKS, *EXAMPLE_TASKS])
 def test_sampled_strings_are_valid_and_labelled(name: str) -> None:
     task = sdssm.task(name)
-    length = task.floor(40)
+    length = task.longest_valid_length(40)
     batch = task.sample(16, length, generator=generator())
     assert batch.tokens.dtype == batch.labels.dtype == torch.int64
     assert batch.tokens.shape == batch.labels.shape == (16, length)
@@ -44,8 +44,8 @@ def test_sampled_strings_are_valid_and_labelled(name: str) -> None:
 
 def test_arithmetic_strings() -> None:
     task = sdssm.task("arithmetic")
-    assert task.floor(40) == 39
-    assert [task.has(length) for length in range(6)] == [False, True, False, True, False, True]
+    assert task.longest_valid_length(40) == 39
+    assert [task.has_length(length) for length in range(6)] == [False, True, False, True, False, True]
     batch = task.sample(500, 39, generator=generator())
     assert int(batch.tokens[:, ::2].max()) == 4
     assert int(batch.tokens[:, 1::2].min()) == 5
@@ -63,10 +63,10 @@ def test_lengths_without_strings() -> None:
     with pytest.raises(TaskError, match="no string is valid"):
         task.sample(1, 3, generator=generator())
     with pytest.raises(TaskError, match="no string is valid"):
-        task.floor(3)
+        task.longest_valid_length(3)
     only_long = Task(name="long", machine=get_machine("parity"), valid=get_machine("regex[01]:.{5,}"))
     with pytest.raises(TaskError, match="no valid string of length 3 or less; the nearest with one: 5"):
-        only_long.floor(3)
+        only_long.longest_valid_length(3)
     with pytest.raises(TaskError, match="length must be at least 1, got 0"):
         sdssm.task("parity").sample(1, 0, generator=generator())
     with pytest.raises(TaskError, match="batch must be at least 1, got 0"):
@@ -88,7 +88,7 @@ def is_uniform(counts: Counter[Any], possible: int) -> bool:
 def test_strings_are_uniform_among_the_valid_ones(valid: Machine, length: int) -> None:
     task = Task(name="random", machine=get_machine("parity"), valid=valid)
     possible = [word for word in product((0, 1), repeat=length) if valid.output(word)]
-    assert task.has(length) == bool(possible)
+    assert task.has_length(length) == bool(possible)
     if possible:
         drawn = task.sample(100 * len(possible), length, generator=generator()).tokens
         counts = Counter(map(tuple, drawn.tolist()))
@@ -156,7 +156,7 @@ def test_word_length_is_limited_by_the_table_size() -> None:
     def word_length(name: str) -> int:
         machine = get_machine(name)
         table = torch.tensor(machine.table)
-        return Labeller.build(table, machine.start, torch.tensor(machine.outputs)).word_length
+        return PrefixLabeller.build(table, machine.start, torch.tensor(machine.outputs)).word_length
 
     assert word_length("parity") > word_length("a5") > word_length("s5:32:0") == 1
 
@@ -192,7 +192,7 @@ def test_arguments_of_the_wrong_type() -> None:
     with pytest.raises(TaskError, match="length is 4.0; it must be a whole number"):
         task.sample(2, 4.0, generator=generator())  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="length is 40.5; it must be a whole number"):
-        task.floor(40.5)  # type: ignore[arg-type]
+        task.longest_valid_length(40.5)  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="batch is '2'; it must be a whole number"):
         task.sample("2", 4, generator=generator())  # type: ignore[arg-type]
     with pytest.raises(TaskError, match=r"the generator is None; pass a torch.Generator"):
@@ -236,5 +236,5 @@ def test_chance_accuracy() -> None:
 
 def test_list_tasks() -> None:
     names = sdssm.tasks.list_tasks()
-    assert names[: len(PAPER)] == list(PAPER)
+    assert names[: len(PAPER_TASKS)] == list(PAPER_TASKS)
     assert all(sdssm.task(name).n_classes >= 2 for name in names)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from sdssm.errors import SettingsError
-from sdssm.runs.schema import RunConfig, configure, resolve
+from sdssm.runs.schema import RunConfig, create_config, resolve_settings
 from sdssm.tasks import get_task
 from sdssm.training import schedules
-from sdssm.training.engine import Engine, new_model
+from sdssm.training.engine import TrainingEngine, new_model
 from tests.training.exploding import EXPLODING, explode
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
@@ -30,12 +30,12 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def config(name: str, preset: str, seed: int, **values: Any) -> RunConfig:
-    return configure(get_task(name), seed, resolve("sd-ssm", preset, name, {**SMALL, **values}), preset)
+    return create_config(get_task(name), seed, resolve_settings("sd-ssm", preset, name, {**SMALL, **values}), preset)
 
 
 def train_losses(runs: list[RunConfig], device: str, steps: int) -> torch.Tensor:
     """Train for some steps; return the loss at each step, (steps, R)."""
-    engine = Engine([get_task(run.task) for run in runs], runs, torch.device(device))
+    engine = TrainingEngine([get_task(run.task) for run in runs], runs, torch.device(device))
     losses = []
     for _ in range(steps):
         engine.advance(1)
@@ -92,19 +92,19 @@ def test_replicas_may_differ_in_tasks(device: str) -> None:
 def test_runs_of_different_shapes_are_refused(name: str, values: dict[str, Any]) -> None:
     runs = [config("a5", "scale-free", 0), config(name, "scale-free", 1, **values)]
     with pytest.raises(SettingsError, match="engine of its own"):
-        Engine([get_task(run.task) for run in runs], runs, torch.device("cpu"))
+        TrainingEngine([get_task(run.task) for run in runs], runs, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["a5", "arithmetic"])
 def test_matches_a_plain_torch_training_loop(name: str) -> None:
     """As published: Adam on a module, clipped gradients, one length per step; only the strings come from the stream."""
     run = config(name, "paper", 5, lr=1e-2, weight_decay=1e-3)
-    engine = Engine(get_task(name), [run], torch.device("cpu"))
+    engine = TrainingEngine(get_task(name), [run], torch.device("cpu"))
     model = new_model(run)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
-    stream = Engine(get_task(name), [run], torch.device("cpu")).stream
+    stream = TrainingEngine(get_task(name), [run], torch.device("cpu")).stream
     for step in range(8):
-        lengths = torch.from_numpy(stream.lengths_uniform(step, 1, [9]))
+        lengths = torch.from_numpy(stream.draw_lengths(step, 1, [9]))
         strings = stream.draw(torch.tensor(step), lengths, 9)
         tokens = strings.tokens[0, 0, :, : int(lengths)]
         assert torch.equal(get_task(name).labels(tokens)[:, -1], strings.labels[0, 0])
@@ -122,7 +122,7 @@ def test_matches_a_plain_torch_training_loop(name: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_result_does_not_depend_on_the_steps_per_call(device: str) -> None:
     runs = [config("a5", "scale-free", seed) for seed in (0, 1)]
-    engines = [Engine(get_task("a5"), runs, torch.device(device)) for _ in range(2)]
+    engines = [TrainingEngine(get_task("a5"), runs, torch.device(device)) for _ in range(2)]
     engines[0].advance(37)
     for steps in (1, 7, 20, 9):
         engines[1].advance(steps)
@@ -135,7 +135,7 @@ def test_result_does_not_depend_on_the_steps_per_call(device: str) -> None:
 
 def test_accuracy_reaches_99_percent_on_parity() -> None:
     run = config("parity", "scale-free", 0, steps=300, batch=32, lr=1e-2, state=16, train_length=5)
-    engine = Engine(get_task("parity"), [run], torch.device("cpu"))
+    engine = TrainingEngine(get_task("parity"), [run], torch.device("cpu"))
     engine.advance(250)
     engine.window()
     engine.advance(50)
@@ -145,7 +145,7 @@ def test_accuracy_reaches_99_percent_on_parity() -> None:
 def test_diverged_replica_stops_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     explode(monkeypatch)
     good, bad = config("a5", "scale-free", 0), config("a5", "scale-free", 0, lr=EXPLODING)
-    engine = Engine(get_task("a5"), [good, bad, good], torch.device("cpu"))
+    engine = TrainingEngine(get_task("a5"), [good, bad, good], torch.device("cpu"))
     engine.advance(20)
     window = engine.window()
     assert window.alive.tolist() == [True, False, True]
@@ -172,7 +172,7 @@ def test_learning_rates_and_ramps() -> None:
 
 def test_curricula() -> None:
     runs = [config("a5", "scale-free", 0, curriculum=name, steps=4000) for name in ("uniform", "fixed", "growing")]
-    engine = Engine(get_task("a5"), runs, torch.device("cpu"))
+    engine = TrainingEngine(get_task("a5"), runs, torch.device("cpu"))
     lengths = schedules.lengths(runs, engine.stream, 0, 4000)
     uniform, fixed, growing = lengths.T
     counts = np.bincount(uniform, minlength=10)[1:]
@@ -185,5 +185,5 @@ def test_curricula() -> None:
     assert set(growing[:100]) == {4} and growing[900:1000].max() <= 5 and set(growing[2000:]) == set(range(4, 10))
     odd = config("arithmetic", "scale-free", 0, curriculum="fixed", train_length=8)
     assert set(
-        schedules.lengths([odd], Engine(get_task("arithmetic"), [odd], torch.device("cpu")).stream, 0, 5).flat
+        schedules.lengths([odd], TrainingEngine(get_task("arithmetic"), [odd], torch.device("cpu")).stream, 0, 5).flat
     ) == {7}

@@ -15,15 +15,15 @@ from sdssm.errors import RunError
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
 from sdssm.training import TrainingStopped
-from sdssm.training.engine import Engine
+from sdssm.training.engine import TrainingEngine
 from sdssm.training.group import ReplicaGroup
-from sdssm.training.progress import Silent
-from sdssm.training.queue import NoRoomError, TrainingQueue
-from sdssm.training.trainer import train_all
+from sdssm.training.progress import SilentProgress
+from sdssm.training.queue import DeviceMemoryError, TrainingQueue
+from sdssm.training.trainer import train_runs
 from tests.training.plans import plan_groups
 
 
-class CallAt(Silent):
+class CallAt(SilentProgress):
     """Records the steps shown, and calls a function once a step is reached."""
 
     def __init__(self, step: int, function: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ def take_over(folder: Path) -> None:
 def test_other_runs_are_saved_if_a_folder_is_taken_over(tmp_path: Path) -> None:
     taken = tmp_path / "state-4" / "seed-0"
     with pytest.raises(RunError, match="another process has taken over .*seed-0"):
-        train_all(tmp_path, plan_groups(tmp_path, 20), device="cpu", progress=CallAt(10, lambda: take_over(taken)))
+        train_runs(tmp_path, plan_groups(tmp_path, 20), device="cpu", progress=CallAt(10, lambda: take_over(taken)))
     runs = statuses(tmp_path)
     assert runs.pop("state-4/seed-0") == ("running", 0)  # it belongs to the other process
     assert set(runs.values()) == {("stopped", 15)}
@@ -66,7 +66,7 @@ def test_stop_with_a_waiting_folder_taken_over(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(RunError, match="another process has taken over"):
-        train_all(tmp_path, plan_groups(tmp_path, 20), device="cpu", at_once=1, progress=CallAt(1, stop))
+        train_runs(tmp_path, plan_groups(tmp_path, 20), device="cpu", at_once=1, progress=CallAt(1, stop))
     runs = statuses(tmp_path)
     assert runs.pop("state-4/seed-0") == ("running", 0)
     assert {status for status, _ in runs.values()} == {"stopped"}
@@ -74,22 +74,22 @@ def test_stop_with_a_waiting_folder_taken_over(tmp_path: Path) -> None:
 
 def test_failed_step_is_not_saved_but_the_other_groups_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed step leaves parameters of no step: its group resumes from the checkpoint before."""
-    original = Engine.advance
+    original = TrainingEngine.advance
 
-    def failing(self: Engine, steps: int, *args: Any) -> None:
+    def failing(self: TrainingEngine, steps: int, *args: Any) -> None:
         original(self, steps, *args)
         if self.runs[0].model.mixer.state == 4 and self.step == 5:
             raise torch.OutOfMemoryError("CUDA out of memory\nsecond line")
 
-    monkeypatch.setattr(Engine, "advance", failing)
-    with pytest.raises(NoRoomError) as error:
-        train_all(tmp_path, plan_groups(tmp_path)[:4], device="cpu")
+    monkeypatch.setattr(TrainingEngine, "advance", failing)
+    with pytest.raises(DeviceMemoryError) as error:
+        train_runs(tmp_path, plan_groups(tmp_path)[:4], device="cpu")
     assert "\n" not in str(error.value)
     runs = statuses(tmp_path)
     assert set(runs.values()) == {("stopped", 0), ("stopped", 5)}
     assert {name for name, (_, step) in runs.items() if step == 0} == {"state-4/seed-0", "state-4/seed-1"}
     monkeypatch.undo()
-    train_all(tmp_path, plan_groups(tmp_path)[:4], device="cpu", resume=True)
+    train_runs(tmp_path, plan_groups(tmp_path)[:4], device="cpu", resume=True)
     assert set(statuses(tmp_path).values()) == {("finished", 10)}
 
 
@@ -118,7 +118,7 @@ def limit_groups(monkeypatch: pytest.MonkeyPatch, limit: int) -> list[int]:
 def test_group_without_memory_waits_until_another_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = limit_groups(monkeypatch, 1)
     progress = CallAt(10**9, lambda: None)
-    train_all(tmp_path, plan_groups(tmp_path), device="cpu", progress=progress)
+    train_runs(tmp_path, plan_groups(tmp_path), device="cpu", progress=progress)
     assert counts == [1, 1, 1]
     assert set(statuses(tmp_path).values()) == {("finished", 10)}
     assert progress.shown == [1, 3, 5, 6, 8, 10]  # the mean over the three groups
@@ -126,8 +126,8 @@ def test_group_without_memory_waits_until_another_has_ended(tmp_path: Path, monk
 
 def test_no_memory_for_any_group_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_groups(monkeypatch, 0)
-    with pytest.raises(NoRoomError, match="the memory of cpu is too small") as error:
-        train_all(tmp_path, plan_groups(tmp_path), device="cpu")
+    with pytest.raises(DeviceMemoryError, match="the memory of cpu is too small") as error:
+        train_runs(tmp_path, plan_groups(tmp_path), device="cpu")
     assert "\n" not in str(error.value)
     assert not any(is_held(folder) for folder, *_ in plan_groups(tmp_path))
 
@@ -154,7 +154,7 @@ def test_signal_in_the_last_round_stops_the_caller(tmp_path: Path) -> None:
     """All runs are finished, but the work that would follow the training must not start."""
     with pytest.raises(TrainingStopped):
         progress = CallAt(10, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        train_all(tmp_path, plan_groups(tmp_path)[:2], device="cpu", progress=progress)
+        train_runs(tmp_path, plan_groups(tmp_path)[:2], device="cpu", progress=progress)
     assert set(statuses(tmp_path).values()) == {("finished", 10)}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sdssm.extras import EXTRAS
-from sdssm.training.progress import LiveTable, PlainLines, Progress, SafeProgress, Silent, progress_for
+from sdssm.training.progress import LiveTable, PlainLines, Progress, SafeProgress, SilentProgress, progress_for
 from sdssm.training.tensorboard import TensorBoard
 from tests.programs import REQUIRED, run_without
 
@@ -94,7 +94,7 @@ def test_rate_of_a_resumed_training() -> None:
 
 def test_nothing_to_train() -> None:
     file = io.StringIO()
-    for progress in (PlainLines(file), Silent()):
+    for progress in (PlainLines(file), SilentProgress()):
         progress.start(["seed-0"], 10, 10)
         progress.message("nothing to do")
         progress.stop()
@@ -134,7 +134,7 @@ def test_live_table_is_erased_without_keep() -> None:
     assert live_table(2, keep=False).rstrip().endswith("\x1b[2K")  # erase the line
 
 
-class Broken(Silent):
+class Broken(SilentProgress):
     """Fails at each update, and is interrupted at each message."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ def test_broken_display_does_not_stop_the_training() -> None:
 def test_progress_for_suits_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert isinstance(progress_for(True), Silent)
+    assert isinstance(progress_for(True), SilentProgress)
     plain = progress_for(False)
     plain.message("plain")
     assert capsys.readouterr().out == "plain\n"

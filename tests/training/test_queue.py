@@ -22,13 +22,13 @@ from sdssm.runs.claim import is_held
 from sdssm.training import TrainingStopped, resume
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.group import ReplicaGroup
-from sdssm.training.progress import PlainLines, Silent
-from sdssm.training.queue import AT_ONCE, MEMORY_SHARE, TrainingQueue
-from sdssm.training.trainer import train_all
+from sdssm.training.progress import PlainLines, SilentProgress
+from sdssm.training.queue import GROUPS_AT_ONCE, MEMORY_SHARE, TrainingQueue
+from sdssm.training.trainer import train_runs
 from tests.training.plans import STATES, plan_groups
 
 
-class Recorder(Silent):
+class Recorder(SilentProgress):
     """Records each update; sends Ctrl-C or raises `Killed` at a step."""
 
     def __init__(self, stop: int | None = None, kill: int | None = None) -> None:
@@ -83,7 +83,7 @@ def outcome(out: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("uninterrupted")
-    train_all(out, plan_groups(out), device="cpu")
+    train_runs(out, plan_groups(out), device="cpu")
     return outcome(out)
 
 
@@ -92,7 +92,7 @@ def test_at_most_at_once_groups_train(
     tmp_path: Path, uninterrupted: dict[str, Any], active_groups: list[set[str]], at_once: int
 ) -> None:
     recorder = Recorder()
-    runs = train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=at_once, progress=recorder)
+    runs = train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=at_once, progress=recorder)
     assert max(map(len, active_groups)) == at_once
     assert {run.status for run in runs} == {"finished"}
     assert outcome(tmp_path) == uninterrupted  # waiting does not change the result
@@ -104,7 +104,7 @@ def test_at_most_at_once_groups_train(
 
 def test_few_groups_train_without_waiting(tmp_path: Path, active_groups: list[set[str]]) -> None:
     recorder = Recorder()
-    train_all(tmp_path, plan_groups(tmp_path), device="cpu", progress=recorder)
+    train_runs(tmp_path, plan_groups(tmp_path), device="cpu", progress=recorder)
     assert max(map(len, active_groups)) == 3
     assert set(recorder.waiting) == {0}
     assert recorder.steps == [5, 10]
@@ -124,7 +124,7 @@ def test_engine_is_freed_when_its_group_ends(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(ReplicaGroup, "start", recorded)
     gc.disable()
     try:
-        train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1)
+        train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1)
     finally:
         gc.enable()
     assert still_alive == [0, 0, 0]
@@ -133,12 +133,12 @@ def test_engine_is_freed_when_its_group_ends(tmp_path: Path, monkeypatch: pytest
 def test_stop_while_groups_wait(tmp_path: Path, uninterrupted: dict[str, Any], active_groups: list[set[str]]) -> None:
     """The first two groups are in the middle, the third has not started."""
     with pytest.raises(TrainingStopped) as stopped:
-        train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=2, progress=Recorder(stop=3))
+        train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=2, progress=Recorder(stop=3))
     assert {run.status for run in stopped.value.runs} == {"stopped"}
     assert sum(bool(run.checkpoints()) for run in stopped.value.runs) == 4
     assert not any(is_held(run.path) for run in stopped.value.runs)
     active_groups.clear()
-    train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=3, resume=True)
+    train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=3, resume=True)
     assert max(map(len, active_groups)) == 3
     assert outcome(tmp_path) == uninterrupted
 
@@ -146,7 +146,7 @@ def test_stop_while_groups_wait(tmp_path: Path, uninterrupted: dict[str, Any], a
 @pytest.mark.parametrize("step", [1, 5])
 def test_kill_while_groups_wait(tmp_path: Path, uninterrupted: dict[str, Any], step: int) -> None:
     with pytest.raises(Killed):
-        train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1, progress=Recorder(kill=step))
+        train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1, progress=Recorder(kill=step))
     statuses = [RunFolder.open(folder).status for folder, *_ in plan_groups(tmp_path)]
     assert statuses.count("finished") == (0 if step == 1 else 2)
     resume(tmp_path, device="cpu")
@@ -156,7 +156,7 @@ def test_kill_while_groups_wait(tmp_path: Path, uninterrupted: dict[str, Any], s
 def test_resumed_group_has_its_original_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it waited or trained when the training stopped."""
     with pytest.raises(TrainingStopped):
-        train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1, progress=Recorder(stop=5))
+        train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1, progress=Recorder(stop=5))
     members = []
     original = ReplicaGroup.start
 
@@ -170,18 +170,18 @@ def test_resumed_group_has_its_original_members(tmp_path: Path, monkeypatch: pyt
 
 
 def test_waiting_group_holds_its_folders(tmp_path: Path) -> None:
-    class HeldFolders(Silent):
+    class HeldFolders(SilentProgress):
         def update(self, *_: Any) -> None:
             held.append([is_held(folder) for folder, *_ in plan_groups(tmp_path)])
 
     held: list[list[bool | None]] = []
-    train_all(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1, progress=HeldFolders())
+    train_runs(tmp_path, plan_groups(tmp_path), device="cpu", at_once=1, progress=HeldFolders())
     assert all(held[0])
 
 
 def test_other_groups_are_saved_if_one_cannot_start(tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped):
-        train_all(tmp_path, plan_groups(tmp_path), device="cpu", progress=Recorder(stop=5))
+        train_runs(tmp_path, plan_groups(tmp_path), device="cpu", progress=Recorder(stop=5))
     path = tmp_path / "state-5" / "seed-0" / "config.json"
     config = json.loads(path.read_text())
     config["model"]["mixer"]["state"] = 7
@@ -222,13 +222,13 @@ def test_gpu_starts_groups_as_its_memory_allows() -> None:
     assert free_places(4, None, 400, round(250 / MEMORY_SHARE) + 1) == 2  # 100 each: room for two and a half
     assert free_places(4, None, 400, 20) == 0
     assert free_places(3, 4, 0, 10**6) == 1
-    assert TrainingQueue([], torch.device("cpu"))._free_places() == AT_ONCE["cpu"]
+    assert TrainingQueue([], torch.device("cpu"))._free_places() == GROUPS_AT_ONCE["cpu"]
 
 
 @pytest.mark.parametrize("at_once", [0, -1, 2.0, True, "all"])
 def test_invalid_at_once(tmp_path: Path, at_once: Any) -> None:
     with pytest.raises(SettingsError, match="at_once is"):
-        train_all(tmp_path / "out", plan_groups(tmp_path / "out"), device="cpu", at_once=at_once)
+        train_runs(tmp_path / "out", plan_groups(tmp_path / "out"), device="cpu", at_once=at_once)
     assert not (tmp_path / "out").exists()
 
 

@@ -21,7 +21,7 @@ import sdssm.runs
 from sdssm.errors import DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
 from sdssm.models.names import tensors_for_file
 from sdssm.training import TrainingStopped
-from sdssm.training.progress import Silent
+from sdssm.training.progress import SilentProgress
 from tests.training.exploding import EXPLODING, explode
 
 SMALL: dict[str, Any] = {"state": 6, "dictionary": 2, "batch": 8, "train_length": 7, "log_every": 10}
@@ -79,7 +79,7 @@ def test_tasks_and_variants_have_folders_of_their_own(tmp_path: Path) -> None:
     assert sdssm.load(runs[2].path).n_classes == 5
 
 
-class StopAt(Silent):
+class StopAt(SilentProgress):
     """Sends Ctrl-C when a step is reached."""
 
     def __init__(self, step: int) -> None:
@@ -163,7 +163,7 @@ def test_damaged_checkpoint_is_skipped(tmp_path: Path) -> None:
         assert is_same_run(tmp_path / "uninterrupted" / seed, tmp_path / "interrupted" / seed)
 
 
-class Messages(Silent):
+class Messages(SilentProgress):
     """Collects messages."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ def test_runs_started_separately_resume_each_from_its_own_step(tmp_path: Path) -
     assert steps_done[1] < steps_done[2]
     first_steps: list[int] = []
 
-    class FirstStep(Silent):
+    class FirstStep(SilentProgress):
         def start(self, names: Any, steps: int, first: int) -> None:
             first_steps.append(first)
 
@@ -300,7 +300,7 @@ def test_machine_file_may_be_removed_after_training(tmp_path: Path, monkeypatch:
 def test_task_keeps_its_own_lengths(tmp_path: Path) -> None:
     own = sdssm.Task(name="parity", machine=sdssm.machine("parity"), train_length=6, test_length=11)
     (run,) = sdssm.train(own, out=tmp_path, steps=5, settings={"state": 4, "batch": 4}, device="cpu")
-    task = run.config.known_task()
+    task = run.config.load_task()
     assert (task.train_length, task.test_length) == (6, 11)
     assert sdssm.evaluate(run, strings=4).runs[0].max_length == 11
 

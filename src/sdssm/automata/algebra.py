@@ -16,7 +16,7 @@ import numpy as np
 from sdssm.automata.image_sets import ImageSets
 from sdssm.automata.permutation_group import PermutationGroup
 from sdssm.automata.permutations import Permutation, WorkBudget, compact, cycle_lengths
-from sdssm.automata.refinement import Ints, reachable
+from sdssm.automata.refinement import Ints, reachable_states
 
 #: The most elements of a monoid, or image sets, that are listed. Beyond it a property is None, "unknown".
 MOST_ELEMENTS = 20_000
@@ -79,7 +79,7 @@ class Algebra:
         """The number of different maps of strings, or None if it is unknown or too large to print."""
         if len(self.maps) < 2:
             return sum(index_and_period(self.maps[0])) if len(self.maps) else 1
-        if self.is_commutative and any(reachable(self.table, q).all() for q in range(min(8, len(self.table)))):
+        if self.is_commutative and any(reachable_states(self.table, q).all() for q in range(min(8, len(self.table)))):
             return len(self.table)  # the image of q determines the map, as every state is reached from q by some string
         if self.is_group:
             size = self._group.order

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.automata.refinement import Ints, coarsest_congruence, reachable
+from sdssm.automata.refinement import Ints, coarsest_congruence, reachable_states
 from sdssm.errors import AutomatonError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def isomorphism(machine: Machine, other: Machine, *, outputs: bool) -> tuple[int
     The only candidate is found by walking both machines from their start states.
     """
     for m in (machine, other):
-        if not reachable(m.table, m.start).all():
+        if not reachable_states(m.table, m.start).all():
             raise AutomatonError("a machine has unreachable states; call reachable() on both machines first")
     if machine.table.shape != other.table.shape:
         return None

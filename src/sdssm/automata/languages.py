@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sdssm.automata.machine import Machine
-from sdssm.automata.refinement import reachable
+from sdssm.automata.refinement import reachable_states
 from sdssm.errors import AutomatonError
 
 #: How often a random table is redrawn before it is drawn by counting, and the most counts in memory.
@@ -93,7 +93,7 @@ def random_machine(states: int, symbols: int, seed: int) -> Machine:
     rng = np.random.default_rng(seed)
     for _ in range(REDRAWS):
         table = rng.integers(states, size=(states, symbols))
-        if reachable(table, 0).all():
+        if reachable_states(table, 0).all():
             return Machine(table=table)
     return Machine(table=_draw_by_counting(states, symbols, rng))
 

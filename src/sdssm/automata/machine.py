@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from sdssm.automata import comparison
 from sdssm.automata.algebra import Algebra
-from sdssm.automata.refinement import Ints, coarsest_congruence, reachable
+from sdssm.automata.refinement import Ints, coarsest_congruence, reachable_states
 from sdssm.automata.theory import summarise_theory
 from sdssm.automata.validation import format_names, validate_names, validate_outputs, validate_state, validate_table
 from sdssm.errors import AutomatonError, format_value
@@ -183,7 +183,7 @@ class Machine:
 
     def reachable(self) -> Machine:
         """Return the machine without unreachable states; the others keep their order."""
-        kept = np.flatnonzero(reachable(self.table, self.start))
+        kept = np.flatnonzero(reachable_states(self.table, self.start))
         return self if len(kept) == self.n_states else self._keep(kept, np.searchsorted(kept, self.table[kept]))
 
     def minimise(self) -> Machine:

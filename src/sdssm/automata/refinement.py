@@ -14,7 +14,7 @@ def concatenate_ranges(starts: Ints, counts: Ints) -> Ints:
     return offsets + np.arange(len(offsets), dtype=np.int64)
 
 
-def reachable(table: Ints, start: int) -> NDArray[np.bool_]:
+def reachable_states(table: Ints, start: int) -> NDArray[np.bool_]:
     """Return which states are reachable from `start`: bool (states,)."""
     seen = np.zeros(len(table), dtype=bool)
     seen[start] = True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_SYMBOLS = 80
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,
@@ -60,7 +60,7 @@ def _certify(options: argparse.Namespace) -> None:
         raise ExactError(f"{format_path(options.run_folder)} holds a model without its task; name it, as in --task a5")
     if run is not None and options.task is not None:
         raise ExactError("a run knows its task; leave out --task")
-    task = get_task(options.task) if run is None else run.config.known_task()
+    task = get_task(options.task) if run is None else run.config.load_task()
     certificate = certify(model, task.machine, task.valid, strings=options.strings, search=options.search)
     if options.json:
         print_json({"task": task.name, "run": str(options.run_folder), **certificate.to_json()})

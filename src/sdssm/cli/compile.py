@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sdssm.cli.options import Commands
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,

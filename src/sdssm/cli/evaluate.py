@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_PLOTS, LEAST_POINTS = 4, 8
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,
@@ -74,7 +74,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         seed=options.seed,
         fresh=options.fresh,
         device=options.device,
-        found=counter.count,
+        on_result=counter.count,
     )
     counter.clear()
     data = evaluation.to_json()
@@ -130,10 +130,10 @@ def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
 
 def _show_summary(evaluation: Evaluation) -> None:
     """Print the best, mean and worst seed of each training: over all lengths, or for each of the listed ones."""
-    from sdssm.evaluation.records import groups
+    from sdssm.evaluation.records import group_by_training
 
     listed = any(run.lengths is not None for run in evaluation)
-    trainings, aggregates = groups(evaluation.runs), evaluation.aggregate
+    trainings, aggregates = group_by_training(evaluation.runs), evaluation.aggregate
     names = _names([runs[0] for runs in trainings])
     any_diverged = any(aggregate.diverged for aggregate in aggregates)
     rows = []
@@ -152,7 +152,7 @@ def _show_summary(evaluation: Evaluation) -> None:
                 ]
             )
             continue
-        for k, length in enumerate(runs[0].at):
+        for k, length in enumerate(runs[0].evaluated_lengths):
             values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in runs if not run.diverged]
             rows.append([*cells, f"{length:,}", *map(format_percent, _max_mean_min(values)), chance])
     numbers = ["seeds", *(["diverged"] if any_diverged else [])]
@@ -184,9 +184,15 @@ def _values(run: RunEvaluation) -> dict[str, str]:
 
 def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
     """Cells of a run that was measured at listed lengths."""
-    row = {f"at {length:,}": format_percent(value) for length, value in zip(run.at, run.accuracy, strict=True)}
+    row = {
+        f"at {length:,}": format_percent(value)
+        for length, value in zip(run.evaluated_lengths, run.accuracy, strict=True)
+    }
     if run.mean_to is not None:
-        row |= {f"mean to {length:,}": format_percent(value) for length, value in zip(run.at, run.mean_to, strict=True)}
+        row |= {
+            f"mean to {length:,}": format_percent(value)
+            for length, value in zip(run.evaluated_lengths, run.mean_to, strict=True)
+        }
     return {**row, "chance": _chance(run), "radius": _radius(run)}
 
 

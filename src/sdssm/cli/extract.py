@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sdssm.exact import Extraction
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sdssm.cli.options import Commands
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,
@@ -60,12 +60,12 @@ def _facts(name: str, task_name: str) -> dict[str, Any]:
 
     from sdssm.layers import MIXERS
     from sdssm.models import PRESETS, Classifier, default_preset
-    from sdssm.runs.schema import resolve
+    from sdssm.runs.schema import resolve_settings
     from sdssm.settings import settings_to_dict
     from sdssm.tasks import get_task
 
     task, mixer = get_task(task_name), MIXERS[name]
-    settings = resolve(name, default_preset(name), task.name).model
+    settings = resolve_settings(name, default_preset(name), task.name).model
     model = Classifier(settings, task.n_symbols, task.n_classes, generator=torch.Generator().manual_seed(0))
     return {
         "model": name,

@@ -46,7 +46,7 @@ def show_plans(plans: Sequence[Plan], device: str) -> None:
 
 def _show_groups(groups: Sequence[GroupEstimate], device: str) -> None:
     from sdssm.devices import resolve_device
-    from sdssm.training.queue import AT_ONCE
+    from sdssm.training.queue import GROUPS_AT_ONCE
 
     rows = [[group.name, str(len(group.runs)), f"{group.steps:,}", _format_duration(group.seconds)] for group in groups]
     print_table(["side by side", "runs", "steps left", "about"], rows, right=("runs", "steps left", "about"))
@@ -54,7 +54,7 @@ def _show_groups(groups: Sequence[GroupEstimate], device: str) -> None:
     bound = "at least " if len(known) < len(groups) else "about "
     print(f"\nTraining one group after the other: {bound}{_format_duration(sum(known))}; nothing was started.")
     if resolve_device(device).type == "cuda" and len(groups) > 1:
-        print(f"On a GPU up to {AT_ONCE['cuda']} groups train at once, in turns of some steps, which may take less.")
+        print(f"On a GPU up to {GROUPS_AT_ONCE['cuda']} groups train at once, which may take less time.")
 
 
 def _format_duration(seconds: float | None) -> str:

@@ -24,14 +24,14 @@ from sdssm.cli.tables import show_results
 from sdssm.devices import device_name
 from sdssm.errors import SettingsError
 from sdssm.files import format_path
-from sdssm.runs import ENDED
+from sdssm.runs import FINAL_STATUSES
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
     from sdssm.experiments import Executor, Plan, Spec
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,
@@ -145,7 +145,7 @@ def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan
             narrowed_by = " and ".join(f"--{name}" for name in selection.filters)
             print(f"sdssm: {spec.name} is skipped: {narrowed_by} leave nothing of it", file=sys.stderr)
     left = [plan for plan in plans if selection.keeps(plan.spec)]
-    if options.no_train and not any(run.status in ENDED for plan in left for run in plan.selected_runs()):
+    if options.no_train and not any(run.status in FINAL_STATUSES for plan in left for run in plan.selected_runs()):
         folder = format_path(options.out)
         raise SettingsError(
             f"{folder} holds no finished run of it, and --no-train trains nothing; leave out --no-train"

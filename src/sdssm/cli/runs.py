@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sdssm.runs import RunFolder
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,

@@ -47,7 +47,7 @@ TASK_OPTIONS = ("model", "preset", "set", "grid", "range", "max_length")
 SPEC_OPTIONS = ("models", "rows", "tasks")
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,

@@ -15,7 +15,7 @@ from sdssm.automata.library import PATTERNS
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import make_printable, print_facts, print_json, print_table
 from sdssm.errors import format_value
-from sdssm.tasks import BEYOND, PAPER, Task, get_task
+from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS, Task, get_task
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_SYMBOLS = 16
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,
@@ -76,7 +76,7 @@ def _whole_number_between(least: int, most: int) -> Callable[[str], int]:
 
 
 def _list_tasks(options: argparse.Namespace) -> None:
-    tasks = [get_task(name) for name in (*PAPER, *BEYOND)]
+    tasks = [get_task(name) for name in (*PAPER_TASKS, *EXAMPLE_TASKS)]
     if options.json:
         print_json([_facts(task) for task in tasks])
         return
@@ -100,7 +100,7 @@ def _list_tasks(options: argparse.Namespace) -> None:
 
 def _show_task(options: argparse.Namespace) -> None:
     task = get_task(options.name)
-    samples = _samples(task, task.floor(options.length), options.seed)
+    samples = _samples(task, task.longest_valid_length(options.length), options.seed)
     facts = _facts(task)
     if options.svg is not None:
         write_text(options.svg, draw(task.machine, title=task.name))
@@ -197,7 +197,7 @@ def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _valid_lengths(task: Task) -> str:
-    lengths = [str(length) for length in range(1, 10) if task.has(length)]
+    lengths = [str(length) for length in range(1, 10) if task.has_length(length)]
     return f"strings that a second automaton accepts (lengths {', '.join(lengths)}, ...)"
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UNFINISHED = ("running", "stopped")
 
 
-def add_to(commands: Commands) -> None:
+def add_command(commands: Commands) -> None:
     """Declare the command."""
     parser = declare_command(
         commands,

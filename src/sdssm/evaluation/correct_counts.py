@@ -17,11 +17,11 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.models import Classifier, State
-from sdssm.models.rescaled import Scaled
-from sdssm.tasks.evaluation_strings import TestStrings
+from sdssm.models.rescaled import RescaledModel
+from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 #: A model, or a model whose states are rescaled as it reads.
-EvaluatedModel = Classifier | Scaled
+EvaluatedModel = Classifier | RescaledModel
 #: The number of strings on which the growth of states is measured.
 PROBED_STRINGS = 16
 #: The approximate limit on the numbers (logits and states) in memory at a time.
@@ -53,7 +53,7 @@ class CorrectCounts:
 
 
 def count_on_prefixes(
-    model: EvaluatedModel, strings: TestStrings, lengths: np.ndarray, groups: np.ndarray
+    model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, groups: np.ndarray
 ) -> CorrectCounts:
     """Evaluate one set of strings at all of their prefixes.
 
@@ -63,10 +63,10 @@ def count_on_prefixes(
         lengths: the lengths to count, (K,).
         groups: groups of these lengths over which `scores` are summed, bool (G, K).
     """
-    assert strings.places is not None
+    assert strings.positions is not None
     longest = int(lengths.max())
     # A length without valid strings is scored at the greatest length below it that has some.
-    scored_lengths = strings.places.longest_valid_lengths(np.arange(longest + 1))
+    scored_lengths = strings.positions.longest_valid_lengths(np.arange(longest + 1))
     weights = np.zeros((longest + 1, len(groups)), dtype=np.float32)
     for column, group in zip(weights.T, groups, strict=True):
         np.add.at(column, scored_lengths[lengths[group]], 1)
@@ -91,7 +91,7 @@ def count_on_prefixes(
 
 
 def _prefix_logits(
-    model: EvaluatedModel, strings: TestStrings, longest: int
+    model: EvaluatedModel, strings: EvaluationStrings, longest: int
 ) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
     """Yield the logits after every prefix in parts: rows of strings, positions, logits and labels there."""
     if model.recurrent:
@@ -109,7 +109,7 @@ def _prefix_logits(
         yield rows, slice(None), model.advance(tokens[rows])[0], labels[rows]
 
 
-def read_fresh(model: EvaluatedModel, strings: TestStrings, lengths: np.ndarray) -> CorrectCounts:
+def count_on_fresh_strings(model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray) -> CorrectCounts:
     """Evaluate new strings for each length, at their last symbol."""
     counts = torch.full((len(lengths),), -1, dtype=torch.long, device=strings.device)
     overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
@@ -117,7 +117,7 @@ def read_fresh(model: EvaluatedModel, strings: TestStrings, lengths: np.ndarray)
         # The longest first: shorter strings then reuse its memory, and a GPU allocates no more.
         for k in np.argsort(-lengths, kind="stable").tolist():
             length = int(lengths[k])
-            if strings.shortest > length:
+            if strings.shortest_length > length:
                 continue
             counts[k] = 0
             for tokens, labels, starts in strings.draw_fresh(length):
@@ -127,15 +127,15 @@ def read_fresh(model: EvaluatedModel, strings: TestStrings, lengths: np.ndarray)
     return CorrectCounts(correct=counts.cpu().numpy(), strings=strings.count, overflowed=bool(overflowed))
 
 
-def has_growing_states(model: Classifier, strings: TestStrings, longest: int) -> bool:
+def has_growing_states(model: Classifier, strings: EvaluationStrings, longest: int) -> bool:
     """Whether states after strings of this length are too large to be squared, measured on a few strings."""
-    if strings.shortest > longest:
+    if strings.shortest_length > longest:
         return False
     state: State = None
     tokens, _, starts = next(replace(strings, count=PROBED_STRINGS).draw_fresh(longest))
     with _inference(model):
         for (piece,) in _split_to_memory(model, tokens):
-            state, starts = model.carry(piece, state, starts=starts), None
+            state, starts = model.advance_state(piece, state, starts=starts), None
     assert state is not None
     return not bool(state[0].abs().amax() <= torch.finfo(state[0].dtype).max ** 0.4)  # NaN counts as too large
 
@@ -148,7 +148,7 @@ def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None) -
     state: State = None
     *before, (end,) = _split_to_memory(model, tokens)
     for (piece,) in before:
-        state, starts = model.carry(piece, state, starts=starts), None
+        state, starts = model.advance_state(piece, state, starts=starts), None
     return model.last(end, state, starts=starts)
 
 
@@ -184,7 +184,7 @@ def _inference(model: EvaluatedModel) -> Iterator[None]:
 
     The tokens are valid by construction, and a GPU would have to wait for the check.
     """
-    classifier = model.model if isinstance(model, Scaled) else model
+    classifier = model.model if isinstance(model, RescaledModel) else model
     training = classifier.training
     classifier.eval()
     try:

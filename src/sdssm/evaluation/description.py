@@ -11,8 +11,8 @@ from typing import Any
 
 from sdssm.errors import SdssmError
 from sdssm.models import ModelSettings
-from sdssm.runs.events import finite
-from sdssm.runs.schema import Settings, resolve, setting_names
+from sdssm.runs.events import to_json_value
+from sdssm.runs.schema import Settings, resolve_settings, setting_names
 from sdssm.tasks import Task, get_task
 
 #: Settings without influence on what is learned, and train_length, which has its own field in a record.
@@ -30,10 +30,10 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
     base = Settings(model=ModelSettings(name=settings.model.name))
     if preset is not None:
         with suppress(SdssmError):  # this version may not have the preset: then compare with the defaults
-            base = resolve(settings.model.name, preset, task)
+            base = resolve_settings(settings.model.name, preset, task)
     values, base_values = _flatten(settings), _flatten(base)
     changed = {name: value for name, value in values.items() if name not in base_values or base_values[name] != value}
-    return finite(changed)  # type: ignore[no-any-return]  # finite() of a dict is a dict
+    return to_json_value(changed)  # type: ignore[no-any-return]  # finite() of a dict is a dict
 
 
 def _flatten(settings: Settings) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from sdssm.errors import ModelError, RunError, RunWarning, format_value
 from sdssm.evaluation.correct_counts import (
     CorrectCounts,
     EvaluatedModel,
+    count_on_fresh_strings,
     count_on_prefixes,
     has_growing_states,
-    read_fresh,
 )
 from sdssm.evaluation.description import canonical_task_name, changed_settings
-from sdssm.evaluation.records import FRESH, PREFIXES, Evaluation, RunEvaluation
+from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
 from sdssm.evaluation.spectrum import spectral_radii
 from sdssm.evaluation.statistics import (
@@ -35,17 +35,17 @@ from sdssm.evaluation.statistics import (
 )
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import Classifier
-from sdssm.models.rescaled import Scaled
-from sdssm.models.saved import holds_a_model
-from sdssm.runs import RunFolder, Status, find_runs, load
+from sdssm.models.rescaled import RescaledModel
+from sdssm.models.saved import is_model_folder
+from sdssm.runs import RunFolder, RunStatus, find_runs, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task, get_task
-from sdssm.tasks.evaluation_strings import TestStrings
+from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 #: What can be evaluated: a model, a run, or the path of a run or of a folder of runs.
 Subject = Classifier | RunFolder | str | Path
 #: The files in a run folder with its last evaluation, at every length and at listed lengths.
-FILE, LISTED_FILE = "evaluation.json", "evaluation-lengths.json"
+EVALUATION_FILE, LENGTHS_FILE = "evaluation.json", "evaluation-lengths.json"
 
 
 def evaluate(
@@ -58,7 +58,7 @@ def evaluate(
     seed: int = 1,
     fresh: bool = False,
     device: str | torch.device = "auto",
-    found: Callable[[RunEvaluation], None] | None = None,
+    on_result: Callable[[RunEvaluation], None] | None = None,
 ) -> Evaluation:
     """Measure the accuracy at every length 1..max_length, or at the listed lengths.
 
@@ -74,7 +74,7 @@ def evaluate(
         seed: the seed of the strings. It is independent of the training seed.
         fresh: draw new strings for each length, as in the paper. By default short strings are prefixes of long ones.
         device: the device, or "auto": the fastest for runs, and the model's own for a model.
-        found: called with the result of each run as soon as it is known.
+        on_result: called with the result of each run as soon as it is known.
 
     >>> from sdssm.models import ModelSettings
     >>> model = Classifier(ModelSettings(), 2, 2, generator=torch.Generator().manual_seed(0))
@@ -97,8 +97,8 @@ def evaluate(
                 warnings.warn(f"{format_path(subject.path)}: {error}; left out", RunWarning, stacklevel=2)
                 continue
         results.append(result)
-        if found is not None:
-            found(result)
+        if on_result is not None:
+            on_result(result)
     if not results:
         raise EvaluationError("there is nothing to evaluate; pass a model, or the folder of a run that has ended")
     return Evaluation(tuple(results))
@@ -123,7 +123,7 @@ def _evaluate_run(run: RunFolder, task: str | Task | Machine | None, request: Ev
     status = run.progress
     model = load(run.path, device=request.device or resolve_device("auto"))
     config = run.config
-    result = _measure(model, config.known_task(), config.train_length, request)
+    result = _measure(model, config.load_task(), config.train_length, request)
     result = replace(
         result,
         seed=config.seed,
@@ -134,11 +134,11 @@ def _evaluate_run(run: RunFolder, task: str | Task | Machine | None, request: Ev
         note=_join_notes(result.note, _status_note(status)),
     )
     if status.status != "running":  # the weights of a running training will change
-        _save(run, LISTED_FILE if request.listed else FILE, result)
+        _save(run, LENGTHS_FILE if request.listed else EVALUATION_FILE, result)
     return result
 
 
-def _status_note(status: Status) -> str | None:
+def _status_note(status: RunStatus) -> str | None:
     """Return a note on a run that is not finished, or None."""
     if status.status == "finished":
         return None
@@ -174,15 +174,19 @@ def _measure(model: Classifier, task: Task, train_length: int, request: Evaluati
     within = lengths <= train_length
     groups = np.stack([np.ones_like(within), within, ~within])  # all lengths, trained lengths, longer ones
     random_start = model.settings.state_embedding is not None
-    strings = TestStrings(task, request.strings, request.seed, next(model.parameters()).device, random_start)
+    strings = EvaluationStrings(task, request.strings, request.seed, next(model.parameters()).device, random_start)
     note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
     fresh = request.fresh or note is not None
 
     def count(reader: EvaluatedModel) -> CorrectCounts:
-        return read_fresh(reader, strings, lengths) if fresh else count_on_prefixes(reader, strings, lengths, groups)
+        return (
+            count_on_fresh_strings(reader, strings, lengths)
+            if fresh
+            else count_on_prefixes(reader, strings, lengths, groups)
+        )
 
-    if Scaled.reads(model) and has_growing_states(model, strings, int(lengths[-1])):
-        counts = count(Scaled(model))
+    if RescaledModel.supports(model) and has_growing_states(model, strings, int(lengths[-1])):
+        counts = count(RescaledModel(model))
         note = _join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
     else:
         counts = count(model)
@@ -214,7 +218,7 @@ def _measure(model: Classifier, task: Task, train_length: int, request: Evaluati
         spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
         strings=counts.strings,
         string_seed=request.seed,
-        read=FRESH if fresh else PREFIXES,
+        read=READ_FRESH if fresh else READ_PREFIXES,
         note=note,
         digest=task.digest,
         device=device_name(strings.device),
@@ -226,13 +230,13 @@ def _join_notes(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-def _why_prefixes_cannot_be_used(model: Classifier, strings: TestStrings) -> str | None:
+def _why_prefixes_cannot_be_used(model: Classifier, strings: EvaluationStrings) -> str | None:
     """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
     if not model.causal:
         return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
-    if not model.prefixes:
+    if not model.can_read_prefixes_at_once:
         return "fresh strings for each length: the model reads a prefix differently from a string of that length"
-    if strings.places is None:
+    if strings.positions is None:
         return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
     return None
 
@@ -279,7 +283,7 @@ def _find_runs(path: Path) -> list[RunFolder]:
     try:
         return find_runs(path)
     except RunError:
-        if not holds_a_model(path):
+        if not is_model_folder(path):
             raise
     raise EvaluationError(
         f"{format_path(path)} holds a model but no run, so its task is unknown; pass both, "

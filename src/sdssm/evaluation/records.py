@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sdssm.runs.events import finite
+from sdssm.runs.events import to_json_value
 
 #: How strings were drawn: all lengths as prefixes of the same strings, or fresh strings for each length.
-PREFIXES, FRESH = "prefixes", "fresh"
+READ_PREFIXES, READ_FRESH = "prefixes", "fresh"
 #: The fields in which two runs of the same training agree; they differ in the seed only. The greatest length is one of
 #: them because means over different lengths cannot be compared.
 TRAINING_FIELDS = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
@@ -64,13 +64,13 @@ class RunEvaluation:
         return self.status == "diverged"
 
     @property
-    def at(self) -> Sequence[int]:
+    def evaluated_lengths(self) -> Sequence[int]:
         """The lengths of the entries of `accuracy`."""
         return range(1, self.max_length + 1) if self.lengths is None else self.lengths
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, with null for None and NaN."""
-        return {field.name: finite(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: to_json_value(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Aggregate:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, with null for None and NaN."""
-        return {field.name: finite(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: to_json_value(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Evaluation:
     @property
     def aggregate(self) -> tuple[Aggregate, ...]:
         """The aggregate over the seeds of each training."""
-        return tuple(_aggregate(runs) for runs in groups(self.runs))
+        return tuple(_aggregate(runs) for runs in group_by_training(self.runs))
 
     def to_json(self) -> dict[str, Any]:
         """Return the runs and the aggregates as JSON values."""
@@ -123,7 +123,7 @@ class Evaluation:
         }
 
 
-def groups(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]]:
+def group_by_training(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]]:
     """Group the runs by training: runs of one group differ in their seeds only."""
     by_training: dict[str, list[RunEvaluation]] = {}
     for run in runs:

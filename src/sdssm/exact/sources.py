@@ -8,7 +8,7 @@ from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
 from sdssm.models import Classifier
-from sdssm.models.saved import holds_a_model
+from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, find_runs, load
 
 #: A model, a run, or the path of a folder that holds either.
@@ -29,7 +29,7 @@ def load_source(source: ModelSource) -> tuple[Classifier, RunFolder | None]:
             f"{format_value(source)} is not a token model; pass a Classifier, a run, or a folder of either"
         )
     path = Path(source)
-    if holds_a_model(path):
+    if is_model_folder(path):
         return load(path), None
     runs = find_runs(path)
     if len(runs) > 1:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import cached_table, integers
-from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
 from sdssm.ops.products import linear
 from sdssm.settings import check_between, check_settings
 
@@ -123,7 +123,7 @@ class Attention(Mixer):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,

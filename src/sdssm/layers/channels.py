@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdssm.layers.mixer import FEW, Mixer, State, pick
+from sdssm.layers.mixer import FEW, Mixer, MixerState, select_rows
 from sdssm.ops.products import product
 
 #: The largest length that is convolved by a matrix product. The product costs O(L^2) and building the matrix O(L^3);
@@ -179,12 +179,12 @@ class ChannelsFirst(Mixer):
         self,
         symbols: Any,
         tokens: Tensor,
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         parts = tuple(select_rows_channels_first(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
@@ -197,7 +197,7 @@ def select_rows_channels_first(table: Tensor, tokens: Tensor) -> Tensor:
     ([[[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]], True)
     """
     if len(table) > FEW:
-        return pick(table, tokens)
+        return select_rows(table, tokens)
     times = tokens.mT.contiguous()
     one_hot = (times == integers(times, 0, len(table))[:, None, None]).to(table.dtype)  # (V, L, B)
     return swap_channels(product(table.mT, one_hot.flatten(1)).reshape(table.shape[1], *times.shape))

@@ -24,7 +24,7 @@ from sdssm.layers.channels import (
     linear_over_channels,
     swap_channels,
 )
-from sdssm.layers.mixer import MixerSettings, State
+from sdssm.layers.mixer import MixerSettings, MixerState
 from sdssm.settings import check_between, check_settings
 
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
@@ -253,22 +253,22 @@ class LtiMixer(ChannelsFirst):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         y, state = self.system.run(swap_channels(parts[0]), state, carry=carry)
         return self._read(y), state
 
-    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         return self._read(self.system.query_outputs(swap_channels(parts[0]), swap_channels(query_parts[0]), state))
 
     def _read(self, y: Tensor) -> Tensor:
         """Map outputs of the systems (D, L, B) to outputs of the layer (B, L, D)."""
         return swap_channels(nn.functional.glu(linear_over_channels(self.output, nn.functional.gelu(y)), 0))
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         y, state = self.system.step(u, state)
         return nn.functional.glu(self.output(nn.functional.gelu(y))), state

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
 from sdssm.ops.delta import LARGEST_HEAD, delta_scan, delta_step
 from sdssm.ops.filter import causal_filter
 from sdssm.settings import check_between, check_settings
@@ -110,12 +110,12 @@ class DeltaRule(Mixer):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         window, S = (None, None) if state is None else state
         q, k, v, window = self.vectors(parts[0], window)
         B, L, H, _ = q.shape
@@ -124,7 +124,7 @@ class DeltaRule(Mixer):
         o, S = delta_scan(q, k.flatten(1, 2), v.flatten(1, 2), beta, alpha, S, steps=self.steps, lengths=lengths)
         return self.read(o, parts), (window, S) if carry else None
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         parts = self.parts(u)
         window, S = (None, None) if state is None else state
         q, k, v, window = self.vectors(parts[0][:, None], window)

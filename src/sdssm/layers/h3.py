@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sdssm.layers import initial
 from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, convolve, linear_over_channels, swap_channels
 from sdssm.layers.convolution import DiagonalSystem, LtiSystem, ModeSettings, bilinear
-from sdssm.layers.mixer import State
+from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
 from sdssm.ops.products import linear
 
@@ -123,19 +123,19 @@ class H3(ChannelsFirst):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         q, k, v = swap_channels(parts[0]).chunk(3)  # (D, L, B)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.run(k, inputs, carry=carry)
         y, modes = self.diagonal.run(k * v, modes, carry=carry)
         return swap_channels(linear_over_channels(self.output, y * q)), (inputs, modes) if carry else None
 
-    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         _, k, v = swap_channels(parts[0]).chunk(3)
         q, query_k, query_v = swap_channels(query_parts[0]).chunk(3)
         inputs, modes = state or (None, None)
@@ -143,7 +143,7 @@ class H3(ChannelsFirst):
         past = self.shift.run(k, inputs, carry=False)[0] * v
         return swap_channels(linear_over_channels(self.output, self.diagonal.query_outputs(past, query, modes) * q))
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         q, k, v = self.parts(u)[0].chunk(3, -1)
         inputs, modes = state or (None, None)
         k, inputs = self.shift.step(k, inputs)

@@ -12,7 +12,7 @@ from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
 from sdssm.layers.channels import ChannelsFirst, linear_over_channels, short_convolution, swap_channels
 from sdssm.layers.convolution import Convolution
-from sdssm.layers.mixer import MixerSettings, State
+from sdssm.layers.mixer import MixerSettings, MixerState
 from sdssm.settings import check_between, check_settings
 
 #: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
@@ -133,19 +133,19 @@ class Hyena(ChannelsFirst):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         if state is not None:
             raise ModelError("hyena has no state to continue from; pass whole sequences")
         self.check_length(parts[0].shape[1])
         x1, x2, v = short_convolution(swap_channels(parts[0]), self.conv_weight, self.conv_bias).chunk(3)  # (D, L, B)
         return swap_channels(linear_over_channels(self.output, x1 * self.filter.filter_inputs(x2 * v))), None
 
-    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         self.check_length(parts[0].shape[1] + 1)
         inputs, weight = swap_channels(parts[0]), self.conv_weight
         _, x2, v = short_convolution(inputs, weight, self.conv_bias).chunk(3)

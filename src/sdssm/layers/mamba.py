@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.settings import check_between, check_settings
@@ -113,12 +113,12 @@ class Mamba(Mixer):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         x, z = parts
         before, h = (None, None) if state is None else state
         earlier = None if before is None else before.mT
@@ -127,7 +127,7 @@ class Mamba(Mixer):
         y, h = selective_scan(x, delta, -self.A_log.exp(), B, C, h, lengths=lengths)
         return self._output(y, x, z), (last.mT, h) if carry else None
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         x, z = self.parts(u)
         before, h = (x.new_zeros(*x.shape, self.settings.conv - 1), None) if state is None else state
         window = torch.cat([before, x[..., None]], -1)  # (B, E, conv)

@@ -15,7 +15,7 @@ from sdssm.ops.products import product
 from sdssm.settings import check_at_least
 
 #: The state of a recurrent mixer: tensors (B, ...), alone or in nested tuples; None before the first input.
-State = Any
+MixerState = Any
 #: Tables with at most this many rows are indexed by a product with one-hot vectors. The gradient is then a matrix
 #: product as well; the gradient of an index would add up thousands of rows one by one.
 FEW = 16
@@ -88,7 +88,7 @@ class Mixer(nn.Module, ABC):
         return 0
 
     @property
-    def kernel_size(self) -> int:
+    def transition_size(self) -> int:
         """Rows of the transition matrices that a GPU kernel holds; 1 if there are no matrices."""
         return 1
 
@@ -106,12 +106,12 @@ class Mixer(nn.Module, ABC):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         """Run along time: parts (B, L, *) -> outputs (B, L, F) and the final state.
 
         Args:
@@ -122,7 +122,7 @@ class Mixer(nn.Module, ABC):
             noise: uniform random numbers on [0, 1) of the shape that `chance` returns, for mixers that need them.
         """
 
-    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: State = None) -> Tensor:
+    def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
         """Return the output for a query read after each prefix: parts (B, L, *) of both -> (B, L, F).
 
         Output t is the one that the mixer would give to query t after inputs 0..t, without the earlier queries. A
@@ -130,7 +130,7 @@ class Mixer(nn.Module, ABC):
         """
         raise ModelError(f"{self.name} cannot read a query after all prefixes at once")
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         """Run a single step: u (B, D) -> output (B, F) and the next state."""
         raise ModelError(f"{self.name} has no state to step from; pass whole sequences")
 
@@ -151,21 +151,21 @@ class Mixer(nn.Module, ABC):
         self,
         symbols: Any,
         tokens: Tensor,
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         """Run `mix` on tokens (B, L), with the result of `symbol_parts`."""
-        parts = tuple(pick(part, tokens) for part in symbols)
+        parts = tuple(select_rows(part, tokens) for part in symbols)
         return self.mix(parts, state, lengths=lengths, carry=carry, noise=noise)
 
     # -- any leading dimensions ----------------------------------------------------------------------------------------
 
     def forward(
-        self, u: Tensor, state: State = None, lengths: Tensor | None = None, noise: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self, u: Tensor, state: MixerState = None, lengths: Tensor | None = None, noise: Tensor | None = None
+    ) -> tuple[Tensor, MixerState]:
         """Map inputs u (..., L, D) to outputs (..., L, F) and the final state.
 
         `state` is the state to continue from; `lengths` (...) cut the rows, and then no state is returned.
@@ -175,17 +175,17 @@ class Mixer(nn.Module, ABC):
         lead = u.shape[:-2]
         parts = self.parts(u.reshape(-1, *u.shape[-2:]))
         rows = None if lengths is None else lengths.reshape(-1)
-        flat = each(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
+        flat = map_state(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
         out, after = self.mix(parts, flat, lengths=rows, carry=lengths is None, noise=noise)
-        return out.reshape(*lead, *out.shape[1:]), each(lambda x: x.reshape(*lead, *x.shape[1:]), after)
+        return out.reshape(*lead, *out.shape[1:]), map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
 
-    def step(self, u: Tensor, state: State = None) -> tuple[Tensor, State]:
+    def step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         """Run a single step: u (..., D) -> output (..., F) and the next state."""
         self.check_inputs(u)
         lead = u.shape[:-1]
-        flat = each(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
+        flat = map_state(lambda x: x.reshape(-1, *x.shape[len(lead) :]), state)
         out, after = self.mix_step(u.reshape(-1, u.shape[-1]), flat)
-        return out.reshape(*lead, *out.shape[1:]), each(lambda x: x.reshape(*lead, *x.shape[1:]), after)
+        return out.reshape(*lead, *out.shape[1:]), map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
 
     def check_inputs(self, u: Tensor) -> None:
         """Raise ModelError unless inputs have the width and the dtype of this layer."""
@@ -207,21 +207,21 @@ class Mixer(nn.Module, ABC):
         return f"width={self.width}, {self.settings}"
 
 
-def each(change: Callable[[Tensor], Tensor], state: State) -> State:
+def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerState:
     """Apply a function to every tensor of a state.
 
-    >>> each(lambda x: x + 1, (torch.zeros(1), (torch.ones(1), None)))
+    >>> map_state(lambda x: x + 1, (torch.zeros(1), (torch.ones(1), None)))
     (tensor([1.]), (tensor([2.]), None))
     """
     if state is None or isinstance(state, Tensor):
         return None if state is None else change(state)
-    return tuple(each(change, part) for part in state)
+    return tuple(map_state(change, part) for part in state)
 
 
-def pick(table: Tensor, tokens: Tensor) -> Tensor:
+def select_rows(table: Tensor, tokens: Tensor) -> Tensor:
     """Select rows of a table: table (V, *), tokens (...) -> (..., *).
 
-    >>> pick(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0, 1])).tolist()
+    >>> select_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0, 1])).tolist()
     [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
     if len(table) > FEW or not table.is_floating_point():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, pick
+from sdssm.layers.mixer import Mixer, MixerSettings, select_rows
 from sdssm.ops.column_mixture import column_mixture_scan, mixed_columns
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.products import linear
@@ -107,7 +107,7 @@ class PdSsm(Mixer):
         return self.numbers + (0 if self.dictionary.is_cuda else 2 * self.settings.state**2)
 
     @property
-    def kernel_size(self) -> int:
+    def transition_size(self) -> int:
         """The size of a transition matrix."""
         return self.settings.state
 
@@ -159,7 +159,7 @@ class PdSsm(Mixer):
         """Scan over tokens (B, L) with only V transition matrices in memory."""
         weights, D, *drive = symbols
         P = mixed_columns(self.dictionary, weights)
-        b = to_complex(pick(drive[0], tokens)) if drive else None
+        b = to_complex(select_rows(drive[0], tokens)) if drive else None
         states, final = column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
         return self._read(states), final if carry else None
 

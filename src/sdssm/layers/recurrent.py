@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, State
+from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
 from sdssm.ops.backend import TRITON_LARGEST_STATE
 from sdssm.ops.elman import elman_scan, elman_step, torch_reads, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
@@ -94,12 +94,12 @@ class RecurrentNetwork(Mixer):
     def mix(
         self,
         parts: tuple[Tensor, ...],
-        state: State = None,
+        state: MixerState = None,
         *,
         lengths: Tensor | None = None,
         carry: bool = True,
         noise: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, MixerState]:
         """Run over input terms (B, L, G, N) or inputs (B, L, D) -> h (B, L, N), final state."""
         (x,) = parts
         start = self._start(state)
@@ -113,14 +113,14 @@ class RecurrentNetwork(Mixer):
         return outputs, after if carry and lengths is None else None
 
     @abstractmethod
-    def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, State]:
+    def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from input terms (B, L, G N)."""
 
     @abstractmethod
-    def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, State]:
+    def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from inputs (B, L, D), with torch's own network."""
 
-    def _start(self, state: State) -> list[Tensor | None]:
+    def _start(self, state: MixerState) -> list[Tensor | None]:
         """Return the vectors of the initial state; None is zero."""
         if state is None:
             if self.settings.initial_state == "given":
@@ -134,7 +134,7 @@ class RecurrentNetwork(Mixer):
             raise ModelError(f"the state of {self.name} must be {self.starts} x (..., {n}), got {shapes}")
         return vectors
 
-    def _first(self, u: Tensor, state: State) -> list[Tensor]:
+    def _first(self, u: Tensor, state: MixerState) -> list[Tensor]:
         """Return the vectors of the initial state for a step with inputs (B, D): (B, N) each."""
         zero = u.new_zeros(self.settings.state)
         return [(zero if vector is None else vector).expand(len(u), -1) for vector in self._start(state)]
@@ -159,15 +159,15 @@ class Rnn(RecurrentNetwork):
     )
     gates, starts = 1, 1
 
-    def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, State]:
+    def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from input terms (B, L, N)."""
         return elman_scan(self.recurrent_weight, drive, start[0], lengths=lengths)
 
-    def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, State]:
+    def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from inputs (B, L, D)."""
         return torch_rnn(u, self.weights, start[0])
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, Tensor]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), state (B, N) -> output and next state, which are the same."""
         x = elman_step(self.recurrent_weight, self.drive(u), *self._first(u, state))
         return x, x
@@ -194,17 +194,17 @@ class Lstm(RecurrentNetwork):
     gates, starts = 4, 2
     settings: LstmSettings
 
-    def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, State]:
+    def scan(self, drive: Tensor, start: list[Tensor | None], lengths: Tensor | None) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from input terms (B, L, 4N)."""
         states, final, cell = lstm_scan(self.recurrent_weight, drive, *start, lengths=lengths)
         return states, (final, cell)
 
-    def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, State]:
+    def run_torch(self, u: Tensor, start: list[Tensor | None]) -> tuple[Tensor, MixerState]:
         """Return outputs and final state, from inputs (B, L, D)."""
         states, final, cell = torch_lstm(u, self.weights, *start)
         return states, (final, cell)
 
-    def mix_step(self, u: Tensor, state: State = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Run a single step: u (B, D), state (h, c) -> output h, next state."""
         h, c = lstm_step(self.recurrent_weight, self.drive(u), *self._first(u, state))
         return h, (h, c)

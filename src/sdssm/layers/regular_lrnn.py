@@ -88,7 +88,7 @@ class RegularLrnn(Mixer):
         return max(self.width, (3 * self.settings.block_size + 3) * self.settings.state)
 
     @property
-    def kernel_size(self) -> int:
+    def transition_size(self) -> int:
         """The size of a block."""
         return self.settings.block_size
 

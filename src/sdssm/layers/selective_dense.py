@@ -12,7 +12,7 @@ from torch import Tensor
 from sdssm import ops
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, pick
+from sdssm.layers.mixer import Mixer, MixerSettings, select_rows
 from sdssm.ops.reference import rescaled
 from sdssm.settings import check_between, check_one_of, check_settings
 
@@ -129,7 +129,7 @@ class SelectiveDense(Mixer):
         return self.settings.state
 
     @property
-    def kernel_size(self) -> int:
+    def transition_size(self) -> int:
         """The size of a transition matrix."""
         return self.settings.state
 
@@ -223,7 +223,7 @@ class SelectiveDense(Mixer):
         states, final = ops.token_scan(
             symbols.A, symbols.b, tokens, start, lengths=lengths, rescale=self.settings.rescale
         )
-        return states if symbols.skip is None else states + pick(symbols.skip, tokens), final
+        return states if symbols.skip is None else states + select_rows(symbols.skip, tokens), final
 
     def step_symbol(self, symbols: SymbolTransitions, symbol: int, states: Tensor) -> Tensor:
         """Apply the transition of one symbol to many states: (..., N) -> (..., N)."""

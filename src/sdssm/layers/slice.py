@@ -96,7 +96,7 @@ class Slice(Mixer):
         return max(self.width, self.settings.state * (self.settings.block_size + 2))
 
     @property
-    def kernel_size(self) -> int:
+    def transition_size(self) -> int:
         """The size of a block."""
         return self.settings.block_size
 

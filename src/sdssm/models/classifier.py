@@ -14,7 +14,7 @@ from torch import Tensor
 from sdssm.errors import ModelError, OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.layers import initial
-from sdssm.layers.mixer import each, pick
+from sdssm.layers.mixer import map_state, select_rows
 from sdssm.models.names import tensors_for_file
 from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import ModelSettings
@@ -23,7 +23,7 @@ from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least, settings_to_dict
 
 #: File names of a saved model.
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 class Classifier(Stack):
@@ -94,29 +94,29 @@ class Classifier(Stack):
         if not length:  # an empty string leaves the state unchanged
             return self.readout.weight.new_zeros(*lead, 0, self.n_classes), state
         logits, state = self._advance(tokens.reshape(rows, length), state)
-        after = each(lambda x: x.reshape(*lead, *x.shape[1:]), state)
+        after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return logits.reshape(*lead, length, self.n_classes), after
 
     def _advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Run `advance` on tokens (B, L)."""
         if not self.recurrent and state is not None:
             raise ModelError(f"{self.settings.name} cannot continue from a state; pass whole strings")
-        if not self.prefixes:
+        if not self.can_read_prefixes_at_once:
             ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
             return torch.stack(ends, 1), None
         if self.query is None:
             outputs, after = self._run(tokens, state)
             return self.logits(outputs), after
-        if self.bare:
+        if self.is_single_sd_ssm:
             symbols = self._symbols()
             states, final = self.mixers[0].mix_symbols(symbols, tokens, layer_state(state, 0))
-            return self.logits(self._query_step(symbols, states)), (final,)
+            return self.logits(self.query_step(symbols, states)), (final,)
         if self.can_query:
             outputs, after = self._run_query(tokens, state)
             return self.logits(outputs), after
         # The state after the query is discarded, so this reads one symbol at a time, in constant memory.
         table, features = self._table(), []
-        for u in pick(table, tokens).unbind(1):
+        for u in select_rows(table, tokens).unbind(1):
             _, state = self._step(u, state)
             features.append(self._step(table[self.query].expand_as(u), state)[0])
         return self.logits(torch.stack(features, 1)), state
@@ -127,17 +127,17 @@ class Classifier(Stack):
         lead, rows = token.shape, token.numel()
         state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
         table = self._table()
-        features, state = self._step(pick(table, token.reshape(rows)), state)
+        features, state = self._step(select_rows(table, token.reshape(rows)), state)
         if self.query is not None:
             features = self._step(table[self.query].expand(rows, -1), state)[0]
-        after = each(lambda x: x.reshape(*lead, *x.shape[1:]), state)
+        after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return self.logits(features).reshape(*lead, self.n_classes), after
 
     def last(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
         """Return the logits after the last symbol only: tokens (B, L) -> (B, C)."""
         return self.logits(self._features(tokens, self._first(state, starts), None, {}))
 
-    def carry(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
+    def advance_state(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
         """Return the final state only: tokens (B, L), state -> state."""
         return self._run(tokens, self._first(state, starts))[1]
 
@@ -181,7 +181,7 @@ class Classifier(Stack):
 
     def symbol_matrices(self) -> Tensor | None:
         """Return the symbols' transition matrices of a single-layer SD-SSM, (V, N, N); else None."""
-        return self._symbols().A[: self.n_symbols] if self.bare else None
+        return self._symbols().A[: self.n_symbols] if self.is_single_sd_ssm else None
 
     def _check_tokens(self, tokens: Tensor) -> Tensor:
         """Raise unless all tokens are symbols; the query has a row in the table, but is not a symbol."""
@@ -203,7 +203,7 @@ class Classifier(Stack):
         """Write config.json and model.safetensors, each atomically; `sdssm.load` reads them."""
         folder = Path(folder)
         try:
-            is_run = "format" in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            is_run = "format" in json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError, TypeError):
             is_run = False
         if is_run:
@@ -213,14 +213,14 @@ class Classifier(Stack):
         config = {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(folder / CONFIG, json.dumps(config, indent=1).encode())
-            write_atomic(folder / WEIGHTS, self.packed())
+            write_atomic(folder / CONFIG_FILE, json.dumps(config, indent=1).encode())
+            write_atomic(folder / WEIGHTS_FILE, self.to_safetensors())
         except (OSError, ValueError) as error:
             raise OutputError(
                 f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}"
             ) from None
 
-    def packed(self) -> bytes:
+    def to_safetensors(self) -> bytes:
         """Return the weights as the bytes of a safetensors file."""
         return save({name: value.detach().cpu().contiguous() for name, value in tensors_for_file(self).items()})
 
@@ -229,5 +229,5 @@ def _flat(state: State, lead: torch.Size) -> State:
     """Flatten the leading dimensions of a state; a state with one is unchanged, and may broadcast."""
     if len(lead) == 1:
         return state
-    flat: State = each(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
+    flat: State = map_state(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
     return flat

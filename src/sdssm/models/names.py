@@ -27,7 +27,7 @@ def file_name(model: Stack, name: str) -> str:
     >>> file_name(model, "layers.0.mixer.dictionary"), file_name(model, "readout.weight")
     ('dictionary', 'readout.weight')
     """
-    return name.removeprefix(SINGLE_LAYER) if model.bare else name
+    return name.removeprefix(SINGLE_LAYER) if model.is_single_sd_ssm else name
 
 
 def tensors_for_file(model: Stack) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from sdssm.models.stack import State
 from sdssm.ops.backend import TRITON_LARGEST_STATE
 
 
-class Scaled:
+class RescaledModel:
     """A single-layer SD-SSM with LayerNorm that runs on z = [x; 1] / |[x; 1]| instead of its state x.
 
     z_t is [A b; 0 1] z_{t-1} divided by its norm, so it does not grow. With c the last entry of z, LayerNorm(x) is
@@ -27,7 +27,7 @@ class Scaled:
     >>> settings = ModelSettings(mixer={"state": 4, "input_matrix": True, "rescale": False}, norm="affine")
     >>> model = Classifier(settings, 2, 3, generator=torch.Generator().manual_seed(0))
     >>> tokens = torch.tensor([[0, 1, 1, 0, 1]])
-    >>> torch.allclose(Scaled(model).advance(tokens)[0], model(tokens), atol=1e-5)
+    >>> torch.allclose(RescaledModel(model).advance(tokens)[0], model(tokens), atol=1e-5)
     True
     """
 
@@ -43,10 +43,10 @@ class Scaled:
         self.A = A
 
     @staticmethod
-    def reads(model: Classifier) -> bool:
+    def supports(model: Classifier) -> bool:
         """Return whether a model can run in this form: linear up to its LayerNorm, with growing states."""
         mixer = model.mixers[0]
-        if not model.bare or model.norm is None or not isinstance(mixer, SelectiveDense):
+        if not model.is_single_sd_ssm or model.norm is None or not isinstance(mixer, SelectiveDense):
             return False
         on_cpu = mixer.dictionary.device.type == "cpu"  # GPU kernels limit the size of the state
         fits = on_cpu or mixer.settings.state < TRITON_LARGEST_STATE
@@ -59,8 +59,8 @@ class Scaled:
             z = z @ self.A[self.model.query].mT
         return self._logits(z), (final,)
 
-    def carry(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
-        """Return the final state, as `Classifier.carry`."""
+    def advance_state(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
+        """Return the final state, as `Classifier.advance_state`."""
         return self.advance(tokens, state, starts=starts)[1]
 
     def last(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
-from sdssm.layers.mixer import pick
+from sdssm.layers.mixer import select_rows
 from sdssm.models.block import Block
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import check_at_least
@@ -42,7 +42,9 @@ class Stack(nn.Module):
             width = blocks[-1].outputs
         self.layers = nn.ModuleList(blocks)
         # The model of the paper: the readout uses the states of a single SD-SSM layer, without a residual block.
-        self.bare = settings.layers == 1 and blocks[0].kind == "bare" and isinstance(blocks[0].mixer, SelectiveDense)
+        self.is_single_sd_ssm = (
+            settings.layers == 1 and blocks[0].kind == "bare" and isinstance(blocks[0].mixer, SelectiveDense)
+        )
         self.outputs = width  #: F, the width of the features
 
     # -- parameters of a single-layer SD-SSM; any other model raises AttributeError ------------------------------------
@@ -74,7 +76,7 @@ class Stack(nn.Module):
 
     def _single_layer(self) -> SelectiveDense:
         mixer = self.mixers[0]
-        if not self.bare or not isinstance(mixer, SelectiveDense):
+        if not self.is_single_sd_ssm or not isinstance(mixer, SelectiveDense):
             raise AttributeError("not a single-layer SD-SSM")
         return mixer
 
@@ -101,7 +103,7 @@ class Stack(nn.Module):
         return all(mixer.recurrent and mixer.causal for mixer in self.mixers)
 
     @property
-    def prefixes(self) -> bool:
+    def can_read_prefixes_at_once(self) -> bool:
         """Whether one pass over a string gives the same predictions as reading each prefix separately."""
         # Random positions depend on the length of the string, so a prefix has other positions than by itself.
         is_random = any(mixer.chance(1) is not None for mixer in self.mixers)
@@ -130,14 +132,14 @@ class Stack(nn.Module):
 
     def _features(self, tokens: Tensor, state: State, lengths: Tensor | None, noise: Mapping[str, Tensor]) -> Tensor:
         """Return the features at the end of strings: tokens (B, L), lengths (B,) -> (B, F)."""
-        if self.bare:
+        if self.is_single_sd_ssm:
             # Using only the final state, the gradient needs no pass over all states.
             mixer, symbols = self.mixers[0], self._symbols()
             if self.query is not None or symbols.skip is None:
                 _, final = mixer.mix_symbols(
                     symbols._replace(skip=None), tokens, layer_state(state, 0), lengths=lengths
                 )
-                return final if self.query is None else self._query_step(symbols, final)
+                return final if self.query is None else self.query_step(symbols, final)
         if self.query is not None:
             tokens, lengths = self._with_query(tokens, lengths)
         return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0][:, 0]
@@ -184,7 +186,7 @@ class Stack(nn.Module):
                 h, mixed = _last_position(h, lengths), _last_position(mixed, lengths)
                 drops = None if drops is None else [_last_position(drop, lengths) for drop in drops]
             if i == 0 and block.is_residual:
-                h = pick(self._table(), h)
+                h = select_rows(self._table(), h)
             h = block.combine(h, mixed, drops)
             after.append(x)
         return h, tuple(after) if carry and self.recurrent else None
@@ -196,11 +198,11 @@ class Stack(nn.Module):
         """
         assert self.query is not None
         table, symbols, after = self._table(), self._symbols(), []
-        h, q = pick(table, tokens), table[self.query].expand(*tokens.shape, -1)
+        h, q = select_rows(table, tokens), table[self.query].expand(*tokens.shape, -1)
         for i, block in enumerate(self.blocks):
             mixer, x = block.mixer, layer_state(state, i)
             if i == 0:
-                parts = tuple(pick(part, tokens) for part in symbols)
+                parts = tuple(select_rows(part, tokens) for part in symbols)
                 query_parts = tuple(part[self.query].expand(*tokens.shape, *part.shape[1:]) for part in symbols)
             else:
                 parts, query_parts = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
@@ -220,7 +222,7 @@ class Stack(nn.Module):
             after.append(x)
         return h, tuple(after)
 
-    def _query_step(self, symbols: Any, states: Tensor) -> Tensor:
+    def query_step(self, symbols: Any, states: Tensor) -> Tensor:
         """Return the features of a single-layer SD-SSM after a query step from each of the states (..., N)."""
         mixer = self.mixers[0]
         assert isinstance(mixer, SelectiveDense) and self.query is not None

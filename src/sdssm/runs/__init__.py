@@ -11,14 +11,14 @@ ENDED                 the statuses of runs that are not trained further
 
 from sdssm.runs.checkpoint import Checkpoint
 from sdssm.runs.find import default_folder, find_runs, folder_name, group_by_resume_step
-from sdssm.runs.folder import ENDED, RunFolder, Status
+from sdssm.runs.folder import FINAL_STATUSES, RunFolder, RunStatus
 from sdssm.runs.weights import load
 
 __all__ = [
-    "ENDED",
+    "FINAL_STATUSES",
     "Checkpoint",
     "RunFolder",
-    "Status",
+    "RunStatus",
     "default_folder",
     "find_runs",
     "folder_name",

@@ -35,7 +35,7 @@ SPARE_FILES, MIN_SPARE_FILES = 256, 8
 _held: dict[tuple[int, int], tuple[int, str]] = {}
 
 
-def make_room(folders: int) -> None:
+def reserve_open_files(folders: int) -> None:
     """Ensure that this process may hold `folders` more folders, each of which needs an open file.
 
     If necessary, its limit of open files is raised; if the system does not allow that, it is an error. Call this before
@@ -66,7 +66,7 @@ def _count_open_files() -> int:
 
 
 def claim_folder(path: Path) -> bool:
-    """Hold the folder until `release` or the end of the process; return False if this process held it already."""
+    """Hold the folder until `release_folder` or the end of the process; return False if it was held already."""
     key = _key(path)
     if key in _held:
         check_owner(path)
@@ -141,7 +141,7 @@ def is_held(path: Path) -> bool | None:
     return False
 
 
-def release(path: Path) -> None:
+def release_folder(path: Path) -> None:
     """Give up the claim on the folder, so that another process may train there."""
     with suppress(OSError):
         descriptor, mark = _held.pop(_key(path), (-1, None))

@@ -10,7 +10,7 @@ from typing import Any
 
 from sdssm.errors import RunError, SdssmError
 from sdssm.files import DISK_FULL_ERRNOS, describe_file_error, format_path
-from sdssm.runs.events import finite
+from sdssm.runs.events import to_json_value
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def write_errors(path: Path) -> Iterator[None]:
 
 def encode_json(value: Any) -> bytes:
     """Encode a value as JSON, with null for NaN."""
-    return json.dumps(finite(value), indent=1, allow_nan=False).encode() + b"\n"
+    return json.dumps(to_json_value(value), indent=1, allow_nan=False).encode() + b"\n"
 
 
 def read_json(path: Path) -> Any:

@@ -20,21 +20,21 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     >>> encode_event({"step": 3, "loss": float("nan")})
     b'{"step": 3, "loss": null}\\n'
     """
-    return json.dumps(finite(event), allow_nan=False).encode() + b"\n"
+    return json.dumps(to_json_value(event), allow_nan=False).encode() + b"\n"
 
 
-def finite(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert a value to what JSON can hold: None for NaN and infinities, lists for arrays.
 
-    >>> finite({"loss": [0.5, float("inf")]})
+    >>> to_json_value({"loss": [0.5, float("inf")]})
     {'loss': [0.5, None]}
     """
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [to_json_value(item) for item in value]
     if hasattr(value, "tolist"):
-        return finite(value.tolist())
+        return to_json_value(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

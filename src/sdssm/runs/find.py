@@ -11,7 +11,7 @@ from pathlib import Path
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
 from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
-from sdssm.models.classifier import CONFIG
+from sdssm.models.classifier import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
 
 
@@ -21,11 +21,11 @@ def find_runs(path: Path | str) -> list[RunFolder]:
     Folders that cannot be read are left out with a warning; no run at all is an error.
     """
     path = Path(path)
-    if not path.is_dir() or (path / CONFIG).exists():
+    if not path.is_dir() or (path / CONFIG_FILE).exists():
         return [RunFolder.open(path)]
     runs, errors = [], list[RunError]()
     for folder, subfolders, files in os.walk(path):
-        if CONFIG in files:
+        if CONFIG_FILE in files:
             subfolders.clear()  # a run contains no other runs
             try:
                 runs.append(RunFolder.open(folder))
@@ -37,10 +37,10 @@ def find_runs(path: Path | str) -> list[RunFolder]:
         warnings.warn(f"{failure}; left out", RunWarning, stacklevel=2)
     if not runs:
         raise RunError(f"there is no run folder in {format_path(path)} or below; sdssm train TASK --out DIR makes one")
-    return sorted(runs, key=lambda run: natural(str(run.path)))
+    return sorted(runs, key=lambda run: natural_sort_key(str(run.path)))
 
 
-def natural(text: str) -> list[tuple[str, int]]:
+def natural_sort_key(text: str) -> list[tuple[str, int]]:
     """Return a sort key that orders numbers within names by their value.
 
     >>> sorted(["seed-10", "seed-2"], key=natural)

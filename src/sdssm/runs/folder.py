@@ -23,11 +23,11 @@ from torch import Tensor
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
 from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, write_atomic
-from sdssm.models.classifier import CONFIG
-from sdssm.models.classifier import WEIGHTS as MODEL
+from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.classifier import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
 from sdssm.runs.checkpoint import Checkpoint, decode, encode
-from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release
+from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release_folder
 from sdssm.runs.disk import encode_json, read_json, write_errors
 from sdssm.runs.schema import RunConfig
 from sdssm.settings import build_settings
@@ -37,23 +37,23 @@ FORMAT = 1
 #: The number of checkpoints to keep: if the newest is damaged, the one before it is used.
 KEPT_CHECKPOINTS = 2
 
-STATUS, EVENTS = "status.json", "events.jsonl"
+STATUS_FILE, EVENTS_FILE = "status.json", "events.jsonl"
 CHECKPOINTS = "checkpoints"
 #: Results that are computed from the trained model. They are removed when the training is resumed.
 RESULTS = ("evaluation*.json",)
 #: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
-OWN_FILES = (CONFIG, STATUS, EVENTS, MODEL, "step-*.safetensors", "events.out.tfevents.*")
+OWN_FILES = (CONFIG_FILE, STATUS_FILE, EVENTS_FILE, MODEL, "step-*.safetensors", "events.out.tfevents.*")
 
-Ended = Literal["finished", "stopped", "diverged"]
+EndStatus = Literal["finished", "stopped", "diverged"]
 #: The statuses of runs that are not trained further, the better one first.
-ENDED = ("finished", "diverged")
+FINAL_STATUSES = ("finished", "diverged")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status:
+class RunStatus:
     """The contents of status.json: while the run is running, as of its last checkpoint. Accuracy is in percent."""
 
-    status: Literal["running"] | Ended = "running"
+    status: Literal["running"] | EndStatus = "running"
     step: int = 0
     steps: int
     seconds: float = 0.0
@@ -83,8 +83,8 @@ class RunFolder:
             folder.path.mkdir(parents=True, exist_ok=True)
         folder.claim()
         folder._remove_all_but_config()
-        folder._write(CONFIG, encode_json({"format": FORMAT, **config.to_json()}))
-        folder._write_status(Status(steps=config.train.steps))
+        folder._write(CONFIG_FILE, encode_json({"format": FORMAT, **config.to_json()}))
+        folder._write_status(RunStatus(steps=config.train.steps))
         return folder
 
     @staticmethod
@@ -93,7 +93,7 @@ class RunFolder:
         path = Path(path)
         with write_errors(path):
             names = [item.name for item in path.iterdir() if not _is_leftover(item)] if path.exists() else []
-        if names and CONFIG not in names:
+        if names and CONFIG_FILE not in names:
             raise RunError(f"{format_path(path)} holds files but no run; choose an empty or a new folder")
         if names and not overwrite:
             raise RunError(
@@ -123,23 +123,23 @@ class RunFolder:
         with write_errors(self.path):
             for pattern in (*RESULTS, *OWN_FILES):
                 for file in [*self.path.glob(pattern), *self._checkpoints.glob(pattern)]:
-                    if file.name != CONFIG:
+                    if file.name != CONFIG_FILE:
                         file.unlink()
 
     # -- status ------------------------------------------------------------------------------------------------------
 
     @property
-    def progress(self) -> Status:
+    def progress(self) -> RunStatus:
         """The contents of status.json, read from disk at each call."""
-        if not (self.path / STATUS).exists():
-            return Status(steps=self.config.train.steps)
+        if not (self.path / STATUS_FILE).exists():
+            return RunStatus(steps=self.config.train.steps)
         try:
-            data = self.read_json(STATUS)
-            return build_settings(Status, data if isinstance(data, dict) else {})
+            data = self.read_json(STATUS_FILE)
+            return build_settings(RunStatus, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
-            text = f"{format_path(self.path / STATUS)} is damaged; using the checkpoints instead"
+            text = f"{format_path(self.path / STATUS_FILE)} is damaged; using the checkpoints instead"
             warnings.warn(text, RunWarning, stacklevel=2)
-            return Status(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
+            return RunStatus(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
 
     @property
     def status(self) -> str:
@@ -157,13 +157,13 @@ class RunFolder:
         """The step of the last checkpoint."""
         return self.progress.step
 
-    def finish(self, status: Ended) -> None:
+    def finish(self, status: EndStatus) -> None:
         """Write how the training has ended, and give up the claim on the folder."""
         self._write_status(replace(self.progress, status=status))
-        release(self.path)
+        release_folder(self.path)
 
-    def _write_status(self, status: Status) -> None:
-        self._write(STATUS, encode_json(asdict(status)))
+    def _write_status(self, status: RunStatus) -> None:
+        self._write(STATUS_FILE, encode_json(asdict(status)))
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class RunFolder:
         for old in self.checkpoints()[KEPT_CHECKPOINTS:]:
             self._checkpoint_file(old).unlink(missing_ok=True)
         steps = self.config.train.steps
-        status = Status(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
+        status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
         self._write_status(status)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
@@ -235,17 +235,17 @@ class RunFolder:
         """Append an event to events.jsonl, with its step if it has one, as in `log({"step": 100, "loss": 0.3})`."""
         self.claim()
         with write_errors(self.path):
-            events.append(self.path / EVENTS, event)
+            events.append(self.path / EVENTS_FILE, event)
 
     def events(self) -> list[dict[str, Any]]:
         """Return all events that were logged."""
-        return events.read(self.path / EVENTS)
+        return events.read(self.path / EVENTS_FILE)
 
-    def forget_after(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         """Go back to a step: remove later events and checkpoints, the model and its results."""
         self.claim()
         with write_errors(self.path):
-            events.write(self.path / EVENTS, (event for event in self.events() if _event_step(event) <= step))
+            events.write(self.path / EVENTS_FILE, (event for event in self.events() if _event_step(event) <= step))
             for later in self.checkpoints():
                 if later > step:
                     self._checkpoint_file(later).unlink()
@@ -298,17 +298,17 @@ def _is_partial_file(path: Path) -> bool:
 def _read_config(path: Path) -> RunConfig:
     name = format_path(path)
     try:
-        is_folder, has_config = path.is_dir(), (path / CONFIG).exists()
+        is_folder, has_config = path.is_dir(), (path / CONFIG_FILE).exists()
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
     if is_folder and not has_config:
-        raise RunError(f"{name} is not a run folder: it has no {CONFIG}")
+        raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}")
     if not is_folder:
         raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
-    data = read_json(path / CONFIG)
+    data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if not isinstance(version, int):
-        raise RunError(f"{name} is not a run folder: its {CONFIG} is not that of a run")
+        raise RunError(f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run")
     if version > FORMAT:
         raise RunError(
             f"{name} was written by {_writer_name(data)} in format {version}; this version reads formats up to "
@@ -317,7 +317,7 @@ def _read_config(path: Path) -> RunConfig:
     try:
         return RunConfig.from_json(data)
     except SdssmError as error:
-        raise RunError(f"{format_path(path / CONFIG)}: {error}") from None
+        raise RunError(f"{format_path(path / CONFIG_FILE)}: {error}") from None
 
 
 def _writer_name(data: dict[str, Any]) -> str:

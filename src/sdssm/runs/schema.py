@@ -131,7 +131,7 @@ def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
     }
 
 
-def resolve(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
+def resolve_settings(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings of a preset for a model and a task, with some values changed."""
     base = preset(preset_name, model, task_name)  # first: it has the better error for an unknown model
     return Settings(model=ModelSettings(name=model)).changed({**base, **(values or {})})
@@ -191,7 +191,7 @@ class RunConfig:
                 raise
             raise RunError(f"the config does not describe a run: {error}") from None
 
-    def known_task(self) -> Task:
+    def load_task(self) -> Task:
         """Return the task of the run; raise an error if its name now means another task."""
         if self.machines is not None:
             machine, valid = (None if text is None else from_json(text) for text in self.machines)
@@ -211,12 +211,12 @@ class RunConfig:
         default_length = self.train_length if self.train.train_length is None else task.train_length
         return replace(task, train_length=default_length, test_length=self.test_length)
 
-    def same_as(self, other: RunConfig) -> bool:
+    def matches(self, other: RunConfig) -> bool:
         """Return whether it is the same training, ignoring the versions and when it was started."""
         return replace(self, versions={}, commit=None, begun="") == replace(other, versions={}, commit=None, begun="")
 
 
-def configure(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
+def create_config(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
     """Return the config of a new run."""
     length = settings.train.train_length or task.train_length
     return RunConfig(
@@ -236,7 +236,7 @@ def configure(task: Task, seed: int, settings: Settings, preset_name: str, begun
     )
 
 
-def begun_now() -> str:
+def start_stamp() -> str:
     """Return the time and the process id, which runs that are started together have in common."""
     return f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
 

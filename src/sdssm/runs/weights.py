@@ -8,8 +8,8 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.models import Classifier, load_model
-from sdssm.models.classifier import WEIGHTS
-from sdssm.models.saved import read_config, with_weights
+from sdssm.models.classifier import WEIGHTS_FILE
+from sdssm.models.saved import build_model, read_model_config
 from sdssm.runs.folder import RunFolder
 
 #: Prefixes of the names in a checkpoint that belong to the training, not to the model.
@@ -29,10 +29,10 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifie
     True
     """
     path, device = Path(folder), resolve_device(device)
-    config = read_config(path)
+    config = read_model_config(path)
     run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format
-    if run is None or (path / WEIGHTS).exists():
+    if run is None or (path / WEIGHTS_FILE).exists():
         return load_model(path, device=device)
     checkpoint = run.load_checkpoint()
     weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
-    return with_weights(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
+    return build_model(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)

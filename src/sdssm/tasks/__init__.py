@@ -6,7 +6,7 @@ Task             a machine, and which strings are valid
 Batch            strings and labels
 """
 
-from sdssm.tasks.library import BEYOND, PAPER, get_task, list_tasks
+from sdssm.tasks.library import EXAMPLE_TASKS, PAPER_TASKS, get_task, list_tasks
 from sdssm.tasks.task import Batch, Task
 
-__all__ = ["BEYOND", "PAPER", "Batch", "Task", "get_task", "list_tasks"]
+__all__ = ["EXAMPLE_TASKS", "PAPER_TASKS", "Batch", "Task", "get_task", "list_tasks"]

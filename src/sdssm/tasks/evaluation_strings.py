@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sdssm.errors import TaskError
-from sdssm.tasks.labels import Labeller, LabelWalk
+from sdssm.tasks.labels import LabelWalk, PrefixLabeller
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.task import Task
 
@@ -25,20 +25,18 @@ BLOCK = 512
 BATCH = 64
 #: The most symbols of fresh strings in memory at a time, unless a single batch is larger.
 MOST_SYMBOLS = 1 << 24
-#: `shortest` of a task without valid strings: longer than any string.
+#: `shortest_length` of a task without valid strings: longer than any string.
 NEVER = 1 << 62
 #: What a generator is used for. Each purpose has its own random numbers.
 PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class TestStrings:
+class EvaluationStrings:
     """`count` strings of a task, determined by `seed` and moved to `device` as they are drawn.
 
     With `random_start` each string starts in its own state, drawn uniformly.
     """
-
-    __test__ = False  # pytest must not collect this class
 
     task: Task
     count: int
@@ -60,11 +58,11 @@ class TestStrings:
         Strings of a greater `length` start with the same symbols. The label of a prefix that is not a valid string is
         arbitrary.
         """
-        assert self.places is not None, "the prefixes of this task's strings are not uniformly drawn"
+        assert self.positions is not None, "the prefixes of this task's strings are not uniformly drawn"
         labels = self._label_walk(self.start_states())
         generator = _generator(self.seed, PREFIX_TOKENS)
         for first in range(0, length, BLOCK):
-            drawn = self.places.draw(self.count, first, BLOCK, generator)[:, : length - first]
+            drawn = self.positions.draw(self.count, first, BLOCK, generator)[:, : length - first]
             tokens = self._to_device(drawn).long()
             yield tokens, labels.advance(tokens)
 
@@ -75,7 +73,7 @@ class TestStrings:
         depend only on the seed and `length`. If no string of this length is valid, they have the greatest length below
         it that has valid strings.
         """
-        valid_length = self.task.floor(length)
+        valid_length = self.task.longest_valid_length(length)
         generator = _generator(self.seed, FRESH_TOKENS, length)
         starts = self.start_states(length)
         at_once = max(1, MOST_SYMBOLS // (BATCH * valid_length)) * BATCH
@@ -97,7 +95,7 @@ class TestStrings:
         return self._to_device(torch.randint(self.task.machine.n_states, (self.count,), generator=generator))
 
     @cached_property
-    def places(self) -> PositionSymbols | None:
+    def positions(self) -> PositionSymbols | None:
         """The symbols at each position, or None if prefixes of valid strings are not uniform.
 
         Each length then needs fresh strings.
@@ -105,16 +103,16 @@ class TestStrings:
         return PositionSymbols.from_task(self.task)
 
     @cached_property
-    def shortest(self) -> int:
+    def shortest_length(self) -> int:
         """The smallest length that has a valid string, or NEVER."""
         valid = self.task.valid
         limit = 1 if valid is None else valid.n_states + 1  # a shortest path to a valid state repeats no state
-        return next((length for length in range(1, limit + 1) if self.task.has(length)), NEVER)
+        return next((length for length in range(1, limit + 1) if self.task.has_length(length)), NEVER)
 
     def _draw(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        if self.places is None:
+        if self.positions is None:
             return self.task.sample(batch, length, generator=generator).tokens
-        return self.places.draw(batch, 0, length, generator)
+        return self.positions.draw(batch, 0, length, generator)
 
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
         if starts is None:
@@ -126,9 +124,9 @@ class TestStrings:
         return torch.tensor(self.task.machine.table, device=self.device)
 
     @cached_property
-    def _labeller(self) -> Labeller:
+    def _labeller(self) -> PrefixLabeller:
         outputs = torch.tensor(self.task.machine.outputs, device=self.device)
-        return Labeller.build(self._transitions, self.task.machine.start, outputs)
+        return PrefixLabeller.build(self._transitions, self.task.machine.start, outputs)
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         """Copy to the device; for a GPU asynchronously from pinned memory."""

@@ -22,7 +22,7 @@ MANY_WORDS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Labeller:
+class PrefixLabeller:
     """Lookup tables on one device that label the prefixes of strings of one machine.
 
     `after[q V^m + w]` is V^m times the state after word w from state q.
@@ -37,7 +37,7 @@ class Labeller:
     powers: Tensor  # (m,): V^(m-1), ..., V, 1
 
     @classmethod
-    def build(cls, table: Tensor, start: int, labels: Tensor) -> Labeller:
+    def build(cls, table: Tensor, start: int, labels: Tensor) -> PrefixLabeller:
         """Build the tables from a transition table (Q, V), a start state and the label of each state (Q,)."""
         n_states, n_symbols = table.shape
         m = 1
@@ -109,7 +109,7 @@ class LabelWalk:
         starts: the start state of each string (B,).
     """
 
-    def __init__(self, table: Tensor, labeller: Labeller, starts: Tensor) -> None:
+    def __init__(self, table: Tensor, labeller: PrefixLabeller, starts: Tensor) -> None:
         self._transitions, self._labeller, self._states = table, labeller, starts
 
     def advance(self, tokens: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class LabelWalk:
         labeller, m = self._labeller, self._labeller.word_length
         count, n_words = tokens.shape[1], labeller.n_symbols**m
         words = (_split_into_words(tokens, m) * labeller.powers).sum(-1)  # (B, W): the last word is padded with 0
-        before = state = self._states * n_words  # the unit of `Labeller.after`
+        before = state = self._states * n_words  # the unit of `PrefixLabeller.after`
         rows = []
         for column in words.t().contiguous():
             rows.append(state + column)

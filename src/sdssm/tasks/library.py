@@ -7,11 +7,20 @@ from sdssm.automata.languages import arithmetic_strings
 from sdssm.tasks.task import Task
 
 #: The nine tasks of the paper, in its order.
-PAPER = ("parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5", "c2xc30", "d30")
+PAPER_TASKS = ("parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5", "c2xc30", "d30")
 #: Training and test lengths other than 40 and 500: the paper's larger groups.
 LENGTHS = {name: {"train_length": 90, "test_length": 600} for name in ("c2xc30", "d30")}
 #: Further tasks that `sdssm tasks` lists: an example of each family of names.
-BEYOND = ("z7", "s5", "a4", "s5:32:0", "z3*d5", *(f"tomita{k}" for k in range(1, 8)), "random:10x2:0", "regex:(ab|c)*")
+EXAMPLE_TASKS = (
+    "z7",
+    "s5",
+    "a4",
+    "s5:32:0",
+    "z3*d5",
+    *(f"tomita{k}" for k in range(1, 8)),
+    "random:10x2:0",
+    "regex:(ab|c)*",
+)
 
 
 def list_tasks() -> list[str]:
@@ -20,7 +29,7 @@ def list_tasks() -> list[str]:
     >>> list_tasks()[:3]
     ['parity', 'even_pairs', 'cycle']
     """
-    return [*PAPER, *BEYOND]
+    return [*PAPER_TASKS, *EXAMPLE_TASKS]
 
 
 def get_task(name: str | Machine) -> Task:
@@ -32,6 +41,6 @@ def get_task(name: str | Machine) -> Task:
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
     machine, name = get_machine(name), name.strip()
-    name = name.lower() if name.lower() in PAPER else name  # one spelling for each of the paper's tasks
+    name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None
     return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))

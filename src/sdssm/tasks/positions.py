@@ -20,12 +20,12 @@ class PositionSymbols:
 
     Attributes:
         symbols: the allowed symbols at positions 0, 1, ..., P-1.
-        valid: whether a string may end before each of these positions.
+        can_end: whether a string may end before each of these positions.
         loop_start: the position, below P, whose entries hold for position P; from there on they repeat.
     """
 
     symbols: tuple[tuple[int, ...], ...]
-    valid: tuple[bool, ...]
+    can_end: tuple[bool, ...]
     loop_start: int
 
     @classmethod
@@ -34,10 +34,10 @@ class PositionSymbols:
 
         >>> from sdssm.tasks import get_task
         >>> PositionSymbols.from_task(get_task("arithmetic"))
-        PositionSymbols(symbols=((0, 1, 2, 3, 4), (5, 6, 7)), valid=(False, True), loop_start=0)
+        PositionSymbols(symbols=((0, 1, 2, 3, 4), (5, 6, 7)), can_end=(False, True), loop_start=0)
         """
         if task.valid is None:
-            return cls(symbols=(tuple(range(task.n_symbols)),), valid=(True,), loop_start=0)
+            return cls(symbols=(tuple(range(task.n_symbols)),), can_end=(True,), loop_start=0)
         machine = task.valid.minimise()
         live = live_states(machine.table, machine.outputs != 0)
         state, position, symbols = machine.start, dict[int, int](), list[tuple[int, ...]]()
@@ -49,11 +49,11 @@ class PositionSymbols:
                 return None
             state = live_next.pop()
             symbols.append(tuple(np.flatnonzero(next_states == state).tolist()))
-        valid = tuple(bool(machine.outputs[q]) for q in position)
-        return cls(symbols=tuple(symbols), valid=valid, loop_start=position[state])
+        can_end = tuple(bool(machine.outputs[q]) for q in position)
+        return cls(symbols=tuple(symbols), can_end=can_end, loop_start=position[state])
 
-    def at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the index into `symbols` and `valid` that holds for each position."""
+    def index_at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the index into `symbols` and `can_end` that holds for each position."""
         period = len(self.symbols) - self.loop_start
         return np.where(
             positions < self.loop_start, positions, self.loop_start + (positions - self.loop_start) % period
@@ -62,7 +62,7 @@ class PositionSymbols:
     def longest_valid_lengths(self, limits: np.ndarray) -> np.ndarray:
         """Return for each limit the greatest length up to it that has a valid string, or 0."""
         lengths = np.arange(int(limits.max()) + 1)
-        valid_lengths = np.where(np.array(self.valid)[self.at(lengths)], lengths, 0)
+        valid_lengths = np.where(np.array(self.can_end)[self.index_at(lengths)], lengths, 0)
         valid_lengths[0] = 0
         return np.asarray(np.maximum.accumulate(valid_lengths)[limits])
 
@@ -79,6 +79,6 @@ class PositionSymbols:
         padded = torch.zeros(len(sizes), int(sizes.max()), dtype=dtype)
         for row, allowed in zip(padded, self.symbols, strict=True):
             row[: len(allowed)] = torch.tensor(allowed)
-        index = torch.from_numpy(self.at(np.arange(first, first + count)))
+        index = torch.from_numpy(self.index_at(np.arange(first, first + count)))
         u = torch.rand(batch, count, generator=generator, dtype=torch.float64)
         return padded[index, (u * sizes[index]).long()]

@@ -30,7 +30,7 @@ IMPLEMENTATIONS = ("torch", "numba", "triton")
 
 
 @dataclass(frozen=True, eq=False)
-class Strings:
+class StringBatch:
     """The strings of M steps and R seeds, int64.
 
     `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, and `starts` (M, R, B) its
@@ -56,7 +56,7 @@ class StringStream:
 
     >>> from sdssm.tasks import get_task
     >>> stream = StringStream(get_task("parity"), seeds=[0, 1], batch=3, max_length=40, device="cpu")
-    >>> lengths = torch.from_numpy(stream.lengths_uniform(first=7, count=5, most=np.array([40, 40])))
+    >>> lengths = torch.from_numpy(stream.draw_lengths(first=7, count=5, most=np.array([40, 40])))
     >>> strings = stream.draw(torch.tensor(7), lengths, width=40)
     >>> strings.tokens.shape, strings.labels.shape
     (torch.Size([5, 2, 3, 40]), torch.Size([5, 2, 3]))
@@ -83,7 +83,7 @@ class StringStream:
             raise TaskError("seeds is empty; a string stream needs at least one seed")
         tasks = [task] * len(self.seeds) if isinstance(task, Task) else list(task)
         self.task = _check_shared_stream(tasks, len(self.seeds), random_start)
-        self.floors = _longest_valid_lengths(self.task, self.max_length)
+        self.longest_valid_lengths = _longest_valid_lengths(self.task, self.max_length)
         self._host_seeds = self.seeds
         self.seeds = self.seeds.to(device)
         self.device = self.seeds.device
@@ -91,7 +91,7 @@ class StringStream:
         _import_implementation(self.implementation)
         self._tables = StreamTables.build(tasks, self.max_length, self.device)
 
-    def lengths_uniform(
+    def draw_lengths(
         self, first: int, count: int, most: Ints | Sequence[int], least: Ints | Sequence[int] | None = None
     ) -> Ints:
         """Draw a length for each of the steps first .. first+count-1 and each seed: int64 (count, R).
@@ -118,8 +118,8 @@ class StringStream:
         steps = torch.arange(first, first + count)
         word = random_words(self._host_seeds, steps, LENGTHS, 1, 1)[..., 0, 0].numpy()  # (count, R)
         drawn = least + (word * (most - least + 1) >> 32)
-        shortest = [self.floors[self.floors >= length].min() for length in least]
-        return np.asarray(np.maximum(self.floors[drawn], shortest))
+        shortest = [self.longest_valid_lengths[self.longest_valid_lengths >= length].min() for length in least]
+        return np.asarray(np.maximum(self.longest_valid_lengths[drawn], shortest))
 
     def _validate_least(self, least: Ints | Sequence[int] | None, most: Ints) -> Ints:
         replicas = len(self._host_seeds)
@@ -130,14 +130,14 @@ class StringStream:
             raise TaskError(
                 f"least is {format_value(lengths)}; each must be at least 1 and at most the greatest length"
             )
-        if lengths.max() > self.floors[-1]:
+        if lengths.max() > self.longest_valid_lengths[-1]:
             raise TaskError(
                 f"{self.task.name} has no valid string of length {lengths.max()}..{self.max_length}; "
-                f"the greatest length with one is {self.floors[-1]}"
+                f"the greatest length with one is {self.longest_valid_lengths[-1]}"
             )
         return lengths
 
-    def draw(self, first: Tensor, lengths: Tensor, width: int) -> Strings:
+    def draw(self, first: Tensor, lengths: Tensor, width: int) -> StringBatch:
         """Draw the strings of steps first .. first+M-1 for lengths (M, R), padded with 0 to `width`.
 
         `first`, an int64 scalar tensor, and `lengths`, int64, are on the device of the stream. On a GPU they are read
@@ -152,7 +152,7 @@ class StringStream:
         _import_implementation(self.implementation).fill_strings(
             self._tables, self.seeds, first, lengths, tokens, labels, starts
         )
-        return Strings(tokens, labels, starts if self.random_start else None)
+        return StringBatch(tokens, labels, starts if self.random_start else None)
 
     def _check(self, first: Tensor, lengths: Tensor, width: int) -> None:
         replicas = len(self.seeds)
@@ -171,7 +171,7 @@ class StringStream:
             low, high = int(values.min()), int(values.max())
             if low < 1 or high > width:
                 raise TaskError(f"a length is {low if low < 1 else high}; with this width it must be in 1..{width}")
-            invalid = values[self.floors[values] != values]
+            invalid = values[self.longest_valid_lengths[values] != values]
             if len(invalid):
                 raise TaskError(
                     f"{self.task.name} has no valid string of length {invalid[0]}; "
@@ -179,7 +179,7 @@ class StringStream:
                 )
 
 
-def uniform(
+def uniform_numbers(
     seeds: Tensor, step: Tensor, purpose: int, shape: Sequence[int], implementation: str | None = None
 ) -> Tensor:
     """Return uniform random numbers in [0, 1), float32 (R, *shape), as a function of seed and step only.
@@ -187,7 +187,7 @@ def uniform(
     `seeds` is (R,), `step` a scalar tensor, and `purpose` 3 (`philox.DROPOUT`) or a greater number: each purpose has
     its own random numbers.
 
-    >>> mask = uniform(torch.tensor([0, 1]), torch.tensor(7), 3, (128, 64)) < 0.5
+    >>> mask = uniform_numbers(torch.tensor([0, 1]), torch.tensor(7), 3, (128, 64)) < 0.5
     >>> mask.shape
     torch.Size([2, 128, 64])
     """
@@ -240,9 +240,9 @@ def _longest_valid_lengths(task: Task, longest: int) -> Ints:
 
     If there is none, it is the smallest length with a valid string.
     """
-    valid = [length for length in range(1, longest + 1) if task.has(length)]
+    valid = [length for length in range(1, longest + 1) if task.has_length(length)]
     if not valid:
-        task.floor(longest)  # raises an error that names the lengths with valid strings
+        task.longest_valid_length(longest)  # raises an error that names the lengths with valid strings
     index_of_longest = np.searchsorted(valid, np.arange(longest + 1), side="right") - 1
     lengths: Ints = np.array(valid, dtype=np.int64)[np.maximum(index_of_longest, 0)]
     return lengths

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sdssm.automata import Machine
 from sdssm.errors import TaskError, format_value
-from sdssm.tasks.labels import Labeller
+from sdssm.tasks.labels import PrefixLabeller
 from sdssm.tasks.sampler import StringSampler
 from sdssm.tasks.validity import LabelledTable, label_states
 
@@ -102,7 +102,7 @@ class Task:
 
     # -- which strings are valid -------------------------------------------------------------------------------------
 
-    def has(self, length: int) -> bool:
+    def has_length(self, length: int) -> bool:
         """Whether any string of this length is valid."""
         if length < 1:
             return False
@@ -110,16 +110,16 @@ class Task:
             return True
         return bool((self.valid.outputs[self._validity_states(length)] != 0).any())
 
-    def floor(self, length: int) -> int:
+    def longest_valid_length(self, length: int) -> int:
         """Return the greatest length up to this one that has a valid string.
 
         >>> from sdssm.tasks import get_task
-        >>> get_task("arithmetic").floor(40)
+        >>> get_task("arithmetic").longest_valid_length(40)
         39
         """
         length = _validate_length(length)
         for candidate in range(length, 0, -1):
-            if self.has(candidate):
+            if self.has_length(candidate):
                 return candidate
         raise TaskError(f"{self.name} has no valid string of length {length} or less{self._nearest_lengths(length)}")
 
@@ -136,11 +136,11 @@ class Task:
         assert self.valid is not None
         return [np.array([self.valid.start])]
 
-    def classes(self, longest: int, shortest: int = 1) -> frozenset[int]:
+    def possible_labels(self, longest: int, shortest: int = 1) -> frozenset[int]:
         """Return the labels that strings of length shortest..longest can have.
 
         >>> from sdssm.tasks import get_task
-        >>> sorted(get_task("cycle").classes(1)), sorted(get_task("d4").classes(1, shortest=1))
+        >>> sorted(get_task("cycle").possible_labels(1)), sorted(get_task("d4").possible_labels(1, shortest=1))
         ([0, 1, 4], [1, 4])
         """
         table, start, labels = self._labelled
@@ -157,9 +157,11 @@ class Task:
     def _nearest_lengths(self, length: int) -> str:
         """Name the nearest lengths that have a valid string, for an error message."""
         assert self.valid is not None
-        below = next((k for k in range(length - 1, 0, -1) if self.has(k)), None)
+        below = next((k for k in range(length - 1, 0, -1) if self.has_length(k)), None)
         # From any state a valid one is at most as many steps away as there are states.
-        above = next((k for k in range(max(length, 0) + 1, length + self.valid.n_states + 2) if self.has(k)), None)
+        above = next(
+            (k for k in range(max(length, 0) + 1, length + self.valid.n_states + 2) if self.has_length(k)), None
+        )
         lengths = [str(k) for k in (below, above) if k is not None]
         return f"; the nearest with one: {' and '.join(lengths)}" if lengths else "; no string is valid"
 
@@ -183,7 +185,7 @@ class Task:
         length = _validate_length(length)
         if _validate_integer(batch, "batch") < 1:
             raise TaskError(f"batch must be at least 1, got {batch}; pass batch=128")
-        if not self.has(length):
+        if not self.has_length(length):
             raise TaskError(f"{self.name} has no valid string of length {length}{self._nearest_lengths(length)}")
         tokens = self._draw(batch, length, generator, balance)
         return Batch(tokens=tokens, labels=self._labeller(tokens.device)(tokens))
@@ -247,16 +249,16 @@ class Task:
     def _labelled(self) -> LabelledTable:
         return label_states(self.machine, self.valid)
 
-    def _labeller(self, device: torch.device) -> Labeller:
+    def _labeller(self, device: torch.device) -> PrefixLabeller:
         if device not in self._labellers:
             table, start, labels = self._labelled
-            self._labellers[device] = Labeller.build(
+            self._labellers[device] = PrefixLabeller.build(
                 torch.tensor(table, device=device), start, torch.tensor(labels, device=device)
             )
         return self._labellers[device]
 
     @cached_property
-    def _labellers(self) -> dict[torch.device, Labeller]:
+    def _labellers(self) -> dict[torch.device, PrefixLabeller]:
         return {}
 
 

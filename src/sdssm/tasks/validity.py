@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sdssm.automata import Machine
 from sdssm.automata.comparison import product_table
-from sdssm.automata.refinement import Ints, reachable
+from sdssm.automata.refinement import Ints, reachable_states
 
 
 class LabelledTable(NamedTuple):
@@ -39,7 +39,7 @@ def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
         table = product_table(machine.table, valid.table)
         start = machine.start * valid.n_states + valid.start
         labels = np.where(valid.outputs != 0, machine.outputs[:, None], -1).ravel()
-    kept = np.flatnonzero(reachable(table, start))
+    kept = np.flatnonzero(reachable_states(table, start))
     return LabelledTable(
         table=np.searchsorted(kept, table[kept]),
         start=int(np.searchsorted(kept, start)),

@@ -18,18 +18,18 @@ from sdssm.models import Classifier, ModelSettings
 from sdssm.runs.schema import RunConfig, TrainSettings
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
-from sdssm.tasks.stream import Strings, StringStream, uniform
+from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
 from sdssm.training import schedules
 from sdssm.training.adam import adam_step
 from sdssm.training.graphs import CudaGraph
 from sdssm.training.replicas import Replicas
 
 #: Steps whose strings are sampled at once: on a CPU enough to hide the cost of sampling, on a GPU those of one graph.
-BLOCK = {"cpu": 32, "cuda": 10}
+STEPS_PER_BLOCK = {"cpu": 32, "cuda": 10}
 #: Steps whose lengths and schedules are copied to the device at once.
 PLAN = 2_000
 #: The random stream of each kind of dropout noise, by the name that a model gives it.
-PURPOSES = {"readout": DROPOUT, "blocks": DROPOUT + 1, "mixers": DROPOUT + 2}
+NOISE_STREAMS = {"readout": DROPOUT, "blocks": DROPOUT + 1, "mixers": DROPOUT + 2}
 #: The weight of the newest step in the moving average of the training accuracy.
 MOVING_AVERAGE_WEIGHT = 0.02
 
@@ -46,17 +46,17 @@ class WindowMeans(NamedTuple):
     alive: Tensor
 
 
-class Engine:
+class TrainingEngine:
     """Trains replicas of one model shape for one number of steps, on one task for all or on one task each.
 
     `step` is the number of steps done. All randomness is a function of a replica's seed and the step. The configs
-    `runs` must agree in `shape`.
+    `runs` must agree in `group_key`.
     """
 
     def __init__(self, task: Task | Sequence[Task], runs: Sequence[RunConfig], device: torch.device) -> None:
         self.runs, self.device = list(runs), device
         self.tasks = [task] * len(self.runs) if isinstance(task, Task) else list(task)
-        if len({shape(run, task) for run, task in zip(self.runs, self.tasks, strict=True)}) != 1:
+        if len({group_key(run, task) for run, task in zip(self.runs, self.tasks, strict=True)}) != 1:
             raise SettingsError(
                 "these runs differ in more than replicas side by side may; train each shape in an engine of its own"
             )
@@ -96,7 +96,7 @@ class Engine:
         self._cuda_stream = None if device.type == "cpu" else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
         self._graphs: dict[int, CudaGraph] = {}
         if self._cuda_stream is not None:
-            for count in (1, BLOCK["cuda"]):
+            for count in (1, STEPS_PER_BLOCK["cuda"]):
                 self._graphs[count] = CudaGraph(partial(self._run_on_gpu, count), self._cuda_stream)
 
     # -- many steps --------------------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ class Engine:
                 self._update_plan()
                 count = min(end, self._plan_start + PLAN) - self.step
                 if self._cuda_stream is None:
-                    self._run_on_cpu(min(count, BLOCK["cpu"]), stop)
+                    self._run_on_cpu(min(count, STEPS_PER_BLOCK["cpu"]), stop)
                 else:
-                    count = BLOCK["cuda"] if count >= BLOCK["cuda"] else 1
+                    count = STEPS_PER_BLOCK["cuda"] if count >= STEPS_PER_BLOCK["cuda"] else 1
                     self._graphs[count]()
                     self._window_steps += count
                     self.step += count
@@ -187,7 +187,7 @@ class Engine:
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def _train_step(
-        self, batch: Strings, lengths: Tensor | None, values: Tensor, offset: int = 0
+        self, batch: StringBatch, lengths: Tensor | None, values: Tensor, offset: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Train every replica for one step: strings (R, B, L) of lengths (R,), scheduled values (R, columns).
 
@@ -200,7 +200,7 @@ class Engine:
             inputs["starts"] = batch.starts
         for name, noise in self.replicas.template.model.chance(*batch.tokens.shape[1:]).items():
             step = torch.tensor(self.step) if self._cuda_stream is None else self._device_step + offset
-            inputs[f"noise.{name}"] = uniform(self.stream.seeds, step, PURPOSES[name], noise)
+            inputs[f"noise.{name}"] = uniform_numbers(self.stream.seeds, step, NOISE_STREAMS[name], noise)
         lr, bias1, bias2, attraction, *buffers = values.unbind(-1)
         if self._has_centre_loss:
             # Before the model predicts correctly, the centre loss would hold it at the most frequent label.
@@ -274,7 +274,7 @@ class Engine:
         return self.replicas.model(replica, buffers, flat)
 
 
-def shape(run: RunConfig, task: Task) -> tuple[Any, ModelSettings, TrainSettings]:
+def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings, TrainSettings]:
     """Return a key that is equal for all runs that can train side by side in one engine.
 
     It is the run's settings without those that may differ between replicas. Tasks with the same number of symbols, of
@@ -301,7 +301,7 @@ def _occurring_classes(tasks: Sequence[Task], runs: Sequence[RunConfig]) -> list
     for task, run in zip(tasks, runs, strict=True):
         key = task.digest, run.train_length, run.train.shortest
         if key not in known:
-            known[key] = task.classes(run.train_length, run.train.shortest)
+            known[key] = task.possible_labels(run.train_length, run.train.shortest)
         classes.append(known[key])
     return classes
 
@@ -341,7 +341,7 @@ def _ramp_value(run: RunConfig, name: str, step: schedules.Ints) -> schedules.Fl
     return schedules.ramp(*run.model.mixer.ramps()[name.rpartition(".")[2]], run.train.steps, step)
 
 
-def _select_step(strings: Strings, step: int, width: int) -> Strings:
+def _select_step(strings: StringBatch, step: int, width: int) -> StringBatch:
     """Return the strings of one step, cut to `width` symbols."""
     starts = None if strings.starts is None else strings.starts[step]
-    return Strings(strings.tokens[step, :, :, :width], strings.labels[step], starts)
+    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], starts)

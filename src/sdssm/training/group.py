@@ -15,12 +15,12 @@ from sdssm.devices import device_name
 from sdssm.evaluation import evaluate
 from sdssm.models.names import file_name, tensors_for_file
 from sdssm.runs import RunFolder
-from sdssm.runs.folder import Ended
+from sdssm.runs.folder import EndStatus
 from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
 from sdssm.training import schedules
 from sdssm.training.deferred_errors import DeferredErrors
-from sdssm.training.engine import Engine, WindowMeans
+from sdssm.training.engine import TrainingEngine, WindowMeans
 from sdssm.training.memory import empty_device_cache
 from sdssm.training.progress import Snapshot
 from sdssm.training.tensorboard import TensorBoard
@@ -82,7 +82,7 @@ class ReplicaGroup:
         self.alive = [True] * len(self.folders)
         #: False while a step is running, and after one failed: parameters and window sums may belong to two steps.
         self.is_consistent = True
-        self._engine: Engine | None = None
+        self._engine: TrainingEngine | None = None
         self._resume_step = resume_step
         self._step = resume_step or 0  # while there is no engine
         self._log_every = log_every(self.train)
@@ -93,7 +93,7 @@ class ReplicaGroup:
         self._board: TensorBoard | None = None
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> TrainingEngine:
         """The engine of a group in training."""
         assert self._engine is not None
         return self._engine
@@ -119,7 +119,7 @@ class ReplicaGroup:
     def start(self, device: torch.device) -> None:
         """Build the models on the device and restore them, or save a first checkpoint of a new training."""
         try:
-            self._engine = Engine(self.tasks, [folder.config for folder in self.folders], device)
+            self._engine = TrainingEngine(self.tasks, [folder.config for folder in self.folders], device)
             self._device_name = device_name(device)
             if self.train.validate_length is not None:
                 self._best = self._engine.replicas.flat.clone()
@@ -162,14 +162,14 @@ class ReplicaGroup:
         After a failed step nothing is saved: the previous checkpoint remains the last.
         """
         is_finished = self.is_consistent and self.is_done and self.end_step >= self.train.steps
-        status: Ended = "finished" if is_finished else "stopped"
+        status: EndStatus = "finished" if is_finished else "stopped"
         errors = DeferredErrors()
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
                 with errors:
                     if self.is_consistent:
                         self._save_replica(replica)
-                        folder.write_model(self.engine.model(replica, self._best).packed())
+                        folder.write_model(self.engine.model(replica, self._best).to_safetensors())
                     folder.finish(status)
         if self._board is not None:
             self._board.close()
@@ -328,7 +328,7 @@ class ReplicaGroup:
                 continue
             if step:  # at step 0 the new models already have their parameters
                 self._load_replica(replica, folder.load_checkpoint(step).tensors)
-            folder.forget_after(step)
+            folder.rewind(step)
         if not step:
             self.save()
 

@@ -13,17 +13,17 @@ import torch
 from sdssm.automata import Machine
 from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.models import default_preset
-from sdssm.models.classifier import CONFIG
+from sdssm.models.classifier import CONFIG_FILE
 from sdssm.ops.backend import TRITON_LARGEST_STATE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
-from sdssm.runs.folder import STATUS
-from sdssm.runs.schema import RunConfig, begun_now, configure, resolve
+from sdssm.runs.folder import STATUS_FILE
+from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
-from sdssm.training.engine import new_model, shape
+from sdssm.training.engine import group_key, new_model
 
 TaskLike = str | Task | Machine
 #: A run to train: its folder, its task and its config.
-Planned = tuple[Path, Task, RunConfig]
+RunPlan = tuple[Path, Task, RunConfig]
 #: Any object that stands for a run.
 AnyRun = TypeVar("AnyRun")
 
@@ -39,34 +39,34 @@ def plan_runs(
     settings: Mapping[str, Any] | None,
     variants: Mapping[str, Mapping[str, Any]] | None,
     device: torch.device,
-) -> tuple[Path, list[Planned]]:
+) -> tuple[Path, list[RunPlan]]:
     """Check the arguments of `train`; return the folder of all runs and the runs in it."""
     tasks = _resolve_tasks(task)
     path = _resolve_folder(out, tasks, model)
-    seed_list = checked_seeds(seeds)
+    seed_list = expand_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     preset_name = default_preset(model) if preset is None else preset
-    begun = begun_now()
-    planned: list[Planned] = []
+    begun = start_stamp()
+    planned: list[RunPlan] = []
     for task in tasks:
         task_folder = path if len(tasks) == 1 else path / folder_name(task.name)
         for variant, changes in _check_variants(variants).items():
-            resolved = resolve(model, preset_name, task.name, {**values, **changes})
+            resolved = resolve_settings(model, preset_name, task.name, {**values, **changes})
             for seed in seed_list:
-                config = configure(task, seed, resolved, preset_name, begun)
+                config = create_config(task, seed, resolved, preset_name, begun)
                 check_config(config, task, device)
                 planned.append((task_folder / variant / f"seed-{seed}", task, config))
     return path, planned
 
 
-def side_by_side(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
+def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
     """Group the runs that can train side by side and were started together; `describe` gives their config and task."""
     groups: dict[Any, list[AnyRun]] = {}
     for run in runs:
         config, task = describe(run)
-        groups.setdefault((shape(config, task), config.begun), []).append(run)
+        groups.setdefault((group_key(config, task), config.begun), []).append(run)
     return list(groups.values())
 
 
@@ -88,7 +88,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             "initial_state is 'given', but training has no initial states to give; set initial_state=learned, or "
             "state_embedding too"
         )
-    longest = task.floor(config.train_length)
+    longest = task.longest_valid_length(config.train_length)
     if config.train.shortest > longest:
         raise SettingsError(
             f"shortest is {config.train.shortest}, but {task.name} is trained on strings of at most {longest}; set "
@@ -103,7 +103,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
             f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
-    largest = max(mixer.kernel_size for mixer in model.mixers)
+    largest = max(mixer.transition_size for mixer in model.mixers)
     if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
         raise SettingsError(
             f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
@@ -111,7 +111,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
         )
 
 
-def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
+def expand_seeds(seeds: int | Sequence[int]) -> list[int]:
     """Return the seeds as a list: 0, 1, ... if their number is given."""
     try:
         values = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
@@ -125,7 +125,7 @@ def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
     return values
 
 
-def check_folders(path: Path, planned: Sequence[Planned], *, resume: bool, overwrite: bool) -> None:
+def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overwrite: bool) -> None:
     """Refuse the plan if a folder is not free, and does not hold the planned run to resume; no folder is changed."""
     seen = dict[Path, RunConfig]()
     for folder, _, config in planned:
@@ -136,10 +136,10 @@ def check_folders(path: Path, planned: Sequence[Planned], *, resume: bool, overw
             )
         seen[folder] = config
         for parent in folder.absolute().parents:
-            if (parent / CONFIG).exists() and (parent / STATUS).exists():
+            if (parent / CONFIG_FILE).exists() and (parent / STATUS_FILE).exists():
                 raise RunError(f"{parent} is a run itself; choose a folder outside of it")
-        if resume and (folder / CONFIG).exists():
-            if not RunFolder.open(folder).config.same_as(config):
+        if resume and (folder / CONFIG_FILE).exists():
+            if not RunFolder.open(folder).config.matches(config):
                 raise RunError(
                     f"{folder} was started as another training; continue it as it is with sdssm train --resume {path}, "
                     "or start this one with another out="

@@ -52,7 +52,7 @@ class Progress(Protocol):
         """Show the final state: the training has ended or was stopped."""
 
 
-class Silent:
+class SilentProgress:
     """A progress display that shows nothing."""
 
     def start(self, names: Sequence[str], steps: int, first: int) -> None: ...
@@ -64,7 +64,7 @@ class Silent:
     def stop(self) -> None: ...
 
 
-class WarningProgress(Silent):
+class WarningProgress(SilentProgress):
     """A progress display that shows nothing but messages, which are warnings."""
 
     def message(self, text: str) -> None:
@@ -277,7 +277,7 @@ class SafeProgress:
         try:
             yield
         except Exception:  # a closed pipe, a terminal that is gone, a character that it cannot encode
-            broken, self._inner = self._inner, Silent()
+            broken, self._inner = self._inner, SilentProgress()
             with suppress(Exception):
                 broken.stop()  # a live table gives standard output back
 
@@ -301,6 +301,6 @@ class SafeProgress:
 def progress_for(quiet: bool, *, keep: bool = True) -> Progress:
     """Return the display that suits standard output: a live table, plain lines, or nothing if `quiet`."""
     if quiet:
-        return Silent()
+        return SilentProgress()
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     return SafeProgress(LiveTable(keep=keep) if is_terminal and find_spec("rich") is not None else PlainLines())

@@ -15,12 +15,12 @@ from sdssm.training.progress import Progress
 
 #: Groups that train at once. Together they fill a GPU, and more than it has hardware queues for add no speed. A CPU is
 #: as fast with one group; several only show earlier how each of them does.
-AT_ONCE = {"cpu": 4, "cuda": 16}
+GROUPS_AT_ONCE = {"cpu": 4, "cuda": 16}
 #: The share of the free memory that groups may take when they start: they grow a little later.
 MEMORY_SHARE = 0.8
 
 
-class NoRoomError(RunError):
+class DeviceMemoryError(RunError):
     """The device has too little memory for a group."""
 
 
@@ -144,7 +144,7 @@ class TrainingQueue:
 def resolve_at_once(at_once: int | None, device: torch.device) -> int:
     """Return the number of groups that train at once: the value given, or the default for the device."""
     if at_once is None:
-        return AT_ONCE[device.type]
+        return GROUPS_AT_ONCE[device.type]
     if type(at_once) is not int or at_once < 1:
         raise SettingsError(
             f"at_once is {format_value(at_once)}; it must be the number of groups that train at once, at least 1"
@@ -152,9 +152,9 @@ def resolve_at_once(at_once: int | None, device: torch.device) -> int:
     return at_once
 
 
-def out_of_memory_error(device: torch.device | str) -> NoRoomError:
+def out_of_memory_error(device: torch.device | str) -> DeviceMemoryError:
     """Return the error of a group that does not fit on the device."""
-    return NoRoomError(
+    return DeviceMemoryError(
         f"the memory of {device} is too small for one more group of runs side by side; stop other programs on it, or "
         "train fewer seeds, smaller models or smaller batches; the other groups were saved"
     )

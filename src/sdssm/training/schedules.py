@@ -49,6 +49,6 @@ def lengths(runs: Sequence[RunConfig], stream: StringStream, first: int, count: 
     """Return the string length of each run at `count` steps from step `first` on, (count, R)."""
     step = np.arange(first, first + count)
     longest = np.stack([max_length(run, step) for run in runs], axis=1)
-    drawn = stream.lengths_uniform(first, count, longest, [run.train.shortest for run in runs])
+    drawn = stream.draw_lengths(first, count, longest, [run.train.shortest for run in runs])
     is_fixed = np.array([run.train.curriculum == "fixed" for run in runs])
-    return np.where(is_fixed, stream.floors[longest], drawn)
+    return np.where(is_fixed, stream.longest_valid_lengths[longest], drawn)

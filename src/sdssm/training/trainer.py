@@ -14,15 +14,15 @@ from sdssm.devices import resolve_device
 from sdssm.errors import SettingsError
 from sdssm.extras import import_extra
 from sdssm.models import DEFAULT_MODEL
-from sdssm.models.classifier import CONFIG
-from sdssm.runs import ENDED, RunFolder, find_runs, group_by_resume_step
-from sdssm.runs.claim import make_room, release
+from sdssm.models.classifier import CONFIG_FILE
+from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
+from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.group import ReplicaGroup, last_step
 from sdssm.training.memory import keep_freed_memory
-from sdssm.training.planning import Planned, TaskLike, check_folders, plan_runs, side_by_side
+from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs
 from sdssm.training.progress import Progress, WarningProgress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.signals import stop_on_signal
@@ -113,14 +113,14 @@ def train(
         variants=variants,
         device=device,
     )
-    return train_all(
+    return train_runs(
         path, planned, device=device, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
     )
 
 
-def train_all(
+def train_runs(
     path: Path,
-    planned: Sequence[Planned],
+    planned: Sequence[RunPlan],
     *,
     device: str | torch.device = "auto",
     resume: bool = False,
@@ -145,9 +145,9 @@ def train_all(
     if tensorboard:
         import_extra("tensorboard", "tensorboard=True")
     check_folders(path, planned, resume=resume, overwrite=overwrite)
-    existing = {folder for folder, _, _ in planned if resume and (folder / CONFIG).exists()}
+    existing = {folder for folder, _, _ in planned if resume and (folder / CONFIG_FILE).exists()}
     old = [(RunFolder.open(folder), task) for folder, task, _ in planned if folder in existing]
-    make_room(len(planned) - sum(run.status in ENDED for run, _ in old))
+    reserve_open_files(len(planned) - sum(run.status in FINAL_STATUSES for run, _ in old))
     new = [
         (RunFolder.create(folder, config, overwrite=overwrite), task)
         for folder, task, config in planned
@@ -155,7 +155,7 @@ def train_all(
     ]
     groups = _unfinished_groups(old, tensorboard, until)
     groups += [
-        ReplicaGroup(members, tensorboard=tensorboard, until=until) for members in side_by_side(new, _config_and_task)
+        ReplicaGroup(members, tensorboard=tensorboard, until=until) for members in group_runs(new, _config_and_task)
     ]
     folders = {run.path: run for run, _ in (*old, *new)}
     runs = Runs(path, [folders[folder] for folder, _, _ in planned])
@@ -175,8 +175,8 @@ def resume(
     """
     device = resolve_device(device)
     folders = find_runs(path)
-    groups = _unfinished_groups([(folder, folder.config.known_task()) for folder in folders], tensorboard)
-    make_room(sum(folder.status not in ENDED for folder in folders))
+    groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
+    reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
     return _run(Runs(Path(path), folders), TrainingQueue(groups, device), progress or WarningProgress())
 
 
@@ -189,7 +189,7 @@ def _unfinished_groups(
     before, and their numbers are the same to the last bit.
     """
     groups = []
-    for members in side_by_side(runs, _config_and_task):
+    for members in group_runs(runs, _config_and_task):
         unfinished = [folder for folder, _ in members if folder.status in ("running", "stopped")]
         diverged = [folder for folder, _ in members if folder.status == "diverged"]
         parts = group_by_resume_step(unfinished) if unfinished else []
@@ -246,7 +246,7 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     finally:
         progress.stop()
         for folder in runs:  # another process may resume them
-            release(folder.path)
+            release_folder(folder.path)
     if stop():  # even if all groups are done: the caller must not start the work that would follow
         raise TrainingStopped(runs)
     return runs

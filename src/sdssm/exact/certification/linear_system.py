@@ -94,7 +94,7 @@ def _check_supported(model: Classifier, machine: Machine) -> None:
     settings = model.settings
     if len(model.mixers) != 1:
         raise ExactError(f"the model has {len(model.mixers)} layers; only a single SD-SSM can be certified")
-    if not model.bare:
+    if not model.is_single_sd_ssm:
         raise ExactError(f"the model is {settings.name}; only a single SD-SSM without a block around it is certified")
     if model.n_symbols != machine.n_symbols:
         raise ExactError(

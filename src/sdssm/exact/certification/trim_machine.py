@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdssm.automata import Machine
-from sdssm.automata.refinement import reachable
+from sdssm.automata.refinement import reachable_states
 from sdssm.exact.errors import ExactError
 from sdssm.tasks.validity import label_states, live_states
 
@@ -49,7 +49,7 @@ class TrimMachine:
             raise ExactError("no string is valid, so there is nothing to certify; pass another machine as valid")
         # Transitions that no valid string takes become loops, so that they reach nothing.
         closed = np.where(live[table], table, np.arange(len(table))[:, None])
-        kept = np.flatnonzero(reachable(closed, start))
+        kept = np.flatnonzero(reachable_states(closed, start))
         number = np.full(len(table), DEAD)
         number[kept] = np.arange(len(kept))
         trimmed = np.where(live[table[kept]], number[table[kept]], DEAD)

@@ -15,7 +15,7 @@ from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.settings import check_at_least
-from sdssm.tasks.labels import Labeller
+from sdssm.tasks.labels import PrefixLabeller
 
 #: Limits on the numbers of a piece of strings in memory, and on its symbols.
 MOST_NUMBERS, PIECE = 1 << 22, 4_096
@@ -60,7 +60,7 @@ def check_emulation(
         table, start, outputs = torch.tensor(machine.table), machine.start, torch.tensor(machine.outputs)
     device = model.readout.weight.device
     encodings, norms = _encodings(model, table, start)
-    tracer = Labeller.build(table, start, torch.arange(len(table)))
+    tracer = PrefixLabeller.build(table, start, torch.arange(len(table)))
     piece = max(1, min(PIECE, MOST_NUMBERS // (strings * model.numbers)))
     q, state = torch.full((strings,), start), None
     wrong, first_wrong, drift = 0, None, 0.0
@@ -92,7 +92,7 @@ def _check_compatible(model: Classifier, machine: Machine) -> None:
         raise ExactError(f"{model.settings.name} carries no state from one piece of a string to the next")
 
 
-def _trace(tracer: Labeller, q: Tensor, tokens: Tensor) -> Tensor:
+def _trace(tracer: PrefixLabeller, q: Tensor, tokens: Tensor) -> Tensor:
     """Return the machine state after each symbol, from states q (B,): tokens (B, T) -> (B, T)."""
     rows = [replace(tracer, start=int(start))(row[None])[0] for start, row in zip(q, tokens, strict=True)]
     return torch.stack(rows)
@@ -108,7 +108,7 @@ def _encodings(model: Classifier, table: Tensor, start: int) -> tuple[Tensor, Te
     while len(states):
         tokens = torch.arange(symbols).repeat(len(states))[:, None]
         successors = table[states].flatten()
-        after = double.carry(tokens.to(device), None if before is None else _repeat_rows(before, symbols))
+        after = double.advance_state(tokens.to(device), None if before is None else _repeat_rows(before, symbols))
         flat = _flatten(after).cpu()
         encodings = flat.new_zeros(len(table), flat.shape[1]) if encodings is None else encodings
         count = len(successors)

@@ -50,12 +50,12 @@ class CandidateMachines:
         # The task draws valid strings; its machine, and so its labels, are not used.
         placeholder = Machine(table=[[0] * reader.n_symbols])
         self.task = Task(name="the machine of valid strings", machine=placeholder, valid=reader.valid)
-        self.longest = reader.margin_length = self.task.floor(longest)
+        self.longest = reader.margin_length = self.task.longest_valid_length(longest)
         self.tokens = self.draw(TEST_STRINGS, self.longest)
         self.labels = reader.labels(self.tokens)
         self.witnesses: dict[Word, int] = {}  # strings on which two candidates differ, and the model's label
         self.machines: list[Machine] = []
-        reader.fit_scale(self.draw(SCALE_STRINGS, self.task.floor(max(SCALE_LENGTH, self.longest))))
+        reader.fit_scale(self.draw(SCALE_STRINGS, self.task.longest_valid_length(max(SCALE_LENGTH, self.longest))))
         self.start_label = reader.empty_label()
 
     def draw(self, strings: int, length: int) -> Ints:
@@ -129,8 +129,8 @@ class CandidateMachines:
 
     def existing_lengths(self, lengths: Iterable[int]) -> list[int]:
         """Replace each length by the largest up to it that has a valid string, or by the smallest of all."""
-        least = next(k for k in range(1, self.longest + 1) if self.task.has(k))
-        return list(dict.fromkeys(self.task.floor(max(length, least)) for length in lengths))
+        least = next(k for k in range(1, self.longest + 1) if self.task.has_length(k))
+        return list(dict.fromkeys(self.task.longest_valid_length(max(length, least)) for length in lengths))
 
     def fidelity(self, machine: Machine, length: int, strings: int) -> Fidelity:
         """Compare a machine with the model on random valid strings of one length."""

@@ -124,7 +124,7 @@ def extract(
         if index(number) < 1:
             raise ExactError(f"{name} must be at least 1, got {number}")
     classifier, run = load_source(model)
-    task = None if run is None else run.config.known_task()
+    task = None if run is None else run.config.load_task()
     train_length = DEFAULT_LONGEST if run is None else run.config.train_length
     if valid is not None and task is not None and task.valid is not None and valid != task.valid:
         raise ExactError("a run knows its valid strings; leave valid out, or pass sdssm.load(folder) to use others")

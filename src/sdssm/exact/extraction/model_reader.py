@@ -14,7 +14,7 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
-from sdssm.layers.mixer import State, each
+from sdssm.layers.mixer import MixerState, map_state
 from sdssm.models import Classifier
 from sdssm.tasks.validity import live_states
 
@@ -60,13 +60,13 @@ class ModelReader:
     def is_scale_free(self) -> bool:
         """Whether the norm of a state has no meaning, so that only its direction is compared."""
         model = self.model
-        bare = model.bare and model.input_matrix is None and model.skip is None
+        bare = model.is_single_sd_ssm and model.input_matrix is None and model.skip is None
         return bare and (model.norm is not None or model.readout.scale is not None or model.mixers[0].settings.rescale)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def read(self, tokens: Ints, state: State = None) -> tuple[Ints, Tensor, State]:
+    def read(self, tokens: Ints, state: MixerState = None) -> tuple[Ints, Tensor, MixerState]:
         """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states."""
         rows = torch.from_numpy(tokens).to(next(self.model.parameters()).device)
         piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers, self.model.n_classes)))
@@ -81,10 +81,10 @@ class ModelReader:
     def empty_label(self) -> int:
         """Return the prediction for the empty string if the start state can be read, otherwise 0."""
         model = self.model
-        if not model.bare or model.initial_state is None:
+        if not model.is_single_sd_ssm or model.initial_state is None:
             return 0
         start = model.initial_state
-        return int(model.logits(start if model.query is None else model._query_step(model._symbols(), start)).argmax())
+        return int(model.logits(start if model.query is None else model.query_step(model._symbols(), start)).argmax())
 
     def labels(self, tokens: Ints) -> Ints:
         """Return the label of every prefix of strings (B, L), -1 if the prefix is not a valid string."""
@@ -105,7 +105,7 @@ class ModelReader:
     def _trace_valid(self, tokens: Ints) -> Ints:
         return trace_states(self.valid_table, np.full(len(tokens), self.valid.start), tokens)
 
-    def labels_after(self, states: State, valid_states: Ints, words: Sequence[Word]) -> Ints:
+    def labels_after(self, states: MixerState, valid_states: Ints, words: Sequence[Word]) -> Ints:
         """Return the label after each of E words from each of B states: (B, E)."""
         rows = np.arange(len(valid_states))
         if not words:
@@ -120,7 +120,7 @@ class ModelReader:
         reached = trace_states(self.valid_table, valid_states[state_of_row], tokens)[index, last]
         return np.where(self.accepting[reached], predictions, NOT_VALID).reshape(len(rows), len(words))
 
-    def vectors(self, states: State) -> NDArray[np.float32]:
+    def vectors(self, states: MixerState) -> NDArray[np.float32]:
         """Return states as points (B, F), normalised by `fit_scale` to a distance of about 1 from their mean."""
         flat = np.concatenate([part.cpu().numpy() for part in _flat_parts(states)], axis=1)
         flat = np.nan_to_num(flat.astype(np.float32), posinf=1e15, neginf=-1e15)
@@ -154,9 +154,9 @@ def check_extractable(model: Classifier) -> None:
         )
 
 
-def select_rows(state: State, rows: Ints) -> State:
+def select_rows(state: MixerState, rows: Ints) -> MixerState:
     """Return some rows of a batch of states."""
-    return each(lambda x: x[torch.from_numpy(rows).to(x.device)], state)
+    return map_state(lambda x: x[torch.from_numpy(rows).to(x.device)], state)
 
 
 def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
@@ -168,7 +168,7 @@ def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
     return states
 
 
-def _flat_parts(state: State) -> list[Tensor]:
+def _flat_parts(state: MixerState) -> list[Tensor]:
     """Return the tensors of a state, each (B, F)."""
     if isinstance(state, Tensor):
         return [(torch.view_as_real(state) if state.is_complex() else state).flatten(1).float()]

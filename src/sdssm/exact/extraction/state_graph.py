@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sdssm.automata.refinement import Ints
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, select_rows, smallest_margin
-from sdssm.layers.mixer import State
+from sdssm.layers.mixer import MixerState
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class StateGraph:
     table: Ints
     labels: Ints
     valid_states: Ints
-    states: State
+    states: MixerState
     parents: Ints
     parent_symbols: Ints
 
@@ -128,7 +128,7 @@ class _GraphBuilder:
         target[rows[near]] = states[best[near]]
         return np.asarray(rows[~near])
 
-    def build(self, states: State) -> StateGraph:
+    def build(self, states: MixerState) -> StateGraph:
         table = np.full((len(self.labels), self.n_symbols), -1, dtype=np.int64)
         source, tokens, target = np.concatenate(self.edges, axis=1)
         table[source, tokens] = target
@@ -142,7 +142,7 @@ class _GraphBuilder:
         )
 
 
-def _concatenate(states: list[State]) -> State:
+def _concatenate(states: list[MixerState]) -> MixerState:
     """Concatenate batches of states."""
     if isinstance(states[0], Tensor):
         return torch.cat(states)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.evaluation.correct_counts import read_fresh
+from sdssm.evaluation.correct_counts import count_on_fresh_strings
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.models import Classifier
 from sdssm.models.stack import State
-from sdssm.tasks.evaluation_strings import BLOCK, TestStrings
+from sdssm.tasks.evaluation_strings import BLOCK, EvaluationStrings
 
 #: Number of positions classified up to each length, including it, so that there are more labels than strings.
 POSITIONS = 16
@@ -47,10 +47,10 @@ class _Position(NamedTuple):
 
 
 def read_prefixes(
-    model: Classifier, test: TestStrings, lengths: list[int], words: WordMatrices | None
+    model: Classifier, test: EvaluationStrings, lengths: list[int], words: WordMatrices | None
 ) -> Iterator[HorizonReading]:
     """Read prefixes of the same strings; only pieces with classified positions go through the whole model."""
-    assert test.places is not None
+    assert test.positions is not None
     windows = [(max(1, length - POSITIONS + 1), length) for length in lengths]
     classified = {position for first, last in windows for position in range(first, last + 1)}
     results: dict[int, _Position] = {}
@@ -82,9 +82,9 @@ def read_prefixes(
         yield _summarise(test, length, first, {position: results[position] for position in range(first, last + 1)})
 
 
-def read_fresh_strings(model: Classifier, test: TestStrings, lengths: list[int]) -> list[HorizonReading]:
+def read_fresh_strings(model: Classifier, test: EvaluationStrings, lengths: list[int]) -> list[HorizonReading]:
     """Read new strings for each length, for tasks where prefixes of uniform strings are not uniform."""
-    result = read_fresh(model, test, np.array(lengths))
+    result = count_on_fresh_strings(model, test, np.array(lengths))
     return [
         HorizonReading(length, length, result.strings, 100 * float(share), None, None, None)
         for length, share in zip(lengths, result.accuracy, strict=True)
@@ -95,7 +95,7 @@ def _carry(model: Classifier, words: WordMatrices | None, tokens: Tensor, state:
     """Return the state after many symbols, without classifying any position."""
     if words is None:
         for piece in torch.split(tokens, BLOCK, dim=1):
-            state = model.carry(piece, state)
+            state = model.advance_state(piece, state)
         return state
     x = model.initial_state.expand(len(tokens), -1) if state is None else state[0]
     return (words.advance_state(tokens, x),)
@@ -108,7 +108,7 @@ def _classify(
 
     Directions are those of the state of an SD-SSM, and None for other models.
     """
-    if not model.bare:
+    if not model.is_single_sd_ssm:
         logits, state = model.advance(tokens, state)
         return logits[:, offsets], None, state
     symbols = model._symbols()
@@ -117,17 +117,17 @@ def _classify(
     states = states[:, offsets]
     features = states
     if model.query is not None:
-        features = model._query_step(symbols, states)
+        features = model.query_step(symbols, states)
     elif symbols.skip is not None:
         features = states + symbols.skip[tokens[:, offsets]]
     return model.logits(features), torch.nn.functional.normalize(states, dim=-1), (final,)
 
 
-def _summarise(test: TestStrings, length: int, first: int, results: dict[int, _Position]) -> HorizonReading:
+def _summarise(test: EvaluationStrings, length: int, first: int, results: dict[int, _Position]) -> HorizonReading:
     """Combine the results of the positions up to one length at which strings are valid."""
-    assert test.places is not None
-    valid = np.array(test.places.valid)
-    kept = [result for position, result in results.items() if valid[test.places.at(np.array([position]))[0]]]
+    assert test.positions is not None
+    valid = np.array(test.positions.can_end)
+    kept = [result for position, result in results.items() if valid[test.positions.index_at(np.array([position]))[0]]]
     correct = torch.stack([result.correct for result in kept])
     within = between = None
     if kept[0].states is not None:

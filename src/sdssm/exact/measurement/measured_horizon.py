@@ -18,7 +18,7 @@ from sdssm.exact.sources import ModelSource, load_source
 from sdssm.models import Classifier
 from sdssm.settings import check_between
 from sdssm.tasks import Task, get_task
-from sdssm.tasks.evaluation_strings import TestStrings
+from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 #: The accuracy, in percent, that counts as correct.
 ENOUGH = 99.9
@@ -94,9 +94,9 @@ def horizon(
     classifier, resolved = _load_with_task(model, task)
     _check_measurable(classifier, resolved)
     started = perf_counter()
-    test = TestStrings(resolved, strings, seed, classifier.readout.weight.device)
+    test = EvaluationStrings(resolved, strings, seed, classifier.readout.weight.device)
     lengths = doubling_lengths(max_length)
-    lengths = sorted({resolved.floor(length) for length in lengths if test.shortest <= length})
+    lengths = sorted({resolved.longest_valid_length(length) for length in lengths if test.shortest_length <= length})
     if not lengths:
         raise ExactError(
             f"{resolved.name} has no valid string of length {max_length} or less; pass a larger max_length"
@@ -105,7 +105,7 @@ def horizon(
     classifier.eval()
     try:
         with torch.inference_mode(), ops.unchecked():
-            if test.places is None:
+            if test.positions is None:
                 method, readings = "fresh strings", read_fresh_strings(classifier, test, lengths)
             else:
                 matrices = WordMatrices.build(classifier) if words else None
@@ -148,7 +148,7 @@ def _load_with_task(source: ModelSource, task: str | Task | Machine | None) -> t
         return model, task if isinstance(task, Task) else get_task(task)
     if task is not None:
         raise ExactError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
-    return model, run.config.known_task()
+    return model, run.config.load_task()
 
 
 def _check_measurable(model: Classifier, task: Task) -> None:

@@ -37,7 +37,7 @@ class WordMatrices:
     @classmethod
     def build(cls, model: Classifier, *, most_bytes: int = MOST_BYTES) -> WordMatrices | None:
         """Multiply out the words of a model, or return None if its state is not a product of matrices."""
-        if not model.bare or model.input_matrix is not None or model.initial_state is None:
+        if not model.is_single_sd_ssm or model.input_matrix is not None or model.initial_state is None:
             return None
         with torch.no_grad():
             A = model.symbol_matrices()

@@ -12,12 +12,12 @@ import torch
 
 from sdssm.errors import ModelError, RunError
 from sdssm.evaluation import evaluate
-from sdssm.evaluation.evaluation import FILE, LISTED_FILE
-from sdssm.evaluation.records import FRESH, PREFIXES
+from sdssm.evaluation.evaluation import EVALUATION_FILE, LENGTHS_FILE
+from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
-from sdssm.runs import ENDED, RunFolder
+from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.tasks import Task
 
 #: The seed of the test strings, the same for all runs.
@@ -63,7 +63,7 @@ def evaluate_locally(
 
 def missing_files(plan: Plan) -> list[EvaluationFile]:
     """Return the evaluation files that a plan has still to compute, for its runs that have ended."""
-    ended = [run for run in plan.selected_runs() if run.status in ENDED]
+    ended = [run for run in plan.selected_runs() if run.status in FINAL_STATUSES]
     return [
         (run.folder, name) for run in ended for name in missing_evaluations(run.folder, run.task, plan.spec.evaluate)
     ]
@@ -73,10 +73,10 @@ def missing_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> list[
     """Return the names of the evaluation files that a run folder lacks."""
     run = RunFolder.open(folder)
     names = []
-    if not _covers(_read(run, FILE), task, spec):
-        names.append(FILE)
-    if spec.lengths and not _has_lengths(_read(run, LISTED_FILE), spec):
-        names.append(LISTED_FILE)
+    if not _covers(_read(run, EVALUATION_FILE), task, spec):
+        names.append(EVALUATION_FILE)
+    if spec.lengths and not _has_lengths(_read(run, LENGTHS_FILE), spec):
+        names.append(LENGTHS_FILE)
     return names
 
 
@@ -86,14 +86,14 @@ def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[di
     The first is None, or the second an empty dictionary, if it is missing or does not match the spec.
     """
     run = RunFolder.open(folder)
-    curve, listed = _read(run, FILE), _read(run, LISTED_FILE)
+    curve, listed = _read(run, EVALUATION_FILE), _read(run, LENGTHS_FILE)
     return curve if _covers(curve, task, spec) else None, listed if _has_lengths(listed, spec) else {}
 
 
 def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
     """Evaluate one run and write one evaluation file into its folder."""
     folder, name = file
-    lengths: Sequence[int] | None = spec.lengths if name == LISTED_FILE else None
+    lengths: Sequence[int] | None = spec.lengths if name == LENGTHS_FILE else None
     try:
         evaluate(
             RunFolder.open(folder),
@@ -126,8 +126,8 @@ def _covers(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> boo
     if len(evaluation.get("accuracy") or ()) != evaluation["max_length"]:
         return False
     # Some models can be evaluated on fresh strings only; the note of the evaluation says so.
-    is_forced = evaluation.get("read") == FRESH and str(evaluation.get("note") or "").startswith("fresh strings")
-    return is_forced or evaluation.get("read") == (FRESH if spec.fresh else PREFIXES)
+    is_forced = evaluation.get("read") == READ_FRESH and str(evaluation.get("note") or "").startswith("fresh strings")
+    return is_forced or evaluation.get("read") == (READ_FRESH if spec.fresh else READ_PREFIXES)
 
 
 def _has_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
@@ -137,4 +137,4 @@ def _has_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
 def _has_same_strings(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
     """Return whether an evaluation used the strings of the spec, and was made after the training ended."""
     strings = (evaluation.get("strings"), evaluation.get("string_seed"))
-    return strings == (spec.strings, STRING_SEED) and evaluation.get("status") in ENDED
+    return strings == (spec.strings, STRING_SEED) and evaluation.get("status") in FINAL_STATUSES

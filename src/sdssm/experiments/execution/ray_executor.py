@@ -35,10 +35,10 @@ from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
-from sdssm.models.classifier import CONFIG
-from sdssm.runs import ENDED, RunFolder
+from sdssm.models.classifier import CONFIG_FILE
+from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.training.planning import check_folders
-from sdssm.training.progress import Progress, Silent
+from sdssm.training.progress import Progress, SilentProgress
 from sdssm.training.trainer import Runs, TrainingStopped
 
 #: The most evaluations per task, and the least number of tasks per slot of the cluster, so that slots end together.
@@ -128,9 +128,9 @@ class RayExecutor:
         if not groups:
             return
         check_folders(plan.out, plan.trainings(), resume=True, overwrite=False)
-        mark, display = make_mark(plan.out), progress or Silent()
+        mark, display = make_mark(plan.out), progress or SilentProgress()
         jobs = [self._training_job(group, plan, mark) for group in groups]
-        runs = [run for group in groups for run in group if run.status not in ENDED]
+        runs = [run for group in groups for run in group if run.status not in FINAL_STATUSES]
         watcher = ProgressWatcher(runs, plan.out, display, plan.until)
         try:
             is_stopped = run_jobs(self._ray, jobs, display.message, watcher.update)
@@ -138,7 +138,7 @@ class RayExecutor:
         finally:
             display.stop()
         if is_stopped:
-            started = [RunFolder.open(run.folder) for run in runs if (run.folder / CONFIG).exists()]
+            started = [RunFolder.open(run.folder) for run in runs if (run.folder / CONFIG_FILE).exists()]
             raise TrainingStopped(Runs(plan.out, started))
 
     def _training_job(self, group: Sequence[PlannedRun], plan: TrainingPlan, mark: str) -> RayJob:

@@ -19,13 +19,13 @@ from sdssm.errors import RunError, RunWarning
 from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_file
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
-from sdssm.models.classifier import CONFIG
+from sdssm.models.classifier import CONFIG_FILE
 from sdssm.runs import RunFolder
-from sdssm.runs.claim import is_held, make_room, release
-from sdssm.training.planning import Planned
-from sdssm.training.progress import Silent
-from sdssm.training.queue import NoRoomError
-from sdssm.training.trainer import TrainingStopped, train_all
+from sdssm.runs.claim import is_held, release_folder, reserve_open_files
+from sdssm.training.planning import RunPlan
+from sdssm.training.progress import SilentProgress
+from sdssm.training.queue import DeviceMemoryError
+from sdssm.training.trainer import TrainingStopped, train_runs
 
 #: A file with a random token, by which a worker checks that it sees the same folder as the driver.
 MARK = ".cluster"
@@ -67,7 +67,7 @@ def make_mark(out: Path) -> str:
 
 
 def train_group(
-    out: Path, mark: str, planned: Sequence[Planned], until: float, share: DeviceShare, is_retry: bool
+    out: Path, mark: str, planned: Sequence[RunPlan], until: float, share: DeviceShare, is_retry: bool
 ) -> TaskOutcome:
     """Train runs of one shape side by side, from their last checkpoint up to a share of their steps.
 
@@ -77,7 +77,7 @@ def train_group(
     resolve_device(share.device)  # raises before a folder is created
     log = _MessageLog()
     folders = [folder for folder, _, _ in planned]
-    make_room(len(folders))
+    reserve_open_files(len(folders))
     with log.recording_warnings():
         try:
             with _memory_limit(share):
@@ -85,16 +85,16 @@ def train_group(
                     _wait_until_free(folders)
                 for folder, _, config in planned:
                     # A lost worker may have created only some of the folders: the group starts with all of them.
-                    if not (folder / CONFIG).exists():
+                    if not (folder / CONFIG_FILE).exists():
                         RunFolder.create(folder, config)
-                train_all(out, planned, device=share.device, resume=True, progress=log, until=until)
+                train_runs(out, planned, device=share.device, resume=True, progress=log, until=until)
         except TrainingStopped:
             return TaskOutcome(ended="stopped", node=node(), messages=tuple(log.lines))
-        except NoRoomError:
+        except DeviceMemoryError:
             return TaskOutcome(ended="memory", node=node(), messages=tuple(log.lines))
         finally:  # this process may get other tasks
             for folder in folders:
-                release(folder)
+                release_folder(folder)
     return TaskOutcome(node=node(), messages=tuple(log.lines))
 
 
@@ -121,7 +121,7 @@ def list_gpus() -> list[tuple[str, int]]:
         return []
 
 
-class _MessageLog(Silent):
+class _MessageLog(SilentProgress):
     """A progress display that only collects messages, for the driver to print."""
 
     def __init__(self) -> None:

@@ -7,11 +7,11 @@ import torch
 from sdssm.experiments.planning.plan import TrainingPlan
 from sdssm.experiments.planning.remaining import unfinished_runs
 from sdssm.training.progress import Progress
-from sdssm.training.trainer import train_all
+from sdssm.training.trainer import train_runs
 
 
 def run_plan(plan: TrainingPlan, device: str | torch.device = "auto", progress: Progress | None = None) -> None:
     """Train the selected runs of a plan. Finished runs are left alone, and interrupted ones resume."""
     if unfinished_runs(plan):
         # Ended runs are passed too: a group resumes with as many replicas as it was started with.
-        train_all(plan.out, plan.trainings(), device=device, resume=True, progress=progress, until=plan.until)
+        train_runs(plan.out, plan.trainings(), device=device, resume=True, progress=progress, until=plan.until)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from sdssm.experiments.planning.plan import PlannedRun
-from sdssm.runs.folder import EVENTS, STATUS
+from sdssm.runs.folder import EVENTS_FILE, STATUS_FILE
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
 
@@ -35,13 +35,13 @@ class RunProgress:
 def read_progress(folder: Path) -> RunProgress:
     """Return how far the run in a folder is, from its last events. Files that cannot be read are ignored."""
     step, loss, accuracy, diverged = 0, math.nan, math.nan, False
-    for event in _last_events(folder / EVENTS):
+    for event in _last_events(folder / EVENTS_FILE):
         step = max(step, event["step"]) if isinstance(event.get("step"), int) else step
         loss = event["loss"] if isinstance(event.get("loss"), float) else loss
         accuracy = event["accuracy"] if isinstance(event.get("accuracy"), float) else accuracy
         diverged = bool(event.get("diverged", False))
     with suppress(OSError, ValueError):
-        status = json.loads((folder / STATUS).read_bytes())
+        status = json.loads((folder / STATUS_FILE).read_bytes())
         step, diverged = max(step, int(status["step"])), diverged or status["status"] == "diverged"
     return RunProgress(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
 

@@ -18,8 +18,8 @@ from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.plan import PlannedRun, TrainingPlan
 from sdssm.experiments.planning.remaining import saved_step, training_groups
 from sdssm.files import write_atomic
-from sdssm.runs import ENDED
-from sdssm.training.engine import Engine, shape
+from sdssm.runs import FINAL_STATUSES
+from sdssm.training.engine import TrainingEngine, group_key
 
 #: Seconds that may be spent on measuring; no measurement starts later.
 TIME_LIMIT = 30.0
@@ -55,7 +55,7 @@ def estimate_plan(plan: TrainingPlan, device: str = "auto", limit: float = TIME_
     path = plan.out / FILE
     known = read_json(path) or {}
     device_label, started, is_changed = device_name(device), monotonic(), False
-    keys = [_group_key(device_label, shape(runs[0].config, runs[0].task), len(runs)) for runs in groups]
+    keys = [_group_key(device_label, group_key(runs[0].config, runs[0].task), len(runs)) for runs in groups]
     unmeasured = sum(key not in known for key in keys)
     estimates = []
     for key, runs in zip(keys, groups, strict=True):
@@ -63,7 +63,7 @@ def estimate_plan(plan: TrainingPlan, device: str = "auto", limit: float = TIME_
             share = (limit - (monotonic() - started)) / max(unmeasured, 1)
             known[key] = _seconds_a_step(runs, device, min(MOST_SECONDS, max(LEAST_SECONDS, share)))
             unmeasured, is_changed = unmeasured - 1, True
-        steps = max(run.config.train.steps - saved_step(run) for run in runs if run.status not in ENDED)
+        steps = max(run.config.train.steps - saved_step(run) for run in runs if run.status not in FINAL_STATUSES)
         step_seconds = known.get(key)
         seconds = None if step_seconds is None else step_seconds * steps
         estimates.append(GroupEstimate(runs=runs, steps=steps, seconds=seconds))
@@ -102,7 +102,7 @@ def _group_key(device: str, form: Any, replicas: int) -> str:
 def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> float:
     """Return the mean time of a step over as many steps as fit into `seconds`, after warm-up steps."""
     target = resolve_device(device)
-    engine = Engine([run.task for run in runs], [run.config for run in runs], target)
+    engine = TrainingEngine([run.task for run in runs], [run.config for run in runs], target)
     chunk = 10 if target.type == "cuda" else 1  # a GPU trains ten steps per launch
     last = min(run.config.train.steps for run in runs)
     engine.advance(min(chunk, last))

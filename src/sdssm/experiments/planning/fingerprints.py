@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sdssm.models import ModelSettings
-from sdssm.runs.events import finite
+from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import RunConfig, Settings
 from sdssm.settings import settings_to_dict
 
@@ -43,7 +43,7 @@ def fingerprint(config: RunConfig, ignore: Sequence[str] = ()) -> str:
     }
     mixer = settings["model"]["mixer"]
     values["mixer"] = {name: value for name, value in mixer.items() if value != defaults["model"]["mixer"].get(name)}
-    identity = [config.digest, config.train_length, config.model.name, finite(values)]
+    identity = [config.digest, config.train_length, config.model.name, to_json_value(values)]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
@@ -54,4 +54,4 @@ def is_same_training(planned: RunConfig, existing: RunConfig) -> bool:
     default or given explicitly do not matter.
     """
     ignored = {name: getattr(existing.train, name) for name in (*IGNORED_SETTINGS, "train_length")}
-    return replace(planned, preset=existing.preset, settings=planned.settings.changed(ignored)).same_as(existing)
+    return replace(planned, preset=existing.preset, settings=planned.settings.changed(ignored)).matches(existing)

@@ -13,11 +13,11 @@ from sdssm.experiments.planning.selection import ALL, Selection
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.files import format_path
-from sdssm.models.classifier import CONFIG
+from sdssm.models.classifier import CONFIG_FILE
 from sdssm.runs import RunFolder, folder_name
-from sdssm.runs.schema import RunConfig, Settings, begun_now, configure, resolve
+from sdssm.runs.schema import RunConfig, Settings, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
-from sdssm.training.planning import Planned, check_config
+from sdssm.training.planning import RunPlan, check_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class PlannedRun:
     @property
     def status(self) -> str:
         """missing, or the status of its folder: running, finished, stopped or diverged."""
-        return RunFolder.open(self.folder).status if (self.folder / CONFIG).exists() else "missing"
+        return RunFolder.open(self.folder).status if (self.folder / CONFIG_FILE).exists() else "missing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ class TrainingPlan:
         """Return the selected runs without reused ones, which are never trained further."""
         return [run for run in self.selected_runs() if not run.reused]
 
-    def trainings(self) -> list[Planned]:
-        """Return the own runs as the arguments of `train_all`."""
+    def trainings(self) -> list[RunPlan]:
+        """Return the own runs as the arguments of `train_runs`."""
         return [(run.folder, run.task, run.config) for run in self.own_runs()]
 
 
@@ -110,7 +110,7 @@ class _Planner:
 
     def __init__(self, out: Path, selection: Selection) -> None:
         self._out, self._selection = out, selection
-        self._begun = begun_now()
+        self._begun = start_stamp()
         self._tasks: dict[str, Task] = {}
         self._configs: dict[Path, RunConfig] = {}
         self._checked: set[Any] = set()
@@ -128,7 +128,7 @@ class _Planner:
     def _runs(self, row: Row, task: Task) -> Iterator[PlannedRun]:
         for variant in row.variants():
             settings = _resolve_settings(row, task.name, variant, self._selection.budget)
-            first = configure(task, 0, settings, row.preset, self._begun)
+            first = create_config(task, 0, settings, row.preset, self._begun)
             parent = self._out / folder_name(task.name) / f"{row.model}-{fingerprint(first)}"
             # The check does not depend on the seed, nor on the values of learning rate and weight decay.
             check_key = (task.name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
@@ -153,7 +153,7 @@ class _Planner:
 
 def _resolve_settings(row: Row, task: str, variant: Mapping[str, Any], budget: float) -> Settings:
     try:
-        settings = resolve(row.model, row.preset, task, {**row.settings, **variant})
+        settings = resolve_settings(row.model, row.preset, task, {**row.settings, **variant})
     except SdssmError as error:
         raise SpecError(f"row {row.label!r}: {error}") from None
     return settings.changed({"steps": max(1, round(settings.train.steps * budget))})
@@ -168,7 +168,7 @@ def _check_config(row: Row, config: RunConfig, task: Task) -> None:
 
 def _existing_config(folder: Path, planned: RunConfig) -> RunConfig:
     """Return the config of the run in a folder, or the planned one if there is none."""
-    if not (folder / CONFIG).exists():
+    if not (folder / CONFIG_FILE).exists():
         return planned
     existing = RunFolder.open(folder).config
     if not is_same_training(planned, existing):

@@ -15,10 +15,10 @@ from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
 from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.files import format_path
-from sdssm.models.classifier import CONFIG, WEIGHTS
-from sdssm.runs import ENDED, RunFolder
-from sdssm.runs.find import natural
-from sdssm.runs.folder import STATUS
+from sdssm.models.classifier import CONFIG_FILE, WEIGHTS_FILE
+from sdssm.runs import FINAL_STATUSES, RunFolder
+from sdssm.runs.find import natural_sort_key
+from sdssm.runs.folder import STATUS_FILE
 
 #: Cheap comparison of two runs before all of their settings are read: digest of the task, model, seed, steps.
 RunKey = tuple[Any, ...]
@@ -35,7 +35,7 @@ def reuse_runs(plan: Plan, folders: Sequence[Path]) -> Plan:
             raise RunError(
                 f"there is no folder {format_path(folder)} to reuse runs from; give an existing one, or none"
             )
-    missing = [run for run in plan.runs if run.status not in ENDED]
+    missing = [run for run in plan.runs if run.status not in FINAL_STATUSES]
     keys = {(run.config.digest, run.config.model.name, run.config.seed, run.config.train.steps) for run in missing}
     candidates: dict[tuple[str, int], list[RunFolder]] = {}
     for run_folder in _ended_runs(folders, keys) if keys else ():
@@ -59,13 +59,13 @@ def _ended_runs(folders: Sequence[Path], keys: set[RunKey]) -> list[RunFolder]:
     """
     order: list[tuple[int, Any, RunFolder]] = []
     for path in _run_folders(folders):
-        config = read_json(path / CONFIG) or {}
+        config = read_json(path / CONFIG_FILE) or {}
         if _run_key(config) not in keys:
             continue
-        status = (read_json(path / STATUS) or {}).get("status")
+        status = (read_json(path / STATUS_FILE) or {}).get("status")
         try:
-            if status in ENDED and _is_complete(path, status):
-                order.append((ENDED.index(status), natural(str(path)), RunFolder.open(path)))
+            if status in FINAL_STATUSES and _is_complete(path, status):
+                order.append((FINAL_STATUSES.index(status), natural_sort_key(str(path)), RunFolder.open(path)))
         except SdssmError:
             continue
     return [run_folder for *_, run_folder in sorted(order, key=lambda entry: entry[:2])]
@@ -76,7 +76,7 @@ def _run_folders(folders: Sequence[Path]) -> Iterator[Path]:
     seen: set[str] = set()
     for top in folders:
         for folder, subfolders, files in os.walk(top):
-            if CONFIG in files:
+            if CONFIG_FILE in files:
                 subfolders.clear()
                 if (real := os.path.realpath(folder)) not in seen:
                     seen.add(real)
@@ -94,10 +94,10 @@ def _run_key(config: Mapping[str, Any]) -> RunKey | None:
 
 def _is_complete(path: Path, status: str) -> bool:
     """Return whether the weights can be read; a diverged run may have none."""
-    if status == "diverged" and not (path / WEIGHTS).exists():
+    if status == "diverged" and not (path / WEIGHTS_FILE).exists():
         return True
     try:
-        with safe_open(path / WEIGHTS, framework="pt"):
+        with safe_open(path / WEIGHTS_FILE, framework="pt"):
             return True
     except (OSError, SafetensorError):
         return False

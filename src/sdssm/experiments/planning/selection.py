@@ -9,7 +9,7 @@ from sdssm.errors import did_you_mean
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.tasks import get_task
-from sdssm.training.planning import checked_seeds
+from sdssm.training.planning import expand_seeds
 
 #: The fields of a selection that leave out cells.
 FILTERS = ("models", "rows", "tasks")
@@ -37,7 +37,7 @@ class Selection:
                 f"the budget is {self.budget}; it multiplies the steps: give a number above 0, at most 1000"
             )
         if self.seeds is not None:
-            checked_seeds(self.seeds)
+            expand_seeds(self.seeds)
         if self.tasks is not None:  # spelled as in the task library
             object.__setattr__(self, "tasks", tuple(get_task(name).name for name in self.tasks))
 
@@ -74,7 +74,7 @@ class Selection:
 
     def seeds_of(self, row: Row) -> Sequence[int]:
         """Return the seeds with which a row is trained."""
-        return row.seeds if self.seeds is None else checked_seeds(self.seeds)
+        return row.seeds if self.seeds is None else expand_seeds(self.seeds)
 
 
 #: The whole experiment with all of its steps.

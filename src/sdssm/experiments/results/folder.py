@@ -15,7 +15,7 @@ from sdssm.experiments.results.ranking import PrunedCandidate, make_ranking, pre
 from sdssm.experiments.results.records import REQUIRED_KEYS, make_records, merge_records, record_key
 from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path, write_atomic
-from sdssm.runs.events import finite
+from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import versions
 
 SPEC, RESULTS = "spec.json", "results.json"
@@ -101,7 +101,7 @@ def results_header(spec: Spec) -> dict[str, Any]:
 def save_results(spec: Spec, folder: Path, results: Mapping[str, Any], *, command: str, device: str) -> None:
     """Write results into a folder, after spec.json, which says to which experiment the folder belongs."""
     open_results(spec, folder, command=command, device=device)
-    _write(folder, RESULTS, json.dumps(finite(results)))
+    _write(folder, RESULTS, json.dumps(to_json_value(results)))
 
 
 def open_results(spec: Spec, folder: Path, *, command: str, device: str) -> None:

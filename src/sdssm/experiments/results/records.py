@@ -11,7 +11,7 @@ from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.experiments.results.chance import chance_of
 from sdssm.experiments.specs.scores import Score
 from sdssm.experiments.specs.spec import Spec
-from sdssm.runs import ENDED, RunFolder
+from sdssm.runs import FINAL_STATUSES, RunFolder
 
 Record = dict[str, Any]
 #: The keys that a record needs to be compared with others; results of an older version may lack some.
@@ -22,7 +22,7 @@ REQUIRED_KEYS = frozenset(
 
 def make_records(plan: Plan) -> list[Record]:
     """Return a record for each run of a plan that has ended and was evaluated, selected or not."""
-    records = (_make_record(plan.spec, run) for run in plan.runs if run.status in ENDED)
+    records = (_make_record(plan.spec, run) for run in plan.runs if run.status in FINAL_STATUSES)
     return [record for record in records if record is not None]
 
 

@@ -16,7 +16,7 @@ from sdssm.models import MODELS, PRESETS, default_preset
 from sdssm.runs import folder_name
 from sdssm.settings import build_settings
 from sdssm.tasks import get_task
-from sdssm.training.planning import checked_seeds
+from sdssm.training.planning import expand_seeds
 
 _SPEC_KEYS = (
     "name",
@@ -130,7 +130,7 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
         label=label,
         tasks=tuple(get_task(name).name for name in names),
         preset=preset,
-        seeds=tuple(checked_seeds(table.get("seeds", data.get("seeds", 3)))),
+        seeds=tuple(expand_seeds(table.get("seeds", data.get("seeds", 3)))),
         column=None if column is None else _typed("column", column, str),
         score=None if score is None else Score(_typed("score", score, str)).name,
         settings={name: _decode_none(value) for name, value in settings.items()},

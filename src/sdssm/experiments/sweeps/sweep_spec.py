@@ -15,10 +15,10 @@ from sdssm.experiments.specs.spec import CHOICES, EvaluationSpec, Row, Spec
 from sdssm.experiments.sweeps.search import Search
 from sdssm.models import DEFAULT_MODEL, default_preset
 from sdssm.runs import folder_name
-from sdssm.runs.schema import resolve, setting_names
+from sdssm.runs.schema import resolve_settings, setting_names
 from sdssm.settings import check_at_least, check_one_of
 from sdssm.tasks import get_task
-from sdssm.training.planning import checked_seeds
+from sdssm.training.planning import expand_seeds
 
 #: Hexadecimal digits of the hash in the name of a results folder.
 DIGITS = 6
@@ -67,7 +67,7 @@ def make_sweep_spec(
         label=model,
         tasks=_check_tasks(tasks),
         preset=default_preset(model) if preset is None else preset,
-        seeds=tuple(checked_seeds(seeds)),
+        seeds=tuple(expand_seeds(seeds)),
         settings=dict(settings or {}),
         grid={setting: _check_values(setting, values) for setting, values in (choices or {}).items()},
     )
@@ -124,7 +124,9 @@ def _check_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
 
 def _parse_ranges(row: Row, ranges: Mapping[str, str | Range]) -> dict[str, Range]:
     """Parse the ranges for a row that has everything else, and check that no setting is given twice."""
-    types = {name: kind for name, (_, kind) in setting_names(resolve(row.model, row.preset, row.tasks[0])).items()}
+    types = {
+        name: kind for name, (_, kind) in setting_names(resolve_settings(row.model, row.preset, row.tasks[0])).items()
+    }
     parsed = {setting: _parse_range(setting, value, types.get(setting)) for setting, value in ranges.items()}
     for setting in [*row.grid, *parsed]:
         if setting in row.settings or (setting in row.grid and setting in parsed):
