@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.ops.checks import OpsError
+from sdssm.ops.errors import OpsError
 from tests.ops.cases import KINDS, Case, Problem, assert_same, build, cotangents, outputs_and_gradients
 
 REAL_KINDS = [kind for kind in KINDS if "complex" not in kind]

@@ -6,7 +6,7 @@ symbol, a causal filter, and readout with loss. See `docs/ops.md` for how to cho
 
 from sdssm.ops.backend import use_backend
 from sdssm.ops.block_diagonal import block_diagonal_scan, block_diagonal_step
-from sdssm.ops.checks import NonFiniteError, OpsError, unchecked
+from sdssm.ops.checks import unchecked
 from sdssm.ops.column_mixture import column_mixture_scan
 from sdssm.ops.column_norm import column_norm
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
@@ -14,6 +14,7 @@ from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
 from sdssm.ops.elman import elman_scan, elman_step
+from sdssm.ops.errors import NonFiniteError, OpsError
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.lstm import lstm_scan, lstm_step
 from sdssm.ops.mixed import mixed_matrices

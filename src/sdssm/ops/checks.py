@@ -13,16 +13,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from sdssm.errors import SdssmError
-
-
-class OpsError(SdssmError):
-    """A scan that cannot be computed from its arguments."""
-
-
-class NonFiniteError(OpsError):
-    """A state that stopped being a number, or vanished, and `check_finite=True` asked to be told."""
-
+from sdssm.ops import backend
+from sdssm.ops.errors import NonFiniteError, OpsError
 
 #: How the last dimensions of an argument are written in messages: the letters of the house.
 Shape = Sequence[str]
@@ -51,7 +43,7 @@ def values_are_checked(tensor: Tensor) -> bool:
     """Whether values may be read now: asked for, real (not traced or mapped), and no CUDA graph being recorded."""
     if not _look_at_values or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
         return False
-    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    return not (backend.is_on_gpu(tensor) and torch.cuda.is_current_stream_capturing())
 
 
 def shape_of(tensor: Tensor) -> str:

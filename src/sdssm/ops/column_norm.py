@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, shape_of, values_are_checked
+from sdssm.ops.checks import check_kinds, check_rank, shape_of, values_are_checked
+from sdssm.ops.errors import OpsError
 
 
 def check_p(op: str, p: float | Tensor) -> None:

@@ -27,6 +27,7 @@ from math import log2
 from typing import NamedTuple
 
 from sdssm.ops import compiled
+from sdssm.ops.padding import power_of_two
 
 #: The blocks of the block-diagonal matrices that were measured: N = 4 S.
 MEASURED_BLOCKS = 4
@@ -37,11 +38,6 @@ def device_kind(backend: str) -> str:
     if backend == "triton":
         return "triton"
     return "numba" if compiled.available() else "torch"
-
-
-def padded(n: int) -> int:
-    """The least power of two that is at least n: what a Triton kernel computes."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 class Measurements(NamedTuple):
@@ -70,7 +66,7 @@ def advantage(kind: str, device_name: str, rows: int, length: int, size: int, bl
     if measured is None or kind not in measured.tables:
         return None
     if device_name == "triton":
-        blocks, block = padded(max(1, size // block)), padded(block)
+        blocks, block = power_of_two(max(1, size // block)), power_of_two(block)
         size = blocks * block
     sizes, lengths, many = measured.axes
 

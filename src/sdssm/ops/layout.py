@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.checks import OpsError, shape_of
+from sdssm.ops.checks import shape_of
+from sdssm.ops.errors import OpsError
 
 
 def lead_of(tensor: Tensor, tail: int) -> torch.Size:

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_device, check_integers, check_range
+from sdssm.ops.checks import check_device, check_integers, check_range
+from sdssm.ops.errors import OpsError
 
 
 def one_dtype(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Under autocast some arguments arrive in 16 bits and parameters in 32: all take the widest. Else: as they came."""
     given = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-    if not given or not torch.is_autocast_enabled(given[0].device.type):
+    if not given or not backend.is_autocast_enabled(given[0]):
         return list(tensors)
     widest = given[0].dtype
     for tensor in given[1:]:

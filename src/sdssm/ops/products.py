@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.functions import fold, unfold
+from sdssm.ops import backend
+from sdssm.ops.autograd import merge_mapped, split_mapped
 
 #: Numbers along the side of a block that one processor computes, and how many blocks a product is taken apart into:
 #: enough for a few replicas to fill a GPU. It may not depend on their number, or a replica would differ from one alone.
@@ -27,7 +28,7 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     >>> product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    if not x.is_cuda or torch.compiler.is_compiling():  # a compiler chooses for itself
+    if not backend.is_on_gpu(x) or torch.compiler.is_compiling():  # a compiler chooses for itself
         return x @ y
     found: Tensor = Product.apply(x.reshape(1, -1, x.shape[-1]), y[None])  # type: ignore[no-untyped-call]  # torch's own
     return found.reshape(*x.shape[:-1], y.shape[-1])
@@ -63,8 +64,8 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, y: Tensor) -> tuple[Tensor, int]:
-        found = Product.apply(*fold(info, in_dims, (x, y)))  # type: ignore[no-untyped-call]  # torch's own
-        (parted,), (dim,) = unfold(info, [found])
+        found = Product.apply(*merge_mapped(info, in_dims, (x, y)))  # type: ignore[no-untyped-call]  # torch's own
+        (parted,), (dim,) = split_mapped(info, [found])
         return parted, dim
 
 

@@ -15,24 +15,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.errors import SdssmError
 from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
-from sdssm.ops._triton.tile import COMPLEX, DENSE, MIXTURE, TOKEN
+from sdssm.ops._triton.tile import DENSE, MIXTURE, TOKEN
+from sdssm.ops.backend import is_on_gpu
+from sdssm.ops.padding import power_of_two
 
-#: States larger than this are refused: a tile of A_t would not fit one multiprocessor.
-MAX_STATE = 256
 #: Blocks larger than this have no chunk products (two of them do not fit one multiprocessor): the row is one chunk.
 MAX_PRODUCT = 128
 #: A dictionary of at most this many bytes stays in registers for the whole scan.
 RESIDENT_BYTES = 128 * 1024
 #: Compute capabilities whose tensor cores multiply float64 as fast as plain float32 is multiplied.
 FLOAT64_TENSOR_CORES = ((8, 0), (9, 0), (10, 0))
-
-
-def power_of_two(n: int) -> int:
-    """The least power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -55,13 +49,6 @@ class Source:
     norms: Tensor | None = None
     count: int = 1  # V symbols or K matrices
     rows_per_replica: int = 1
-
-    def __post_init__(self) -> None:
-        state = self.blocks if self.kind is COMPLEX else self.state
-        if state > MAX_STATE:
-            raise SdssmError(
-                f"Triton kernels take states of at most {MAX_STATE} entries, got N = {state}; use the reference backend"
-            )
 
     @property
     def state(self) -> int:
@@ -233,8 +220,9 @@ def chunk_products(
 
 def wide_products(source: Source) -> bool:
     """Whether float32 blocks are multiplied in float64: more exact, and faster where tensor cores do it."""
-    device = source.A.device
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) in FLOAT64_TENSOR_CORES
+    if not is_on_gpu(source.A):
+        return True
+    return torch.cuda.get_device_capability(source.A.device) in FLOAT64_TENSOR_CORES
 
 
 def product_columns(source: Source, constants: dict[str, Any]) -> int:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
+from sdssm.ops.padding import power_of_two
 
 #: Where it was faster: so many rows at least, symbols at most (each costs a product), entries of a state.
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)

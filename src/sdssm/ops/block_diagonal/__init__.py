@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from sdssm.ops.block_diagonal import reference
-from sdssm.ops.given import GivenScan
+from sdssm.ops.matrix_scan import MatrixScan
 
-_KIND = GivenScan("block_diagonal", ("H", "S", "S"), reference.step, reference.scan)
+_KIND = MatrixScan("block_diagonal", ("H", "S", "S"), reference.step, reference.scan)
 OPERATOR = _KIND.register()
 
 

@@ -21,10 +21,10 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.column_one_hot.gradients import of_diagonal
 from sdssm.ops.column_one_hot.triton import adjoints_of, pairs, states_of
 from sdssm.ops.layout import rows_as_replicas
+from sdssm.ops.padding import power_of_two
 from sdssm.ops.transitions import previous
 
 #: Entries of a program's tiles in float32, places x N and matrices x N, and the most places and matrices in one.

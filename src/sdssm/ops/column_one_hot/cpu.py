@@ -67,7 +67,7 @@ def backward(
     final: Tensor,
     to: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of P, D, tokens (None), b and x0."""
+    """Gradients of P, D, b and x0."""
     index, pool, targets = places(D, tokens), D.resolve_conj().flatten(0, 1), to.flatten(0, 1)
     rows, length = index.shape
     flat = [None if g is None else g.flatten(0, 1) for g in (dense(grad_states), dense(grad_final), lengths, dense(x0))]
@@ -95,7 +95,7 @@ def backward(
     else:
         dP, dD = of_sums(by_symbol(index, adjoints, before, len(pool)).view(P.shape), D, to)
     shape = states.shape
-    return dP, dD, None, None if b is None else adjoints.view(shape), None if x0 is None else dx0.view(final.shape)
+    return dP, dD, None if b is None else adjoints.view(shape), None if x0 is None else dx0.view(final.shape)
 
 
 def by_symbol(index: Tensor, adjoints: Tensor, before: Tensor, count: int) -> Tensor:

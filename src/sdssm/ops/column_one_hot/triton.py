@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.column_one_hot.gradients import of_places, of_sums
+from sdssm.ops.padding import power_of_two
 from sdssm.ops.token.triton import weight_gradient
 from sdssm.ops.transitions import previous
 
@@ -188,16 +188,16 @@ def backward(
     grad_states: Tensor | None, grad_final: Tensor | None, P: Tensor, D: Tensor, tokens: Tensor | None,
     b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, states: Tensor, final: Tensor, to: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Gradients of P, D, tokens (None), b and x0."""
+    """Gradients of P, D, b and x0."""
     adjoints, dx0 = adjoints_of(grad_states, grad_final, to, D, tokens, lengths, states, final)
     if not states.numel():
-        return torch.zeros_like(P), torch.zeros_like(D), None, adjoints, dx0
+        return torch.zeros_like(P), torch.zeros_like(D), adjoints, dx0
     if tokens is None:
         before = previous(states[:, 0], None if x0 is None else x0[:, 0])
         dP, dD = of_places(adjoints[:, 0], before, D, to)
     else:
         dP, dD = of_sums(sums_of(tokens, x0, lengths, states, adjoints, D.shape[1]), D, to)
-    return dP, dD, None, None if b is None else adjoints, None if x0 is None else dx0
+    return dP, dD, None if b is None else adjoints, None if x0 is None else dx0
 
 
 def sums_of(

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
 
 #: Entries of S, in float32, that a program of one warp holds forwards.
 FORWARD_ENTRIES = 1024

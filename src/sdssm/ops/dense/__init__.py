@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from sdssm.ops.dense import reference
-from sdssm.ops.given import GivenScan
+from sdssm.ops.matrix_scan import MatrixScan
 
-_KIND = GivenScan("dense", ("N", "N"), reference.step, reference.scan)
+_KIND = MatrixScan("dense", ("N", "N"), reference.step, reference.scan)
 OPERATOR = _KIND.register()
 
 

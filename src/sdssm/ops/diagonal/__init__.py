@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from sdssm.ops.diagonal import reference
-from sdssm.ops.given import GivenScan
+from sdssm.ops.matrix_scan import MatrixScan
 
-_KIND = GivenScan("diagonal", ("N",), reference.step, reference.scan, complex_too=True)
+_KIND = MatrixScan("diagonal", ("N",), reference.step, reference.scan, complex_too=True)
 OPERATOR = _KIND.register()
 
 

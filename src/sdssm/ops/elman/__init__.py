@@ -8,13 +8,20 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_kinds, check_rank, check_square, check_tail
 from sdssm.ops.elman import reference
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype, start_state
 
-OPERATION = Differentiable("elman_scan", "elman", tensors=4, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "elman_scan",
+    "elman",
+    tensors=("W", "drive", "x0", "lengths"),
+    differentiable=("W", "drive", "x0"),
+    results=("states", "final"),
+)
 
 
 def _checked(

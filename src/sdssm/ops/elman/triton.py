@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.elman.cpu import weight_gradient
+from sdssm.ops.padding import power_of_two
 
 #: Rows a program: the least that tensor cores multiply.
 ROWS = 16

@@ -18,8 +18,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.filter.reference import LENGTH_EPSILON
+from sdssm.ops.padding import power_of_two
 
 #: Channels of a tile, 256 bytes in a row of memory, and its entries, 16 a thread: more would not fit the registers.
 CHANNELS, ENTRIES = 64, 2048

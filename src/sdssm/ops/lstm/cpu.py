@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdssm.ops.autograd import absent
 from sdssm.ops.elman.cpu import arriving, last, longest, past, start_gradient, weight_gradient
-from sdssm.ops.functions import absent
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward

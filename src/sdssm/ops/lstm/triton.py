@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.ops.autograd import absent
 from sdssm.ops.elman.cpu import weight_gradient
 from sdssm.ops.elman.triton import ROWS, constants, matrix, streamed, tile_rows
-from sdssm.ops.functions import absent
 from sdssm.ops.lstm.gates import add_streamed, closed, four, opened, product, put_four
 
 #: Entries of the largest state whose four matrices stay on chip: 64 KiB of them in float32.

@@ -8,14 +8,21 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_tail
 from sdssm.ops.column_norm import check_p, check_p_values
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten
 from sdssm.ops.mixed import reference
 from sdssm.ops.prepare import one_dtype
 
-OPERATION = Differentiable("mixed_matrices", "mixed", tensors=3, results=1, sources=1)
+OPERATION = DifferentiableOperation(
+    "mixed_matrices",
+    "mixed",
+    tensors=("dictionary", "weights", "p"),
+    differentiable=("dictionary", "weights"),
+    results=("matrices",),
+)
 
 
 def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None) -> Tensor:

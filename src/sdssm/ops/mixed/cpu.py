@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
 
 
 def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

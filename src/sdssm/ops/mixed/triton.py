@@ -16,9 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops._triton.tile import over_columns
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
 
 #: Matrices of the dictionary at a time.
 TOGETHER = 16

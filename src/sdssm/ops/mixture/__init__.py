@@ -10,7 +10,6 @@ from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square
 from sdssm.ops.column_norm import check_p, check_p_values
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
-from sdssm.ops.operators import ScanOperator, Tensors, register
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -20,6 +19,7 @@ from sdssm.ops.prepare import (
     start_state,
 )
 from sdssm.ops.reference import rescaled
+from sdssm.ops.scan_operator import ScanOperator, Tensors
 
 
 def _sizes(tensors: Tensors) -> tuple[tuple[int, ...], int, int]:
@@ -36,16 +36,14 @@ def _check_values(tensors: Tensors) -> None:
     check_length_values("mixture_scan", lengths, weights.shape[2])
 
 
-OPERATOR = register(
-    ScanOperator(
-        kind="mixture",
-        tensors=("dictionary", "weights", "b", "x0", "p", "lengths"),
-        differentiable=("dictionary", "weights", "b", "x0"),
-        sizes=_sizes,
-        check_values=_check_values,
-        optional=frozenset({"b", "x0", "p", "lengths"}),
-        normed=True,
-    )
+OPERATOR = ScanOperator(
+    "mixture",
+    tensors=("dictionary", "weights", "b", "x0", "p", "lengths"),
+    differentiable=("dictionary", "weights", "b", "x0"),
+    sizes=_sizes,
+    check_values=_check_values,
+    optional=frozenset({"b", "x0", "p", "lengths"}),
+    has_norms=True,
 )
 
 
@@ -147,7 +145,7 @@ def mixture_scan(
             flat_p,
             None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
         )
-        states, final = OPERATOR(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+        states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
 
 

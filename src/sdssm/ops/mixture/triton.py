@@ -17,8 +17,9 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import Source, accumulator, power_of_two, scan_backward, scan_forward
+from sdssm.ops._triton.scan import Source, accumulator, scan_backward, scan_forward
 from sdssm.ops._triton.tile import MIXTURE, over_columns
+from sdssm.ops.padding import power_of_two
 
 #: Programs wanted for the kernels that treat positions by themselves.
 PROGRAMS = 2048

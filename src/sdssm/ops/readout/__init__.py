@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import (
-    OpsError,
     check_device,
     check_integers,
     check_kinds,
@@ -17,12 +18,19 @@ from sdssm.ops.checks import (
     check_rank,
     check_tail,
 )
-from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
+from sdssm.ops.errors import OpsError
 from sdssm.ops.layout import broadcast_leads, flatten
 from sdssm.ops.prepare import one_dtype
 from sdssm.ops.readout import reference
 
-OPERATION = Differentiable("readout_loss", "readout", tensors=8, results=2, sources=1)
+OPERATION = DifferentiableOperation(
+    "readout_loss",
+    "readout",
+    tensors=("x", "weight", "bias", "gain", "shift", "labels", "scale", "attraction"),
+    differentiable=("x", "weight", "bias", "gain", "shift", "attraction"),
+    results=("loss", "correct"),
+    constant_results=("correct",),
+)
 
 
 def readout_loss(

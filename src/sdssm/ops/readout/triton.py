@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
 from sdssm.ops.readout.reference import EPSILON
 
 #: Entries of a tile of classes: the rows of `weight` that a program holds at a time, float32.
@@ -274,9 +274,8 @@ def backward(
     R, B, N = x.shape
     found = [None if one is None else torch.empty_like(one) for one in (x, weight, bias, gain, shift)]
     dattraction = torch.empty_like(pull) if pull.numel() else None
-    last = None, None, dattraction  # labels and scale have no gradient
     if not R:
-        return *found, *last
+        return *found, dattraction
     tiles, row = parts.shape[1:]
     block = 256
     sums = triton.cdiv(R * row, block)
@@ -285,4 +284,4 @@ def backward(
         tiles, sums, R * row, B * N, R * B * N, R,
         N=N, C=weight.shape[1], ROW=row, PARTS=8, BLOCK=block, num_warps=4,
     )  # fmt: skip
-    return *found, *last
+    return *found, dattraction

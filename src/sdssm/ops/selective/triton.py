@@ -24,8 +24,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
 
 #: Steps in registers at a time in the gradient: the kernel names four states.
 GROUP = tl.constexpr(4)

@@ -16,7 +16,6 @@ from sdssm.ops.checks import (
     check_tail,
 )
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
-from sdssm.ops.operators import ScanOperator, Tensors, register
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -26,6 +25,7 @@ from sdssm.ops.prepare import (
     start_state,
 )
 from sdssm.ops.reference import rescaled
+from sdssm.ops.scan_operator import ScanOperator, Tensors
 from sdssm.ops.token import reference
 
 
@@ -46,14 +46,12 @@ def _check_tokens(op: str, tokens: Tensor, symbols: int) -> None:
     check_range(op, "tokens", tokens, 0, symbols - 1, f"A has {symbols} matrices, so tokens are")
 
 
-OPERATOR = register(
-    ScanOperator(
-        kind="token",
-        tensors=("A", "b", "tokens", "x0", "lengths"),
-        differentiable=("A", "b", "x0"),
-        sizes=_sizes,
-        check_values=_check_values,
-    )
+OPERATOR = ScanOperator(
+    "token",
+    tensors=("A", "b", "tokens", "x0", "lengths"),
+    differentiable=("A", "b", "x0"),
+    sizes=_sizes,
+    check_values=_check_values,
 )
 
 
@@ -132,7 +130,7 @@ def token_scan(
             None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
             None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
         )
-        states, final = OPERATOR(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+        states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from sdssm.ops._triton import token_tiles
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import Source, power_of_two, scan_backward, scan_forward
+from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
 from sdssm.ops._triton.tile import TOKEN
+from sdssm.ops.padding import power_of_two
 
 #: Up to this many symbols every program reads all positions and masks; above it the positions are sorted by symbol.
 MASKED_SYMBOLS = 12

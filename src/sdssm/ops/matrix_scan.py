@@ -11,7 +11,6 @@ from torch import Tensor
 from sdssm.ops import backend
 from sdssm.ops.checks import check_kinds, check_rank, check_square, check_states, check_tail
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of
-from sdssm.ops.operators import ScanOperator, Tensors, register
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -21,10 +20,11 @@ from sdssm.ops.prepare import (
     start_state,
 )
 from sdssm.ops.reference import rescaled
+from sdssm.ops.scan_operator import ScanOperator, Tensors
 
 
 @dataclasses.dataclass(frozen=True)
-class GivenScan:
+class MatrixScan:
     """A scan by the form of its matrices, ("N", "N"), ("H", "S", "S") or ("N",), and its plain loop."""
 
     kind: str
@@ -42,14 +42,12 @@ class GivenScan:
         def check_values(tensors: Tensors) -> None:
             check_length_values(f"{self.kind}_scan", tensors[3], sizes(tensors)[1])
 
-        return register(
-            ScanOperator(
-                kind=self.kind,
-                tensors=("A", "b", "x0", "lengths"),
-                differentiable=("A", "b", "x0"),
-                sizes=sizes,
-                check_values=check_values,
-            )
+        return ScanOperator(
+            self.kind,
+            tensors=("A", "b", "x0", "lengths"),
+            differentiable=("A", "b", "x0"),
+            sizes=sizes,
+            check_values=check_values,
         )
 
     def size(self, A: Tensor) -> int:
@@ -105,7 +103,7 @@ class GivenScan:
                 None if x0 is None else flatten(x0, lead, 1, rows),
                 None if lengths is None else flatten(lengths.long(), lead, 0, rows),
             )
-            states, final = operator(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+            states, final = operator.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
         if len(lead) != 1:
             states, final = states.reshape(*lead, length, size), final.reshape(*lead, size)
         return states, final
