@@ -11,6 +11,7 @@ All tensors are canonical here (see `layout`): contiguous, and their first dimen
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ _library = torch.library.Library("sdssm", "FRAGMENT")  # type: ignore[no-untyped
 #: Compiled code passes contiguous tensors to the operators, as the kernels require. torch before 2.7 only has a tag for
 #: the order of strides, and by default guarantees not even that.
 _LAYOUT_TAG = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+
+_ANY_ARGUMENTS = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +113,10 @@ class DifferentiableOperation:
     def _save(self, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         # Without materialised gradients a loss on one result leaves the others' None, and kernels skip reading zeros.
         ctx.set_materialize_grads(False)
-        ctx.settings = inputs[self.n_tensors : self.settings_end]
+        n_tensors = self.n_tensors
+        ctx.settings = inputs[n_tensors : self.settings_end]
         saved = [output[at] for at in self.saved_results]
-        ctx.save_for_backward(*inputs[: self.n_tensors], *saved, *output[self.n_results :])
+        ctx.save_for_backward(*inputs[:n_tensors], *saved, *output[self.n_results :])
         ctx.mark_non_differentiable(*output[self.n_with_gradient :])
 
     def _gradient(self, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -154,12 +158,15 @@ class _Pass:
 
     def __init__(self, name: str, kernel: Callable[..., Any], setup_context: Any, gradient: Any) -> None:
         self.kernel = kernel
-        members = {"forward": kernel, "setup_context": setup_context, "backward": gradient, "vmap": self._vmap}
-        self.function: Any = type(
-            f"{name}_function",
-            (torch.autograd.Function,),
-            {key: staticmethod(member) for key, member in members.items()},
-        )
+
+        def forward(*args: Any) -> Any:
+            return kernel(*args)
+
+        # torch inspects the signature of `forward` at every call: with one at hand that takes no time.
+        forward.__signature__ = _ANY_ARGUMENTS  # type: ignore[attr-defined]
+        members = {"forward": forward, "setup_context": setup_context, "backward": gradient, "vmap": self._vmap}
+        statics = {key: staticmethod(member) for key, member in members.items()}
+        self.function: Any = type(f"{name}_function", (torch.autograd.Function,), statics)
 
     def __call__(self, *args: Any) -> Any:
         # The autograd function costs time, and is needed only for gradients and transforms.
