@@ -32,7 +32,7 @@ def backward(
     (R, B, L, N), K = D.shape, weights.shape[-1]
     rows = rows_as_replicas(grad_states, grad_final, b, x0, lengths, states, final)
     given = *rows[:2], s.mT.flatten(0, 1), D.flatten(0, 1), None, *rows[2:], to.flatten(0, 1)
-    dP, dD, _, db, dx0 = cpu.backward(*given)
+    dP, dD, db, dx0 = cpu.backward(*given)
     assert dP is not None and dD is not None
     grad = dP.view(s.shape).mT
     dM = (s * (grad - (s * grad).sum(-1, keepdim=True))).reshape(R, B * L, N * N)
