@@ -48,7 +48,7 @@ def test_auto_is_near_the_better_mode_at_every_measured_point(device: str) -> No
 @pytest.mark.parametrize("device", MEASURED)
 def test_measured_values_are_met_at_their_points(device: str) -> None:
     for kind, N, L, B, value in points(device):
-        assert costs.advantage(kind, device, B, L, N, block_of(kind, N)) == pytest.approx(value, abs=1e-9)
+        assert costs.log2_ratio(kind, device, B, L, N, block_of(kind, N)) == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.parametrize("device", MEASURED)
@@ -74,13 +74,13 @@ def test_outside_the_grid(kind: str) -> None:
 
 
 def test_the_choice_on_triton_goes_by_padded_sizes() -> None:
-    sizes = [costs.advantage("token", "triton", 4, 512, N, N) for N in (65, 100, 128)]
+    sizes = [costs.log2_ratio("token", "triton", 4, 512, N, N) for N in (65, 100, 128)]
     assert len(set(sizes)) == 1
 
 
 def test_blocks_lie_between_diagonal_and_dense() -> None:
-    found = [costs.advantage("block_diagonal", "triton", 16, 512, 64, block) for block in (1, 16, 64)]
-    ends = [costs.advantage(kind, "triton", 16, 512, 64, block) for kind, block in (("diagonal", 1), ("dense", 64))]
+    found = [costs.log2_ratio("block_diagonal", "triton", 16, 512, 64, block) for block in (1, 16, 64)]
+    ends = [costs.log2_ratio(kind, "triton", 16, 512, 64, block) for kind, block in (("diagonal", 1), ("dense", 64))]
     assert [found[0], found[2]] == pytest.approx(ends)
 
 

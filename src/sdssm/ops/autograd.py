@@ -1,4 +1,4 @@
-"""Operations with hand-written gradients: the one place that builds autograd functions.
+"""Operations whose gradients are computed by kernels: the one place that builds their autograd functions.
 
 `DifferentiableOperation` describes an operation: its tensor arguments, its results, what its gradient needs. From that
 it makes all that torch asks for: the autograd function, the rule for `torch.func.vmap`, and the refusal of a second

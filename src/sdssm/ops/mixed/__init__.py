@@ -11,9 +11,9 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_tail
-from sdssm.ops.column_norm import check_p, check_p_values
 from sdssm.ops.layout import broadcast_leads, flatten
 from sdssm.ops.mixed import reference
+from sdssm.ops.norms import check_p, check_p_values
 from sdssm.ops.prepare import one_dtype
 
 OPERATION = DifferentiableOperation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.column_norm import column_norms
+from sdssm.ops.norms import column_norms
 
 
 def mixed(dictionary: Tensor, weights: Tensor, p: float | Tensor | None) -> Tensor:

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_states, check_tail
-from sdssm.ops.column_norm import check_p, check_p_values
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
+from sdssm.ops.norms import check_p, check_p_values
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,

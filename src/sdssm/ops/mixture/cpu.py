@@ -126,7 +126,7 @@ class MixtureTransitions(Transitions):
         sink: Sink | None = None,
     ) -> tuple[Tensor, Tensor]:
         adjoints = torch.empty_like(states)
-        arriving = chunks.with_final(grad_states, grad_final, lengths, states)
+        arriving = chunks.add_final_gradient(grad_states, grad_final, lengths, states)
         carry: Tensor | None = None
         for steps in reversed(list(self.stretches())):
             width = steps.stop - steps.start
