@@ -95,8 +95,8 @@ def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.
     from sdssm.ops._triton import token_tiles
 
     used: list[bool] = []
-    suits = token_tiles.suits
-    monkeypatch.setattr(token_tiles, "suits", lambda *args: used.append(suits(*args)) or used[-1])  # type: ignore[func-returns-value]
+    is_faster = token_tiles.is_faster
+    monkeypatch.setattr(token_tiles, "is_faster", lambda *args: used.append(is_faster(*args)) or used[-1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
     case = Case("token", 4, 17, lead=(2, 18), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
     face_reference(case, "triton", "recurrent")

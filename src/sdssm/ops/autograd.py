@@ -1,4 +1,4 @@
-"""Operations whose gradients are computed by kernels: the one place that builds their autograd functions.
+"""Operations with gradient kernels: the one place that builds their autograd functions.
 
 `DifferentiableOperation` describes an operation: its tensor arguments, its results, what its gradient needs. From that
 it makes all that torch asks for: the autograd function, the rule for `torch.func.vmap`, and the refusal of a second
@@ -179,7 +179,7 @@ class _Pass:
 
 
 class _RegisteredPass(_Pass):
-    """A pass that is an operator of `torch.library`, which has its own dispatch of gradients and of tracing."""
+    """A pass that is registered with `torch.library`, which dispatches gradients and tracing itself."""
 
     def __init__(
         self, name: str, kernel: Callable[..., Any], setup_context: Any, gradient: Any, schema: str, fake: Any
@@ -203,19 +203,28 @@ def _save_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
 
 
 def absent(like: Tensor) -> Tensor:
-    """Return an empty tensor (R, 0) in place of None; it keeps the first dimension of `like`, as vmap needs it."""
+    """Return an empty tensor (R, 0) in place of None.
+
+    It has the first dimension of `like`, which vmap splits.
+    """
     return like.new_empty((like.shape[0], 0))
 
 
 def gradient_is_wanted(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether a gradient may be computed later. Under torch.func tensors do not say so, and the answer is yes."""
+    """Whether a gradient may be computed later.
+
+    Always true under torch.func, where tensors do not carry this information.
+    """
     if torch._C._are_functorch_transforms_active():
         return True
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def merge_mapped(info: Any, in_dims: Sequence[int | None], args: Sequence[Any]) -> list[Any]:
-    """Merge the dimension mapped by vmap into the first one; tensors that are not mapped are copied for each entry."""
+    """Merge the dimension mapped by vmap into the first one.
+
+    Tensors that are not mapped are copied for each entry of it.
+    """
     merged = []
     for arg, dim in zip(args, in_dims, strict=True):
         if isinstance(arg, Tensor):
@@ -226,6 +235,6 @@ def merge_mapped(info: Any, in_dims: Sequence[int | None], args: Sequence[Any]) 
 
 
 def split_mapped(info: Any, outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Split the mapped dimension off the first one again: the outputs, and the position of that dimension, 0."""
+    """Split the mapped dimension off the first one: the outputs, and its position in each, 0."""
     size = info.batch_size
     return tuple(out.reshape(size, out.shape[0] // size, *out.shape[1:]) for out in outputs), (0,) * len(outputs)

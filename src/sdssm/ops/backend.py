@@ -87,14 +87,17 @@ def check_mode(op: str, mode: str) -> None:
 
 @functools.cache
 def implementation(kind: str, backend: str) -> ModuleType:
-    """Return the module with `forward` and `backward` for canonical tensors; Triton is imported only if chosen."""
+    """Return the module with `forward` and `backward` for canonical tensors.
+
+    Triton is imported only if it is chosen.
+    """
     if backend == "triton":
         import_extra("triton", "the Triton backend")
     return importlib.import_module(f"sdssm.ops.{kind}.{backend}")
 
 
 def check_backend(op: str, tensor: Tensor, state: int) -> None:
-    """Raise `OpsError` if the chosen backend cannot compute tensors on this device or states of this size."""
+    """Raise `OpsError` if the backend does not support the device of the tensor or the size of the state."""
     chosen = choose(tensor)
     if chosen == "cpu" and tensor.device.type != "cpu":
         raise OpsError(f"{op}: the backend is cpu and the tensors are on {tensor.device}; move them or use another one")

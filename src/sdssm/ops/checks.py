@@ -27,9 +27,10 @@ _checks_values = True
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Do not check the values of tokens and lengths inside the block, so that the host never waits for the GPU.
+    """Do not check the values of tokens and lengths inside the block.
 
-    A token outside the alphabet then reads memory out of bounds. For loops that generate the tokens themselves.
+    The host then does not wait for the GPU, and a token outside the alphabet reads memory out of bounds. For loops that
+    generate the tokens themselves.
     """
     global _checks_values
     before, _checks_values = _checks_values, False
@@ -40,7 +41,10 @@ def unchecked() -> Iterator[None]:
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Whether values should and can be read: not inside `unchecked()`, traced, mapped, or in a CUDA graph capture."""
+    """Whether values are checked and can be read.
+
+    They cannot while the tensor is traced or mapped, or a CUDA graph is captured.
+    """
     if not _checks_values or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
         return False
     return not (backend.is_on_gpu(tensor) and torch.cuda.is_current_stream_capturing())
@@ -106,7 +110,7 @@ def check_complex(op: str, name: str, tensor: Tensor, real_name: str, real: Tens
 
 
 def check_kinds(op: str, named: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
-    """Check that all tensors of the (name, tensor) pairs have the same floating dtype and the same device."""
+    """Check that the tensors of (name, tensor) pairs have the same floating dtype and device."""
     allowed = FLOATING + COMPLEX if complex_too else FLOATING
     first_name, first = named[0]
     assert first is not None
@@ -151,7 +155,10 @@ def check_range(op: str, name: str, values: Tensor, low: int, high: int, rule: s
 
 
 def check_states(op: str, states: Tensor, lengths: Tensor | None) -> None:
-    """Check that every state within its row's length is finite and not zero; the error names the first bad step."""
+    """Check that every state within its row's length is finite and not zero.
+
+    The error names the first step at which one is not.
+    """
     steps = torch.arange(states.shape[-2], device=states.device)
     inside = torch.ones_like(states[..., 0], dtype=torch.bool) if lengths is None else steps < lengths[..., None]
     finite = torch.isfinite(states).all(-1)

@@ -70,7 +70,7 @@ def inner_lengths(lengths: Tensor | None, rows: int, length: int, chunk: int, de
 
 
 def chunk_products(inner: Transitions, lengths: Tensor | None, rescale: bool) -> tuple[Tensor, Tensor]:
-    """Return the product of each row's matrices, (P, H, S, S) or (P, N), and the logarithm of its scale, (P,)."""
+    """Return the product of each row's matrices, (P, H, S, S) or (P, N), and its log-scale, (P,)."""
     product = inner.matrix(0)
     if lengths is not None:
         product = select(lengths > 0, product, identity_like(product))

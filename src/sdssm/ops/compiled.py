@@ -1,4 +1,4 @@
-"""The recurrent passes compiled by numba (optional: sdssm[numba]), with the rows distributed over threads.
+"""The recurrent passes compiled by numba (optional: sdssm[numba]), on several threads.
 
 The threads come from a pool of this module instead of numba's `prange`: numba's default threading layer must not be
 entered by two Python threads at once and does not survive a fork, while here each thread runs a compiled function
@@ -38,7 +38,7 @@ def available() -> bool:
 
 @contextmanager
 def without_numba() -> Iterator[None]:
-    """Disable numba inside the block: the CPU implementation then uses torch only, as if numba were not installed."""
+    """Disable numba inside the block: the CPU implementation then uses torch only."""
     global _enabled
     before, _enabled = _enabled, False
     try:
@@ -55,7 +55,7 @@ def _kernels() -> Any:
 
 
 def _share(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> None:
-    """Run kernel(first, last, *args) over the rows 0..rows, in as many parts as threads are worth starting.
+    """Run kernel(first, last, *args) over the rows 0..rows, split over threads if it is worth it.
 
     work: the number of multiplications in all.
     """
@@ -89,7 +89,10 @@ def forward(
     lengths: Tensor | None,
     rescale: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the same as `Transitions.forward`; the last of `matrices` starts with the dimensions rows and length."""
+    """Compute the same as `Transitions.forward`.
+
+    The last of `matrices` starts with the dimensions rows and length.
+    """
     like = matrices[0]
     rows, length = matrices[-1].shape[:2]
     states = like.new_empty(rows, length, size)
@@ -155,7 +158,10 @@ def _lengths(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, 
 
 
 class CompiledTransitions(Transitions):
-    """Matrices whose passes are compiled: `<kernel>_forward` and `<kernel>_backward`, or torch's without numba."""
+    """Matrices with compiled passes, `<kernel>_forward` and `<kernel>_backward`.
+
+    Without numba the passes of `Transitions` are used.
+    """
 
     kernel: ClassVar[str]
 

@@ -50,7 +50,9 @@ class Measurements(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def faster(kind: str, device_name: str, rows: int, length: int, size: int, block: int) -> str:
-    """Return the faster mode for a scan over matrices of blocks of size `block`; "recurrent" if not measured.
+    """Return the faster mode, "recurrent" or "parallel"; "recurrent" if it was not measured.
+
+    block: the size of the blocks of the matrices, N for dense ones.
 
     >>> faster("mixture", "triton", rows=1, length=4096, size=64, block=64)
     'parallel'

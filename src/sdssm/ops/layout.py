@@ -23,7 +23,9 @@ def lead_of(tensor: Tensor, tail: int) -> torch.Size:
 
 
 def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) -> torch.Size:
-    """Return the common leading dimensions of tensors, given as (name, tensor, number of its own dimensions).
+    """Return the common leading dimensions of tensors.
+
+    named: (name, tensor, number of dimensions that are not leading) for each.
 
     The error names the first tensor that does not fit.
     """
@@ -46,7 +48,7 @@ def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) ->
 
 
 def flatten(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
-    """Broadcast the leading dimensions to `lead`, reshape them to `shape`, and return a contiguous tensor."""
+    """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous."""
     own, rest = lead_of(tensor, tail), tensor.shape[tensor.dim() - tail :]
     if tuple(own) != tuple(lead):
         tensor = tensor.expand(*lead, *rest)
@@ -73,7 +75,7 @@ def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tup
 
 
 def rows_as_replicas(*tensors: Tensor | None) -> list[Any]:
-    """Reshape (R, B, *) -> (R B, 1, *), for kernels with parameters per replica where each row has its own.
+    """Reshape (R, B, *) -> (R B, 1, *), so that each row is a replica with its own parameters.
 
     >>> [None if tensor is None else tuple(tensor.shape) for tensor in rows_as_replicas(torch.zeros(2, 3, 5), None)]
     [(6, 1, 5), None]

@@ -1,4 +1,4 @@
-"""Scans with a matrix for every step: dense, block-diagonal and diagonal differ only in the form of the matrices."""
+"""Scans with a matrix for every step: dense, block-diagonal and diagonal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices with columns divided by their l_p norm, which keeps a selective dense recurrence from growing."""
+"""Normalisation of columns by their l_p norm, which keeps a dense recurrence from growing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def check_p_values(op: str, p: Tensor) -> None:
 
 
 def column_norms(A: Tensor, p: float | Tensor) -> Tensor:
-    """Return the l_p norm of every column: (..., N, N) -> (..., N). A tensor p has the leading dimensions of A."""
+    """Return the l_p norm of every column: (..., N, N) -> (..., N).
+
+    A tensor p has the leading dimensions of A.
+    """
     exponent = p[..., None, None] if isinstance(p, Tensor) else p
     sums = A.abs().pow(exponent).sum(-2)
     return sums.pow(1 / (p[..., None] if isinstance(p, Tensor) else p))

@@ -105,7 +105,10 @@ def finish_row(row, length, grad_final, carry, grad_x0):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def token_forward(first, last, columns, index, drive, x0, lengths, least, states, factors):
-    """Run a token scan: columns (M, N, N) are the transposed matrices, index (P, L) the matrix of every step."""
+    """Run a token scan.
+
+    columns (M, N, N) are the transposed matrices, index (P, L) the number of the matrix of every step.
+    """
     x = states[0, 0].copy()
     for row in range(first, last):
         start_state(x0, row, x)

@@ -16,8 +16,8 @@ from sdssm.ops import backend
 from sdssm.ops.autograd import merge_mapped, split_mapped
 
 #: Side of the block of a result that one multiprocessor computes, and the number of blocks that a product is split
-#: into: enough for a few replicas to fill a GPU. It must not depend on the number of replicas, since a replica must give
-#: the same result as when it is trained alone.
+#: into: enough for a few replicas to fill a GPU. It must not depend on the number of replicas, since a replica must
+#: give the same result as when it is trained alone.
 SIDE, BLOCKS = 32, 64
 #: The fewest rows of a piece.
 ROWS = 128
@@ -71,7 +71,10 @@ class Product(torch.autograd.Function):
 
 
 def shared(x: Tensor, y: Tensor) -> Tensor:
-    """Return x @ y, (R, M, K) and (R, K, N), with a long sum over K split into pieces if M and N are small."""
+    """Return x @ y for R pairs, with a long sum over K split into pieces if M and N are small.
+
+    x (R, M, K), y (R, K, N) -> (R, M, N).
+    """
     R, M, K = x.shape
     N = y.shape[-1]
     pieces = shares(M, K, N)

@@ -23,7 +23,10 @@ def rescaled(z: Tensor) -> Tensor:
 def loop(
     step: Callable[[int, Tensor], Tensor], x: Tensor, length: int, lengths: Tensor | None, rescale: bool
 ) -> tuple[Tensor, Tensor]:
-    """Compute x_t = step(t, x_{t-1}) for t = 0..length-1 from x (..., N): states (..., L, N) and final (..., N)."""
+    """Compute x_t = step(t, x_{t-1}) for t = 0..length-1 from x (..., N).
+
+    Return states (..., L, N) and final (..., N).
+    """
     states = []
     for t in range(length):
         new = step(t, x)

@@ -1,4 +1,4 @@
-"""The five linear scans as registered operators `sdssm::<kind>_scan` and `sdssm::<kind>_scan_backward`.
+"""The five linear scans as registered operators, `sdssm::dense_scan` and so on.
 
 The scans differ only in their tensors: a `ScanOperator` describes one of them, and what runs for it (value checks, the
 backend's kernels in the right mode, shapes for tracing) is written once. Values are checked inside the operator, where
@@ -75,7 +75,7 @@ class ScanOperator(DifferentiableOperation):
         return tensors[self.tensors.index(name)]
 
     def _problem_size(self, tensors: Tensors) -> tuple[int, int, int, int]:
-        """Return what the run time depends on: rows, L, N, and S, the entries of a state that one entry depends on."""
+        """Return the sizes that the run time depends on: rows, L, N and the block size S."""
         lead, length, size = self.sizes(tensors)
         first = tensors[0]
         return math.prod(lead), length, size, 1 if self.kind == "diagonal" or first is None else first.shape[-1]

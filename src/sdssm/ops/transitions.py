@@ -1,4 +1,4 @@
-"""An interface to the matrices of a scan, whatever form they are stored in, and the recurrence over it in plain torch.
+"""The matrices of a scan behind one interface, and the recurrence over it in plain torch.
 
 Rows are flat here: P = R x B independent sequences. A subclass defines how step t acts on a vector and how two steps
 compose. From that this module runs the recurrence forwards and backwards, and `chunks` runs it in parallel.
@@ -137,7 +137,7 @@ def inverse_norm(z: Tensor) -> Tensor:
 
 
 def final_state(states: Tensor, x0: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """Return the state at each row's length, x0 for length 0: (P, L, N) -> (P, N), never a view of its arguments."""
+    """Return the state at each row's length, x0 for length 0: (P, L, N) -> (P, N), a new tensor."""
     if lengths is None:
         return states[:, -1].clone()
     last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[-1])

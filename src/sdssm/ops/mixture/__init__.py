@@ -1,4 +1,4 @@
-"""x_t = A_t x_{t-1} + b_t with A_t mixed from a dictionary and its columns divided by their l_p norm."""
+"""The mixture scan: x_t = A_t x_{t-1} + b_t, A_t mixed from a dictionary with normalised columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPERATOR = ScanOperator(
 )
 
 
-def _checked(
+def _check(
     op: str,
     dictionary: Tensor,
     weights: Tensor,
@@ -57,11 +57,12 @@ def _checked(
     form: tuple[str, ...],
     x_name: str,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Check shapes, dtypes and devices; return dictionary, weights, b and the state in one dtype."""
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    first, second, b, x = one_dtype((dictionary, weights, b, x))
-    assert first is not None and second is not None
-    check_kinds(op, [("dictionary", first), ("weights", second), ("b", b), (x_name, x)])
+    converted, converted_weights, b, x = one_dtype((dictionary, weights, b, x))
+    assert converted is not None and converted_weights is not None
+    check_kinds(op, [("dictionary", converted), ("weights", converted_weights), ("b", b), (x_name, x)])
     check_rank(op, "weights", weights, form)
     check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     if b is not None:
@@ -73,7 +74,7 @@ def _checked(
         check_p(op, p)
         if isinstance(p, Tensor):
             check_device(op, "p", p, "dictionary", dictionary)
-    return first, second, b, x
+    return converted, converted_weights, b, x
 
 
 def mixture_scan(
@@ -88,11 +89,13 @@ def mixture_scan(
     mode: str = "auto",
     check_finite: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x_t = A_t x_{t-1} + b_t, A_t the columns of sum_i weights_t[i] dictionary_i, each divided by its l_p norm.
+    """Compute x_t = A_t x_{t-1} + b_t with A_t a mixture of matrices with normalised columns.
 
-    dictionary (..., K, N, N), weights (..., B, L, K), b (..., B, L, N), x0 broadcasts to (..., B, N), lengths to
-    (..., B) -> states (..., B, L, N), final (..., B, N). `p` is a number of at least 1, a tensor of them over the
-    leading dimensions, or None for no normalisation; it is not differentiated. The matrices exist a few at a time.
+    A_t is sum_i weights_t[i] dictionary_i, each column divided by its l_p norm. dictionary (..., K, N, N),
+    weights (..., B, L, K), b (..., B, L, N), x0 broadcasts to (..., B, N), lengths to (..., B) ->
+    states (..., B, L, N), final (..., B, N). `p` is a number of at least 1, a tensor of them over the leading
+    dimensions, or None for no normalisation; it is not differentiated. Only a few matrices exist at a time. See
+    `docs/ops.md` for the options.
 
     >>> import torch
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -102,7 +105,7 @@ def mixture_scan(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     op = "mixture_scan"
-    dictionary, weights, b, x0 = _checked(op, dictionary, weights, b, x0, p, ("B", "L", "K"), "x0")
+    dictionary, weights, b, x0 = _check(op, dictionary, weights, b, x0, p, ("B", "L", "K"), "x0")
     check_lengths(op, lengths, "dictionary", dictionary)
     size, length = dictionary.shape[-1], weights.shape[-2]
     check_options(op, dictionary, size, b, rescale, mode)
@@ -124,8 +127,8 @@ def mixture_scan(
             if exponent is not None:
                 check_p_values(op, exponent)
             start = start_state(x0, lead, dictionary, size)
-            given = p if exponent is None else exponent.to(dictionary.dtype)
-            states, final = reference.scan(dictionary, weights, b, start, given, lengths, rescale=rescale)
+            converted_p = p if exponent is None else exponent.to(dictionary.dtype)
+            states, final = reference.scan(dictionary, weights, b, start, converted_p, lengths, rescale=rescale)
             if check_finite:
                 check_states(op, states, lengths)
             return states, final
@@ -150,7 +153,7 @@ def mixture_scan(
 
 
 def _exponent_dtype(dictionary: Tensor) -> torch.dtype:
-    """p keeps at least 32 bits: 1.2 in bfloat16 is 1.203."""
+    """Return the dtype of p, which has at least 32 bits: 1.2 in bfloat16 is 1.203."""
     return dictionary.dtype if dictionary.dtype in (torch.float32, torch.float64) else torch.float32
 
 
@@ -163,17 +166,19 @@ def mixture_step(
     p: float | Tensor | None,
     rescale: bool = False,
 ) -> Tensor:
-    """One step of `mixture_scan`: weights (..., B, K), b (..., B, N), x (..., B, N) -> the next state (..., B, N).
+    """Compute one step of `mixture_scan`.
+
+    weights (..., B, K), b (..., B, N), x (..., B, N) -> the next state (..., B, N).
 
     >>> import torch
     >>> mixture_step(torch.eye(2)[None], torch.tensor([[7.0]]), None, torch.tensor([[1.0, 2.0]]), p=1).tolist()
     [[1.0, 2.0]]
     """
     op = "mixture_step"
-    dictionary, weights, b, checked = _checked(op, dictionary, weights, b, x, p, ("B", "K"), "x")
-    assert checked is not None
+    dictionary, weights, b, state = _check(op, dictionary, weights, b, x, p, ("B", "K"), "x")
+    assert state is not None
     check_homogeneous(op, b, rescale)
     with backend.no_autocast(dictionary):
         exponent = p.to(dictionary.dtype) if isinstance(p, Tensor) else p
-        z = reference.step(dictionary, weights, b, checked, exponent)
+        z = reference.step(dictionary, weights, b, state, exponent)
         return rescaled(z) if rescale else z
