@@ -74,8 +74,8 @@ def products_kernel(
 
     The columns of P are independent: a program has JB of them (one of J groups) for HB blocks. In a forward pass with
     RESCALE only the direction of the state matters, so P is divided by its Frobenius norm at each step, and scales
-    holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are known: step t is
-    factor_t A_t, no division is needed, and the outside gradients are already projected.
+    holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are known:
+    step t is factor_t A_t, no division is needed, and the outside gradients are already projected.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C

@@ -3,8 +3,8 @@
 """The recurrence and its adjoint, step by step inside one kernel.
 
 A program runs one chunk of one row, t = start .. stop-1, with the state in registers; in recurrent mode the chunk is
-the complete row. The matrix of the next step is loaded (or mixed) while the current one is applied: it does not depend on
-the state, so its latency is hidden.
+the complete row. The matrix of the next step is loaded (or mixed) while the current one is applied: it does not depend
+on the state, so its latency is hidden.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def backward_kernel(
     """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A_t^T dz_t, backwards in t.
 
     g_t is the gradient that reaches x_t from outside. adjoints holds dz_t, the gradient of A_t x_{t-1} + b_t;
-    pullbacks, if not None, h_t, the gradient that step t passes to x_{t-1}; dx0 is h at the first step. carries (rows, C, N) holds
-    the h that enters each chunk from the next one.
+    pullbacks, if not None, h_t, the gradient that step t passes to x_{t-1}; dx0 is h at the first step.
+    carries (rows, C, N) holds the h that enters each chunk from the next one.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C
