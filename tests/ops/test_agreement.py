@@ -62,7 +62,7 @@ def implementations(device: str, modes: tuple[str, ...] = ("recurrent", "paralle
 
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("case", CASES + ALL_OPTIONS, ids=str)
-def test_faces_the_reference(case: Case, device: str) -> None:
+def test_agrees_with_the_reference(case: Case, device: str) -> None:
     problem = build(case, device)
     with ops.use_backend("reference"):
         wanted = outputs_and_gradients(problem, "auto")
@@ -79,14 +79,14 @@ def test_faces_the_reference(case: Case, device: str) -> None:
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("through", ["states", "final"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradient_through_one_output_alone(kind: str, through: str, device: str) -> None:
+def test_gradient_through_a_single_output(kind: str, through: str, device: str) -> None:
     for options in (OPTIONS[0], OPTIONS[4]):
         for backend, mode, numba in implementations(device, ("recurrent", "parallel", "auto")):
             face_reference(Case(kind, 13, 4, **options), backend, mode, device=device, through=through, numba=numba)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_float32_is_close(kind: str, device: str) -> None:
+def test_agrees_in_float32(kind: str, device: str) -> None:
     for options in (OPTIONS[0], OPTIONS[3]):
         for backend, mode, numba in implementations(device):
             case = Case(kind, 40, 12, dtype=torch.float32, **options)
@@ -96,7 +96,7 @@ def test_float32_is_close(kind: str, device: str) -> None:
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("symbols", [1, 2, 4, 5, 13])
 @pytest.mark.parametrize("options", [OPTIONS[2], OPTIONS[4]], ids=str)
-def test_alphabets_of_every_size(symbols: int, options: dict[str, Any], device: str) -> None:
+def test_alphabet_sizes(symbols: int, options: dict[str, Any], device: str) -> None:
     """Few symbols and many, few rows and many: on a GPU each has kernels of its own."""
     for lead in ((3,), (5, 411)):
         case = Case("token", 7, 33, lead=lead, dtype=torch.float32, symbols=symbols, **options)
@@ -105,13 +105,13 @@ def test_alphabets_of_every_size(symbols: int, options: dict[str, Any], device: 
 
 
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0, 3.5, None])
-def test_mixture_at_every_p(p: float | None, device: str) -> None:
+def test_mixture_for_every_p(p: float | None, device: str) -> None:
     for backend, mode, numba in implementations(device):
         face_reference(Case("mixture", 9, 5, p=p), backend, mode, device=device, numba=numba)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 6])
-def test_blocks_of_any_size(block: int, device: str) -> None:
+def test_block_sizes(block: int, device: str) -> None:
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(2, 7, 6 // block, block, block, generator=generator, dtype=torch.float64).to(device)
     x0 = torch.randn(2, 6, generator=generator, dtype=torch.float64).to(device)
@@ -135,7 +135,7 @@ def test_replicas_with_their_own_p(device: str) -> None:
 
 @pytest.mark.skipif(not compiled.available(), reason="needs numba")
 @pytest.mark.parametrize("kind", ["token", "block_diagonal", "diagonal", "diagonal_complex"])
-def test_a_kernel_is_compiled_once_for_a_dtype(kind: str) -> None:
+def test_a_numba_kernel_is_compiled_once_per_dtype(kind: str) -> None:
     """Whatever the options and the mode: it takes seconds each time."""
     from sdssm.ops import numba_kernels
 

@@ -35,7 +35,7 @@ def block_of(kind: str, N: int) -> int:
 
 
 @pytest.mark.parametrize("device", MEASURED)
-def test_auto_is_near_the_better_mode_at_every_measured_point(device: str) -> None:
+def test_auto_is_close_to_the_better_mode_at_measured_points(device: str) -> None:
     seen = list(points(device))
     assert len(seen) > 100
     for kind, N, L, B, value in seen:
@@ -46,13 +46,13 @@ def test_auto_is_near_the_better_mode_at_every_measured_point(device: str) -> No
 
 
 @pytest.mark.parametrize("device", MEASURED)
-def test_measured_values_are_met_at_their_points(device: str) -> None:
+def test_interpolation_is_exact_at_measured_points(device: str) -> None:
     for kind, N, L, B, value in points(device):
         assert costs.log2_ratio(kind, device, B, L, N, block_of(kind, N)) == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.parametrize("device", MEASURED)
-def test_a_file_says_where_it_comes_from(device: str) -> None:
+def test_a_measurement_file_names_its_origin(device: str) -> None:
     read = json.loads((importlib.resources.files("sdssm.ops") / "measured" / f"{device}.json").read_text())
     assert read["device"] and read["torch"] and "forward and backward" in read["what"]
 
@@ -60,12 +60,12 @@ def test_a_file_says_where_it_comes_from(device: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "device"), [("dense", "numba"), ("dense", "abacus"), ("toeplitz", "triton"), ("axes", "triton")]
 )
-def test_what_nobody_measured_runs_recurrent(kind: str, device: str) -> None:
+def test_unmeasured_devices_and_scans_run_recurrent(kind: str, device: str) -> None:
     assert costs.faster(kind, device, 1, 4096, 64, 64) == "recurrent"
 
 
 @pytest.mark.parametrize("kind", ["token", "mixture", "dense", "block_diagonal", "diagonal"])
-def test_outside_the_grid(kind: str) -> None:
+def test_choice_outside_the_grid(kind: str) -> None:
     def choice(rows: int, L: int, N: int) -> str:
         return costs.faster(kind, "triton", rows, L, N, block_of(kind, N))
 
@@ -73,23 +73,23 @@ def test_outside_the_grid(kind: str) -> None:
     assert choice(1, 1, 1) == choice(10**5, 10**5, 64) == choice(10**5, 40, 256) == "recurrent"
 
 
-def test_the_choice_on_triton_goes_by_padded_sizes() -> None:
+def test_choice_on_triton_depends_on_padded_sizes() -> None:
     sizes = [costs.log2_ratio("token", "triton", 4, 512, N, N) for N in (65, 100, 128)]
     assert len(set(sizes)) == 1
 
 
-def test_blocks_lie_between_diagonal_and_dense() -> None:
+def test_blocks_are_interpolated_between_diagonal_and_dense() -> None:
     found = [costs.log2_ratio("block_diagonal", "triton", 16, 512, 64, block) for block in (1, 16, 64)]
     ends = [costs.log2_ratio(kind, "triton", 16, 512, 64, block) for kind, block in (("diagonal", 1), ("dense", 64))]
     assert [found[0], found[2]] == pytest.approx(ends)
 
 
-def test_a_choice_costs_no_time() -> None:
+def test_a_cached_choice_is_fast() -> None:
     seconds = min(timeit.repeat(lambda: costs.faster("dense", "triton", 3, 700, 50, 50), number=1000, repeat=5)) / 1000
     assert seconds < 5e-6
 
 
-def test_auto_is_what_the_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_runs_the_chosen_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
     module = backend.implementation("diagonal", "cpu")
     right = module.forward

@@ -31,9 +31,21 @@ from tests.ops.test_delta import DELTA
 from tests.ops.test_elman import ELMAN
 from tests.ops.test_filter import FILTER
 from tests.ops.test_lstm import LSTM
+from tests.ops.test_mixed import MIXED
+from tests.ops.test_readout import READOUT
 from tests.ops.test_selective import SELECTIVE
 
-OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT, COLUMN_MIXTURE, FILTER]
+OPERATIONS: list[Operation[Any]] = [
+    ELMAN,
+    LSTM,
+    SELECTIVE,
+    DELTA,
+    COLUMN_ONE_HOT,
+    COLUMN_MIXTURE,
+    FILTER,
+    MIXED,
+    READOUT,
+]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 
 
@@ -85,13 +97,13 @@ def faced(operation: Operation[Any]) -> list[tuple[Any, int]]:
 
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case through way", lambda operation: both_ways(operation, faced(operation)))
-def test_faces_the_reference(operation: Operation[Any], case: Any, through: int, way: str, device: str) -> None:
+def test_agrees_with_the_reference(operation: Operation[Any], case: Any, through: int, way: str, device: str) -> None:
     face_reference(*operation.build(case, device, torch.float64), fast(device), f"{case} {way}", through)
 
 
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case way", lambda operation: both_ways(operation, one_by_one(operation.wide)))
-def test_float32_is_close(operation: Operation[Any], case: Any, way: str, device: str) -> None:
+def test_agrees_in_float32(operation: Operation[Any], case: Any, way: str, device: str) -> None:
     face_reference(*operation.build(case, device, torch.float32), fast(device), f"{case} {way}")
 
 
@@ -102,7 +114,7 @@ def test_float32_is_close(operation: Operation[Any], case: Any, way: str, device
         [(case, leaf) for case in operation.full for leaf in operation.build(case, "cpu", torch.float64)[1]],
     ),
 )
-def test_a_planted_wrong_gradient_fails(
+def test_a_wrong_gradient_is_detected(
     operation: Operation[Any], case: Any, leaf: str, way: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = backend.implementation(operation.name, fast(device))
@@ -149,14 +161,14 @@ def test_interpreted_transforms(operation: Operation[Any], case: Any) -> None:
 
 @inside
 @over("case", lambda operation: one_by_one(operation.tiny))
-def test_interpreted_without_a_gradient_the_same(operation: Operation[Any], case: Any) -> None:
+def test_interpreted_results_are_the_same_without_gradients(operation: Operation[Any], case: Any) -> None:
     with ops.use_backend("triton"):
         check_without_a_gradient(operation, case, "cpu")
 
 
 @inside
 @over("check", lambda operation: one_by_one(operation.own))
-def test_interpreted_also(operation: Operation[Any], check: Callable[[], None]) -> None:
+def test_interpreted_further_checks(operation: Operation[Any], check: Callable[[], None]) -> None:
     with ops.use_backend("triton"):
         check()
 
@@ -196,7 +208,7 @@ def test_transforms_of_the_reference(operation: Operation[Any], case: Any, devic
 
 
 @over("", lambda operation: [()])
-def test_compiles_without_graph_break(operation: Operation[Any], device: str) -> None:
+def test_compiles_without_graph_breaks(operation: Operation[Any], device: str) -> None:
     check_compiled(*operation.build(operation.full[0], device, torch.float64))
 
 
@@ -210,12 +222,12 @@ def check_without_a_gradient(operation: Operation[Any], case: Any, device: str) 
 
 
 @over("way", lambda operation: both_ways(operation, [()]))
-def test_without_a_gradient_the_same(operation: Operation[Any], way: str, device: str) -> None:
+def test_results_are_the_same_without_gradients(operation: Operation[Any], way: str, device: str) -> None:
     check_without_a_gradient(operation, operation.full[0], device)
 
 
 @over("", lambda operation: [()])
-def test_a_second_gradient_is_refused_and_the_reference_has_it(operation: Operation[Any], device: str) -> None:
+def test_only_the_reference_has_a_second_gradient(operation: Operation[Any], device: str) -> None:
     def twice() -> None:
         function, leaves = operation.build(operation.full[0], device, torch.float64)
         given = [leaf.requires_grad_() for name, leaf in leaves.items() if name not in operation.fixed]
@@ -229,7 +241,7 @@ def test_a_second_gradient_is_refused_and_the_reference_has_it(operation: Operat
 
 
 @over("", lambda operation: [()], [operation for operation in OPERATIONS if operation.sixteen])
-def test_sixteen_bits_are_computed_in_float32(operation: Operation[Any], device: str) -> None:
+def test_16_bit_dtypes_are_computed_in_float32(operation: Operation[Any], device: str) -> None:
     function, leaves = operation.build(operation.full[0], device, torch.bfloat16)
     found = function(leaves)[0]
     wide = function({name: leaf.float() for name, leaf in leaves.items()})[0]
@@ -238,7 +250,7 @@ def test_sixteen_bits_are_computed_in_float32(operation: Operation[Any], device:
 
 
 @over("way", lambda operation: both_ways(operation, [()]))
-def test_the_same_bits_every_time(operation: Operation[Any], way: str, device: str) -> None:
+def test_results_are_bit_identical_in_every_run(operation: Operation[Any], way: str, device: str) -> None:
     function, leaves = operation.build(operation.many, device, torch.float64)
     found = []
     for threads in (1, 1, 2):
@@ -253,6 +265,8 @@ def test_the_same_bits_every_time(operation: Operation[Any], way: str, device: s
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])
 @over("message call", lambda operation: operation.bad)
-def test_bad_input_is_named(operation: Operation[Any], message: str, call: Callable[[], Any], name: str) -> None:
+def test_bad_input_raises_a_descriptive_error(
+    operation: Operation[Any], message: str, call: Callable[[], Any], name: str
+) -> None:
     with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"{operation.public}: .*{message}"):
         call()

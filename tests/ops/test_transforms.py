@@ -26,7 +26,7 @@ def loss_of(problem: Problem, leaves: dict[str, Tensor], weights: tuple[Tensor, 
 
 @pytest.mark.parametrize("through", ["both", "final"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_compiles_without_graph_break(case: Case, through: str, device: str) -> None:
+def test_compiles_without_graph_breaks(case: Case, through: str, device: str) -> None:
     torch._dynamo.reset()
     problem = build(case, device)
     wanted = outputs_and_gradients(problem, "auto", through=through)
@@ -42,7 +42,7 @@ def test_compiles_without_graph_break(case: Case, through: str, device: str) -> 
     assert_same(found, {name: wanted[name] for name in found}, case.dtype, f"compiled {case}")
 
 
-def test_compiles_with_inductor_and_a_length_that_changes() -> None:
+def test_compiles_with_inductor_and_dynamic_length() -> None:
     torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, dynamic=True)
@@ -61,7 +61,7 @@ def test_compiles_with_inductor_and_a_length_that_changes() -> None:
         torch.testing.assert_close(got, torch.autograd.grad(wanted.sum(), A)[0])
 
 
-def test_a_bad_token_is_an_error_in_compiled_code_too() -> None:
+def test_compiled_code_rejects_a_bad_token() -> None:
     torch._dynamo.reset()
     run = torch.compile(lambda tokens: ops.token_scan(torch.ones(2, 1, 1), None, tokens)[1], backend="aot_eager")
     with pytest.raises(OpsError, match="tokens"):
@@ -69,7 +69,7 @@ def test_a_bad_token_is_an_error_in_compiled_code_too() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_vmap_is_a_leading_dimension(case: Case, device: str) -> None:
+def test_vmap_equals_a_leading_dimension(case: Case, device: str) -> None:
     problem = build(case, device)
     stacked = {name: torch.stack([leaf, leaf * 0.5]) for name, leaf in problem.leaves.items()}
     states, final = torch.func.vmap(problem.scan)(stacked)
@@ -110,7 +110,7 @@ def test_gradient_of_each_row_with_shared_parameters(device: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REAL_KINDS)
-def test_a_second_gradient_is_refused_and_the_reference_has_it(kind: str, device: str) -> None:
+def test_only_the_reference_has_a_second_gradient(kind: str, device: str) -> None:
     problem = build(Case(kind, 3, 2, lead=(1,)), device)
 
     def twice() -> Any:
@@ -125,7 +125,7 @@ def test_a_second_gradient_is_refused_and_the_reference_has_it(kind: str, device
 
 
 @pytest.mark.parametrize("kind", ["dense", "token", "mixture", "block_diagonal", "diagonal"])
-def test_torch_s_own_check_of_the_operator(kind: str) -> None:
+def test_opcheck(kind: str) -> None:
     double = torch.float64
     x0 = torch.randn(1, 2, 3, dtype=double, requires_grad=True)
     tensors: dict[str, tuple[Any, ...]] = {

@@ -32,7 +32,7 @@ CASES = [
 @inside
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 @pytest.mark.parametrize(("case", "mode"), CASES, ids=str)
-def test_faces_the_reference(case: Case, mode: str) -> None:
+def test_agrees_with_the_reference(case: Case, mode: str) -> None:
     face_reference(case, "triton", mode)
 
 
@@ -56,25 +56,25 @@ def test_partial_sums(count: int, head: int | None) -> None:
 @inside
 @pytest.mark.parametrize("through", ["states", "final"])
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
-def test_one_output_alone(mode: str, through: str) -> None:
+def test_gradient_through_a_single_output(mode: str, through: str) -> None:
     face_reference(Case("token", 17, 3, b=True, lengths=True, lead=(3,)), "triton", mode, through=through)
 
 
 @inside
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
-def test_a_block_large_enough_for_a_matrix_product(mode: str) -> None:
+def test_a_block_large_enough_for_tl_dot(mode: str) -> None:
     face_reference(Case("dense", 18, 17, rescale=True, lead=(1,)), "triton", mode)
     face_reference(Case("dense", 18, 65, b=True, lead=(1,)), "triton", mode)
 
 
 @inside
 @pytest.mark.parametrize("p", [1.0, 2.0, 9.0, None])
-def test_mixture_at_every_p(p: float | None) -> None:
+def test_mixture_for_every_p(p: float | None) -> None:
     face_reference(Case("mixture", 4, 3, p=p, lead=(1, 2)), "triton", "recurrent")
 
 
 @inside
-def test_many_symbols_are_sorted() -> None:
+def test_many_symbols() -> None:
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(20, 3, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     tokens = torch.randint(20, (2, 9), generator=generator)
