@@ -1,4 +1,4 @@
-"""What is refused, before any kernel starts, and in which words."""
+"""Bad input to the linear scans is rejected before any kernel starts, with a message that names it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_check_finite_names_the_first_bad_step(backend: str) -> None:
     A = D(2, 9, 1, 1)
     A[1, 4] = float("inf")
     with ops.use_backend(backend):
-        ops.dense_scan(A, x0=D(1))  # silent unless asked
+        ops.dense_scan(A, x0=D(1))  # not checked by default
         with pytest.raises(ops.NonFiniteError, match=r"not finite from step 4 on.*row \(1,\)"):
             ops.dense_scan(A, x0=D(1), check_finite=True)
         A[1, 2] = 0

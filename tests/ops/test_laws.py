@@ -1,4 +1,4 @@
-"""Laws that hold whatever the implementation."""
+"""Mathematical laws that hold for every implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODES = ["recurrent", "parallel", "auto"]
 @pytest.mark.parametrize("n", [1, 2, 5, 64])
 def test_induced_one_norm_of_a_column_normalised_matrix(n: int, p: float) -> None:
     A = torch.randn(20, n, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-    A[0] = 1  # the constant matrix reaches the bound
+    A[0] = 1  # the constant matrix attains the bound
     normed = ops.column_norm(A, p)
     induced = normed.abs().sum(-2).amax(-1)
     bound = n ** (1 - 1 / p)

@@ -1,4 +1,4 @@
-"""Lengths, starts, rescaling, leading dimensions: what the arguments promise."""
+"""The options of the linear scans: lengths, start states, rescaling, leading dimensions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_two_segments_joined_by_the_final_state_equal_one_scan(kind: str, mode: 
     leaves = problem.leaves
     states, final = problem.scan(leaves, mode)
     if kind == "token":
-        pytest.skip("its tokens are fixed in the problem; see test_laws")
+        pytest.skip("the tokens are fixed in the problem; see test_laws")
     name = "weights" if kind == "mixture" else "A"
     head = {**leaves, name: leaves[name][:, :4]}
     tail = {**leaves, name: leaves[name][:, 4:]}
@@ -95,10 +95,10 @@ def test_leading_dimensions_broadcast(device: str) -> None:
     assert states.shape == (4, 7, 5, 6, 3)
     assert final.shape == (4, 7, 5, 3)
     with ops.use_backend("reference"):
-        wanted, _ = ops.token_scan(table, None, tokens, x0[:, None, :1].expand(5, 1, 3)[:, 0])
-    torch.testing.assert_close(states, wanted)
+        expected, _ = ops.token_scan(table, None, tokens, x0[:, None, :1].expand(5, 1, 3)[:, 0])
+    torch.testing.assert_close(states, expected)
 
-    shared, _ = ops.token_scan(table[0, 0], None, tokens, x0[0])  # one table for all: rows are folded together
+    shared, _ = ops.token_scan(table[0, 0], None, tokens, x0[0])  # one table for all rows
     torch.testing.assert_close(shared[3, 2], ops.token_scan(table[0, 0], None, tokens[3, 2:3], x0[0])[0][0])
 
 

@@ -1,4 +1,4 @@
-"""Dtypes, autocast, determinism, threads."""
+"""Dtypes, autocast, determinism and threads of the linear scans."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_results_do_not_depend_on_the_number_of_threads(kind: str) -> None:
 @pytest.mark.parametrize("kind", REAL_KINDS)
 def test_autocast_does_not_reduce_precision(kind: str, device: str) -> None:
     problem = build(Case(kind, 20, 8, b=True, dtype=torch.float32), device)
-    wanted = outputs_and_gradients(problem, "auto")
+    expected = outputs_and_gradients(problem, "auto")
     with torch.autocast(device, dtype=torch.bfloat16):
-        found = outputs_and_gradients(problem, "auto")
+        actual = outputs_and_gradients(problem, "auto")
         with ops.use_backend("reference"):
             states, final = problem.scan(problem.leaves)
-    assert found["states"].dtype == torch.float32
-    assert_same(found, wanted, torch.float32, kind)
-    assert_same({"states": states, "final": final}, {n: wanted[n] for n in ("states", "final")}, torch.float32, kind)
+    assert actual["states"].dtype == torch.float32
+    assert_same(actual, expected, torch.float32, kind)
+    assert_same({"states": states, "final": final}, {n: expected[n] for n in ("states", "final")}, torch.float32, kind)
 
 
 def test_autocast_converts_mixed_inputs_to_the_widest_dtype(device: str) -> None:
@@ -57,10 +57,10 @@ def test_autocast_converts_mixed_inputs_to_the_widest_dtype(device: str) -> None
 def test_bfloat16_is_accumulated_in_float32(kind: str, device: str) -> None:
     problem = build(Case(kind, 16, 8, dtype=torch.bfloat16), device)
     with ops.use_backend("reference"):
-        wanted = outputs_and_gradients(problem, "auto", dtype=torch.float32)
-    found = outputs_and_gradients(problem, "auto")
-    assert found["states"].dtype == torch.bfloat16
-    assert_same(found, wanted, torch.bfloat16, kind)
+        expected = outputs_and_gradients(problem, "auto", dtype=torch.float32)
+    actual = outputs_and_gradients(problem, "auto")
+    assert actual["states"].dtype == torch.bfloat16
+    assert_same(actual, expected, torch.bfloat16, kind)
 
 
 def test_decaying_gradients_are_finite() -> None:

@@ -1,4 +1,4 @@
-"""Products whose gradient is a sum over many rows."""
+"""Matrix products whose gradient is split into pieces."""
 
 from __future__ import annotations
 
@@ -37,24 +37,25 @@ def test_gradients_equal_those_of_a_plain_product_under_vmap(maps: tuple[int | N
     plain = x @ y
     torch.testing.assert_close(ours, plain)
     weights = numbers(*plain.shape)
-    for one, other in zip(*(torch.autograd.grad((out * weights).sum(), (x, y)) for out in (ours, plain)), strict=True):
-        torch.testing.assert_close(one, other)
+    gradients = [torch.autograd.grad((out * weights).sum(), (x, y)) for out in (ours, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_linear_equals_torch(device: str) -> None:
     x, weight, bias = (numbers(*shape, device=device).requires_grad_() for shape in ((16, 32, 6), (5, 6), (5,)))
-    found, expected = linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
-    torch.testing.assert_close(found, expected)
-    grads = [torch.autograd.grad(out.square().sum(), (x, weight, bias)) for out in (found, expected)]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+    ours, plain = linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
+    torch.testing.assert_close(ours, plain)
+    gradients = [torch.autograd.grad(out.square().sum(), (x, weight, bias)) for out in (ours, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_product_with_a_matrix_on_the_left(device: str) -> None:
     weight, u = numbers(5, 6, device=device).requires_grad_(), numbers(6, 1024, device=device).requires_grad_()
-    found, expected = product(weight, u), weight @ u
-    grads = [torch.autograd.grad(out.square().sum(), (weight, u)) for out in (found, expected)]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+    ours, plain = product(weight, u), weight @ u
+    gradients = [torch.autograd.grad(out.square().sum(), (weight, u)) for out in (ours, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -86,7 +86,7 @@ SMALL_LOSSES = [10.0**-exponent for exponent in range(11)]
 def check_small_loss(loss: float, device: str) -> None:
     """Compare loss and gradient in float32 with float64, with a largest logit of 300.
 
-    Each row of x selects one column of `weight`, so the logits are exact. What is left is the rounding of the softmax:
+    Each row of x selects one column of `weight`, so the logits are exact. The error is the rounding of the softmax:
     a few units in the last place of 1, and not of 300, where it would be 50 times as large.
     """
     gap = -math.log(math.expm1(loss) / 2)
