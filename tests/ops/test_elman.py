@@ -139,11 +139,11 @@ def test_a_state_past_the_kernels_limit_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.elman import triton
+    from sdssm.ops.elman import tiles, triton
 
     monkeypatch.setattr(triton, "LARGEST_RESIDENT", 0)
-    monkeypatch.setattr(triton, "CHUNK_OUT", 16)
-    monkeypatch.setattr(triton, "CHUNK_IN", 16)
+    monkeypatch.setattr(tiles, "CHUNK_OUT", 16)
+    monkeypatch.setattr(tiles, "CHUNK_IN", 16)
 
 
 ELMAN = Operation(

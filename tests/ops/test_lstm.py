@@ -103,12 +103,12 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 
 
 def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.elman import triton as elman
+    from sdssm.ops.elman import tiles
     from sdssm.ops.lstm import triton
 
     monkeypatch.setitem(triton.LARGEST_RESIDENT, torch.float64, 0)
-    monkeypatch.setattr(elman, "CHUNK_OUT", 16)
-    monkeypatch.setattr(elman, "CHUNK_IN", 16)
+    monkeypatch.setattr(tiles, "CHUNK_OUT", 16)
+    monkeypatch.setattr(tiles, "CHUNK_IN", 16)
 
 
 def more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
