@@ -136,7 +136,7 @@ def test_kernels_compile(N: int, K: int, dtype: torch.dtype, capability: int, mo
         states, final, to = module.forward(*given)
         module.backward(states, final, *given, states, final, to.zero_())
         module.backward(None, final, *given, states, final, to)
-    assert {"places_kernel", "gradients_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
+    assert {"targets_kernel", "gradients_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
 
 
 C = torch.complex64
@@ -162,7 +162,7 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     module = backend.implementation("column_mixture", "triton")
-    for name in ("LEAST", "MOST_PLACES", "MOST_MATRICES", "FEWEST_PROGRAMS", "MOST_PARTS"):
+    for name in ("MIN_TILE", "MAX_STEPS", "MAX_MATRICES", "MIN_PROGRAMS", "MAX_PARTIAL_ENTRIES"):
         monkeypatch.setattr(module, name, 2)  # so few programs that each has several tiles
 
 

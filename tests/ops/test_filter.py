@@ -161,7 +161,7 @@ def test_compiles_ahead_of_time(
         tensors = (x, filters, filters[:, 0].contiguous() if bias else None, first)
         (y,) = triton.forward(*tensors, vectors, size)
         triton.backward(y, *tensors, y, vectors, size)
-    assert seen == ["forward_kernel", "slopes_kernel", "inputs_kernel", "partial_sums_kernel"] * 2
+    assert seen == ["forward_kernel", "silu_gradient_kernel", "input_gradient_kernel", "partial_sums_kernel"] * 2
 
 
 D = torch.ones
@@ -173,11 +173,11 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
     (r"filters has dtype torch.float64", lambda: causal_filter(X, D(3, 6).double())),
     (r"bias has shape \(5,\).*C=6", lambda: causal_filter(X, D(3, 6), D(5))),
     (r"before has shape \(2, 3, 6\).*T-1=2", lambda: causal_filter(X, D(3, 6), before=D(2, 3, 6))),
-    (r"before has shape \(2, 1, 6\); one tap sees nothing", lambda: causal_filter(X, D(1, 6), before=D(2, 1, 6))),
+    (r"before has shape \(2, 1, 6\); one tap needs no", lambda: causal_filter(X, D(1, 6), before=D(2, 1, 6))),
     (r"filters is a NoneType", lambda: causal_filter(X, None)),  # type: ignore[arg-type]
-    (r"3 vectors of size 3; the 6 channels", lambda: causal_filter(X, D(3, 6), vectors=3, size=3)),
-    (r"-1 vectors", lambda: causal_filter(X, D(3, 6), vectors=-1)),
-    (r"2 vectors of size 0", lambda: causal_filter(X, D(3, 6), vectors=2, size=0)),
+    (r"vectors is 3 and size is 3;.*at most 6", lambda: causal_filter(X, D(3, 6), vectors=3, size=3)),
+    (r"vectors is -1 and size is 1", lambda: causal_filter(X, D(3, 6), vectors=-1)),
+    (r"vectors is 2 and size is 0", lambda: causal_filter(X, D(3, 6), vectors=2, size=0)),
     (r"filters of shape .*broadcast", lambda: causal_filter(D(3, 2, 4, 6), D(2, 3, 6))),
     (r"bias is on meta", lambda: causal_filter(X, D(3, 6), D(6, device="meta"))),
     (r"x is a list", lambda: causal_filter([1.0], D(3, 6))),  # type: ignore[arg-type]
@@ -187,9 +187,9 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.filter import triton
 
-    monkeypatch.setattr(triton, "CHANNELS", 4)
-    monkeypatch.setattr(triton, "ENTRIES", 16)
-    monkeypatch.setattr(triton, "UNROLLED", 2)
+    monkeypatch.setattr(triton, "TILE_CHANNELS", 4)
+    monkeypatch.setattr(triton, "TILE_ENTRIES", 16)
+    monkeypatch.setattr(triton, "MAX_UNROLLED_TAPS", 2)
     monkeypatch.setattr(triton, "STACK", 3)
 
 

@@ -317,9 +317,9 @@ def test_states_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def several_blocks_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.selective import triton
 
-    monkeypatch.setattr(triton, "TILE", 8)
-    monkeypatch.setattr(triton, "CHANNELS", 4)  # in float64 half as many
-    assert triton.constants(5, 3, torch.float64)["DB"] == 2
+    monkeypatch.setattr(triton, "TILE_ENTRIES", 8)
+    monkeypatch.setattr(triton, "MIN_CHANNELS", 4)  # in float64 half as many
+    assert triton.kernel_constants(5, 3, torch.float64)["DB"] == 2
 
 
 SELECTIVE = Operation(
