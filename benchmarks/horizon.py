@@ -35,7 +35,10 @@ def subject(run: Path | None) -> sdssm.Classifier:
 
 @torch.inference_mode()
 def check(model: sdssm.Classifier, length: int) -> None:
-    """Exit unless both scans give the same predictions after each of the 64 symbols that follow `length` symbols."""
+    """Exit unless both scans give the same predictions after `length` symbols.
+
+    They are compared after each of the 64 symbols that follow.
+    """
     table = Words.of(model)
     assert table is not None
     tokens = torch.randint(2, (STRINGS, length + 64), generator=torch.Generator().manual_seed(0))

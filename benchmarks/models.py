@@ -82,7 +82,10 @@ def engine_step(engine: Engine, effort: Effort) -> float:
 
 
 def step_memory(engine: Engine, held_bytes: int) -> float:
-    """Return the peak memory of a step in MiB, for an engine that has done a step and holds `held_bytes` in between."""
+    """Return the peak memory of a step of an engine in MiB.
+
+    The engine has done at least one step and holds `held_bytes` between steps.
+    """
     # Memory that libraries allocated in the first step is not counted: it is there before and after this step.
     engine.wait()
     torch.cuda.reset_peak_memory_stats(engine.device)
@@ -134,7 +137,10 @@ class Baseline:
         return model.readout.loss(features, self.labels, model.norm, vectors=model.vectors, **self.attraction)[0]
 
     def loss_functions(self) -> dict[str, LossFunction]:
-        """Return the loss functions that can be a baseline, by name: those that really loop over time in Python."""
+        """Return the loss functions that can be a baseline, by name.
+
+        Only functions that really loop over time in Python count, unless the model has no loop at all.
+        """
         if not has_loop(self.model):
             return {"eager, no loop": self.loss_by_scan}
         candidates: dict[str, LossFunction] = {
@@ -167,7 +173,7 @@ class Baseline:
             for _ in range(steps):
                 loss = loss_function(self.tokens)
                 self.optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+                loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
                 if self.run.train.clip is not None:
                     nn.utils.clip_grad_norm_(self.model.parameters(), self.run.train.clip)
                 self.optimizer.step()
@@ -178,7 +184,10 @@ class Baseline:
 
 
 def has_loop(model: Classifier) -> bool:
-    """Return whether the model is a recurrence, and not attention or a convolution, which see all inputs at once."""
+    """Return whether the model is a recurrence.
+
+    Attention and convolutions are not: they see all inputs at once.
+    """
     return model.recurrent and not any(isinstance(part, Convolution) for part in model.modules())
 
 
@@ -261,7 +270,10 @@ def measure(name: str, device: torch.device, effort: Effort) -> Row:
 
 
 def measure_all(names: list[str], device: torch.device, effort: Effort) -> list[Row]:
-    """Return a row for each model; the row of a model that fails has the error, and the others are still measured."""
+    """Return a row for each model.
+
+    The row of a model that fails holds the error, and the others are still measured.
+    """
     rows, start = list[Row](), time.perf_counter()
     for name in names:
         try:

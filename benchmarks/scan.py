@@ -138,7 +138,10 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 
 
 def check(name: str, loss: Loss, leaves: Leaves, reference: Loss | None = None) -> float:
-    """Compare loss and gradients with the plain loop in float64; return the largest error or raise WrongResultError."""
+    """Compare loss and gradients with the plain loop in float64.
+
+    Returns the largest relative error, or raises WrongResultError.
+    """
     leaves64 = {key: leaf.detach().double().requires_grad_() for key, leaf in leaves.items()}
     with ops.use_backend("reference"):
         expected = (reference or loss)(leaves64)
@@ -224,7 +227,10 @@ def measure_modes(benchmark: Benchmark) -> None:
 
 
 def measure_paper(benchmark: Benchmark) -> None:
-    """Measure the paper's runtime table (eager loop, divide-and-conquer scan), associative_scan and `dense_scan`."""
+    """Measure the paper's runtime table, associative_scan and `dense_scan`.
+
+    The table compares an eager loop with the divide-and-conquer scan.
+    """
     batch = 16 if benchmark.device != "cpu" else 1
     for length, published_ratio in PUBLISHED_RATIOS.items():
         A = benchmark.draw(batch, length, N, N, scale=0.1)
@@ -270,7 +276,10 @@ def measure_paper(benchmark: Benchmark) -> None:
 
 
 def measure_growth(benchmark: Benchmark) -> None:
-    """Measure time and memory against L at batch 1; `against_linear` compares with linear growth from L = 512."""
+    """Measure time and memory against L at batch 1.
+
+    `against_linear` compares with linear growth from L = 512.
+    """
     for kind in ("token", "mixture"):
         first_ms = 0.0
         for length in (512, 4096, 65536):

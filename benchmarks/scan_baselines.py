@@ -32,7 +32,9 @@ def dense_loop(A: Tensor, b: Tensor) -> Tensor:
 
 
 def sklansky(A: Tensor, b: Tensor) -> Tensor:
-    """Return all states by the divide-and-conquer scan of the paper's table: (B, L, N, N), (B, L, N) -> (B, L, N).
+    """Return all states by the divide-and-conquer scan of the paper's runtime table.
+
+    A (B, L, N, N), b (B, L, N) -> (B, L, N).
 
     The start is prepended as element 0 and the length padded with zeros to a power of two. In each round groups are
     merged in pairs: every element of the right half receives its prefix product times the last state of the left half.
@@ -56,7 +58,10 @@ def sklansky(A: Tensor, b: Tensor) -> Tensor:
 
 
 def associative(A: Tensor, b: Tensor) -> Tensor:
-    """Return all states by torch's prototype associative_scan over (matrix, vector): same shapes as `sklansky`."""
+    """Return all states by torch's prototype associative_scan over pairs (matrix, vector).
+
+    A (B, L, N, N), b (B, L, N) -> (B, L, N).
+    """
     scan: Any = importlib.import_module("torch._higher_order_ops.associative_scan").associative_scan
 
     def combine(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

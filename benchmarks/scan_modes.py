@@ -1,4 +1,6 @@
-"""Time both modes of the scans, for `mode="auto"`: `python benchmarks/scan_modes.py FILE [--without-numba]`.
+"""Time both modes of the scans over a grid; `mode="auto"` reads the results.
+
+    python benchmarks/scan_modes.py FILE [--without-numba]
 
 Every point is one forward and backward pass in float32. On CUDA it is the replay of a captured CUDA graph: kernel time,
 without the time the host spends on launches. On the CPU it is the processor time of one thread, the least of several

@@ -69,7 +69,10 @@ def check(device: torch.device) -> None:
 
 
 def published_step(device: torch.device, steps: int) -> float:
-    """Return the seconds per step of the published implementation, sampling included, for lengths of mean 20.5."""
+    """Return the seconds per step of the published implementation, sampling included.
+
+    The lengths have a mean of 20.5.
+    """
     model = new_model(paper_config(0)).to(device)
     model_loop, rng = PublishedModel(model), random.Random(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-5)
@@ -81,7 +84,7 @@ def published_step(device: torch.device, steps: int) -> float:
         inputs = nn.functional.one_hot(torch.tensor(strings), 2).float().to(device)
         loss = nn.functional.cross_entropy(model_loop(inputs), torch.tensor(labels, device=device))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
@@ -93,7 +96,7 @@ def published_step(device: torch.device, steps: int) -> float:
 
 
 def our_step(device: torch.device, replicas: int, steps: int, repeat: int, **settings: object) -> float:
-    """Return the seconds per step of the engine with `replicas` replicas: the best of `repeat` measurements."""
+    """Return the seconds per step of the engine: the best of `repeat` measurements."""
     engine = Engine(TASK, [paper_config(seed, **settings) for seed in range(replicas)], device)
     engine.advance(64)  # compiles the kernels and captures the graphs
     times = []
@@ -107,7 +110,10 @@ def our_step(device: torch.device, replicas: int, steps: int, repeat: int, **set
 
 
 def published_evaluation(device: torch.device) -> float:
-    """Return the seconds to evaluate lengths 1..500 as published, extrapolated linearly from three lengths."""
+    """Return the seconds to evaluate lengths 1..500 as published.
+
+    Three lengths are measured; the time grows linearly with the length.
+    """
     model_loop, rng = PublishedModel(new_model(paper_config(0)).to(device)), random.Random(0)
     measured_lengths = (1, 125, 250)
     costs = []

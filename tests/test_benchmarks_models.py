@@ -1,4 +1,4 @@
-"""The benchmark of the models: a row for each, a baseline that is a Python loop, and an error if losses differ."""
+"""The benchmark of the models: rows, baselines that are loops, and errors if losses differ."""
 
 from __future__ import annotations
 

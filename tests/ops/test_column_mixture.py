@@ -87,7 +87,10 @@ def test_equals_column_one_hot_scan_over_mixtures(case: ColumnMixtureCase, devic
 
 
 def test_replica_gives_the_same_result_alone(device: str) -> None:
-    """Bit-identical on a GPU. On a CPU the rounding of batched and of complex products depends on the batch size."""
+    """Replicas are bit-identical on a GPU, and equal up to rounding on a CPU.
+
+    On a CPU the rounding of batched and of complex products depends on the batch size.
+    """
     function, leaves = build(ColumnMixtureCase((4, 3), 9, 5, 3), device)
     together_results = outputs_and_gradients(lambda inputs: function(inputs)[1:], leaves)
     weights = torch.arange(4 * 3 * 9 * 5 * 2, dtype=torch.float64, device=device).mul(1.7).add(0.3).cos()

@@ -1,4 +1,4 @@
-"""causal_filter: cases for `test_function_laws`, comparison with torch's convolution, replicas, and errors."""
+"""causal_filter: cases for `test_function_laws`, torch's convolution, replicas, and errors."""
 
 from __future__ import annotations
 

@@ -238,11 +238,11 @@ def test_rows_are_independent(device: str) -> None:
     torch.testing.assert_close(permuted, (y[order], final[order]), rtol=0, atol=0)
 
 
-class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
     """Record the number of entries of the largest tensor that any operation returns."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
         self.numel = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

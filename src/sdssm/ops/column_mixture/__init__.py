@@ -1,4 +1,4 @@
-"""The recurrence x_t = P_t (D_t * x_{t-1}) + b_t, where P_t has the one-hot columns of a mixture of matrices."""
+"""The recurrence x_t = P_t (D_t * x_{t-1}) + b_t with one-hot columns from a mixture of matrices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def column_mixture_scan(
     *,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute x_t = P_t (D_t * x_{t-1}) + b_t, where P_t has a 1 at the largest entry of each column of M_t.
+    """Compute x_t = P_t (D_t * x_{t-1}) + b_t for every step t.
+
+    P_t has a 1 at the largest entry of each column of M_t, and zeros elsewhere.
 
     M_t = sum_k weights_t[k] dictionary_k. A GPU never stores it. The gradient is straight-through: M_t receives the
     gradient that it would receive if the softmax of its columns took the place of P_t.

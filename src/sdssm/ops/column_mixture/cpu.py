@@ -1,4 +1,4 @@
-"""Column-mixture scan on the CPU: form the matrices of all steps, then run the column-one-hot scan over them."""
+"""Column-mixture scan on the CPU: the column-one-hot scan over the mixtures of all steps."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ def backward(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of dictionary, weights, D, b and x0."""
     (R, B, L, N), K = D.shape, weights.shape[-1]
-    incoming, others = rows_as_replicas(grad_states, grad_final), rows_as_replicas(b, x0, lengths, states, final)
-    dP, dD, _, db, dx0 = cpu.backward(
-        *incoming, softmax.mT.flatten(0, 1), D.flatten(0, 1), None, *others, targets.flatten(0, 1)
-    )
+    grad_states, grad_final, *others = rows_as_replicas(grad_states, grad_final, b, x0, lengths, states, final)
+    P, diagonals = softmax.mT.flatten(0, 1), D.flatten(0, 1)
+    dP, dD, _, db, dx0 = cpu.backward(grad_states, grad_final, P, diagonals, None, *others, targets.flatten(0, 1))
     assert dP is not None and dD is not None
     dsoftmax = dP.view(softmax.shape).mT
     dM = (softmax * (dsoftmax - (softmax * dsoftmax).sum(-1, keepdim=True))).reshape(R, B * L, N * N)

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Column-mixture scan on NVIDIA GPUs: find the row of the 1 in each column, then run the column-one-hot scan.
+"""Column-mixture scan on NVIDIA GPUs: find the 1 of each column, then run the column-one-hot scan.
 
 The mixtures M_t, N x N numbers per step, are never stored. A program takes a tile of steps and loops over the columns:
 column j of M_t for all its steps is one tile, computed from the dictionary. The forward pass keeps only the row of the
@@ -60,7 +60,10 @@ def mix_column(
     columns, weights, w, step, step_mask, j, K: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Column j of the mixtures M_t, (STEPS, NP), with -inf as padding; w are the weights of the first KB matrices."""
+    """Column j of the mixtures M_t, (STEPS, NP), with -inf as padding.
+
+    w holds the weights of the first KB matrices.
+    """
     mixed = tl.dot(w, load_column(columns, j, 0, K, N, NP, KB), input_precision=PRECISION, out_dtype=ACC)
     for start in range(KB, K, KB):
         more_w = load_weights(weights, step, step_mask, start, K, KB)
@@ -92,7 +95,9 @@ def gradients_kernel(
     columns, weights, adjoints, z, dcolumns, dweights, step_count, tiles_per_program, K: tl.constexpr, N: tl.constexpr,
     STEPS: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of KB matrices and their weights, from `tiles_per_program` tiles of STEPS steps of a replica.
+    """Fill the gradients of KB matrices and their weights.
+
+    A program adds up `tiles_per_program` tiles of STEPS steps of a replica.
 
     dcolumns (programs, R, K, N, N) are partial sums, to be added over the programs.
     """
@@ -156,7 +161,9 @@ def kernel_constants(K: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
 def forward(
     dictionary: Tensor, weights: Tensor, D: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return states (R, B, L, N), final (R, B, N) and targets (R, B, L, N), the row of the 1 in each column.
+    """Return states (R, B, L, N), final (R, B, N) and targets (R, B, L, N).
+
+    The targets are the row of the 1 in each column.
 
     dictionary (R, K, N, N), weights (R, B, L, K), D and b (R, B, L, N), x0 (R, B, N), lengths (R, B).
     """
@@ -178,8 +185,9 @@ def backward(
     R, B, L, N = D.shape
     if not D.numel():
         return *(torch.zeros_like(tensor) for tensor in (dictionary, weights, D, D)), torch.zeros_like(final)
-    incoming, others = rows_as_replicas(grad_states, grad_final), rows_as_replicas(lengths, states, final)
-    adjoints, dx0 = run_backward(*incoming, targets.flatten(0, 1), D.flatten(0, 1), None, *others)
+    grad_states, grad_final = rows_as_replicas(grad_states, grad_final)
+    others = rows_as_replicas(lengths, states, final)
+    adjoints, dx0 = run_backward(grad_states, grad_final, targets.flatten(0, 1), D.flatten(0, 1), None, *others)
     adjoints = adjoints.view(D.shape)
     previous_x = previous(states.flatten(0, 1), None if x0 is None else x0.flatten(0, 1)).view(D.shape)
     dD = diagonal_gradient(adjoints, previous_x, targets)

@@ -1,4 +1,4 @@
-"""The recurrence x_t = P_t (D_t * x_{t-1}) + b_t with complex diagonals D_t and one-hot columns in P_t."""
+"""The recurrence x_t = P_t (D_t * x_{t-1}) + b_t with complex diagonals and one-hot columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def column_one_hot_scan(
     *,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute x_t = hard(P_t) (D_t * x_{t-1}) + b_t, where hard(P) has a 1 at the largest entry of each column of P.
+    """Compute x_t = hard(P_t) (D_t * x_{t-1}) + b_t for every step t.
+
+    hard(P) has a 1 at the largest entry of each column of P, and zeros elsewhere.
 
     With tokens there is a table of V transitions, and step t takes transition token_t. Without tokens every step has
     its own transition, and all leading dimensions are rows. The gradient is straight-through: P receives the gradient
@@ -113,7 +115,9 @@ def column_one_hot_scan(
 
 
 def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None) -> Tensor:
-    """Compute one step of `column_one_hot_scan`: P (..., N, N), D, x and b (..., N) -> the next state (..., N).
+    """Compute one step of `column_one_hot_scan`.
+
+    P (..., N, N), D, x and b (..., N) -> the next state (..., N).
 
     >>> import torch
     >>> D, x = torch.tensor([1j, 2]), torch.tensor([1, 1 + 0j])
@@ -133,7 +137,7 @@ def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None
 def _check_tables(
     op: str, P: Tensor, D: Tensor, form: tuple[str, ...], others: list[tuple[str, Tensor | None]]
 ) -> None:
-    """Check the shapes, dtypes and devices of P, with the dimensions `form`, of D and of the complex `others`."""
+    """Check P, with the dimensions `form`, D and the complex `others`."""
     check_rank(op, "P", P, form)
     check_square(op, "P", P)
     check_tail(op, "D", D, P.shape[P.dim() - len(form) : -1], form[:-1], "P", P)

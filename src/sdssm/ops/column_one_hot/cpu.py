@@ -1,4 +1,4 @@
-"""Column-one-hot scan on the CPU: a step scatters N numbers and its adjoint gathers them, without an N x N matrix."""
+"""Column-one-hot scan on the CPU: a step scatters N numbers, and its adjoint gathers them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def resolved(x: Tensor | None) -> Tensor | None:
 
 
 def transition_index(D: Tensor, tokens: Tensor | None) -> Tensor:
-    """Return the index of the transition of each row and step, among all R V (without tokens, R L): (R B, L)."""
+    """Return the index of the transition of each row and step: (R B, L).
+
+    It counts all R V transitions, or without tokens all R L.
+    """
     replicas, count = D.shape[:2]
     if tokens is None:
         return torch.arange(replicas * count, device=D.device).view(replicas, count)
@@ -26,7 +29,9 @@ def transition_index(D: Tensor, tokens: Tensor | None) -> Tensor:
 def forward(
     P: Tensor, D: Tensor, tokens: Tensor | None, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return states (R, B, L, N), final (R, B, N), and the targets (R, V, N): the row of the 1 in each column.
+    """Return states (R, B, L, N), final (R, B, N) and targets (R, V, N).
+
+    The targets are the row of the 1 in each column.
 
     P (R, V, N, N), D (R, V, N), tokens (R, B, L), b (R, B, L, N), x0 (R, B, N), lengths (R, B). Without tokens V is L
     and B is 1.

@@ -14,7 +14,10 @@ from torch import Tensor
 
 
 def step_gradients(adjoints: Tensor, previous_x: Tensor, D: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return dP (R, L, N, N) and dD (R, L, N) if every step has its own transition; all arguments are (R, L, N)."""
+    """Return dP (R, L, N, N) and dD (R, L, N) if every step has its own transition.
+
+    All arguments are (R, L, N).
+    """
     z = torch.view_as_real((D * previous_x).resolve_conj())
     dP = torch.view_as_real(adjoints) @ z.mT  # (R, L, N, 2) x (R, L, 2, N): the real part
     return dP, diagonal_gradient(adjoints, previous_x, targets)
@@ -26,6 +29,9 @@ def diagonal_gradient(adjoints: Tensor, previous_x: Tensor, targets: Tensor) -> 
 
 
 def table_gradients(sums: Tensor, D: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return dP (..., N, N) and dD (..., N) of a table from the sums of C for each of its transitions (..., N, N)."""
+    """Return dP (..., N, N) and dD (..., N) of a table of transitions.
+
+    `sums` (..., N, N) holds the sum of C for each transition.
+    """
     dP = (sums * D[..., None, :]).real.contiguous()
     return dP, sums.gather(-2, targets.long()[..., None, :])[..., 0, :].conj().resolve_conj()

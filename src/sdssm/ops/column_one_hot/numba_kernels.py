@@ -16,8 +16,11 @@ from sdssm.ops.numba_kernels import start_state
 
 @njit(nogil=True, cache=True)
 def store(values, least, out):
-    """Store complex numbers; those close to the denormal numbers become 0, because denormals make every product a
-    hundred times slower. The parts are compared one by one: an absolute value would need a square root."""
+    """Store complex numbers; numbers close to the denormal ones become 0.
+
+    Denormal numbers make every product a hundred times slower. Real and imaginary parts are compared separately,
+    because an absolute value would need a square root.
+    """
     for i in range(len(values)):
         value = values[i]
         out[i] = value * 0 if abs(value.real) < least and abs(value.imag) < least else value
@@ -25,7 +28,10 @@ def store(values, least, out):
 
 @njit(nogil=True, cache=True)
 def forward(first, last, D, targets, index, b, x0, lengths, least, states):
-    """Fill states (P, L, N); D and targets (M, N) hold all transitions, index (P, L) the one that each step takes."""
+    """Fill states (P, L, N) for rows first..last.
+
+    D and targets (M, N) hold all transitions, index (P, L) the one that each step takes.
+    """
     x = states[0, 0].copy()
     for row in range(first, last):
         start_state(x0, row, x)

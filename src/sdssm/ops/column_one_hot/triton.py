@@ -1,12 +1,13 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Column-one-hot scan on NVIDIA GPUs: a program runs one row, its state in registers, real and imaginary parts apart.
+"""Column-one-hot scan on NVIDIA GPUs: a program runs one row, with its state in registers.
 
 Of P only the row of the 1 in each column, targets(j), is read. A step sends entry j to entry targets(j): entry i of the
 next state is the sum over all j with targets(j) = i. This is a masked sum over an N x N tile in registers, in a fixed
 order. The gradients of P and D are computed from all adjoints afterwards; for a table by the kernel of `token_scan`.
 
-Complex numbers are pairs of real ones in memory. NP is N padded to a power of two, ACC the accumulator's dtype.
+Complex numbers are pairs of real ones in memory, and separate real and imaginary parts in registers. NP is N padded to
+a power of two, ACC the accumulator's dtype.
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ def backward_kernel(
     targets, D, tokens, grad_states, grad_final, lengths, adjoints, dx0, L, V, B,
     N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Adjoints a_t = g_t + h_{t+1} with h_t = conj(D_t) * (P_t^T a_t), backward in t; dx0 is h at the first step."""
+    """Adjoints a_t = g_t + h_{t+1} with h_t = conj(D_t) * (P_t^T a_t), backward in t.
+
+    dx0 is h at the first step.
+    """
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, NP)
     mask = n < N

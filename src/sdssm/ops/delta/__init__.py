@@ -1,4 +1,4 @@
-"""The delta rule of DeltaNet: a matrix S per head, in which each step replaces the value stored under its key."""
+"""The delta rule of DeltaNet: each step replaces the value stored under its key in a matrix S."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def delta_scan(
     steps: int = 1,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute S_t = gate_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T and o_t = S_t q_t for each of H heads.
+    """Compute the delta rule for each of H heads.
+
+        S_t = gate_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T
+        o_t = S_t q_t
 
     With keys of length 1 the matrix I - beta k k^T has the eigenvalue 1 - beta along k, and 1 across it.
 

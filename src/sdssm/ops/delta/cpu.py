@@ -150,7 +150,10 @@ def backward(
     steps: int,
     needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of q, k, v, beta, gate and S0. dS is the gradient of S, carried backward in time."""
+    """Return the gradients of q, k, v, beta, gate and S0.
+
+    dS is the gradient of S, carried backward in time.
+    """
     if checkpoints.dim() == 2:  # nothing was saved: the compiled kernels ran
         return _compiled_backward(grad_outputs, grad_final, q, k, v, beta, gate, S0, lengths, steps)
     R, B, L, H, Dk = q.shape

@@ -19,7 +19,10 @@ from sdssm.ops.numba_kernels import FAST
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def scale(S, factor, least):
-    """S *= factor; entries below `least`, close to the denormal numbers, become 0 because denormals are slow."""
+    """Multiply S by `factor`.
+
+    Entries below `least`, close to the denormal numbers, become 0, because denormals are slow.
+    """
     for i in range(S.shape[0]):
         for j in range(S.shape[1]):
             value = S[i, j] * factor

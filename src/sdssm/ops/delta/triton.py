@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The delta rule on NVIDIA GPUs: a program holds some rows of the matrix S of one head of one sequence in registers.
+"""The delta rule on NVIDIA GPUs: a program holds some rows of the matrix S of one head in registers.
 
 The rows of S are independent, so in the forward pass several programs of one warp share a head. The forward pass
 stores the errors e = v - S k, whose outer products with the keys are all that is added to S, and a checkpoint of S

@@ -1,4 +1,7 @@
-"""The Elman recurrence h_t = relu(W h_{t-1} + drive_t), where drive_t is the input after its linear map."""
+"""The Elman recurrence h_t = relu(W h_{t-1} + drive_t).
+
+drive_t is the input after its linear map.
+"""
 
 from __future__ import annotations
 

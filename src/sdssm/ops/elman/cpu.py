@@ -1,4 +1,4 @@
-"""Elman scan on the CPU: a loop over time with one batched product of torch for all replicas, forward and backward.
+"""Elman scan on the CPU: a loop over time with one batched product for all replicas.
 
 The gradient of W is a single product over all rows and steps. Autograd through the loop would form one per step.
 """

@@ -14,7 +14,10 @@ def step(W: Tensor, drive: Tensor, x: Tensor) -> Tensor:
 
 
 def scan(W: Tensor, drive: Tensor, x0: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the states (..., B, L, N) and the last ones (..., B, N) for drive (..., B, L, N) and x0 (..., B, N)."""
+    """Return the states (..., B, L, N) and the last ones (..., B, N).
+
+    W (..., N, N), drive (..., B, L, N), x0 (..., B, N), lengths (..., B).
+    """
 
     def step_at(t: int, x: Tensor) -> Tensor:
         return step(W, drive[..., t, :], x)

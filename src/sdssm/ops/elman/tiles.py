@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Pieces of Triton kernels that the Elman and LSTM scans share: tiles of rows, and products with the matrix W.
+"""Triton helpers of the Elman and LSTM scans: tiles of rows, and products with the matrix W.
 
 Constants of the kernels: N entries of a state, NP the width of a tile (N padded to a power of two, or a part of N), TB
 rows per program, CK entries of the inner dimension per tile of a streamed product, ACC the accumulator's dtype.
@@ -23,7 +23,9 @@ CHUNK_IN, CHUNK_OUT = 32, 64
 
 
 def kernel_constants(dtype: torch.dtype, size: int, largest_resident: int) -> dict[str, Any]:
-    """Return the compile-time constants for states of `size` entries; up to `largest_resident`, W stays on chip.
+    """Return the compile-time constants for states of `size` entries.
+
+    Up to `largest_resident` entries W stays on chip.
 
     float32 is multiplied as three tensor-core products of its parts, which keeps float32 precision; TF32 alone would
     not.
@@ -42,7 +44,7 @@ def kernel_constants(dtype: torch.dtype, size: int, largest_resident: int) -> di
 
 @triton.jit
 def row_tile(lengths, L, B, TB: tl.constexpr):
-    """The TB rows of this program: their index among all rows, the mask of those that exist, and their lengths."""
+    """The TB rows of this program: their indices, the mask of existing rows, and their lengths."""
     index = tl.program_id(0) * TB + tl.arange(0, TB)
     row_mask = index < B
     row = tl.program_id(1).to(tl.int64) * B + index
@@ -66,7 +68,10 @@ def streamed_product(
     x, row_mask, W, n, N: tl.constexpr, K: tl.constexpr, TB: tl.constexpr, NP: tl.constexpr, CK: tl.constexpr,
     TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Columns n of x W for W (K, N), or of x W^T for W (N, K), read in tiles; x holds TB pointers to rows of K."""
+    """Columns n of x W for W (K, N), or of x W^T for W (N, K), read in tiles.
+
+    x holds TB pointers to rows of K entries.
+    """
     accumulator = tl.zeros((TB, NP), ACC)
     for start in range(0, K, CK):
         k = start + tl.arange(0, CK)

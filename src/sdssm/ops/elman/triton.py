@@ -101,7 +101,10 @@ def backward_kernel(
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """grad_drive_t = grad_states_t + W^T grad_drive_{t+1} where h_t > 0, else 0 (also past the end, where h_t = 0)."""
+    """grad_drive_t = grad_states_t + W^T grad_drive_{t+1} where h_t > 0, and 0 elsewhere.
+
+    Past the end of a row h_t is 0, and so is the gradient.
+    """
     row, row_mask, length = row_tile(lengths, L, B, TB)
     max_length = tl.max(length, axis=0)
     W += tl.program_id(1).to(tl.int64) * N * N
@@ -170,7 +173,7 @@ def launch_options(W: Tensor, rows: int) -> tuple[tuple[int, int], dict[str, Any
 
 
 def forward(W: Tensor, drive: Tensor, x0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return states (R, B, L, N) and final (R, B, N); the arguments have the shapes of the CPU implementation."""
+    """Return states (R, B, L, N) and final (R, B, N), with the arguments of the CPU implementation."""
     R, B, L, N = drive.shape
     states, final = torch.empty_like(drive), drive.new_empty(R, B, N)
     grid, options = launch_options(W, B)

@@ -1,4 +1,7 @@
-"""A causal convolution per channel with SiLU, and optional normalisation: the preprocessing of Mamba and DeltaNet."""
+"""A causal convolution of each channel with SiLU and optional normalisation.
+
+Mamba and DeltaNet apply it to the inputs of their scans.
+"""
 
 from __future__ import annotations
 

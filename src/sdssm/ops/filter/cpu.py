@@ -1,4 +1,4 @@
-"""The causal filter on the CPU: the operations of the reference, and a gradient that accumulates in place."""
+"""The causal filter on the CPU, with a gradient that accumulates in place."""
 
 from __future__ import annotations
 

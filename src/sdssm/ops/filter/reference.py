@@ -11,11 +11,11 @@ NORM_EPSILON = 1e-6
 
 
 def prepend(x: Tensor, before: Tensor | None, count: int) -> Tensor:
-    """Return x with `before` prepended, or `count` zeros if it is None: (..., L, C) -> (..., count + L, C)."""
+    """Return x with `before`, or `count` zeros, prepended: (..., L, C) -> (..., count + L, C)."""
     if before is None:
         return functional.pad(x, (0, 0, count, 0))
     if before.shape[:-2] != x.shape[:-2]:
-        rows = torch.broadcast_shapes(x.shape[:-2], before.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
+        rows = torch.broadcast_shapes(x.shape[:-2], before.shape[:-2])  # type: ignore[no-untyped-call]  # untyped in torch
         before, x = before.expand(*rows, *before.shape[-2:]), x.expand(*rows, *x.shape[-2:])
     return torch.cat([before, x], -2)
 
@@ -35,7 +35,10 @@ def convolve(inputs: Tensor, filters: Tensor, bias: Tensor | None) -> Tensor:
 def filter_inputs(
     x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None, vectors: int, size: int
 ) -> tuple[Tensor]:
-    """Return y (..., B, L, C) for x (..., B, L, C), filters (..., T, C), bias (..., C), before (..., B, T - 1, C)."""
+    """Return the filtered inputs y (..., B, L, C).
+
+    x (..., B, L, C), filters (..., T, C), bias (..., C), before (..., B, T - 1, C).
+    """
     y = functional.silu(convolve(prepend(x, before, filters.shape[-2] - 1), filters, bias))
     if not vectors:
         return (y,)

@@ -126,7 +126,7 @@ def silu_gradient_kernel(
     C: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr,
     VECTORS: tl.constexpr, EPS: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Fill dz, the gradient of the argument z of SiLU, and the partial sums of the gradients of filters and bias.
+    """Fill dz, the gradient of the argument z of SiLU, and the partial sums for filters and bias.
 
     partials is (tiles, R, T, C), or (tiles, R, T + 1, C) with a bias, which comes last. For v = y / |y| the gradient is
     dy = (dv - v <v, dv>) / |y|, and with s = sigmoid(z) it is dz = dy s (1 + z (1 - s)).
@@ -166,7 +166,10 @@ def silu_gradient_kernel(
 def tap_gradient(
     dz, filters, replica, sequence, position, row_mask, c, c_mask, B, L, i, C: tl.constexpr, T: tl.constexpr
 ):
-    """The gradient through tap i of the inputs at `position`, counted from the start of `before`, (TR, TC)."""
+    """The gradient of the inputs at `position` through tap i, (TR, TC).
+
+    Positions are counted from the start of `before`.
+    """
     t = position - i
     offsets = ((replica * B + sequence) * L + t)[:, None] * C + c[None, :]
     dz_tile = tl.load(dz + offsets, mask=(row_mask & (t >= 0) & (t < L))[:, None] & c_mask[None, :], other=0.0)
@@ -225,7 +228,10 @@ def kernel_constants(
 
 
 def launch_grid(count: int, R: int, C: int, constants: dict[str, Any], D: int, DP: int) -> tuple[int, int, int]:
-    """Return the number of tiles of rows, of tiles of channels (vectors padded from D to DP), and of replicas."""
+    """Return the numbers of row tiles, channel tiles and replicas.
+
+    Vectors are padded from D to DP channels.
+    """
     return triton.cdiv(count, constants["TR"]), triton.cdiv(triton.cdiv(C, D) * DP, constants["TC"]), R
 
 

@@ -27,7 +27,10 @@ def _validate(
     c: Tensor | None,
     names: tuple[str, str],
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Check shapes, dtypes and devices; return W, drive, state and cell in one dtype. `names` are those of x and c."""
+    """Check shapes, dtypes and devices; return W, drive, state and cell in one dtype.
+
+    `names` are the names of x and c in messages.
+    """
     check_rank(op, "W", W, ("4N", "N"))
     if W.shape[-2] != 4 * W.shape[-1]:
         raise OpsError(
@@ -103,7 +106,9 @@ def lstm_scan(
 
 
 def lstm_step(W: Tensor, drive: Tensor, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute one step of `lstm_scan`: drive (..., B, 4N), state x and cell c (..., B, N) -> the next state and cell.
+    """Compute one step of `lstm_scan`.
+
+    W (..., 4N, N), drive (..., B, 4N), state x and cell c (..., B, N) -> the next state and cell.
 
     >>> x, c = lstm_step(torch.zeros(4, 1), torch.zeros(1, 4), torch.ones(1, 1), torch.ones(1, 1))
     >>> c.tolist()  # every sigmoid gate is 0.5, and g is 0
@@ -118,7 +123,7 @@ def lstm_step(W: Tensor, drive: Tensor, x: Tensor, c: Tensor) -> tuple[Tensor, T
 def torch_lstm(
     u: Tensor, weights: tuple[Tensor, ...], x0: Tensor | None, c0: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute `lstm_scan` with torch's own LSTM, input map included; see `sdssm.ops.elman.torch_reads` for when.
+    """Compute `lstm_scan` with torch's own LSTM, input map included.
 
     u (B, L, D), weights in the order of `nn.LSTM`, x0 and c0 (B, N) or None -> states (B, L, N), final and cell (B, N).
     """

@@ -1,4 +1,4 @@
-"""LSTM scan on the CPU: a loop over time with one batched product of torch for all replicas, forward and backward.
+"""LSTM scan on the CPU: a loop over time with one batched product for all replicas.
 
 For the gradient the forward pass keeps the gates after their activations, and the cells. The gradient of W is a single
 product over all rows and steps.
@@ -18,7 +18,10 @@ tanh_backward = torch.ops.aten.tanh_backward
 
 
 def empty_time_major(like: Tensor, R: int, B: int, L: int, size: int) -> Tensor:
-    """Return an uninitialised tensor (R, B, L, size) whose steps are contiguous: each is read by ten small kernels."""
+    """Return an uninitialised tensor (R, B, L, size) whose steps are contiguous.
+
+    About ten elementwise operations read each step.
+    """
     return like.new_empty(L, R, B, size).permute(1, 2, 0, 3)
 
 
@@ -30,10 +33,11 @@ def split_gates(z: Tensor) -> tuple[Tensor, ...]:
 def forward(
     W: Tensor, drive: Tensor, x0: Tensor | None, c0: Tensor | None, lengths: Tensor | None, needs_grad: bool
 ) -> tuple[Tensor, ...]:
-    """Return states (R, B, L, N), final and cell (R, B, N), then gates (R, B, L, 4N) and cells (R, B, L, N).
+    """Return states (R, B, L, N), final and cell (R, B, N), and what `backward` needs.
 
-    W (R, 4N, N), drive (R, B, L, 4N), x0 and c0 (R, B, N), lengths (R, B). Gates and cells are what `backward` needs;
-    they are empty unless `needs_grad`.
+    That is gates (R, B, L, 4N) and cells (R, B, L, N); both are empty unless `needs_grad`.
+
+    W (R, 4N, N), drive (R, B, L, 4N), x0 and c0 (R, B, N), lengths (R, B).
     """
     R, B, L, _ = drive.shape
     N = W.shape[-1]

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""One step of an LSTM inside a Triton kernel: loads and stores of the four gates, activations and their gradients."""
+"""One step of an LSTM inside a Triton kernel: the four gates, their activations and gradients."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def load_gates(pointers, mask, N: tl.constexpr):
 
 @triton.jit
 def store_gates(pointers, i, f, g, o, mask, N: tl.constexpr):
+    """Store the parts i, f, g, o of vectors of 4N entries."""
     tl.store(pointers, i, mask=mask)
     tl.store(pointers + N, f, mask=mask)
     tl.store(pointers + 2 * N, g, mask=mask)
@@ -42,7 +43,10 @@ def store_gates(pointers, i, f, g, o, mask, N: tl.constexpr):
 
 @triton.jit
 def step_forward(i, f, g, o, c):
-    """The activated gates, the next cell and the next state, from gates before activation and the previous cell."""
+    """The activated gates, the next cell and the next state.
+
+    The arguments are the gates before activation and the previous cell.
+    """
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
     c = f * c + i * g
     return i, f, g, o, c, o * tanh(c)
@@ -50,7 +54,10 @@ def step_forward(i, f, g, o, c):
 
 @triton.jit
 def step_backward(i, f, g, o, c, previous_c, dh, dc, in_length):
-    """Gradients of the gates before activation and of the previous cell, from those of h_t and c_t; 0 past the end."""
+    """Gradients of the gates before activation and of the previous cell; 0 past the end.
+
+    dh and dc are the gradients of h_t and c_t.
+    """
     tanh_c = tanh(c)
     dc += dh * o * (1.0 - tanh_c * tanh_c)
     do = tl.where(in_length, dh * tanh_c * o * (1.0 - o), 0.0)
@@ -62,6 +69,7 @@ def step_backward(i, f, g, o, c, previous_c, dh, dc, in_length):
 
 @triton.jit
 def dot(x, w, PRECISION: tl.constexpr, ACC: tl.constexpr):
+    """x @ w in the precision and with the accumulator of the kernel."""
     return tl.dot(x, w, input_precision=PRECISION, out_dtype=ACC)
 
 
@@ -69,8 +77,10 @@ def dot(x, w, PRECISION: tl.constexpr, ACC: tl.constexpr):
 def add_streamed_products(
     i, f, g, o, x, row_mask, W, n, N: tl.constexpr, CK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr
 ):
-    """Add entries n of W x to the four gates; x holds pointers to rows of N. W is read in tiles, as `streamed_product`
-    does, but each tile of x is loaded once for all four."""
+    """Add entries n of W x to the four gates; x holds pointers to rows of N entries.
+
+    W is read in tiles, as in `streamed_product`, but each tile of x is loaded once for all four gates.
+    """
     for start in range(0, N, CK):
         k = start + tl.arange(0, CK)
         x_tile = tl.load(x[:, None] + k[None, :], mask=row_mask[:, None] & (k < N)[None, :], other=0.0)

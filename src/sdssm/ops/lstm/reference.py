@@ -16,7 +16,10 @@ def step(W: Tensor, drive: Tensor, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor
 
 
 def scan(W: Tensor, drive: Tensor, x0: Tensor, c0: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all states, the last state and the last cell for drive (..., B, L, 4N), x0 and c0 (..., B, N)."""
+    """Return all states (..., B, L, N), the last state and the last cell (..., B, N).
+
+    W (..., 4N, N), drive (..., B, L, 4N), x0 and c0 (..., B, N), lengths (..., B).
+    """
 
     def step_at(t: int, state_and_cell: Tensor) -> Tensor:
         return torch.cat(step(W, drive[..., t, :], *state_and_cell.chunk(2, dim=-1)), dim=-1)

@@ -121,7 +121,10 @@ def forward_kernel(
 
 @triton.jit
 def load_step(grad_states, grad_final, grad_cell, gates, cells, c0, row, m, t, length, mask, L, N: tl.constexpr):
-    """The inputs of a backward step: activated gates, c_t, c_{t-1}, and the gradients of h_t and c_t from the loss."""
+    """The inputs of a backward step.
+
+    These are the activated gates, c_t, c_{t-1}, and the gradients of h_t and c_t from the loss.
+    """
     offsets, step_offsets = row[:, None] * N + m[None, :], (row[:, None] * L + t) * N + m[None, :]
     i, f, g, o = load_gates(gates + (row[:, None] * L + t) * 4 * N + m[None, :], mask, N)
     c = tl.load(cells + step_offsets, mask=mask, other=0.0)
@@ -234,7 +237,7 @@ def launch_options(W: Tensor, rows: int) -> tuple[tuple[int, int], dict[str, Any
 def forward(
     W: Tensor, drive: Tensor, x0: Tensor | None, c0: Tensor | None, lengths: Tensor | None, needs_grad: bool
 ) -> tuple[Tensor, ...]:
-    """Return states (R, B, L, N), final and cell (R, B, N), then gates (R, B, L, 4N) and cells (R, B, L, N).
+    """Return states (R, B, L, N), final and cell (R, B, N), and the gates and cells for `backward`.
 
     Shapes and `needs_grad` are those of the CPU implementation.
     """

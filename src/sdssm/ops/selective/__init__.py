@@ -1,4 +1,4 @@
-"""The selective scan of Mamba: a diagonal recurrence per channel, read out through C_t without storing the states."""
+"""The selective scan of Mamba: a diagonal recurrence per channel whose states are not stored."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def forward(
     lengths: Tensor | None,
     needs_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return y (R, B, L, D), final (R, B, D, N) and the checkpoints (R, B, L / STRIDE, D, N) for `backward`.
+    """Return y (R, B, L, D), final (R, B, D, N) and checkpoints (R, B, L / STRIDE, D, N).
 
     x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B). The checkpoints are empty
     unless `needs_grad`, or if the compiled kernels ran.
@@ -191,7 +191,10 @@ def _compiled_backward(
 
 
 def _input_arrays(*tensors: Tensor | None) -> list[np.ndarray[Any, Any]]:
-    """Return x, delta, A, B, C, h0 and lengths as the kernels read them: R and B are one dimension, h0 may be empty."""
+    """Return x, delta, A, B, C, h0 and lengths as the compiled kernels read them.
+
+    R and B are one dimension; h0 may be empty.
+    """
     x, delta, A, B, C, h0, lengths = tensors
     assert x is not None and A is not None
     rows, L = x.shape[0] * x.shape[1], x.shape[2]

@@ -1,4 +1,6 @@
-"""The selective scan compiled by numba, row by row and channel by channel. Imported only if numba is installed.
+"""The selective scan compiled by numba, row by row and channel by channel.
+
+Imported only if numba is installed.
 
 The states of one channel, (L, N), stay in the cache: none are kept for the gradient, all are recomputed. Each kernel
 processes rows first..last; the result does not depend on how rows are divided among threads.
@@ -26,7 +28,10 @@ ONE, HALF, ZERO, INFINITY = np.float32(1), np.float32(0.5), np.float32(0), np.fl
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def decays(A_d, delta_t, powers, out):
-    """out = exp(delta_t A_d); in float32 a polynomial that vectorises, with 0 below e^-87 and inf above e^88."""
+    """Fill `out` with exp(delta_t A_d).
+
+    In float32 it is a polynomial that vectorises, with 0 below e^-87 and inf above e^88.
+    """
     if out.itemsize != 4:
         for n in range(len(out)):
             out[n] = math.exp(delta_t * A_d[n])

@@ -1,6 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Selective scan on NVIDIA GPUs: a program holds the states (DB, NP) of DB channels of a row in registers.
+"""Selective scan on NVIDIA GPUs: a program holds the states of some channels of a row in registers.
+
+Constants of the kernels: DB channels per program, N entries of a channel's state padded to NP.
 
 The forward kernel stores only y_t, and a checkpoint of the state every STRIDE steps if a gradient is needed. The
 backward kernel processes groups of four steps from the last to the first: it recomputes the state before a group from
@@ -103,7 +105,10 @@ def sum_channels(v, W: tl.constexpr):
 
 @triton.jit
 def sum_last_axis(v, PARTS: tl.constexpr):
-    """Sum v (I, J, M, K) over its last axis; the first halvings, of up to PARTS entries, are inside a thread."""
+    """Sum v (I, J, M, K) over its last axis.
+
+    The first halvings, of up to PARTS entries, are inside a thread.
+    """
     if v.shape[3] == 1:
         return tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2]))
     elif PARTS == 1:
@@ -124,7 +129,10 @@ def forward_kernel(
     x, delta, A, B, C, h0, lengths, y, final, checkpoints, L, D, checkpoints_per_row, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Fill y (rows, L, D), final (rows, D, N) and, unless None, checkpoints (rows, checkpoints_per_row, D, N)."""
+    """Fill y (rows, L, D), final (rows, D, N) and checkpoints (rows, checkpoints_per_row, D, N).
+
+    `checkpoints` may be None.
+    """
     row, d, n, offsets, mask, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     h = tl.zeros((DB, NP), A2.dtype)
     if h0 is not None:
@@ -235,7 +243,10 @@ def backward_kernel(
 
 
 def kernel_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the compile-time constants of the kernels and their warps; float64 has half as many channels per tile."""
+    """Return the compile-time constants of the kernels and their warps.
+
+    In float64 a tile has half as many channels.
+    """
     NP = max(2, power_of_two(N))
     DB = max(2, min(power_of_two(D), max(MIN_CHANNELS, TILE_ENTRIES // NP) * 4 // dtype.itemsize))
     warps = max(1, min(MAX_WARPS, DB * NP * dtype.itemsize // 4 // (32 * ENTRIES_PER_THREAD)))
@@ -264,7 +275,7 @@ def forward(
     lengths: Tensor | None,
     needs_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return y (R, B, L, D), final (R, B, D, N) and the checkpoints (R, B, L / STRIDE, D, N) for `backward`.
+    """Return y (R, B, L, D), final (R, B, D, N) and checkpoints (R, B, L / STRIDE, D, N).
 
     x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B). The checkpoints are empty
     unless `needs_grad`.
