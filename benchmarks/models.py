@@ -194,7 +194,7 @@ def has_loop(model: Classifier) -> bool:
 class CallCounter(TorchFunctionMode):
     """Count the calls from Python to torch; a loop inside a kernel of torch is one call.
 
-    >>> with Calls() as calls:
+    >>> with CallCounter() as calls:
     ...     _ = (torch.ones(2) * 2 + 1).sum()
     >>> calls.count
     4
@@ -289,7 +289,7 @@ def measure_all(names: list[str], device: torch.device, effort: Effort) -> list[
 def format_row(row: Row, unit: float) -> str:
     """Return a line of the table; times are divided by `unit` us.
 
-    >>> shown({"model": "rnn", "error": "ModelError: no"}, 1.0)
+    >>> format_row({"model": "rnn", "error": "ModelError: no"}, 1.0)
     'rnn               ModelError: no'
     """
     line = f"{row['model']:18s}"
