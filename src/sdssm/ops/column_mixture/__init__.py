@@ -5,16 +5,23 @@ from __future__ import annotations
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_complex, check_device, check_kinds, check_rank, check_square, check_tail
 from sdssm.ops.column_mixture import reference
 from sdssm.ops.column_mixture.reference import mixed_columns
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
 __all__ = ["column_mixture_scan", "mixed_columns"]
 
-OPERATION = Differentiable("column_mixture_scan", "column_mixture", tensors=6, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "column_mixture_scan",
+    "column_mixture",
+    tensors=("dictionary", "weights", "D", "b", "x0", "lengths"),
+    differentiable=("dictionary", "weights", "D", "b", "x0"),
+    results=("states", "final"),
+)
 
 
 def column_mixture_scan(

@@ -36,7 +36,7 @@ def backward(
     rows = rows_as_replicas(grad_states, grad_final, b, x0, lengths, states, final)
     P, diagonals = softmax.mT.flatten(0, 1), D.flatten(0, 1)
     arguments = *rows[:2], P, diagonals, None, *rows[2:], targets.flatten(0, 1)
-    dP, dD, _, db, dx0 = cpu.backward(*arguments)
+    dP, dD, db, dx0 = cpu.backward(*arguments)
     assert dP is not None and dD is not None
     dsoftmax = dP.view(softmax.shape).mT
     dM = (softmax * (dsoftmax - (softmax * dsoftmax).sum(-1, keepdim=True))).reshape(R, B * L, N * N)

@@ -25,10 +25,10 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.column_one_hot.gradients import diagonal_gradient
 from sdssm.ops.column_one_hot.triton import as_pairs, run_backward, run_forward
 from sdssm.ops.layout import rows_as_replicas
+from sdssm.ops.padding import power_of_two
 from sdssm.ops.transitions import previous
 
 #: Entries of a program's tiles in float32, steps x N and matrices x N, and the most steps and matrices of a tile.

@@ -7,6 +7,8 @@ import math
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import (
     check_complex,
     check_device,
@@ -18,11 +20,16 @@ from sdssm.ops.checks import (
     check_tail,
 )
 from sdssm.ops.column_one_hot import reference
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
-OPERATION = Differentiable("column_one_hot_scan", "column_one_hot", tensors=6, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "column_one_hot_scan",
+    "column_one_hot",
+    tensors=("P", "D", "tokens", "b", "x0", "lengths"),
+    differentiable=("P", "D", "b", "x0"),
+    results=("states", "final"),
+)
 
 
 def column_one_hot_scan(

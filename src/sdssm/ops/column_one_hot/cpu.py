@@ -71,7 +71,7 @@ def backward(
     final: Tensor,
     targets: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of P, D, tokens (None), b and x0."""
+    """Return the gradients of P, D, b and x0."""
     index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
     rows, length = index.shape
     grad_states_rows, grad_final_rows, ends, x0_rows = (
@@ -101,7 +101,7 @@ def backward(
     else:
         dP, dD = table_gradients(sum_by_symbol(index, adjoints, previous_x, len(D_table)).view(P.shape), D, targets)
     shape = states.shape
-    return dP, dD, None, None if b is None else adjoints.view(shape), None if x0 is None else dx0.view(final.shape)
+    return dP, dD, None if b is None else adjoints.view(shape), None if x0 is None else dx0.view(final.shape)
 
 
 def sum_by_symbol(index: Tensor, adjoints: Tensor, previous_x: Tensor, count: int) -> Tensor:

@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.column_one_hot.gradients import step_gradients, table_gradients
+from sdssm.ops.padding import power_of_two
 from sdssm.ops.token.triton import weight_gradient
 from sdssm.ops.transitions import previous
 
@@ -195,16 +195,16 @@ def backward(
     grad_states: Tensor | None, grad_final: Tensor | None, P: Tensor, D: Tensor, tokens: Tensor | None,
     b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, states: Tensor, final: Tensor, targets: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Return the gradients of P, D, tokens (None), b and x0."""
+    """Return the gradients of P, D, b and x0."""
     adjoints, dx0 = run_backward(grad_states, grad_final, targets, D, tokens, lengths, states, final)
     if not states.numel():
-        return torch.zeros_like(P), torch.zeros_like(D), None, adjoints, dx0
+        return torch.zeros_like(P), torch.zeros_like(D), adjoints, dx0
     if tokens is None:
         previous_x = previous(states[:, 0], None if x0 is None else x0[:, 0])
         dP, dD = step_gradients(adjoints[:, 0], previous_x, D, targets)
     else:
         dP, dD = table_gradients(sum_by_symbol(tokens, x0, lengths, states, adjoints, D.shape[1]), D, targets)
-    return dP, dD, None, None if b is None else adjoints, None if x0 is None else dx0
+    return dP, dD, None if b is None else adjoints, None if x0 is None else dx0
 
 
 def sum_by_symbol(

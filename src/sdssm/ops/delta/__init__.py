@@ -7,14 +7,22 @@ import math
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_tail
+from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
+from sdssm.ops.backend import plainly
+from sdssm.ops.checks import check_kinds, check_rank, check_tail
 from sdssm.ops.delta import reference
-from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
+from sdssm.ops.errors import OpsError
 from sdssm.ops.layout import broadcast_leads, flatten
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype
 
-OPERATION = Differentiable("delta_scan", "delta", tensors=7, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "delta_scan",
+    "delta",
+    tensors=("q", "k", "v", "beta", "gate", "S0", "lengths"),
+    differentiable=("q", "k", "v", "beta", "gate", "S0"),
+    results=("outputs", "final"),
+)
 #: The largest head the Triton kernels accept: three matrices of a larger one would not fit the registers.
 LARGEST_HEAD = 128
 

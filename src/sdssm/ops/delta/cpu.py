@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.ops import compiled
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
 from sdssm.ops.transitions import least_kept
 
 #: Dimensions of q, k, v, beta, gate and S0 as the compiled kernels read them: R and B are one.

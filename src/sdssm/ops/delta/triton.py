@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
 
 #: Entries of S, in float32, per program of one warp in the forward pass.
 FORWARD_ENTRIES = 1024

@@ -11,14 +11,21 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_kinds, check_rank, check_square, check_tail
 from sdssm.ops.elman import reference
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype, start_state
 
-OPERATION = Differentiable("elman_scan", "elman", tensors=4, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "elman_scan",
+    "elman",
+    tensors=("W", "drive", "x0", "lengths"),
+    differentiable=("W", "drive", "x0"),
+    results=("states", "final"),
+)
 
 
 def _validate(
@@ -101,7 +108,7 @@ def torch_reads(u: Tensor) -> bool:
     if chosen != "cpu" or plainly(chosen, u) or torch._C._are_functorch_transforms_active():
         return False
     backend.check_backend("elman_scan", u, 1)
-    return not torch.is_autocast_enabled("cpu")
+    return not backend.is_autocast_enabled(u)
 
 
 def torch_rnn(u: Tensor, weights: tuple[Tensor, ...], x0: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from sdssm.ops._triton.scan import power_of_two
+from sdssm.ops.padding import power_of_two
 
 #: Rows per program: the fewest that tensor cores multiply.
 ROWS = 16

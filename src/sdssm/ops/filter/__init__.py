@@ -8,14 +8,22 @@ from __future__ import annotations
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
+from sdssm.ops.checks import check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.errors import OpsError
 from sdssm.ops.filter import reference
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import one_dtype
 
-OPERATION = Differentiable("causal_filter", "filter", tensors=4, results=1, sources=1)
+OPERATION = DifferentiableOperation(
+    "causal_filter",
+    "filter",
+    tensors=("x", "filters", "bias", "before"),
+    differentiable=("x", "filters", "bias", "before"),
+    results=("y",),
+)
 
 
 def causal_filter(

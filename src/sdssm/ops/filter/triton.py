@@ -22,8 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import power_of_two
 from sdssm.ops.filter.reference import NORM_EPSILON
+from sdssm.ops.padding import power_of_two
 
 #: Channels of a tile, 256 contiguous bytes, and its entries, 16 per thread: more would not fit the registers.
 TILE_CHANNELS, TILE_ENTRIES = 64, 2048

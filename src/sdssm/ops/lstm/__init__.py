@@ -8,14 +8,22 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_tail, shape_of
-from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
+from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
+from sdssm.ops.backend import plainly
+from sdssm.ops.checks import check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.errors import OpsError
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.lstm import reference
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype, start_state
 
-OPERATION = Differentiable("lstm_scan", "lstm", tensors=5, results=3, sources=3)
+OPERATION = DifferentiableOperation(
+    "lstm_scan",
+    "lstm",
+    tensors=("W", "drive", "x0", "c0", "lengths"),
+    differentiable=("W", "drive", "x0", "c0"),
+    results=("states", "final", "cell"),
+)
 
 
 def _validate(

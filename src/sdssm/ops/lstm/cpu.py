@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdssm.ops.autograd import absent
 from sdssm.ops.elman.gradients import incoming_gradients, start_gradient, weight_gradient
 from sdssm.ops.elman.lengths import last_states, longest_length, past_end_mask
-from sdssm.ops.functions import absent
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward

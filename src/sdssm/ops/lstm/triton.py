@@ -17,9 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sdssm.ops.autograd import absent
 from sdssm.ops.elman.gradients import weight_gradient
 from sdssm.ops.elman.tiles import ROWS, kernel_constants, load_matrix, row_tile, streamed_product
-from sdssm.ops.functions import absent
 from sdssm.ops.lstm.gates import add_streamed_products, dot, load_gates, step_backward, step_forward, store_gates
 from sdssm.ops.products import shared
 

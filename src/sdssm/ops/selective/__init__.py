@@ -7,14 +7,21 @@ from typing import cast
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_kinds, check_rank, check_tail
-from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype
 from sdssm.ops.selective import reference
 
-OPERATION = Differentiable("selective_scan", "selective", tensors=7, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "selective_scan",
+    "selective",
+    tensors=("x", "delta", "A", "B", "C", "h0", "lengths"),
+    differentiable=("x", "delta", "A", "B", "C", "h0"),
+    results=("y", "final"),
+)
 
 #: x, delta, A, B, C and the state.
 Arguments = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.ops import compiled
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
 from sdssm.ops.transitions import least_kept
 
 #: Steps between two checkpoints of the state.

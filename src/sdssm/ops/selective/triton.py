@@ -26,8 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
 
 #: Steps per group in the backward kernel, which has variables for four states.
 GROUP = tl.constexpr(4)
