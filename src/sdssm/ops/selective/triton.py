@@ -9,11 +9,6 @@ backward kernel processes groups of four steps from the last to the first: it re
 the nearest checkpoint, and keeps those inside the group in registers. Sums over channels (dB, dC) and rows (dA) are
 stored as partial sums and added by torch, always in the same order. Past the end of a row delta is 0, which leaves the
 state unchanged.
-
-The backward pass has four sums across threads at every step. With shuffles and barriers for each of them they would
-cost more than the recurrence. So a step adds only what one thread holds (neighbours in n, and its channels), and the
-partial sums of four steps are exchanged together: `tl.split` needs its last axis inside a thread, so `sum_last_axis`
-moves them through shared memory once and adds in registers.
 """
 
 from __future__ import annotations
@@ -28,6 +23,7 @@ from torch import Tensor
 
 from sdssm.ops.autograd import absent
 from sdssm.ops.padding import power_of_two
+from sdssm.ops.selective.sums import FOLD, stack_four, sum_channels, sum_last_axis, sum_neighbours
 
 #: Steps per group in the backward kernel, which has variables for four states.
 GROUP = tl.constexpr(4)
@@ -42,8 +38,6 @@ TILE_ENTRIES, ENTRIES_PER_THREAD, MIN_CHANNELS, MAX_WARPS = 2048, 8, 16, 16
 #: Registers per thread of the backward kernel in float32: few enough for two programs per multiprocessor, which is a
 #: third faster.
 MAX_REGISTERS = 128
-#: How many partial sums `sum_last_axis` adds in registers.
-FOLD = tl.constexpr(8)
 #: Eviction policies of the loads for recomputing states and for the backward steps. Because they differ, the compiler
 #: does not merge the two loads of an input; held in between, the inputs of four steps would need the registers that
 #: the states are in.
@@ -89,39 +83,6 @@ def next_state(h, x, delta, B, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl
     """The state after step t, from the one before it."""
     x_t, delta_t, B_t = load_inputs(x, delta, B, t, length, d, n, D, N, A2.shape[1], EVEN, FORWARD_POLICY)
     return tl.exp2(delta_t[:, None] * A2) * h + (delta_t * x_t)[:, None] * B_t[None, :]
-
-
-@triton.jit
-def sum_neighbours(v, NEAR: tl.constexpr):
-    """Sum v (DB, NP) over groups of NEAR neighbours, which one thread holds: (DB, NP / NEAR)."""
-    return tl.sum(tl.reshape(v, (v.shape[0], v.shape[1] // NEAR, NEAR)), axis=2)
-
-
-@triton.jit
-def sum_channels(v, W: tl.constexpr):
-    """Sum v (DB, NP) over every W-th channel, which one thread holds: (W, NP)."""
-    return tl.sum(tl.reshape(v, (v.shape[0] // W, W, v.shape[1])), axis=0)
-
-
-@triton.jit
-def sum_last_axis(v, PARTS: tl.constexpr):
-    """Sum v (I, J, M, K) over its last axis.
-
-    The first halvings, of up to PARTS entries, are inside a thread.
-    """
-    if v.shape[3] == 1:
-        return tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2]))
-    elif PARTS == 1:
-        return tl.sum(v, axis=3)
-    else:
-        even, odd = tl.split(tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2], v.shape[3] // 2, 2)))
-        return sum_last_axis(even + odd, PARTS // 2)
-
-
-@triton.jit
-def stack_four(v0, v1, v2, v3):
-    """Stack four tensors (I, J, M) along a new last axis: (I, J, M, 4)."""
-    return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), (v0.shape[0], v0.shape[1], v0.shape[2], 4))
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
