@@ -14,7 +14,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import SelectiveDense, SelectiveDenseSettings
-from sdssm.ops.checks import OpsError
+from sdssm.ops.errors import OpsError
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, STATE, DICTIONARY = 3, 4, 5

@@ -1,4 +1,4 @@
-"""Random scans of every kind, and the comparison all of them face."""
+"""Random linear scans of every kind, and their comparison with the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = tuple[Tensor, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One scan by its sizes and options; `lead` are the leading dimensions (the last is B)."""
+    """The sizes and options of one scan; `lead` are the leading dimensions, the last is B."""
 
     kind: str
     L: int
@@ -40,30 +40,32 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The tensors of a case and the public scan over them."""
+    """The tensors of a case, and a function that calls the public scan with them."""
 
     leaves: dict[str, Tensor]
     scan: Callable[..., Result]
 
     def fresh(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """Return copies of the tensors that require gradients."""
         return {
             name: leaf.detach().to(dtype or leaf.dtype).clone().requires_grad_() for name, leaf in self.leaves.items()
         }
 
 
-def divisor(N: int) -> int:
-    """A block size for N: the largest of 1..8 that divides it."""
+def block_size(N: int) -> int:
+    """Return a block size for N: the largest of 1..8 that divides it."""
     return max(s for s in range(1, 9) if N % s == 0)
 
 
 def build(case: Case, device: str | torch.device = "cpu") -> Problem:
+    """Draw the tensors of a case."""
     generator = torch.Generator().manual_seed(case.seed + 1000 * case.L + case.N)
     dtype = case.dtype
     if case.kind == "diagonal_complex":
         dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
 
     def draw(*shape: int, scale: float = 1.0) -> Tensor:
-        # Drawn in float64 on the CPU, so that every dtype and device sees the same numbers.
+        # Drawn in float64 on the CPU, so that the numbers are the same for every dtype and device.
         wide = torch.complex128 if dtype.is_complex else torch.float64
         return (torch.randn(*shape, generator=generator, dtype=wide) * scale).to(dtype).to(device)
 
@@ -90,28 +92,30 @@ def build(case: Case, device: str | torch.device = "cpu") -> Problem:
         leaves["dictionary"] = draw(*replicas, K, N, N, scale=spread)
         leaves["weights"] = draw(*case.lead, L, K).softmax(-1)
     else:
-        form = {"dense": (N, N), "block_diagonal": (N // divisor(N), divisor(N), divisor(N))}.get(case.kind, (N,))
-        scale = {"dense": spread, "block_diagonal": 0.9 / divisor(N) ** 0.5}.get(case.kind, 0.7)
+        form = {"dense": (N, N), "block_diagonal": (N // block_size(N), block_size(N), block_size(N))}.get(
+            case.kind, (N,)
+        )
+        scale = {"dense": spread, "block_diagonal": 0.9 / block_size(N) ** 0.5}.get(case.kind, 0.7)
         leaves["A"] = draw(*case.lead, L, *form, scale=scale)
     if case.b and case.kind != "token":
         leaves["b"] = draw(*case.lead, L, N)
 
-    def scan(given: dict[str, Tensor], mode: str = "auto", check_finite: bool = False) -> Result:
-        b, x0 = given.get("b"), given.get("x0")
+    def scan(tensors: dict[str, Tensor], mode: str = "auto", check_finite: bool = False) -> Result:
+        b, x0 = tensors.get("b"), tensors.get("x0")
         options = {"lengths": lengths, "rescale": case.rescale, "mode": mode, "check_finite": check_finite}
         if case.kind == "token":
             assert tokens is not None
-            return ops.token_scan(given["A"], b, tokens, x0, **options)  # type: ignore[arg-type]
+            return ops.token_scan(tensors["A"], b, tokens, x0, **options)  # type: ignore[arg-type]
         if case.kind == "mixture":
-            return ops.mixture_scan(given["dictionary"], given["weights"], b, x0, p=case.p, **options)  # type: ignore[arg-type]
+            return ops.mixture_scan(tensors["dictionary"], tensors["weights"], b, x0, p=case.p, **options)  # type: ignore[arg-type]
         function = getattr(ops, f"{case.kind.removesuffix('_complex')}_scan")
-        return function(given["A"], b, x0, **options)  # type: ignore[no-any-return]
+        return function(tensors["A"], b, x0, **options)  # type: ignore[no-any-return]
 
     return Problem(leaves, scan)
 
 
 def cotangents(states: Tensor, final: Tensor) -> Result:
-    """Fixed random weights of a loss over all outputs."""
+    """Return fixed random weights for a loss over both outputs."""
     generator = torch.Generator().manual_seed(7)
 
     def draw(like: Tensor) -> Tensor:
@@ -124,7 +128,7 @@ def cotangents(states: Tensor, final: Tensor) -> Result:
 def outputs_and_gradients(
     problem: Problem, mode: str, *, through: str = "both", dtype: torch.dtype | None = None
 ) -> dict[str, Tensor]:
-    """Everything a scan gives: states, final, and the gradient of every leaf, the loss on states, final or both."""
+    """Return states, final and the gradient of every leaf, for a loss through "states", "final" or "both"."""
     leaves = problem.fresh(dtype)
     states, final = problem.scan(leaves, mode)
     weights = cotangents(states, final)
@@ -133,36 +137,37 @@ def outputs_and_gradients(
         if through in (name, "both"):
             loss = loss + (output * weight.conj()).real.sum()
     grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    found = {"states": states.detach(), "final": final.detach()}
+    results = {"states": states.detach(), "final": final.detach()}
     for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
-        found[f"grad {name}"] = torch.zeros_like(leaf) if grad is None else grad
-    return found
+        results[f"grad {name}"] = torch.zeros_like(leaf) if grad is None else grad
+    return results
 
 
-def relative_error(found: Tensor, wanted: Tensor, floor: float = FLOOR) -> float:
-    """The largest difference over the largest value wanted, or over `floor` where that is smaller."""
-    if found.shape != wanted.shape:
-        raise AssertionError(f"shape {tuple(found.shape)}, wanted {tuple(wanted.shape)}")
-    if wanted.numel() == 0:
+def relative_error(actual: Tensor, expected: Tensor, floor: float = FLOOR) -> float:
+    """Return the largest difference divided by the largest expected value, or by `floor` if that is larger."""
+    if actual.shape != expected.shape:
+        raise AssertionError(f"shape {tuple(actual.shape)}, expected {tuple(expected.shape)}")
+    if expected.numel() == 0:
         return 0.0
-    wide = torch.complex128 if wanted.is_complex() else torch.float64
-    difference = (found.to(wide) - wanted.to(wide)).abs().max()
-    error = difference / wanted.to(wide).abs().max().clamp(min=floor)
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    difference = (actual.to(wide) - expected.to(wide)).abs().max()
+    error = difference / expected.to(wide).abs().max().clamp(min=floor)
     return float("inf") if bool(error.isnan()) else float(error)
 
 
 def largest(values: Tensor) -> float:
+    """Return the largest absolute value."""
     return float(values.abs().max()) if values.numel() else 0.0
 
 
-def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], dtype: torch.dtype, label: str = "") -> None:
-    """The comparison: names the output and the error. Tolerances are those of `dtype`, see `tolerances`."""
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], dtype: torch.dtype, label: str = "") -> None:
+    """Compare tensors by name with the tolerances of `dtype`; the error names the tensor and its relative error."""
     for_outputs, for_gradients = RELATIVE[dtype]
-    sizes = {name: largest(reference) for name, reference in wanted.items() if name.startswith("grad")}
+    sizes = {name: largest(reference) for name, reference in expected.items() if name.startswith("grad")}
     most = max(sizes.values(), default=0.0)
-    for name, reference in wanted.items():
+    for name, reference in expected.items():
         vanishes = sizes.get(name, most) < VANISHING * most
-        error = relative_error(found[name], reference, max(FLOOR, most) if vanishes else FLOOR)
+        error = relative_error(actual[name], reference, max(FLOOR, most) if vanishes else FLOOR)
         allowed = for_gradients if name.startswith("grad") else for_outputs
         if not error <= allowed:
             raise AssertionError(f"{label} {name}: relative error {error:.2e}, allowed {allowed:.0e}")
@@ -171,14 +176,14 @@ def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], dtype: torc
 def face_reference(
     case: Case, backend: str, mode: str, *, device: str = "cpu", through: str = "both", numba: bool = True
 ) -> None:
-    """Compare a backend and mode with the reference."""
+    """Compare the results of a backend and mode with the reference."""
     problem = build(case, device)
     with ops.use_backend("reference"):
-        wanted = outputs_and_gradients(problem, "auto", through=through)
+        expected = outputs_and_gradients(problem, "auto", through=through)
     with ops.use_backend(backend):
         if numba:
-            found = outputs_and_gradients(problem, mode, through=through)
+            actual = outputs_and_gradients(problem, mode, through=through)
         else:
             with compiled.without_numba():
-                found = outputs_and_gradients(problem, mode, through=through)
-    assert_same(found, wanted, case.dtype, f"{case} {backend} {mode}")
+                actual = outputs_and_gradients(problem, mode, through=through)
+    assert_same(actual, expected, case.dtype, f"{case} {backend} {mode}")

@@ -1,4 +1,4 @@
-"""Fixtures of the scan tests: devices, and fresh memory that is never zero by luck."""
+"""Fixtures of the tests of `sdssm.ops`: devices, and new memory filled with NaN."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Test workers share the cores: threads that wait for each other's turn make small scans a hundred times slower."""
+    """Use one thread: test workers share the cores, and waiting threads make small scans a hundred times slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,7 +38,7 @@ def _poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`torch.empty` and its kin give NaN, so that an entry nobody wrote is seen."""
+    """Fill the result of `torch.empty` and similar functions with NaN, so that unwritten entries are detected."""
     monkeypatch.setattr(torch, "empty", _poisoned(torch.empty))
     monkeypatch.setattr(torch, "empty_like", _poisoned(torch.empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", _poisoned(torch.Tensor.new_empty))

@@ -1,4 +1,4 @@
-"""The 0/1 matrices of a machine, scanned, are the machine: a law for any transition table."""
+"""A token scan over the 0/1 matrices of a machine computes its states: a law for any transition table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sdssm import ops
 
 
 def matrices_of(table: NDArray[np.int64]) -> Tensor:
-    """A[v] sends e_q to e_table[q, v]: table (Q, V) -> (V, Q, Q)."""
+    """Return matrices A[v] that map e_q to e_table[q, v]: table (Q, V) -> (V, Q, Q)."""
     states, symbols = table.shape
     A = torch.zeros(symbols, states, states)
     for state in range(states):
@@ -25,7 +25,7 @@ def matrices_of(table: NDArray[np.int64]) -> Tensor:
 def labels_of(
     table: NDArray[np.int64], start: int, outputs: Sequence[int], tokens: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The output after every prefix: tokens (B, L) -> (B, L)."""
+    """Return the output after every prefix: tokens (B, L) -> (B, L)."""
     labels = np.empty_like(tokens)
     state = np.full(len(tokens), start)
     for t in range(tokens.shape[1]):
@@ -46,21 +46,21 @@ def assert_scan_gives_labels(
     device: str = "cpu",
     seed: int = 0,
 ) -> None:
-    """Scan random strings with the machine's own matrices and compare with its labels at every prefix, exactly."""
+    """Scan random strings with the matrices of a machine and compare with its labels at every prefix, exactly."""
     states, symbols = table.shape
     tokens = np.random.default_rng(seed).integers(0, symbols, size=(rows, length))
     x0 = torch.nn.functional.one_hot(torch.tensor(start), states).float().to(device)
-    found, final = ops.token_scan(
+    scanned, final = ops.token_scan(
         matrices_of(table).to(device), None, torch.from_numpy(tokens).to(device), x0, rescale=rescale, mode=mode
     )
-    wanted = labels_of(table, start, outputs, tokens)
-    assert ((found == 0) | (found == 1)).all(), "a state is not one-hot"
-    assert torch.equal(final, found[:, -1])
-    assert (np.asarray(outputs)[found.argmax(-1).cpu().numpy()] == wanted).all()
-    assert (np.asarray(outputs)[final.argmax(-1).cpu().numpy()] == wanted[:, -1]).all()
+    labels = labels_of(table, start, outputs, tokens)
+    assert ((scanned == 0) | (scanned == 1)).all(), "a state is not one-hot"
+    assert torch.equal(final, scanned[:, -1])
+    assert (np.asarray(outputs)[scanned.argmax(-1).cpu().numpy()] == labels).all()
+    assert (np.asarray(outputs)[final.argmax(-1).cpu().numpy()] == labels[:, -1]).all()
 
 
 def random_table(states: int, symbols: int, *, seed: int) -> tuple[NDArray[np.int64], list[int]]:
-    """A random machine: transition table (Q, V) and outputs."""
+    """Return a random machine: transition table (Q, V) and outputs."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, states, size=(states, symbols)), rng.integers(0, 2, size=states).tolist()

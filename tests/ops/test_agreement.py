@@ -1,4 +1,4 @@
-"""Every implementation and mode against the plain loop: states, final, and all gradients, in float64."""
+"""Every implementation and mode of the linear scans compared with the reference, in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"x0": False, "rescale": True},
 ]
 
-#: Every length and every size of the list, each with options taken in turn, so that every pair of values meets.
+#: Pairs of length and state size; the options are assigned in turn, so that all of them are combined.
 SIZES = [
     (1, 1),
     (2, 5),
@@ -43,7 +43,7 @@ CASES = [
     for i, (L, N) in enumerate(SIZES)
     for options in [OPTIONS[(i + k + more) % len(OPTIONS)] for more in ((0, 3) if L * N <= 1000 else (0,))]
 ]
-#: All sixteen combinations, less b with rescale, at a length that leaves a short last chunk.
+#: All combinations of options except b with rescale, at a length with a short last chunk.
 ALL_OPTIONS = [
     Case(kind, 11, 3, b=b, x0=x0, lengths=lengths, rescale=rescale, lead=(2, 2))
     for kind in KINDS
@@ -53,7 +53,7 @@ ALL_OPTIONS = [
 
 
 def implementations(device: str, modes: tuple[str, ...] = ("recurrent", "parallel")) -> list[tuple[str, str, bool]]:
-    """(backend, mode, numba) for a device."""
+    """Return (backend, mode, numba) of all implementations for a device."""
     if device != "cpu":
         return [("triton", mode, True) for mode in modes]
     with_numba = [True, False] if compiled.available() else [False]
@@ -62,31 +62,31 @@ def implementations(device: str, modes: tuple[str, ...] = ("recurrent", "paralle
 
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("case", CASES + ALL_OPTIONS, ids=str)
-def test_faces_the_reference(case: Case, device: str) -> None:
+def test_agrees_with_the_reference(case: Case, device: str) -> None:
     problem = build(case, device)
     with ops.use_backend("reference"):
-        wanted = outputs_and_gradients(problem, "auto")
+        expected = outputs_and_gradients(problem, "auto")
     for backend, mode, numba in implementations(device):
         with ops.use_backend(backend):
             if numba:
-                found = outputs_and_gradients(problem, mode)
+                actual = outputs_and_gradients(problem, mode)
             else:
                 with compiled.without_numba():
-                    found = outputs_and_gradients(problem, mode)
-        assert_same(found, wanted, case.dtype, f"{case} {backend} {mode} numba={numba}")
+                    actual = outputs_and_gradients(problem, mode)
+        assert_same(actual, expected, case.dtype, f"{case} {backend} {mode} numba={numba}")
 
 
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("through", ["states", "final"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradient_through_one_output_alone(kind: str, through: str, device: str) -> None:
+def test_gradient_through_a_single_output(kind: str, through: str, device: str) -> None:
     for options in (OPTIONS[0], OPTIONS[4]):
         for backend, mode, numba in implementations(device, ("recurrent", "parallel", "auto")):
             face_reference(Case(kind, 13, 4, **options), backend, mode, device=device, through=through, numba=numba)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_float32_is_close(kind: str, device: str) -> None:
+def test_agrees_in_float32(kind: str, device: str) -> None:
     for options in (OPTIONS[0], OPTIONS[3]):
         for backend, mode, numba in implementations(device):
             case = Case(kind, 40, 12, dtype=torch.float32, **options)
@@ -96,8 +96,8 @@ def test_float32_is_close(kind: str, device: str) -> None:
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("symbols", [1, 2, 4, 5, 13])
 @pytest.mark.parametrize("options", [OPTIONS[2], OPTIONS[4]], ids=str)
-def test_alphabets_of_every_size(symbols: int, options: dict[str, Any], device: str) -> None:
-    """Few symbols and many, few rows and many: on a GPU each has kernels of its own."""
+def test_alphabet_sizes(symbols: int, options: dict[str, Any], device: str) -> None:
+    """On a GPU there are different kernels for few and many symbols, and for few and many rows."""
     for lead in ((3,), (5, 411)):
         case = Case("token", 7, 33, lead=lead, dtype=torch.float32, symbols=symbols, **options)
         for through in ("final", "both"):
@@ -105,20 +105,20 @@ def test_alphabets_of_every_size(symbols: int, options: dict[str, Any], device: 
 
 
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0, 3.5, None])
-def test_mixture_at_every_p(p: float | None, device: str) -> None:
+def test_mixture_for_every_p(p: float | None, device: str) -> None:
     for backend, mode, numba in implementations(device):
         face_reference(Case("mixture", 9, 5, p=p), backend, mode, device=device, numba=numba)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 6])
-def test_blocks_of_any_size(block: int, device: str) -> None:
+def test_block_sizes(block: int, device: str) -> None:
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(2, 7, 6 // block, block, block, generator=generator, dtype=torch.float64).to(device)
     x0 = torch.randn(2, 6, generator=generator, dtype=torch.float64).to(device)
-    whole = [torch.block_diag(*blocks) for blocks in A.flatten(0, 1)]  # type: ignore[no-untyped-call]
-    dense = torch.stack(whole).reshape(2, 7, 6, 6)
-    wanted = ops.dense_scan(dense, x0=x0)[0]
-    torch.testing.assert_close(ops.block_diagonal_scan(A, x0=x0)[0], wanted)
+    matrices = [torch.block_diag(*blocks) for blocks in A.flatten(0, 1)]  # type: ignore[no-untyped-call]
+    dense = torch.stack(matrices).reshape(2, 7, 6, 6)
+    expected = ops.dense_scan(dense, x0=x0)[0]
+    torch.testing.assert_close(ops.block_diagonal_scan(A, x0=x0)[0], expected)
 
 
 def test_replicas_with_their_own_p(device: str) -> None:
@@ -135,8 +135,8 @@ def test_replicas_with_their_own_p(device: str) -> None:
 
 @pytest.mark.skipif(not compiled.available(), reason="needs numba")
 @pytest.mark.parametrize("kind", ["token", "block_diagonal", "diagonal", "diagonal_complex"])
-def test_a_kernel_is_compiled_once_for_a_dtype(kind: str) -> None:
-    """Whatever the options and the mode: it takes seconds each time."""
+def test_a_numba_kernel_is_compiled_once_per_dtype(kind: str) -> None:
+    """The options and the mode must not cause a new compilation, which takes seconds."""
     from sdssm.ops import numba_kernels
 
     for rescale, mode in itertools.product([False, True], ["recurrent", "parallel"]):

@@ -1,4 +1,4 @@
-"""What is refused, before any kernel starts, and in which words."""
+"""Bad input to the linear scans is rejected before any kernel starts, with a message that names it."""
 
 from __future__ import annotations
 
@@ -53,44 +53,44 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 
 
 @pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
-def test_bad_input_is_named(message: str, call: Callable[[], Any]) -> None:
+def test_bad_input_raises_a_descriptive_error(message: str, call: Callable[[], Any]) -> None:
     with pytest.raises(SdssmError, match=message):
         call()
 
 
-def test_a_bad_token_is_named_by_the_reference_too() -> None:
+def test_the_reference_rejects_a_bad_token() -> None:
     with ops.use_backend("reference"), pytest.raises(ops.OpsError, match="tokens"):
         ops.token_scan(D(2, 3, 3), None, tokens(7))
 
 
-def test_values_can_be_trusted() -> None:
+def test_unchecked_accepts_valid_values() -> None:
     with ops.unchecked():
         ops.dense_scan(D(2, 4, 3, 3), lengths=torch.tensor([4, 2]))
 
 
-def test_an_unknown_backend_offers_the_nearest() -> None:
+def test_an_unknown_backend_suggests_the_nearest_name() -> None:
     with pytest.raises(ops.OpsError, match="did you mean 'triton'"), ops.use_backend("tritn"):
         pass
 
 
-def test_a_state_too_large_for_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_rejects_a_state_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with ops.use_backend("triton"), pytest.raises(ops.OpsError, match="257 entries; .* at most 256"):
         ops.diagonal_scan(D(2, 257))
 
 
-def test_the_triton_backend_refuses_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_rejects_tensors_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with ops.use_backend("triton"), pytest.raises(ops.OpsError, match="on cpu"):
         ops.diagonal_scan(D(2, 3))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_check_finite_says_at_which_step_it_began(backend: str) -> None:
+def test_check_finite_names_the_first_bad_step(backend: str) -> None:
     A = D(2, 9, 1, 1)
     A[1, 4] = float("inf")
     with ops.use_backend(backend):
-        ops.dense_scan(A, x0=D(1))  # silent unless asked
+        ops.dense_scan(A, x0=D(1))  # not checked by default
         with pytest.raises(ops.NonFiniteError, match=r"not finite from step 4 on.*row \(1,\)"):
             ops.dense_scan(A, x0=D(1), check_finite=True)
         A[1, 2] = 0

@@ -1,4 +1,4 @@
-"""The checkers are checked: what is wrong must fail."""
+"""Tests of the comparisons: wrong results must fail them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from tests.ops.cases import KINDS, Case, assert_same, face_reference, relative_e
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("which", [0, -1])
-def test_a_planted_wrong_gradient_fails_the_comparison(
-    kind: str, which: int, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = backend.run
+def test_a_wrong_gradient_is_detected(kind: str, which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = backend.run
 
     def wrong(direction: str, *args: Any, **options: Any) -> Any:
-        found = list(right(direction, *args, **options))
+        outputs = list(original(direction, *args, **options))
         if direction == "backward":
-            found[which] = found[which] * (1 + 1e-8)  # of the first parameter, or of x0
-        return tuple(found)
+            outputs[which] = outputs[which] * (1 + 1e-8)  # the gradient of the first parameter, or of x0
+        return tuple(outputs)
 
-    chosen = "cpu" if device == "cpu" else "triton"
-    face_reference(Case(kind, 5, 3), chosen, "recurrent", device=device)
+    fast = "cpu" if device == "cpu" else "triton"
+    face_reference(Case(kind, 5, 3), fast, "recurrent", device=device)
     monkeypatch.setattr(backend, "run", wrong)
     with pytest.raises(AssertionError, match="grad"):
-        face_reference(Case(kind, 5, 3), chosen, "recurrent", device=device)
+        face_reference(Case(kind, 5, 3), fast, "recurrent", device=device)
 
 
 def test_nan_is_an_infinite_error() -> None:
@@ -37,21 +35,21 @@ def test_nan_is_an_infinite_error() -> None:
 
 
 @pytest.mark.usefixtures("poisoned_memory")
-def test_fresh_memory_is_poisoned() -> None:
+def test_new_memory_is_filled_with_nan() -> None:
     assert torch.empty(3).isnan().all()
     assert torch.ones(3).new_empty(2).isnan().all()
     assert torch.empty_like(torch.ones(3)).isnan().all()
 
 
-def test_a_gradient_that_is_zero_in_theory_is_judged_by_the_others() -> None:
+def test_tolerance_of_a_gradient_that_is_zero_in_theory() -> None:
     zero, large = torch.tensor([1e-13]), torch.tensor([1e4])
-    wanted = {"grad A": zero.double(), "grad b": large.double()}
-    assert_same({"grad A": torch.tensor([1.6e-7]).double(), "grad b": wanted["grad b"]}, wanted, torch.float64)
+    expected = {"grad A": zero.double(), "grad b": large.double()}
+    assert_same({"grad A": torch.tensor([1.6e-7]).double(), "grad b": expected["grad b"]}, expected, torch.float64)
     with pytest.raises(AssertionError, match="grad A"):
-        assert_same({"grad A": torch.tensor([1e-5]).double(), "grad b": wanted["grad b"]}, wanted, torch.float64)
+        assert_same({"grad A": torch.tensor([1e-5]).double(), "grad b": expected["grad b"]}, expected, torch.float64)
 
 
-def test_a_small_gradient_is_judged_by_itself() -> None:
-    wanted = {"grad A": torch.tensor([1e-5]).double(), "grad b": torch.tensor([1e4]).double()}
+def test_tolerance_of_a_small_gradient_is_relative_to_itself() -> None:
+    expected = {"grad A": torch.tensor([1e-5]).double(), "grad b": torch.tensor([1e4]).double()}
     with pytest.raises(AssertionError, match="grad A"):
-        assert_same({**wanted, "grad A": wanted["grad A"] + 2e-12}, wanted, torch.float64)
+        assert_same({**expected, "grad A": expected["grad A"] + 2e-12}, expected, torch.float64)

@@ -1,4 +1,4 @@
-"""column_mixture_scan: its cases for the laws, the scan over matrices that are all there, and what is refused."""
+"""column_mixture_scan: cases for `test_function_laws`, comparison with explicit mixtures, and errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws,
 
 
 @dataclasses.dataclass(frozen=True)
-class Scan:
-    """One scan by its sizes and options."""
+class ColumnMixtureCase:
+    """Sizes and options of one scan."""
 
     lead: tuple[int, ...] = (3,)
     L: int = 5
@@ -31,43 +31,43 @@ class Scan:
 
 
 CASES = [
-    Scan(),
-    Scan((2, 2), 7, 5, 3, b=False, lengths=True),
-    Scan((2, 3), 4, 3, 9, x0=False, lengths=True, shared=True),
-    Scan((1,), 1, 1, 1),
-    Scan((2, 2), 9, 17, 2, lengths=True),
-    Scan((2,), 3, 3, 40),
+    ColumnMixtureCase(),
+    ColumnMixtureCase((2, 2), 7, 5, 3, b=False, lengths=True),
+    ColumnMixtureCase((2, 3), 4, 3, 9, x0=False, lengths=True, shared=True),
+    ColumnMixtureCase((1,), 1, 1, 1),
+    ColumnMixtureCase((2, 2), 9, 17, 2, lengths=True),
+    ColumnMixtureCase((2,), 3, 3, 40),
 ]
 
 
-def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+def build(case: ColumnMixtureCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
     draw = draws()
 
     def complex_draw(*shape: int) -> Tensor:
         return torch.view_as_complex(draw(*shape, 2)) * 0.6
 
-    places = (*case.lead, case.L)
-    own = () if case.shared else case.lead[:-1]
+    steps = (*case.lead, case.L)
+    parameter_lead = () if case.shared else case.lead[:-1]
     leaves = {
-        "dictionary": draw(*own, case.K, case.N, case.N),
-        "weights": draw(*places, case.K),
-        "D": complex_draw(*places, case.N),
+        "dictionary": draw(*parameter_lead, case.K, case.N, case.N),
+        "weights": draw(*steps, case.K),
+        "D": complex_draw(*steps, case.N),
     }
     if case.b:
-        leaves["b"] = complex_draw(*places, case.N)
+        leaves["b"] = complex_draw(*steps, case.N)
     if case.x0:
         leaves["x0"] = complex_draw(*case.lead, case.N)
     lengths = None
     if case.lengths:
         lengths = torch.randint(case.L + 1, case.lead, generator=torch.Generator().manual_seed(1))
-        lengths.view(-1)[:2] = torch.tensor([0, case.L])  # none and all
+        lengths.view(-1)[:2] = torch.tensor([0, case.L])  # a row of length 0 and one of length L
         lengths = lengths.to(device)
 
-    def function(of: Leaves) -> tuple[Tensor, ...]:
-        found = column_mixture_scan(
-            of["dictionary"], of["weights"], of["D"], of.get("b"), of.get("x0"), lengths=lengths
+    def function(inputs: Leaves) -> tuple[Tensor, ...]:
+        result = column_mixture_scan(
+            inputs["dictionary"], inputs["weights"], inputs["D"], inputs.get("b"), inputs.get("x0"), lengths=lengths
         )
-        return together(*found)
+        return together(*result)
 
     return function, {
         name: leaf.to(device, dtype.to_complex() if leaf.is_complex() else dtype) for name, leaf in leaves.items()
@@ -75,55 +75,58 @@ def build(case: Scan, device: str = "cpu", dtype: torch.dtype = torch.float64) -
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_as_the_scan_over_all_matrices(case: Scan, device: str) -> None:
-    """The same, gradients too, where every mixture is made first and then read by `column_one_hot_scan`."""
+def test_equals_column_one_hot_scan_over_mixtures(case: ColumnMixtureCase, device: str) -> None:
+    """Outputs and gradients equal those of `column_one_hot_scan` over mixtures that are formed first."""
     function, leaves = build(dataclasses.replace(case, lengths=False), device)
 
-    def in_two_steps(of: Leaves) -> tuple[Tensor, ...]:
-        P = mixed_columns(of["dictionary"].unsqueeze(-4), of["weights"])
-        return together(*ops.column_one_hot_scan(P, of["D"], None, of.get("b"), of.get("x0")))
+    def mix_then_scan(inputs: Leaves) -> tuple[Tensor, ...]:
+        P = mixed_columns(inputs["dictionary"].unsqueeze(-4), inputs["weights"])
+        return together(*ops.column_one_hot_scan(P, inputs["D"], None, inputs.get("b"), inputs.get("x0")))
 
-    torch.testing.assert_close(outputs_and_gradients(function, leaves), outputs_and_gradients(in_two_steps, leaves))
+    torch.testing.assert_close(outputs_and_gradients(function, leaves), outputs_and_gradients(mix_then_scan, leaves))
 
 
-def test_a_replica_is_as_it_would_be_alone(device: str) -> None:
-    """To the last bit on a GPU; a CPU's products of matrices, and its complex ones, depend on how many there are."""
-    function, leaves = build(Scan((4, 3), 9, 5, 3), device)
-    beside = outputs_and_gradients(lambda of: function(of)[1:], leaves)
+def test_replica_gives_the_same_result_alone(device: str) -> None:
+    """Replicas are bit-identical on a GPU, and equal up to rounding on a CPU.
+
+    On a CPU the rounding of batched and of complex products depends on the batch size.
+    """
+    function, leaves = build(ColumnMixtureCase((4, 3), 9, 5, 3), device)
+    together_results = outputs_and_gradients(lambda inputs: function(inputs)[1:], leaves)
     weights = torch.arange(4 * 3 * 9 * 5 * 2, dtype=torch.float64, device=device).mul(1.7).add(0.3).cos()
     for r in range(4):
-        seen = weights.view(4, 3, 9, 5, 2)[r : r + 1]
-        own = {name: leaf[r : r + 1].clone().requires_grad_() for name, leaf in leaves.items()}
-        grads = torch.autograd.grad((function(own)[1] * seen).sum(), list(own.values()))
-        for name, grad in zip(own, grads, strict=True):
-            exact = 0.0 if device != "cpu" else 1e-12
-            torch.testing.assert_close(grad[0], beside[f"grad {name}"][r], rtol=exact, atol=exact)
+        loss_weights = weights.view(4, 3, 9, 5, 2)[r : r + 1]
+        replica = {name: leaf[r : r + 1].clone().requires_grad_() for name, leaf in leaves.items()}
+        grads = torch.autograd.grad((function(replica)[1] * loss_weights).sum(), list(replica.values()))
+        for name, grad in zip(replica, grads, strict=True):
+            tolerance = 0.0 if device != "cpu" else 1e-12
+            torch.testing.assert_close(grad[0], together_results[f"grad {name}"][r], rtol=tolerance, atol=tolerance)
 
 
-def check_not_a_number() -> None:
-    """Where a model has diverged no entry is the largest; the one that is taken is one of the N."""
+def check_targets_with_nan() -> None:
+    """If a diverged model gives NaN, argmax is undefined; the target must still be a valid row."""
     dictionary, weights = torch.full((1, 2, 5, 5), torch.nan), torch.ones(1, 1, 3, 2)
     D = torch.ones(1, 1, 3, 5, dtype=torch.complex64)
-    _, _, to = backend.implementation("column_mixture", "triton").forward(dictionary, weights, D, None, None, None)
-    assert to.min() >= 0 and to.max() < 5
+    _, _, targets = backend.implementation("column_mixture", "triton").forward(dictionary, weights, D, None, None, None)
+    assert targets.min() >= 0 and targets.max() < 5
 
 
-def test_nothing_to_do(device: str) -> None:
-    function, leaves = build(Scan((0, 3)), device)
-    found = outputs_and_gradients(function, leaves)
-    assert all(not found.pop(f"output {i}").numel() for i in range(3))
-    assert all(not grad.any() for grad in found.values())
+def test_empty_batch(device: str) -> None:
+    function, leaves = build(ColumnMixtureCase((0, 3)), device)
+    result = outputs_and_gradients(function, leaves)
+    assert all(not result.pop(f"output {i}").numel() for i in range(3))
+    assert all(not grad.any() for grad in result.values())
 
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(("N", "K", "dtype"), [(64, 8, torch.float32), (200, 40, torch.float32), (5, 9, torch.float64)])
 def test_kernels_compile(N: int, K: int, dtype: torch.dtype, capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ahead of time, without a GPU."""
+    """The kernels compile ahead of time, without a GPU."""
     pytest.importorskip("triton")
     from tests.ops import test_triton_compile as ahead
 
-    seen: list[str] = []
-    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, seen))
+    launched: list[str] = []
+    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, launched))
     monkeypatch.setitem(ahead.POINTERS, torch.int32, "*i32")
     module = backend.implementation("column_mixture", "triton")
     R, B, L = 2, 3, 9
@@ -132,11 +135,11 @@ def test_kernels_compile(N: int, K: int, dtype: torch.dtype, capability: int, mo
         return torch.zeros(shape, dtype=dtype.to_complex())
 
     tables = torch.zeros(R, K, N, N, dtype=dtype), torch.zeros(R, B, L, K, dtype=dtype), new(R, B, L, N)
-    for given in ((*tables, new(R, B, L, N), new(R, B, N), torch.full((R, B), L)), (*tables, None, None, None)):
-        states, final, to = module.forward(*given)
-        module.backward(states, final, *given, states, final, to.zero_())
-        module.backward(None, final, *given, states, final, to)
-    assert {"places_kernel", "gradients_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
+    for arguments in ((*tables, new(R, B, L, N), new(R, B, N), torch.full((R, B), L)), (*tables, None, None, None)):
+        states, final, targets = module.forward(*arguments)
+        module.backward(states, final, *arguments, states, final, targets.zero_())
+        module.backward(None, final, *arguments, states, final, targets)
+    assert {"targets_kernel", "gradients_kernel", "forward_kernel", "backward_kernel"} <= set(launched)
 
 
 C = torch.complex64
@@ -160,27 +163,27 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     module = backend.implementation("column_mixture", "triton")
-    for name in ("LEAST", "MOST_PLACES", "MOST_MATRICES", "FEWEST_PROGRAMS", "MOST_PARTS"):
-        monkeypatch.setattr(module, name, 2)  # so few programs that each has several tiles
+    for name in ("MIN_TILE", "MAX_STEPS", "MAX_MATRICES", "MIN_PROGRAMS", "MAX_PARTIAL_ENTRIES"):
+        monkeypatch.setattr(module, name, 2)  # few programs, so that each has several tiles
 
 
 COLUMN_MIXTURE = Operation(
     name="column_mixture",
     build=build,
     cases=CASES,
-    alone=[(CASES[1], through) for through in (1, 2)],
-    wide=[Scan((2, 4), 40, 64, 8)],
+    alone=[(CASES[1], output) for output in (1, 2)],
+    wide=[ColumnMixtureCase((2, 4), 40, 64, 8)],
     small=[dataclasses.replace(CASES[1], L=4, N=3)],
     mapped=[CASES[0], CASES[1]],
-    tiny=[Scan((2,), 3, 3, lengths=True)],
-    full=[Scan((2, 2), 6, 5, 3, lengths=True)],
-    many=Scan((2, 20), 30, 7, 3),
+    tiny=[ColumnMixtureCase((2,), 3, 3, lengths=True)],
+    full=[ColumnMixtureCase((2, 2), 6, 5, 3, lengths=True)],
+    many=ColumnMixtureCase((2, 20), 30, 7, 3),
     bad=BAD,
-    own=[check_not_a_number],
-    tunings=[Tuning("several programs", few_places, [(CASES[1], 0), (CASES[2], 0)])],
+    own=[check_targets_with_nan],
+    tunings=[Tuning("several programs", use_small_tiles, [(CASES[1], 0), (CASES[2], 0)])],
     numba=True,
-    fixed=["dictionary", "weights"],  # of each column the largest entry: its gradient is straight-through
-    sixteen=False,  # there are no complex numbers of that size
+    fixed=["dictionary", "weights"],  # the gradient of argmax is straight-through
+    sixteen=False,  # torch has no complex bfloat16
 )

@@ -1,4 +1,4 @@
-"""delta_scan: its cases for the laws, explicit matrices, and what is refused."""
+"""delta_scan: cases for `test_function_laws`, comparison with explicit matrices, and errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws,
 
 
 @dataclasses.dataclass(frozen=True)
-class Delta:
-    """One scan by its sizes and options."""
+class DeltaCase:
+    """Sizes and options of one scan."""
 
     lead: tuple[int, ...] = (3,)
     L: int = 5
@@ -31,20 +31,20 @@ class Delta:
 
 
 CASES = [
-    Delta(),
-    Delta((2, 3), 9, 1, 4, 2, steps=2, gate=True, S0=True, lengths=True),
-    Delta((4,), 7, 3, 2, 5, steps=3, S0=True, lengths=True),
-    Delta((), 6, 2, 3, 3, steps=2, gate=True),
-    Delta((2,), 1, 1, 1, 1, gate=True, S0=True),
+    DeltaCase(),
+    DeltaCase((2, 3), 9, 1, 4, 2, steps=2, gate=True, S0=True, lengths=True),
+    DeltaCase((4,), 7, 3, 2, 5, steps=3, S0=True, lengths=True),
+    DeltaCase((), 6, 2, 3, 3, steps=2, gate=True),
+    DeltaCase((2,), 1, 1, 1, 1, gate=True, S0=True),
 ]
 
 
 def unit(x: Tensor) -> Tensor:
-    found: Tensor = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return found
+    normalised: Tensor = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return normalised
 
 
-def build(case: Delta, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+def build(case: DeltaCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
     draw = draws()
     lead, L, H, Dk, Dv, n = case.lead, case.L, case.H, case.Dk, case.Dv, case.steps
     leaves = {
@@ -63,16 +63,16 @@ def build(case: Delta, device: str = "cpu", dtype: torch.dtype = torch.float64) 
         lengths.flatten()[0], lengths.flatten()[-1] = 0, L
         lengths = lengths.to(device)
 
-    def function(of: Leaves) -> tuple[Tensor, ...]:
-        given = (of["q"], of["k"], of["v"], of["beta"], of.get("gate"), of.get("S0"))
-        return together(*delta_scan(*given, steps=n, lengths=lengths))
+    def function(inputs: Leaves) -> tuple[Tensor, ...]:
+        arguments = (inputs["q"], inputs["k"], inputs["v"], inputs["beta"], inputs.get("gate"), inputs.get("S0"))
+        return together(*delta_scan(*arguments, steps=n, lengths=lengths))
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
 
 
 @pytest.fixture(params=["numba", "torch"])
-def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both ways of the CPU implementation."""
+def each_cpu_implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test with both CPU implementations: compiled by numba, and in torch."""
     if request.param == "torch":
         with compiled.without_numba():
             yield
@@ -81,15 +81,15 @@ def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-# -- what it computes --------------------------------------------------------------------------------------------------
+# -- definition --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("each_way")
+@pytest.mark.usefixtures("each_cpu_implementation")
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_is_a_product_of_explicit_matrices(name: str, steps: int) -> None:
+def test_equals_product_of_explicit_matrices(name: str, steps: int) -> None:
     """S_t = S_{t-1} A_t + b_t, with A_t the product of the gate and all I - beta k k^T of a position."""
-    _, leaves = build(Delta((), 6, 2, 4, 3, steps=steps, gate=True, S0=True))
+    _, leaves = build(DeltaCase((), 6, 2, 4, 3, steps=steps, gate=True, S0=True))
     q, k, v, beta, gate, S0 = leaves.values()
     with use_backend(name):
         outputs, final = delta_scan(q, k, v, beta, gate, S0, steps=steps)
@@ -105,21 +105,21 @@ def test_is_a_product_of_explicit_matrices(name: str, steps: int) -> None:
         torch.testing.assert_close(final[h], S)
 
 
-def test_steps_are_a_longer_scan_read_less_often(device: str) -> None:
+def test_steps_equal_a_longer_scan(device: str) -> None:
     n = 3
-    _, leaves = build(Delta((2,), 4, steps=n, gate=True, S0=True), device)
+    _, leaves = build(DeltaCase((2,), 4, steps=n, gate=True, S0=True), device)
     q, k, v, beta, gate, S0 = leaves.values()
     outputs, final = delta_scan(q, k, v, beta, gate, S0, steps=n)
-    often = torch.zeros_like(k)
-    often[:, n - 1 :: n] = q
-    gates = torch.ones_like(beta)
-    gates[:, ::n] = gate
-    every, last = delta_scan(often, k, v, beta, gates, S0)
-    torch.testing.assert_close(outputs, every[:, n - 1 :: n])
-    torch.testing.assert_close(final, last)
+    all_queries = torch.zeros_like(k)
+    all_queries[:, n - 1 :: n] = q
+    all_gates = torch.ones_like(beta)
+    all_gates[:, ::n] = gate
+    all_outputs, last_S = delta_scan(all_queries, k, v, beta, all_gates, S0)
+    torch.testing.assert_close(outputs, all_outputs[:, n - 1 :: n])
+    torch.testing.assert_close(final, last_S)
 
 
-def test_beta_two_reflects(device: str) -> None:
+def test_beta_of_two_is_a_reflection(device: str) -> None:
     """A swap of two coordinates is the reflection along their difference: parity, and any permutation."""
     k = torch.tensor([1.0, -1.0, 0.0], dtype=torch.float64, device=device)[None, None].expand(7, 1, 3) * 2**-0.5
     S0 = torch.tensor([[[1.0, 2.0, 3.0]]], dtype=torch.float64, device=device)
@@ -128,41 +128,41 @@ def test_beta_two_reflects(device: str) -> None:
     torch.testing.assert_close(final[0, 0], S0[0, 0, [1, 0, 2]])
 
 
-def test_steps_one_by_one(device: str) -> None:
-    _, leaves = build(Delta((2,), 4, steps=2, gate=True, S0=True), device)
+def test_step_equals_scan(device: str) -> None:
+    _, leaves = build(DeltaCase((2,), 4, steps=2, gate=True, S0=True), device)
     q, k, v, beta, gate, S = leaves.values()
     outputs, final = delta_scan(q, k, v, beta, gate, S, steps=2)
     for t in range(4):
-        here = slice(2 * t, 2 * t + 2)
-        o, S = delta_step(q[:, t], k[:, here], v[:, here], beta[:, here], S, gate[:, t])
+        position = slice(2 * t, 2 * t + 2)
+        o, S = delta_step(q[:, t], k[:, position], v[:, position], beta[:, position], S, gate[:, t])
         torch.testing.assert_close(o, outputs[:, t])
     torch.testing.assert_close(S, final)
 
 
-@pytest.mark.usefixtures("each_way")
-def test_two_pieces_are_one(device: str) -> None:
-    _, leaves = build(Delta((2,), 7, steps=2, gate=True), device)
+@pytest.mark.usefixtures("each_cpu_implementation")
+def test_scan_can_be_split(device: str) -> None:
+    _, leaves = build(DeltaCase((2,), 7, steps=2, gate=True), device)
     q, k, v, beta, gate = leaves.values()
-    whole, final = delta_scan(q, k, v, beta, gate, steps=2)
-    first, S = delta_scan(q[:, :3], k[:, :6], v[:, :6], beta[:, :6], gate[:, :3], steps=2)
-    rest, S = delta_scan(q[:, 3:], k[:, 6:], v[:, 6:], beta[:, 6:], gate[:, 3:], S, steps=2)
-    torch.testing.assert_close(torch.cat([first, rest], 1), whole)
+    expected, final = delta_scan(q, k, v, beta, gate, steps=2)
+    first_outputs, S = delta_scan(q[:, :3], k[:, :6], v[:, :6], beta[:, :6], gate[:, :3], steps=2)
+    last_outputs, S = delta_scan(q[:, 3:], k[:, 6:], v[:, 6:], beta[:, 6:], gate[:, 3:], S, steps=2)
+    torch.testing.assert_close(torch.cat([first_outputs, last_outputs], 1), expected)
     torch.testing.assert_close(S, final)
 
 
-@pytest.mark.usefixtures("each_way")
-def test_what_comes_past_an_end_is_of_no_account(device: str) -> None:
-    case = Delta((3,), 6, steps=2, gate=True, S0=True)
+@pytest.mark.usefixtures("each_cpu_implementation")
+def test_inputs_past_the_end_are_ignored(device: str) -> None:
+    case = DeltaCase((3,), 6, steps=2, gate=True, S0=True)
     _, leaves = build(case, device)
     lengths = torch.tensor([0, 4, 6], device=device)
-    spoilt = {name: leaf.clone() for name, leaf in leaves.items()}
+    corrupted = {name: leaf.clone() for name, leaf in leaves.items()}
     for name in ("q", "k", "v", "beta", "gate"):
         count = 6 if name in ("q", "gate") else 12
         for row, length in enumerate(lengths.tolist()):
-            spoilt[name][row, length * count // 6 :] = float("nan")
-    q, k, v, beta, gate, S0 = given = [leaf.requires_grad_() for leaf in spoilt.values()]
+            corrupted[name][row, length * count // 6 :] = float("nan")
+    q, k, v, beta, gate, S0 = arguments = [leaf.requires_grad_() for leaf in corrupted.values()]
     outputs, final = delta_scan(q, k, v, beta, gate, S0, steps=2, lengths=lengths)
-    grads = torch.autograd.grad(outputs.sum() + final.sum(), given)
+    grads = torch.autograd.grad(outputs.sum() + final.sum(), arguments)
     assert outputs.isfinite().all() and final.isfinite().all() and all(grad.isfinite().all() for grad in grads)
     assert not outputs[1, 4:].any() and not grads[1][1, 8:].any() and not grads[0][0].any()
     torch.testing.assert_close(final[0], leaves["S0"][0])
@@ -170,13 +170,13 @@ def test_what_comes_past_an_end_is_of_no_account(device: str) -> None:
     torch.testing.assert_close(delta_scan(q, k, v, beta, gate, leaves["S0"][1], steps=2)[1], final[1])
 
 
-# -- every implementation ----------------------------------------------------------------------------------------------
+# -- Triton and broadcasting -------------------------------------------------------------------------------------------
 
 
-def test_heads_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_above_the_triton_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with use_backend("triton"), pytest.raises(OpsError, match="Dk=129.*at most 128.*more heads"):
-        delta_scan(D(1, 1, 129), D(1, 1, 129), D(1, 1, 2), D(1, 1))
+        delta_scan(ones(1, 1, 129), ones(1, 1, 129), ones(1, 1, 2), ones(1, 1))
 
 
 @pytest.mark.parametrize("capability", [80, 90])
@@ -201,91 +201,91 @@ def test_compiles_ahead_of_time(
     pytest.importorskip("triton")
     from tests.ops import test_triton_compile as ahead
 
-    seen: list[str] = []
-    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, seen))
+    launched: list[str] = []
+    monkeypatch.setattr(ahead.jit.JITFunction, "run", ahead.compiler(capability, launched))
     module = backend.implementation("delta", "triton")
-    gated, others = options
+    gated, has_state = options
     R, B, L, H, n = 1, 2, 9, 2, 2
     shapes = [(R, B, L, H, Dk), (R, B, L * n, H, Dk), (R, B, L * n, H, Dv), (R, B, L * n, H)]
     q, k, v, beta = (torch.zeros(shape, dtype=dtype) for shape in shapes)
     gate = torch.zeros(R, B, L, H, dtype=dtype) if gated else None
-    S0 = torch.zeros(R, B, H, Dv, Dk, dtype=dtype) if others else None
-    lengths = torch.full((R, B), L) if others else None
-    given = (q, k, v, beta, gate, S0, lengths)
-    found = module.forward(*given, n, True)
-    module.backward(found[0], found[1] if others else None, *given, *found, n, True)
-    assert seen == ["forward_kernel", "backward_kernel"]
+    S0 = torch.zeros(R, B, H, Dv, Dk, dtype=dtype) if has_state else None
+    lengths = torch.full((R, B), L) if has_state else None
+    arguments = (q, k, v, beta, gate, S0, lengths)
+    results = module.forward(*arguments, n, True)
+    module.backward(results[0], results[1] if has_state else None, *arguments, *results, n, True)
+    assert launched == ["forward_kernel", "backward_kernel"]
 
 
-@pytest.mark.usefixtures("each_way")
-def test_leads_broadcast(device: str) -> None:
-    _, leaves = build(Delta((2, 3), 4, gate=True, S0=True), device)
+@pytest.mark.usefixtures("each_cpu_implementation")
+def test_leading_dimensions_broadcast(device: str) -> None:
+    _, leaves = build(DeltaCase((2, 3), 4, gate=True, S0=True), device)
     shared = {name: leaf[0, 0] if name in ("S0", "gate") else leaf[:, :1] for name, leaf in leaves.items()}
     shared["q"] = leaves["q"]
     face_reference(
-        lambda of: delta_scan(of["q"], of["k"], of["v"], of["beta"], of["gate"], of["S0"]),
+        lambda inputs: delta_scan(inputs["q"], inputs["k"], inputs["v"], inputs["beta"], inputs["gate"], inputs["S0"]),
         shared,
         fast(device),
         "shared",
     )
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
-D = torch.ones
-K, BETA = D(5, 2, 3), D(5, 2)
+ones = torch.ones
+K, BETA = ones(5, 2, 3), ones(5, 2)
 BAD: list[tuple[str, Callable[[], Any]]] = [
-    (r"q has shape \(2, 3\); it needs at least 3", lambda: delta_scan(D(2, 3), K, K, BETA)),
-    (r"k has shape \(5, 2, 4\).*Dk=3", lambda: delta_scan(K, D(5, 2, 4), K, BETA)),
+    (r"q has shape \(2, 3\); it needs at least 3", lambda: delta_scan(ones(2, 3), K, K, BETA)),
+    (r"k has shape \(5, 2, 4\).*Dk=3", lambda: delta_scan(K, ones(5, 2, 4), K, BETA)),
     (r"k has shape \(5, 2, 3\).*L\*2=10", lambda: delta_scan(K, K, K, BETA, steps=2)),
-    (r"v has shape \(4, 2, 3\).*L=5", lambda: delta_scan(K, K, D(4, 2, 3), BETA)),
+    (r"v has shape \(4, 2, 3\).*L=5", lambda: delta_scan(K, K, ones(4, 2, 3), BETA)),
     (r"v has dtype torch.float64", lambda: delta_scan(K, K, K.double(), BETA)),
-    (r"beta has shape \(5, 1\).*H=2", lambda: delta_scan(K, K, K, D(5, 1))),
-    (r"gate has shape \(4, 2\).*L=5", lambda: delta_scan(K, K, K, BETA, D(4, 2))),
-    (r"S0 has shape \(2, 3, 4\).*Dv=3", lambda: delta_scan(K, K, K, BETA, S0=D(2, 3, 4))),
-    (r"beta is on meta", lambda: delta_scan(K, K, K, D(5, 2, device="meta"))),
+    (r"beta has shape \(5, 1\).*H=2", lambda: delta_scan(K, K, K, ones(5, 1))),
+    (r"gate has shape \(4, 2\).*L=5", lambda: delta_scan(K, K, K, BETA, ones(4, 2))),
+    (r"S0 has shape \(2, 3, 4\).*Dv=3", lambda: delta_scan(K, K, K, BETA, S0=ones(2, 3, 4))),
+    (r"beta is on meta", lambda: delta_scan(K, K, K, ones(5, 2, device="meta"))),
     (r"steps is 0", lambda: delta_scan(K, K, K, BETA, steps=0)),
     (r"lengths.* is 6; lengths", lambda: delta_scan(K, K, K, BETA, lengths=torch.tensor(6))),
-    (r"lengths has dtype torch.float32", lambda: delta_scan(K, K, K, BETA, lengths=D(()))),
-    (r"v of shape.*broadcast", lambda: delta_scan(D(2, 5, 2, 3), K, D(3, 5, 2, 3), BETA)),
+    (r"lengths has dtype torch.float32", lambda: delta_scan(K, K, K, BETA, lengths=ones(()))),
+    (r"v of shape.*broadcast", lambda: delta_scan(ones(2, 5, 2, 3), K, ones(3, 5, 2, 3), BETA)),
     (r"q is a list", lambda: delta_scan([1.0], K, K, BETA)),  # type: ignore[arg-type]
 ]
 
 
-def test_bad_steps_are_named() -> None:
-    S = D(2, 3, 3)
+def test_error_names_the_bad_argument_of_a_step() -> None:
+    S = ones(2, 3, 3)
     with pytest.raises(OpsError, match=r"delta_step: k has shape \(1, 2, 4\)"):
-        delta_step(D(2, 3), D(1, 2, 4), D(1, 2, 3), D(1, 2), S)
+        delta_step(ones(2, 3), ones(1, 2, 4), ones(1, 2, 3), ones(1, 2), S)
     with pytest.raises(OpsError, match=r"delta_step: v has shape \(2, 2, 3\).*n=1"):
-        delta_step(D(2, 3), D(1, 2, 3), D(2, 2, 3), D(1, 2), S)
+        delta_step(ones(2, 3), ones(1, 2, 3), ones(2, 2, 3), ones(1, 2), S)
     with pytest.raises(OpsError, match=r"delta_step: S has shape \(3, 3, 3\)"):
-        delta_step(D(2, 3), D(1, 2, 3), D(1, 2, 3), D(1, 2), D(3, 3, 3))
+        delta_step(ones(2, 3), ones(1, 2, 3), ones(1, 2, 3), ones(1, 2), ones(3, 3, 3))
 
 
-# -- for the laws ------------------------------------------------------------------------------------------------------
+# -- catalogue entry ---------------------------------------------------------------------------------------------------
 
 
-def heads_shared_by_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def share_heads_among_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.delta import triton
 
     monkeypatch.setattr(triton, "FORWARD_ENTRIES", 32)
     monkeypatch.setattr(triton, "BACKWARD_ROWS", 2)
-    monkeypatch.setattr(triton, "UNGATED_SPACING", 3)
+    monkeypatch.setattr(triton, "UNGATED_INTERVAL", 3)
 
 
-SHARED = [(Delta((2,), 5, 2, 3, 5, steps=2, gate=gate, S0=True, lengths=True), 0) for gate in (False, True)]
+SHARED_HEADS = [(DeltaCase((2,), 5, 2, 3, 5, steps=2, gate=gate, S0=True, lengths=True), 0) for gate in (False, True)]
 DELTA = Operation(
     name="delta",
     build=build,
     cases=CASES,
-    alone=[(Delta((3,), 12, 2, 5, 3, gate=True, lengths=True), 1), (Delta((2,), 3, 1, 2, 3, S0=True), 2)],
-    wide=[Delta((4,), 70, 2, 16, 16, steps=2, gate=True), Delta((4,), 70, 2, 32, 20)],
-    small=[Delta((2,), 3, 1, 2, 2), Delta((2,), 5, 1, 2, 2, steps=2, gate=True, S0=True, lengths=True)],
+    alone=[(DeltaCase((3,), 12, 2, 5, 3, gate=True, lengths=True), 1), (DeltaCase((2,), 3, 1, 2, 3, S0=True), 2)],
+    wide=[DeltaCase((4,), 70, 2, 16, 16, steps=2, gate=True), DeltaCase((4,), 70, 2, 32, 20)],
+    small=[DeltaCase((2,), 3, 1, 2, 2), DeltaCase((2,), 5, 1, 2, 2, steps=2, gate=True, S0=True, lengths=True)],
     mapped=CASES[:2],
-    tiny=[Delta((2,), 3, 1, 2, 3, gate=True, S0=True)],
+    tiny=[DeltaCase((2,), 3, 1, 2, 3, gate=True, S0=True)],
     full=[CASES[1]],
-    many=Delta((8,), 20, 2, 8, 8, steps=2, gate=True),
+    many=DeltaCase((8,), 20, 2, 8, 8, steps=2, gate=True),
     bad=BAD,
-    tunings=[Tuning("shared heads", heads_shared_by_programs, SHARED)],
+    tunings=[Tuning("shared heads", share_heads_among_programs, SHARED_HEADS)],
     numba=True,
 )

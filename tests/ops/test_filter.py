@@ -1,4 +1,4 @@
-"""causal_filter: its cases for the laws, torch's own convolution, replicas side by side, and what is refused."""
+"""causal_filter: cases for `test_function_laws`, torch's convolution, replicas, and errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws,
 
 
 @dataclasses.dataclass(frozen=True)
-class Filter:
-    """One filter by its sizes and options."""
+class FilterCase:
+    """Sizes and options of one filter."""
 
     lead: tuple[int, ...] = (3,)  # (..., B)
     L: int = 6
@@ -29,51 +29,56 @@ class Filter:
     before: bool = True
     vectors: int = 0
     size: int = 1
-    replicas: bool = True  # filters of their own for those before B
+    replicas: bool = True  # every leading dimension before B has its own filters
 
 
 CASES = [
-    Filter(),
-    Filter(bias=False, before=False),
-    Filter((2, 3), 5, 13, vectors=3, size=3),
-    Filter((2, 3), 5, 12, bias=False, before=False, vectors=3, size=4),
-    Filter((2, 2), 2, 7, 6, vectors=1, size=7),  # shorter than the filter
-    Filter((2, 2), 2, 7, 6, before=False),
-    Filter((1,), 1, 1, 2),
-    Filter((2, 3), 1, 9, 3, bias=False, vectors=2, size=2),
-    Filter((2, 4), 3, 6, 1, before=False, vectors=6),
-    Filter((2, 2, 3), 5, 6, 2, vectors=2, size=3, replicas=False),
-    Filter((2, 2), 4, 5, 11, vectors=2, size=2),  # more taps than are unrolled
+    FilterCase(),
+    FilterCase(bias=False, before=False),
+    FilterCase((2, 3), 5, 13, vectors=3, size=3),
+    FilterCase((2, 3), 5, 12, bias=False, before=False, vectors=3, size=4),
+    FilterCase((2, 2), 2, 7, 6, vectors=1, size=7),  # shorter than the filter
+    FilterCase((2, 2), 2, 7, 6, before=False),
+    FilterCase((1,), 1, 1, 2),
+    FilterCase((2, 3), 1, 9, 3, bias=False, vectors=2, size=2),
+    FilterCase((2, 4), 3, 6, 1, before=False, vectors=6),
+    FilterCase((2, 2, 3), 5, 6, 2, vectors=2, size=3, replicas=False),
+    FilterCase((2, 2), 4, 5, 11, vectors=2, size=2),  # more taps than are unrolled
 ]
-TINY = Filter((2, 2), 3, 5, 3, vectors=2, size=2)
+TINY = FilterCase((2, 2), 3, 5, 3, vectors=2, size=2)
 
 
-def build(case: Filter, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+def build(case: FilterCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
     draw = draws()
-    own = case.lead[:-1] if case.replicas else ()
-    leaves = {"x": draw(*case.lead, case.L, case.C), "filters": draw(*own, case.T, case.C)}
+    parameter_lead = case.lead[:-1] if case.replicas else ()
+    leaves = {"x": draw(*case.lead, case.L, case.C), "filters": draw(*parameter_lead, case.T, case.C)}
     if case.bias:
-        leaves["bias"] = draw(*own, case.C)
+        leaves["bias"] = draw(*parameter_lead, case.C)
     if case.before:
         leaves["before"] = draw(*case.lead, case.T - 1, case.C)
 
-    def function(of: Leaves) -> tuple[Tensor, ...]:
+    def function(inputs: Leaves) -> tuple[Tensor, ...]:
         y, after = causal_filter(
-            of["x"], of["filters"], of.get("bias"), of.get("before"), vectors=case.vectors, size=case.size
+            inputs["x"],
+            inputs["filters"],
+            inputs.get("bias"),
+            inputs.get("before"),
+            vectors=case.vectors,
+            size=case.size,
         )
         return together(y, after)
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
 
 
-def test_is_torch_s_convolution(device: str) -> None:
+def test_agrees_with_torch_convolution(device: str) -> None:
     draw = draws()
     x, filters, bias = (draw(*shape).to(device) for shape in ((3, 9, 5), (4, 5), (5,)))
-    wanted = functional.conv1d(x.mT, filters.mT[:, None], bias, padding=3, groups=5)[..., :9].mT
+    expected = functional.conv1d(x.mT, filters.mT[:, None], bias, padding=3, groups=5)[..., :9].mT
     y, after = causal_filter(x, filters, bias, vectors=2, size=2)
-    wanted = functional.silu(wanted)
-    torch.testing.assert_close(y[..., 4:], wanted[..., 4:])
-    pairs = wanted[..., :4].reshape(3, 9, 2, 2)
+    expected = functional.silu(expected)
+    torch.testing.assert_close(y[..., 4:], expected[..., 4:])
+    pairs = expected[..., :4].reshape(3, 9, 2, 2)
     torch.testing.assert_close(
         y[..., :4].reshape(3, 9, 2, 2), pairs / (pairs.norm(dim=-1) ** 2 + 1e-6).sqrt()[..., None]
     )
@@ -81,54 +86,54 @@ def test_is_torch_s_convolution(device: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 7])
-def test_pieces_are_one_whole(cut: int, device: str) -> None:
+def test_sequence_can_be_split(cut: int, device: str) -> None:
     draw = draws()
     x, filters = draw(3, 9, 6).to(device), draw(4, 6).to(device)
-    whole, last = causal_filter(x, filters, vectors=1, size=3)
-    first, after = causal_filter(x[:, :cut], filters, vectors=1, size=3)
-    second, end = causal_filter(x[:, cut:], filters, before=after, vectors=1, size=3)
-    torch.testing.assert_close(torch.cat([first, second], 1), whole)
-    assert torch.equal(last, end)
-    _, spread = causal_filter(x[:, :cut], filters.expand(2, *filters.shape))  # its leading dimensions are those of y
-    assert torch.equal(spread, after.expand(2, *after.shape))
+    expected, expected_after = causal_filter(x, filters, vectors=1, size=3)
+    first_outputs, after = causal_filter(x[:, :cut], filters, vectors=1, size=3)
+    last_outputs, last_after = causal_filter(x[:, cut:], filters, before=after, vectors=1, size=3)
+    torch.testing.assert_close(torch.cat([first_outputs, last_outputs], 1), expected)
+    assert torch.equal(expected_after, last_after)
+    _, broadcast_after = causal_filter(x[:, :cut], filters.expand(2, *filters.shape))  # has the leading dimensions of y
+    assert torch.equal(broadcast_after, after.expand(2, *after.shape))
 
 
-def check_alone(device: str, dtype: torch.dtype) -> None:
-    """Replicas side by side give, bit for bit, what each gives alone, under vmap too."""
-    case = Filter((3, 5), 9, 13, vectors=3, size=3)
+def check_replica_alone(device: str, dtype: torch.dtype) -> None:
+    """Replicas in one call give bit-identical results to each replica alone, also under vmap."""
+    case = FilterCase((3, 5), 9, 13, vectors=3, size=3)
     function, leaves = build(case, device, dtype)
-    wanted = [
-        outputs_and_gradients(lambda of: function(of)[1:], {name: leaf[r] for name, leaf in leaves.items()})
+    expected = [
+        outputs_and_gradients(lambda inputs: function(inputs)[1:], {name: leaf[r] for name, leaf in leaves.items()})
         for r in range(3)
     ]
     weights = torch.arange(5 * 9 * 13, dtype=torch.float64, device=device).mul(1.7).add(0.3).cos().to(dtype)
 
-    def loss(of: Leaves) -> tuple[Tensor, Tensor]:
-        y = function(of)[1]
+    def loss(inputs: Leaves) -> tuple[Tensor, Tensor]:
+        y = function(inputs)[1]
         return (y * weights.reshape(y.shape[-3:])).sum(), y
 
     mapped, y = torch.func.vmap(torch.func.grad(loss, has_aux=True))(leaves)
-    beside, _ = torch.func.grad(loss, has_aux=True)(leaves)
-    for r, alone in enumerate(wanted):
-        assert torch.equal(y[r], alone["output 0"])
+    together_grads, _ = torch.func.grad(loss, has_aux=True)(leaves)
+    for r, alone_results in enumerate(expected):
+        assert torch.equal(y[r], alone_results["output 0"])
         for name in leaves:
-            assert torch.equal(mapped[name][r], alone[f"grad {name}"]), name
-            assert torch.equal(beside[name][r], alone[f"grad {name}"]), name
+            assert torch.equal(mapped[name][r], alone_results[f"grad {name}"]), name
+            assert torch.equal(together_grads[name][r], alone_results[f"grad {name}"]), name
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_replica_is_as_it_would_be_alone(dtype: torch.dtype, device: str) -> None:
+def test_replica_gives_the_same_result_alone(dtype: torch.dtype, device: str) -> None:
     with ops.use_backend(fast(device)):
-        check_alone(device, dtype)
+        check_replica_alone(device, dtype)
 
 
 @inside
-def test_a_replica_is_as_it_would_be_alone_interpreted() -> None:
+def test_replica_gives_the_same_result_alone_interpreted() -> None:
     with ops.use_backend("triton"):
-        check_alone("cpu", torch.float32)
+        check_replica_alone("cpu", torch.float32)
 
 
-def test_no_rows_have_gradients_of_zero(device: str) -> None:
+def test_empty_batch_has_zero_gradients(device: str) -> None:
     filters = torch.ones(2, 3, device=device, requires_grad=True)
     y, after = causal_filter(torch.zeros(0, 5, 4, 3, device=device), filters)
     assert y.shape == (0, 5, 4, 3) and after.shape == (0, 5, 1, 3)
@@ -154,42 +159,42 @@ def test_compiles_ahead_of_time(
     from sdssm.ops.filter import triton
     from tests.ops.test_triton_compile import compiler, jit
 
-    seen: list[str] = []
-    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, seen))
+    launched: list[str] = []
+    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
     x, filters, before = (torch.zeros(shape, dtype=dtype) for shape in ((2, 3, 40, C), (2, T, C), (2, 3, T - 1, C)))
-    for first in (None, before):
-        tensors = (x, filters, filters[:, 0].contiguous() if bias else None, first)
+    for earlier in (None, before):
+        tensors = (x, filters, filters[:, 0].contiguous() if bias else None, earlier)
         (y,) = triton.forward(*tensors, vectors, size)
         triton.backward(y, *tensors, y, vectors, size)
-    assert seen == ["forward_kernel", "slopes_kernel", "inputs_kernel", "partial_sums_kernel"] * 2
+    assert launched == ["forward_kernel", "silu_gradient_kernel", "input_gradient_kernel", "partial_sums_kernel"] * 2
 
 
-D = torch.ones
-X = D(2, 4, 6)
+ones = torch.ones
+X = ones(2, 4, 6)
 BAD: list[tuple[str, Callable[[], Any]]] = [
-    (r"x has shape \(4, 6\); it needs at least 3", lambda: causal_filter(D(4, 6), D(3, 6))),
-    (r"filters has shape \(3, 5\).*C=6", lambda: causal_filter(X, D(3, 5))),
-    (r"filters has shape \(6,\); it needs", lambda: causal_filter(X, D(6))),
-    (r"filters has dtype torch.float64", lambda: causal_filter(X, D(3, 6).double())),
-    (r"bias has shape \(5,\).*C=6", lambda: causal_filter(X, D(3, 6), D(5))),
-    (r"before has shape \(2, 3, 6\).*T-1=2", lambda: causal_filter(X, D(3, 6), before=D(2, 3, 6))),
-    (r"before has shape \(2, 1, 6\); one tap sees nothing", lambda: causal_filter(X, D(1, 6), before=D(2, 1, 6))),
+    (r"x has shape \(4, 6\); it needs at least 3", lambda: causal_filter(ones(4, 6), ones(3, 6))),
+    (r"filters has shape \(3, 5\).*C=6", lambda: causal_filter(X, ones(3, 5))),
+    (r"filters has shape \(6,\); it needs", lambda: causal_filter(X, ones(6))),
+    (r"filters has dtype torch.float64", lambda: causal_filter(X, ones(3, 6).double())),
+    (r"bias has shape \(5,\).*C=6", lambda: causal_filter(X, ones(3, 6), ones(5))),
+    (r"before has shape \(2, 3, 6\).*T-1=2", lambda: causal_filter(X, ones(3, 6), before=ones(2, 3, 6))),
+    (r"before has shape \(2, 1, 6\); one tap needs no", lambda: causal_filter(X, ones(1, 6), before=ones(2, 1, 6))),
     (r"filters is a NoneType", lambda: causal_filter(X, None)),  # type: ignore[arg-type]
-    (r"3 vectors of size 3; the 6 channels", lambda: causal_filter(X, D(3, 6), vectors=3, size=3)),
-    (r"-1 vectors", lambda: causal_filter(X, D(3, 6), vectors=-1)),
-    (r"2 vectors of size 0", lambda: causal_filter(X, D(3, 6), vectors=2, size=0)),
-    (r"filters of shape .*broadcast", lambda: causal_filter(D(3, 2, 4, 6), D(2, 3, 6))),
-    (r"bias is on meta", lambda: causal_filter(X, D(3, 6), D(6, device="meta"))),
-    (r"x is a list", lambda: causal_filter([1.0], D(3, 6))),  # type: ignore[arg-type]
+    (r"vectors is 3 and size is 3;.*at most 6", lambda: causal_filter(X, ones(3, 6), vectors=3, size=3)),
+    (r"vectors is -1 and size is 1", lambda: causal_filter(X, ones(3, 6), vectors=-1)),
+    (r"vectors is 2 and size is 0", lambda: causal_filter(X, ones(3, 6), vectors=2, size=0)),
+    (r"filters of shape .*broadcast", lambda: causal_filter(ones(3, 2, 4, 6), ones(2, 3, 6))),
+    (r"bias is on meta", lambda: causal_filter(X, ones(3, 6), ones(6, device="meta"))),
+    (r"x is a list", lambda: causal_filter([1.0], ones(3, 6))),  # type: ignore[arg-type]
 ]
 
 
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.filter import triton
 
-    monkeypatch.setattr(triton, "CHANNELS", 4)
-    monkeypatch.setattr(triton, "ENTRIES", 16)
-    monkeypatch.setattr(triton, "UNROLLED", 2)
+    monkeypatch.setattr(triton, "TILE_CHANNELS", 4)
+    monkeypatch.setattr(triton, "TILE_ENTRIES", 16)
+    monkeypatch.setattr(triton, "MAX_UNROLLED_TAPS", 2)
     monkeypatch.setattr(triton, "STACK", 3)
 
 
@@ -199,12 +204,12 @@ FILTER = Operation(
     build=build,
     cases=CASES,
     alone=[(CASES[2], 1), (CASES[4], 2)],
-    wide=[Filter((2, 5), 20, 100, vectors=4, size=16), Filter((2, 5), 20, 130, before=False)],
+    wide=[FilterCase((2, 5), 20, 100, vectors=4, size=16), FilterCase((2, 5), 20, 130, before=False)],
     small=[TINY, CASES[5]],
     mapped=[CASES[0], CASES[1], CASES[2], CASES[4]],
     tiny=[TINY],
     full=[CASES[2], CASES[4]],
-    many=Filter((3, 40), 9, 13, vectors=3, size=3),
+    many=FilterCase((3, 40), 9, 13, vectors=3, size=3),
     bad=BAD,
-    tunings=[Tuning("small tiles", small_tiles, [(case, 0) for case in CASES])],
+    tunings=[Tuning("small tiles", use_small_tiles, [(case, 0) for case in CASES])],
 )

@@ -1,7 +1,7 @@
-"""Laws of every operation in the catalogue: all implementations do what the reference does and what torch asks for.
+"""Laws of every operation in the catalogue: agreement with the reference, torch's transforms, determinism, errors.
 
-An operation that is new inherits them by an `Operation` of its own in OPERATIONS; what only one of them does, its own
-file tests. Triton's kernels run in its interpreter.
+A new operation is tested by all of them once it has an `Operation` in OPERATIONS; properties of a single operation are
+tested in its own file. Triton kernels run in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -31,24 +31,36 @@ from tests.ops.test_delta import DELTA
 from tests.ops.test_elman import ELMAN
 from tests.ops.test_filter import FILTER
 from tests.ops.test_lstm import LSTM
+from tests.ops.test_mixed import MIXED
+from tests.ops.test_readout import READOUT
 from tests.ops.test_selective import SELECTIVE
 
-OPERATIONS: list[Operation[Any]] = [ELMAN, LSTM, SELECTIVE, DELTA, COLUMN_ONE_HOT, COLUMN_MIXTURE, FILTER]
+OPERATIONS: list[Operation[Any]] = [
+    ELMAN,
+    LSTM,
+    SELECTIVE,
+    DELTA,
+    COLUMN_ONE_HOT,
+    COLUMN_MIXTURE,
+    FILTER,
+    MIXED,
+    READOUT,
+]
 Runs = Callable[[Operation[Any]], Iterable[tuple[Any, ...]]]
 
 
 def over(arguments: str, runs: Runs, among: Iterable[Operation[Any]] = OPERATIONS) -> pytest.MarkDecorator:
-    """A test for every operation and its runs; the operation's name comes first in a test's name."""
-    found = [
+    """Parametrize a test over every operation and its runs; the operation's name comes first in the test's name."""
+    parameters = [
         pytest.param(operation, *run, id="-".join(filter(None, [operation.name, *map(name_of, run)])))
         for operation in among
         for run in runs(operation)
     ]
-    return pytest.mark.parametrize(["operation", *arguments.split()], found)
+    return pytest.mark.parametrize(["operation", *arguments.split()], parameters)
 
 
 def name_of(part: Any) -> str:
-    """The name of what has one, the text of anything else, nothing for a lambda."""
+    """Return the name of a value that has one, else its text; nothing for a lambda."""
     name = str(getattr(part, "__name__", None) or getattr(part, "name", part))
     return "" if name == "<lambda>" else name
 
@@ -67,7 +79,7 @@ def both_ways(operation: Operation[Any], runs: Iterable[tuple[Any, ...]]) -> lis
 
 @pytest.fixture(autouse=True)
 def chosen_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests with a `way` run the CPU's implementation that way."""
+    """Disable numba for tests whose parameter `way` is "torch"."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("way") == "torch":
         with compiled.without_numba():
@@ -80,18 +92,18 @@ def faced(operation: Operation[Any]) -> list[tuple[Any, int]]:
     return [*((case, 0) for case in operation.cases), *operation.alone]
 
 
-# -- the same as the reference -----------------------------------------------------------------------------------------
+# -- agreement with the reference --------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case through way", lambda operation: both_ways(operation, faced(operation)))
-def test_faces_the_reference(operation: Operation[Any], case: Any, through: int, way: str, device: str) -> None:
+def test_agrees_with_the_reference(operation: Operation[Any], case: Any, through: int, way: str, device: str) -> None:
     face_reference(*operation.build(case, device, torch.float64), fast(device), f"{case} {way}", through)
 
 
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case way", lambda operation: both_ways(operation, one_by_one(operation.wide)))
-def test_float32_is_close(operation: Operation[Any], case: Any, way: str, device: str) -> None:
+def test_agrees_in_float32(operation: Operation[Any], case: Any, way: str, device: str) -> None:
     face_reference(*operation.build(case, device, torch.float32), fast(device), f"{case} {way}")
 
 
@@ -102,22 +114,22 @@ def test_float32_is_close(operation: Operation[Any], case: Any, way: str, device
         [(case, leaf) for case in operation.full for leaf in operation.build(case, "cpu", torch.float64)[1]],
     ),
 )
-def test_a_planted_wrong_gradient_fails(
+def test_a_wrong_gradient_is_detected(
     operation: Operation[Any], case: Any, leaf: str, way: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = backend.implementation(operation.name, fast(device))
     function, leaves = operation.build(case, device, torch.float64)
-    right, which = module.backward, list(leaves).index(leaf)
+    original, which = module.backward, list(leaves).index(leaf)
 
     def wrong(*args: Any) -> tuple[Tensor | None, ...]:
-        grads = list(right(*args))
+        grads = list(original(*args))
         at = [i for i, grad in enumerate(grads) if grad is not None][which]
         grads[at] = grads[at] * (1 + 1e-8)
         return tuple(grads)
 
     monkeypatch.setattr(module, "backward", wrong)
     with pytest.raises(AssertionError, match=f"grad {leaf}: "):
-        face_reference(function, leaves, fast(device), f"planted {way}")
+        face_reference(function, leaves, fast(device), f"wrong {way}")
 
 
 # -- Triton, without a GPU ---------------------------------------------------------------------------------------------
@@ -149,19 +161,19 @@ def test_interpreted_transforms(operation: Operation[Any], case: Any) -> None:
 
 @inside
 @over("case", lambda operation: one_by_one(operation.tiny))
-def test_interpreted_without_a_gradient_the_same(operation: Operation[Any], case: Any) -> None:
+def test_interpreted_results_are_the_same_without_gradients(operation: Operation[Any], case: Any) -> None:
     with ops.use_backend("triton"):
         check_without_a_gradient(operation, case, "cpu")
 
 
 @inside
 @over("check", lambda operation: one_by_one(operation.own))
-def test_interpreted_also(operation: Operation[Any], check: Callable[[], None]) -> None:
+def test_interpreted_further_checks(operation: Operation[Any], check: Callable[[], None]) -> None:
     with ops.use_backend("triton"):
         check()
 
 
-# -- what torch asks of it ---------------------------------------------------------------------------------------------
+# -- transforms of torch -----------------------------------------------------------------------------------------------
 
 
 @over(
@@ -177,11 +189,11 @@ def test_gradcheck(operation: Operation[Any], case: Any, name: str, way: str) ->
     fixed = {leaf: leaves.pop(leaf) for leaf in operation.fixed}
     inputs = [leaf.requires_grad_() for leaf in leaves.values()]
 
-    def everything(*given: Tensor) -> Tensor:
-        return function({**fixed, **dict(zip(leaves, given, strict=True))})[0]
+    def all_outputs(*tensors: Tensor) -> Tensor:
+        return function({**fixed, **dict(zip(leaves, tensors, strict=True))})[0]
 
     with ops.use_backend(name):
-        assert torch.autograd.gradcheck(everything, inputs, nondet_tol=0.0)
+        assert torch.autograd.gradcheck(all_outputs, inputs, nondet_tol=0.0)
 
 
 @over("case way", lambda operation: both_ways(operation, one_by_one(operation.mapped)))
@@ -196,31 +208,31 @@ def test_transforms_of_the_reference(operation: Operation[Any], case: Any, devic
 
 
 @over("", lambda operation: [()])
-def test_compiles_without_graph_break(operation: Operation[Any], device: str) -> None:
+def test_compiles_without_graph_breaks(operation: Operation[Any], device: str) -> None:
     check_compiled(*operation.build(operation.full[0], device, torch.float64))
 
 
 def check_without_a_gradient(operation: Operation[Any], case: Any, device: str) -> None:
     function, leaves = operation.build(case, device, torch.float64)
-    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
+    expected = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
     with torch.no_grad():
-        found = function(leaves)
-    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
-    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
+        actual = function(leaves)
+    assert actual[0].grad_fn is None and expected[0].grad_fn is not None
+    torch.testing.assert_close(actual, tuple(output.detach() for output in expected))
 
 
 @over("way", lambda operation: both_ways(operation, [()]))
-def test_without_a_gradient_the_same(operation: Operation[Any], way: str, device: str) -> None:
+def test_results_are_the_same_without_gradients(operation: Operation[Any], way: str, device: str) -> None:
     check_without_a_gradient(operation, operation.full[0], device)
 
 
 @over("", lambda operation: [()])
-def test_a_second_gradient_is_refused_and_the_reference_has_it(operation: Operation[Any], device: str) -> None:
+def test_only_the_reference_has_a_second_gradient(operation: Operation[Any], device: str) -> None:
     def twice() -> None:
         function, leaves = operation.build(operation.full[0], device, torch.float64)
-        given = [leaf.requires_grad_() for name, leaf in leaves.items() if name not in operation.fixed]
-        grads = torch.autograd.grad(function(leaves)[0].square().sum(), given, create_graph=True)
-        torch.autograd.grad(torch.stack([grad.abs().square().sum() for grad in grads]).sum(), given)
+        inputs = [leaf.requires_grad_() for name, leaf in leaves.items() if name not in operation.fixed]
+        grads = torch.autograd.grad(function(leaves)[0].square().sum(), inputs, create_graph=True)
+        torch.autograd.grad(torch.stack([grad.abs().square().sum() for grad in grads]).sum(), inputs)
 
     with pytest.raises(ops.OpsError, match=f"{operation.public}: .*reference"):
         twice()
@@ -229,30 +241,32 @@ def test_a_second_gradient_is_refused_and_the_reference_has_it(operation: Operat
 
 
 @over("", lambda operation: [()], [operation for operation in OPERATIONS if operation.sixteen])
-def test_sixteen_bits_are_computed_in_float32(operation: Operation[Any], device: str) -> None:
+def test_16_bit_dtypes_are_computed_in_float32(operation: Operation[Any], device: str) -> None:
     function, leaves = operation.build(operation.full[0], device, torch.bfloat16)
-    found = function(leaves)[0]
-    wide = function({name: leaf.float() for name, leaf in leaves.items()})[0]
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), wide, atol=1e-6, rtol=2**-8)
+    actual = function(leaves)[0]
+    expected = function({name: leaf.float() for name, leaf in leaves.items()})[0]
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual.float(), expected, atol=1e-6, rtol=2**-8)
 
 
 @over("way", lambda operation: both_ways(operation, [()]))
-def test_the_same_bits_every_time(operation: Operation[Any], way: str, device: str) -> None:
+def test_results_are_bit_identical_in_every_run(operation: Operation[Any], way: str, device: str) -> None:
     function, leaves = operation.build(operation.many, device, torch.float64)
-    found = []
+    runs = []
     for threads in (1, 1, 2):
         torch.set_num_threads(threads)
-        found.append(outputs_and_gradients(function, leaves))
-    for again in found[1:]:
-        assert all(torch.equal(again[name], value) for name, value in found[0].items())
+        runs.append(outputs_and_gradients(function, leaves))
+    for run in runs[1:]:
+        assert all(torch.equal(run[name], value) for name, value in runs[0].items())
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])
 @over("message call", lambda operation: operation.bad)
-def test_bad_input_is_named(operation: Operation[Any], message: str, call: Callable[[], Any], name: str) -> None:
+def test_bad_input_raises_a_descriptive_error(
+    operation: Operation[Any], message: str, call: Callable[[], Any], name: str
+) -> None:
     with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"{operation.public}: .*{message}"):
         call()

@@ -1,4 +1,4 @@
-"""Gradients against finite differences, with no reference in between."""
+"""Gradients of the linear scans compared with finite differences, without the reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.ops.cases import KINDS, Case, build
 
-#: In parallel mode two chunks, the last one short.
+#: Two chunks in parallel mode, the last one short.
 CASES = [
     Case(kind, 5, 3, lead=(2,), b=not rescale, rescale=rescale, lengths=lengths)
     for kind in KINDS

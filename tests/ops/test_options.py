@@ -1,4 +1,4 @@
-"""Lengths, starts, rescaling, leading dimensions: what the arguments promise."""
+"""The options of the linear scans: lengths, start states, rescaling, leading dimensions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def doubles(*shape: int, seed: int = 0, device: str = "cpu") -> Tensor:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_states_past_a_row_s_length_are_zero_and_carry_no_gradient(kind: str, mode: str, device: str) -> None:
+def test_states_past_the_length_are_zero_and_have_no_gradient(kind: str, mode: str, device: str) -> None:
     problem = build(Case(kind, 12, 3, lengths=True, lead=(4,)), device)
     leaves = problem.fresh()
     states, final = problem.scan(leaves, mode)
@@ -32,12 +32,12 @@ def test_states_past_a_row_s_length_are_zero_and_carry_no_gradient(kind: str, mo
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_segments_joined_by_the_final_state_equal_one(kind: str, mode: str, device: str) -> None:
+def test_two_segments_joined_by_the_final_state_equal_one_scan(kind: str, mode: str, device: str) -> None:
     problem = build(Case(kind, 10, 3, lengths=False, lead=(2,)), device)
     leaves = problem.leaves
     states, final = problem.scan(leaves, mode)
     if kind == "token":
-        pytest.skip("its tokens are fixed in the problem; see test_laws")
+        pytest.skip("the tokens are fixed in the problem; see test_laws")
     name = "weights" if kind == "mixture" else "A"
     head = {**leaves, name: leaves[name][:, :4]}
     tail = {**leaves, name: leaves[name][:, 4:]}
@@ -49,7 +49,7 @@ def test_two_segments_joined_by_the_final_state_equal_one(kind: str, mode: str, 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_rescaled_products_neither_vanish_nor_overflow(scale: float, mode: str, device: str) -> None:
+def test_rescaled_products_neither_underflow_nor_overflow(scale: float, mode: str, device: str) -> None:
     A, x0 = doubles(2, 300, 4, 4, device=device), doubles(2, 4, seed=1, device=device)
     plain, _ = ops.dense_scan(A, x0=x0, rescale=True, mode=mode)
     scaled, _ = ops.dense_scan(A * scale, x0=x0, rescale=True, mode=mode)
@@ -95,14 +95,14 @@ def test_leading_dimensions_broadcast(device: str) -> None:
     assert states.shape == (4, 7, 5, 6, 3)
     assert final.shape == (4, 7, 5, 3)
     with ops.use_backend("reference"):
-        wanted, _ = ops.token_scan(table, None, tokens, x0[:, None, :1].expand(5, 1, 3)[:, 0])
-    torch.testing.assert_close(states, wanted)
+        expected, _ = ops.token_scan(table, None, tokens, x0[:, None, :1].expand(5, 1, 3)[:, 0])
+    torch.testing.assert_close(states, expected)
 
-    shared, _ = ops.token_scan(table[0, 0], None, tokens, x0[0])  # one table for all: rows are folded together
+    shared, _ = ops.token_scan(table[0, 0], None, tokens, x0[0])  # one table for all rows
     torch.testing.assert_close(shared[3, 2], ops.token_scan(table[0, 0], None, tokens[3, 2:3], x0[0])[0][0])
 
 
-def test_an_empty_batch_is_an_empty_result() -> None:
+def test_an_empty_batch_gives_an_empty_result() -> None:
     states, final = ops.dense_scan(torch.zeros(0, 4, 3, 3))
     assert states.shape == (0, 4, 3)
     assert final.shape == (0, 3)
@@ -110,7 +110,7 @@ def test_an_empty_batch_is_an_empty_result() -> None:
 
 @pytest.mark.parametrize("rescale", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_step_by_step_equals_all_at_once(kind: str, rescale: bool, device: str) -> None:
+def test_steps_equal_the_scan(kind: str, rescale: bool, device: str) -> None:
     problem = build(Case(kind, 6, 4, rescale=rescale, lead=(3,)), device)
     leaves = problem.leaves
     states, final = problem.scan(leaves)

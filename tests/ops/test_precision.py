@@ -1,4 +1,4 @@
-"""Dtypes, autocast, determinism, threads."""
+"""Dtypes, autocast, determinism and threads of the linear scans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REAL_KINDS = [kind for kind in KINDS if "complex" not in kind]
 
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_bits_every_time(kind: str, mode: str, device: str) -> None:
+def test_results_are_bit_identical_in_every_run(kind: str, mode: str, device: str) -> None:
     for rescale in (False, True):
         problem = build(Case(kind, 70, 12, lengths=True, rescale=rescale, dtype=torch.float32), device)
         first = outputs_and_gradients(problem, mode)
@@ -23,7 +23,7 @@ def test_the_same_bits_every_time(kind: str, mode: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_bits_with_any_number_of_threads(kind: str) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(kind: str) -> None:
     problem = build(Case(kind, 64, 32, lengths=True, dtype=torch.float32, lead=(16,)))
     alone = outputs_and_gradients(problem, "recurrent")
     torch.set_num_threads(3)
@@ -34,19 +34,19 @@ def test_the_same_bits_with_any_number_of_threads(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REAL_KINDS)
-def test_autocast_does_not_narrow(kind: str, device: str) -> None:
+def test_autocast_does_not_reduce_precision(kind: str, device: str) -> None:
     problem = build(Case(kind, 20, 8, b=True, dtype=torch.float32), device)
-    wanted = outputs_and_gradients(problem, "auto")
+    expected = outputs_and_gradients(problem, "auto")
     with torch.autocast(device, dtype=torch.bfloat16):
-        found = outputs_and_gradients(problem, "auto")
+        actual = outputs_and_gradients(problem, "auto")
         with ops.use_backend("reference"):
             states, final = problem.scan(problem.leaves)
-    assert found["states"].dtype == torch.float32
-    assert_same(found, wanted, torch.float32, kind)
-    assert_same({"states": states, "final": final}, {n: wanted[n] for n in ("states", "final")}, torch.float32, kind)
+    assert actual["states"].dtype == torch.float32
+    assert_same(actual, expected, torch.float32, kind)
+    assert_same({"states": states, "final": final}, {n: expected[n] for n in ("states", "final")}, torch.float32, kind)
 
 
-def test_under_autocast_mixed_inputs_take_the_widest_dtype(device: str) -> None:
+def test_autocast_converts_mixed_inputs_to_the_widest_dtype(device: str) -> None:
     with torch.autocast(device, dtype=torch.bfloat16):
         A = torch.randn(4, 3, 3, device=device)
         narrow = torch.randn(4, 3, device=device, dtype=torch.bfloat16)
@@ -57,13 +57,13 @@ def test_under_autocast_mixed_inputs_take_the_widest_dtype(device: str) -> None:
 def test_bfloat16_is_accumulated_in_float32(kind: str, device: str) -> None:
     problem = build(Case(kind, 16, 8, dtype=torch.bfloat16), device)
     with ops.use_backend("reference"):
-        wanted = outputs_and_gradients(problem, "auto", dtype=torch.float32)
-    found = outputs_and_gradients(problem, "auto")
-    assert found["states"].dtype == torch.bfloat16
-    assert_same(found, wanted, torch.bfloat16, kind)
+        expected = outputs_and_gradients(problem, "auto", dtype=torch.float32)
+    actual = outputs_and_gradients(problem, "auto")
+    assert actual["states"].dtype == torch.bfloat16
+    assert_same(actual, expected, torch.bfloat16, kind)
 
 
-def test_gradients_that_decay_stay_fast_and_finite() -> None:
+def test_decaying_gradients_are_finite() -> None:
     A = (torch.eye(8) * 0.5).requires_grad_()
     _, final = ops.token_scan(A[None], None, torch.zeros(1, 400, dtype=torch.long), torch.ones(8))
     final.sum().backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Products whose gradient is a sum over many rows."""
+"""Matrix products whose gradient is split into pieces."""
 
 from __future__ import annotations
 
@@ -18,43 +18,44 @@ def numbers(*shape: int, device: str = "cpu") -> torch.Tensor:
 
 @pytest.mark.parametrize(("M", "K", "N"), [(3, 1024, 5), (64, 5120, 64), (40, 300, 2), (1, 129, 1), (2, 0, 3)])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_pieces_add_up(M: int, K: int, N: int, transposed: bool) -> None:
+def test_split_product_equals_the_product(M: int, K: int, N: int, transposed: bool) -> None:
     x, y = numbers(2, K, M).mT if transposed else numbers(2, M, K), numbers(2, K, N)
     torch.testing.assert_close(shared(x, y), x @ y)
 
 
-def test_pieces_are_whole_and_long_enough() -> None:
+def test_pieces_have_equal_and_sufficient_length() -> None:
     for M, K, N in ((1, 5120, 1), (64, 5120, 64), (64, 5120, 4096), (7, 130, 9), (5, 384, 5)):
         pieces = shares(M, K, N)
         assert K % pieces == 0 and (pieces == 1 or K // pieces >= products.ROWS)
 
 
 @pytest.mark.parametrize("maps", [(0, 0), (0, None), (None, 0)])
-def test_gradients_are_those_of_a_plain_product_also_beside_others(maps: tuple[int | None, int | None]) -> None:
+def test_gradients_equal_those_of_a_plain_product_under_vmap(maps: tuple[int | None, int | None]) -> None:
     lead = [() if dim is None else (3,) for dim in maps]
     x, y = numbers(*lead[0], 1, 512, 4).requires_grad_(), numbers(*lead[1], 1, 4, 6).requires_grad_()
     ours = torch.func.vmap(Product.apply, in_dims=maps)(x, y)
     plain = x @ y
     torch.testing.assert_close(ours, plain)
     weights = numbers(*plain.shape)
-    for one, other in zip(*(torch.autograd.grad((out * weights).sum(), (x, y)) for out in (ours, plain)), strict=True):
-        torch.testing.assert_close(one, other)
+    gradients = [torch.autograd.grad((out * weights).sum(), (x, y)) for out in (ours, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_linear_map_is_torch_s(device: str) -> None:
+def test_linear_equals_torch(device: str) -> None:
     x, weight, bias = (numbers(*shape, device=device).requires_grad_() for shape in ((16, 32, 6), (5, 6), (5,)))
-    found, expected = linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
-    torch.testing.assert_close(found, expected)
-    grads = [torch.autograd.grad(out.square().sum(), (x, weight, bias)) for out in (found, expected)]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+    ours, plain = linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
+    torch.testing.assert_close(ours, plain)
+    gradients = [torch.autograd.grad(out.square().sum(), (x, weight, bias)) for out in (ours, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_matrix_may_come_first(device: str) -> None:
+def test_product_with_a_matrix_on_the_left(device: str) -> None:
     weight, u = numbers(5, 6, device=device).requires_grad_(), numbers(6, 1024, device=device).requires_grad_()
-    found, expected = product(weight, u), weight @ u
-    grads = [torch.autograd.grad(out.square().sum(), (weight, u)) for out in (found, expected)]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+    ours, plain = product(weight, u), weight @ u
+    gradients = [torch.autograd.grad(out.square().sum(), (weight, u)) for out in (ours, plain)]
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -1,4 +1,4 @@
-"""readout_loss: every implementation against plain torch, torch's own losses, and what is refused."""
+"""readout_loss: its cases for the laws of `test_function_laws`, and its own properties."""
 
 from __future__ import annotations
 
@@ -13,22 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm import ops
-from sdssm.ops import backend
 from tests.interpreted import inside
-from tests.ops.differentiable import (
-    Function,
-    Leaves,
-    check_compiled,
-    check_transforms,
-    draws,
-    face_reference,
-    outputs_and_gradients,
-)
+from tests.ops.differentiable import Function, Leaves, Operation, Tuning, check_compiled, draws, face_reference, fast
 
 
 @dataclasses.dataclass(frozen=True)
 class Readout:
-    """One readout by its sizes and options; `affine`: gain and shift; `numbers`: scale and attraction."""
+    """The sizes and options of one call; `affine`: gain and shift; `numbers`: scale and attraction."""
 
     lead: tuple[int, ...] = ()
     B: int = 5
@@ -38,7 +29,7 @@ class Readout:
     affine: bool = False
     norm: bool = True
     cosine: bool = False
-    numbers: str = "none"  # or "one" for all replicas, or "each"
+    numbers: str = "none"  # or "shared" by all replicas, or "each" its own
 
 
 CASES = [
@@ -46,7 +37,7 @@ CASES = [
     Readout((3,), 17, 5, 7, bias=True, affine=True),
     Readout((2, 2), 4, 1, 3, bias=True, norm=False, numbers="each"),
     Readout((), 33, 3, 16, affine=True),
-    Readout(cosine=True, numbers="one"),
+    Readout(cosine=True, numbers="shared"),
     Readout((3,), 18, 6, 5, cosine=True, affine=True, numbers="each"),
     Readout((2,), 3, 2, 4, cosine=True, norm=False),
     Readout((), 1, 1, 1, norm=False),
@@ -63,7 +54,7 @@ def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64
         leaves |= {"gain": draw(*lead, N) + 1, "shift": draw(*lead, N)}
     scale: Any = None
     attraction: Any = None
-    if case.numbers == "one":
+    if case.numbers == "shared":
         scale, attraction = 7, 0.5
     if case.numbers == "each":
         scale = draw(*lead).abs().to(device) + 2
@@ -71,38 +62,21 @@ def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64
             leaves["attraction"] = draw(*lead).abs()
     labels = torch.randint(0, C, (*lead, B), generator=torch.Generator().manual_seed(1)).to(device)
 
-    def function(of: Leaves) -> tuple[Tensor, ...]:
+    def function(leaves: Leaves) -> tuple[Tensor, ...]:
         return ops.readout_loss(
-            of["x"],
-            of["weight"],
+            leaves["x"],
+            leaves["weight"],
             labels,
-            bias=of.get("bias"),
-            gain=of.get("gain"),
-            shift=of.get("shift"),
+            bias=leaves.get("bias"),
+            gain=leaves.get("gain"),
+            shift=leaves.get("shift"),
             norm=case.norm,
             cosine=case.cosine,
             scale=scale,
-            attraction=of.get("attraction", attraction if case.cosine else None),
+            attraction=leaves.get("attraction", attraction if case.cosine else None),
         )
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
-
-
-def fast(device: str) -> str:
-    return "cpu" if device == "cpu" else "triton"
-
-
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_faces_the_reference(case: Readout, device: str) -> None:
-    face_reference(*build(case, device), fast(device), str(case))
-
-
-@pytest.mark.parametrize("cosine", [False, True])
-@pytest.mark.parametrize(("C", "N"), [(60, 64), (256, 256), (130, 100)])
-def test_float32_is_close(C: int, N: int, cosine: bool, device: str) -> None:
-    case = Readout((2,), 128, C, N, cosine=cosine, bias=not cosine, affine=True, numbers="each")
-    face_reference(*build(case, device, torch.float32), fast(device), str(case))
 
 
 #: Losses at which every backend is compared with float64.
@@ -151,72 +125,29 @@ def test_interpreted_small_losses_keep_their_precision(loss: float) -> None:
         check_small_loss(loss, "cpu")
 
 
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_interpreted(case: Readout) -> None:
-    face_reference(*build(case), "triton", str(case))
-
-
-@inside
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("cosine", [False, True])
-def test_interpreted_with_several_tiles_of_classes(cosine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdssm.ops.readout import triton
-
-    monkeypatch.setattr(triton, "CLASS_ENTRIES", 512)  # 16 classes at a time
-    case = Readout((2,), 18, 37, 5, cosine=cosine, bias=not cosine, affine=True, numbers="each")
-    face_reference(*build(case), "triton", str(case))
-
-
-@inside
-def test_interpreted_transforms() -> None:
-    with ops.use_backend("triton"):
-        check_transforms(*build(CASES[5]))
-
-
-@pytest.mark.parametrize("name", ["reference", "cpu"])
-@pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[6]], ids=str)
-def test_gradcheck(case: Readout, name: str) -> None:
-    function, leaves = build(dataclasses.replace(case, B=4, N=3))
-    inputs = [leaf.requires_grad_() for leaf in leaves.values()]
-
-    def loss(*given: Tensor) -> Tensor:
-        return function(dict(zip(leaves, given, strict=True)))[0]
-
-    with ops.use_backend(name):
-        assert torch.autograd.gradcheck(loss, inputs, nondet_tol=0.0)
-
-
-@pytest.mark.parametrize("case", CASES[:7], ids=str)
-def test_transforms(case: Readout, device: str) -> None:
-    check_transforms(*build(case, device))
-    with ops.use_backend("reference"):
-        check_transforms(*build(case, device))
-
-
-def test_everything_may_be_mapped(device: str) -> None:
+def test_all_arguments_can_be_mapped(device: str) -> None:
     draw = draws()
     x, weight, bias, gain, shift = (
         draw(3, *shape).to(device).requires_grad_() for shape in ((5, 6), (4, 6), (4,), (6,), (6,))
     )
     labels, scale = torch.randint(0, 4, (3, 5)).to(device), torch.tensor([1.0, 2.0, 3.0], device=device)
 
-    def readout(*of: Tensor) -> tuple[Tensor, Tensor]:
-        return ops.readout_loss(of[0], of[1], of[2], bias=of[3], gain=of[4], shift=of[5], scale=of[6])
+    def readout(*args: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight, labels, bias, gain, shift, scale = args
+        return ops.readout_loss(x, weight, labels, bias=bias, gain=gain, shift=shift, scale=scale)
 
-    given = (x, weight, labels, bias, gain, shift, scale)
-    loss, correct = torch.func.vmap(readout)(*given)
-    torch.testing.assert_close((loss, correct), readout(*given))
-    for found, wanted in zip(
+    args = (x, weight, labels, bias, gain, shift, scale)
+    loss, correct = torch.func.vmap(readout)(*args)
+    torch.testing.assert_close((loss, correct), readout(*args))
+    for gradient, expected in zip(
         torch.autograd.grad(loss.square().sum(), (x, weight, bias, gain, shift)),
-        torch.autograd.grad(readout(*given)[0].square().sum(), (x, weight, bias, gain, shift)),
+        torch.autograd.grad(readout(*args)[0].square().sum(), (x, weight, bias, gain, shift)),
         strict=True,
     ):
-        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(gradient, expected)
 
 
-def test_linear_is_torch_s_cross_entropy(device: str) -> None:
+def test_linear_readout_equals_torch_cross_entropy(device: str) -> None:
     draw = draws()
     x, weight, bias, gain, shift = (draw(*shape).to(device) for shape in ((9, 6), (4, 6), (4,), (6,), (6,)))
     labels = torch.randint(0, 4, (9,), generator=torch.Generator().manual_seed(2)).to(device)
@@ -226,36 +157,36 @@ def test_linear_is_torch_s_cross_entropy(device: str) -> None:
     assert correct == (logits.argmax(-1) == labels).sum()
 
 
-def test_cosine_is_torch_s_cosine(device: str) -> None:
+def test_cosine_readout_equals_torch_cosine_similarity(device: str) -> None:
     draw = draws()
     x, weight = draw(9, 6).to(device), draw(4, 6).to(device)
     h = functional.layer_norm(x, (6,))
     cosines = functional.cosine_similarity(h[:, None], weight, dim=-1)
-    labels = torch.where(torch.arange(9, device=device) < 5, cosines.argmax(-1), 0)  # some right, some wrong
+    labels = torch.where(torch.arange(9, device=device) < 5, cosines.argmax(-1), 0)  # some correct, some not
     loss, _ = ops.readout_loss(x, weight, labels, cosine=True, scale=5, attraction=2)
-    pulls = []
-    for row, label, one in zip(cosines.tolist(), labels.tolist(), h, strict=True):
+    centre_losses = []
+    for row, label, features in zip(cosines.tolist(), labels.tolist(), h, strict=True):
         margin = row[label] - max(value for q, value in enumerate(row) if q != label)
-        pulls.append(min(max(margin, 0), 1) * float((one - weight[label]).square().sum()))
-    assert any(pulls)
-    wanted = functional.cross_entropy(5 * cosines, labels) + 2 * sum(pulls) / 9
-    torch.testing.assert_close(loss, wanted)
+        centre_losses.append(min(max(margin, 0), 1) * float((features - weight[label]).square().sum()))
+    assert any(centre_losses)
+    expected = functional.cross_entropy(5 * cosines, labels) + 2 * sum(centre_losses) / 9
+    torch.testing.assert_close(loss, expected)
 
 
-def test_parameters_may_be_shared(device: str) -> None:
+def test_parameters_can_be_shared(device: str) -> None:
     draw = draws()
     labels = torch.randint(0, 4, (5,), generator=torch.Generator().manual_seed(2)).to(device)
     leaves = {"x": draw(2, 3, 5, 6).to(device), "weight": draw(4, 6).to(device), "bias": draw(3, 4).to(device)}
     scale = torch.tensor([[1.0], [2.0]], dtype=torch.float64, device=device)
     face_reference(
-        lambda of: ops.readout_loss(of["x"], of["weight"], labels, bias=of["bias"], scale=scale),
+        lambda leaves: ops.readout_loss(leaves["x"], leaves["weight"], labels, bias=leaves["bias"], scale=scale),
         leaves,
         fast(device),
         "shared",
     )
 
 
-def test_a_vector_of_zeros_has_cosine_zero_and_no_gradient(device: str) -> None:
+def test_a_zero_vector_has_cosine_zero_and_no_gradient(device: str) -> None:
     x, weight = torch.zeros(2, 3, device=device), torch.eye(3, device=device)[:2].clone()
     x[0, 0], weight[1] = 2, 0
     for name in ("reference", fast(device)):
@@ -265,20 +196,19 @@ def test_a_vector_of_zeros_has_cosine_zero_and_no_gradient(device: str) -> None:
                 *leaves, torch.tensor([0, 1], device=device), cosine=True, norm=False, scale=3
             )
             grads = torch.autograd.grad(loss, leaves)
-        wanted = (torch.tensor([0.0, 3.0]).exp().sum().log() - 3 + torch.tensor(2.0).log()) / 2
-        torch.testing.assert_close(loss.cpu(), wanted)
+        expected = (torch.tensor([0.0, 3.0]).exp().sum().log() - 3 + torch.tensor(2.0).log()) / 2
+        torch.testing.assert_close(loss.cpu(), expected)
         assert correct == 1 and not grads[0][1].any() and not grads[1][1].any()
         assert all(grad.isfinite().all() for grad in grads)
 
 
-def test_logits_of_any_size(device: str) -> None:
-    """A softmax by its largest logit: nothing overflows."""
+def test_large_logits_do_not_overflow(device: str) -> None:
     function, leaves = build(Readout((), 6, 4, 5, norm=False), device, torch.float32)
     leaves["x"] = leaves["x"] * 1e4
     face_reference(function, leaves, fast(device), "large")
 
 
-def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
+def test_16_bit_dtypes_are_computed_in_float32(device: str) -> None:
     function, leaves = build(CASES[1], device, torch.bfloat16)
     loss, _ = function(leaves)
     assert loss.dtype == torch.bfloat16
@@ -286,49 +216,8 @@ def test_sixteen_bits_are_computed_in_float32(device: str) -> None:
     torch.testing.assert_close(loss.float(), wide, atol=0, rtol=2**-8)
 
 
-def test_without_a_gradient_none_is_computed(device: str) -> None:
-    function, leaves = build(CASES[1], device)
-    wanted = function({name: leaf.requires_grad_() for name, leaf in leaves.items()})
-    with torch.no_grad():
-        found = function(leaves)
-    assert found[0].grad_fn is None and wanted[0].grad_fn is not None
-    torch.testing.assert_close(found, tuple(one.detach() for one in wanted))
-
-
-@pytest.mark.parametrize("which", range(5))
-def test_a_planted_wrong_gradient_fails(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = backend.implementation("readout", fast(device))
-    right = module.backward
-
-    def wrong(*args: Any) -> tuple[Tensor | None, ...]:
-        return tuple(g if g is None else g * (1 + 1e-8 * (i == which)) for i, g in enumerate(right(*args)))
-
-    monkeypatch.setattr(module, "backward", wrong)
-    with pytest.raises(AssertionError, match="grad"):
-        face_reference(*build(CASES[1], device), fast(device), "planted")
-
-
-def test_compiles_without_graph_break(device: str) -> None:
+def test_cosine_compiles_without_graph_breaks(device: str) -> None:
     check_compiled(*build(CASES[5], device))
-
-
-def test_a_second_gradient_is_refused_and_the_reference_has_it(device: str) -> None:
-    def twice() -> Any:
-        function, leaves = build(CASES[0], device)
-        weight = leaves["weight"].requires_grad_()
-        (grad,) = torch.autograd.grad(function(leaves)[0], weight, create_graph=True)
-        return torch.autograd.grad(grad.square().sum(), weight)
-
-    with pytest.raises(ops.OpsError, match=r"readout_loss: .*reference"):
-        twice()
-    with ops.use_backend("reference"):
-        twice()
-
-
-def test_the_same_bits_every_time(device: str) -> None:
-    function, leaves = build(Readout((3,), 100, 5, 7, bias=True, affine=True), device)
-    first, second = (outputs_and_gradients(function, leaves) for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 D = torch.ones
@@ -355,8 +244,38 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "call"), BAD, ids=[message[:30] for message, _ in BAD])
-@pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_bad_input_is_named(message: str, call: Callable[[], Any], name: str) -> None:
-    with ops.use_backend(name), pytest.raises(ops.OpsError, match=f"readout_loss: .*{message}"):
-        call()
+def _use_small_class_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdssm.ops.readout import triton
+
+    monkeypatch.setattr(triton, "CLASS_ENTRIES", 512)  # 16 classes at a time
+
+
+READOUT = Operation(
+    name="readout",
+    other_name="readout_loss",
+    build=build,
+    cases=CASES,
+    alone=[],
+    wide=[
+        Readout((2,), 128, C, N, cosine=cosine, bias=not cosine, affine=True, numbers="each")
+        for C, N in ((60, 64), (256, 256), (130, 100))
+        for cosine in (False, True)
+    ],
+    small=[dataclasses.replace(CASES[i], B=4, N=3) for i in (1, 5, 6)],
+    mapped=CASES[:7],
+    tiny=[CASES[5]],
+    full=[CASES[1]],
+    many=Readout((3,), 100, 5, 7, bias=True, affine=True),
+    bad=BAD,
+    tunings=[
+        Tuning(
+            "several tiles of classes",
+            _use_small_class_tiles,
+            [
+                (Readout((2,), 18, 37, 5, cosine=cosine, bias=not cosine, affine=True, numbers="each"), 0)
+                for cosine in (False, True)
+            ],
+        )
+    ],
+    sixteen=False,  # its own test has a smaller tolerance
+)

@@ -1,4 +1,4 @@
-"""selective_scan: its cases for the laws, its definition, and what is refused."""
+"""selective_scan: cases for `test_function_laws`, comparison with the definition, and errors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.ops.differentiable import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Selective:
-    """One scan by its sizes and options; `shared`: one A for all rows."""
+class SelectiveCase:
+    """Sizes and options of one scan; with `shared`, all rows have the same A."""
 
     lead: tuple[int, ...] = (2,)
     L: int = 5
@@ -41,21 +41,21 @@ class Selective:
     shared: bool = True
 
 
-#: One of everything, one step past a kept state and before the next, sizes that are padded, replicas.
+#: All sizes 1, lengths one step past and one before a checkpoint, sizes that need padding, replicas.
 CASES = [
-    Selective((1,), 1, 1, 1),
-    Selective((3,), 9, 5, 3, lengths=True),
-    Selective((2,), 8, 2, 8, h0=False),
-    Selective((2, 2), 7, 3, 2, lengths=True, shared=False),
-    Selective((2, 1, 2), 17, 2, 5, h0=False, lengths=True, shared=False),
+    SelectiveCase((1,), 1, 1, 1),
+    SelectiveCase((3,), 9, 5, 3, lengths=True),
+    SelectiveCase((2,), 8, 2, 8, h0=False),
+    SelectiveCase((2, 2), 7, 3, 2, lengths=True, shared=False),
+    SelectiveCase((2, 1, 2), 17, 2, 5, h0=False, lengths=True, shared=False),
 ]
-WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+IMPLEMENTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "numba": nullcontext,
     "torch alone": compiled.without_numba,
 }
 
 
-def build(case: Selective, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
+def build(case: SelectiveCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Function, Leaves]:
     draw = draws()
     lead, L, D, N = case.lead, case.L, case.D, case.N
     leaves = {
@@ -68,22 +68,22 @@ def build(case: Selective, device: str = "cpu", dtype: torch.dtype = torch.float
     if case.h0:
         leaves["h0"] = draw(*lead, D, N)
     lengths = None
-    if case.lengths:  # a row without steps, a full one, and others
+    if case.lengths:  # at least one row of length 0 and one of length L
         lengths = torch.randint(0, L + 1, lead, generator=torch.Generator().manual_seed(1))
         lengths.view(-1)[0], lengths.view(-1)[-1] = 0, L
         lengths = lengths.to(device)
 
-    def function(of: Leaves) -> tuple[Tensor, ...]:
-        x, delta, A, B, C = (of[name] for name in ("x", "delta", "A", "B", "C"))
-        return together(*selective_scan(x, delta, A, B, C, of.get("h0"), lengths=lengths))
+    def function(inputs: Leaves) -> tuple[Tensor, ...]:
+        x, delta, A, B, C = (inputs[name] for name in ("x", "delta", "A", "B", "C"))
+        return together(*selective_scan(x, delta, A, B, C, inputs.get("h0"), lengths=lengths))
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
 
 
-# -- what it computes --------------------------------------------------------------------------------------------------
+# -- definition --------------------------------------------------------------------------------------------------------
 
 
-def test_the_definition_entry_by_entry() -> None:
+def test_equals_definition_entry_by_entry() -> None:
     draw = draws()
     L, D, N = 4, 2, 3
     x, delta, A, B, C = draw(1, L, D), draw(1, L, D), draw(D, N), draw(1, L, N), draw(1, L, N)
@@ -97,79 +97,79 @@ def test_the_definition_entry_by_entry() -> None:
         torch.testing.assert_close(final[0, d], torch.stack(h))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_decays_of_any_size(way: str, device: str) -> None:
-    """exp(delta A) from 0 over 1 to beyond 1, float32."""
-    function, leaves = build(Selective((1,), 3, 4, 7), device, torch.float32)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decays_of_any_size_match_reference(implementation: str, device: str) -> None:
+    """exp(delta A) ranges from 0 to far above 1, in float32."""
+    function, leaves = build(SelectiveCase((1,), 3, 4, 7), device, torch.float32)
     rates = torch.tensor([-1e4, -300, -88, -86.5, -1e-3, 0, 20], device=device)
     leaves |= {"A": rates.expand(4, 7), "delta": torch.ones_like(leaves["delta"])}
-    with WAYS[way]():
-        face_reference(function, leaves, fast(device), way)
+    with IMPLEMENTATIONS[implementation]():
+        face_reference(function, leaves, fast(device), implementation)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_is_no_number_stays_none(dtype: torch.dtype, way: str, device: str) -> None:
-    with WAYS[way]():
-        check_no_number(device, dtype)
+def test_nan_propagates(dtype: torch.dtype, implementation: str, device: str) -> None:
+    with IMPLEMENTATIONS[implementation]():
+        check_nan_propagates(device, dtype)
 
 
-def check_no_number(device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
-    """Three steps: a kernel that goes by fours must not let the fourth, which there is not, touch them."""
-    _, leaves = build(Selective((1,), 3, 4, 2), device, dtype)
+def check_nan_propagates(device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    """With three steps, the padded fourth step of a group of four must not affect the others."""
+    _, leaves = build(SelectiveCase((1,), 3, 4, 2), device, dtype)
     leaves["A"][:, 1] = torch.tensor([float("nan"), 1e4, float("inf"), -float("inf")])
     leaves["delta"].fill_(1)
-    found = selective_scan(*leaves.values())
+    result = selective_scan(*leaves.values())
     with ops.use_backend("reference"):
-        torch.testing.assert_close(found, selective_scan(*leaves.values()), equal_nan=True)
+        torch.testing.assert_close(result, selective_scan(*leaves.values()), equal_nan=True)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_comes_past_an_end_is_not_read(way: str, device: str) -> None:
-    with WAYS[way]():
-        check_past_the_end(device)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_inputs_past_the_end_are_ignored(implementation: str, device: str) -> None:
+    with IMPLEMENTATIONS[implementation]():
+        check_inputs_past_the_end(device)
 
 
-def check_past_the_end(device: str = "cpu") -> None:
+def check_inputs_past_the_end(device: str = "cpu") -> None:
     draw = draws()
     x, delta, B, C = (draw(2, 11, size).to(device) for size in (3, 3, 2, 2))
     A, lengths = -draw(3, 2).abs().to(device), torch.tensor([3, 9], device=device)
-    wanted = selective_scan(x, delta, A, B, C, lengths=lengths)
-    past = torch.arange(11, device=device) >= lengths[:, None]
-    given = [one.masked_fill(past[..., None], float("nan")).requires_grad_() for one in (x, delta, B, C)]
-    y, final = selective_scan(given[0], given[1], A, given[2], given[3], lengths=lengths)
-    torch.testing.assert_close((y, final), wanted, rtol=0, atol=0)
-    assert not y[past].any()
-    for grad in torch.autograd.grad(y.square().sum() + final.square().sum(), given):
-        assert grad.isfinite().all() and not grad[past].any() and grad[~past].any()
+    expected = selective_scan(x, delta, A, B, C, lengths=lengths)
+    past_end = torch.arange(11, device=device) >= lengths[:, None]
+    arguments = [tensor.masked_fill(past_end[..., None], float("nan")).requires_grad_() for tensor in (x, delta, B, C)]
+    y, final = selective_scan(arguments[0], arguments[1], A, arguments[2], arguments[3], lengths=lengths)
+    torch.testing.assert_close((y, final), expected, rtol=0, atol=0)
+    assert not y[past_end].any()
+    for grad in torch.autograd.grad(y.square().sum() + final.square().sum(), arguments):
+        assert grad.isfinite().all() and not grad[past_end].any() and grad[~past_end].any()
 
 
-def test_steps_and_pieces_are_the_whole(device: str) -> None:
-    _, leaves = build(Selective((2, 3), 9, 3, 4, shared=False), device)
+def test_scan_equals_steps_and_can_be_split(device: str) -> None:
+    _, leaves = build(SelectiveCase((2, 3), 9, 3, 4, shared=False), device)
     x, delta, A, B, C, h0 = leaves.values()
     y, final = selective_scan(x, delta, A, B, C, h0)
     h = h0
     for t in range(9):
-        out, h = selective_step(x[..., t, :], delta[..., t, :], A, B[..., t, :], C[..., t, :], h)
-        torch.testing.assert_close(out, y[..., t, :])
+        output, h = selective_step(x[..., t, :], delta[..., t, :], A, B[..., t, :], C[..., t, :], h)
+        torch.testing.assert_close(output, y[..., t, :])
     torch.testing.assert_close(h, final)
 
-    def piece(span: slice, start: Tensor) -> tuple[Tensor, Tensor]:
+    def scan_span(span: slice, start: Tensor) -> tuple[Tensor, Tensor]:
         return selective_scan(x[..., span, :], delta[..., span, :], A, B[..., span, :], C[..., span, :], start)
 
-    first, between = piece(slice(4), h0)
-    rest, end = piece(slice(4, None), between)
-    torch.testing.assert_close((torch.cat([first, rest], -2), end), (y, final))
+    first_outputs, middle_state = scan_span(slice(4), h0)
+    last_outputs, last_state = scan_span(slice(4, None), middle_state)
+    torch.testing.assert_close((torch.cat([first_outputs, last_outputs], -2), last_state), (y, final))
 
 
-def test_a_step_from_nothing_is_a_step_from_zero() -> None:
-    _, leaves = build(Selective((3,), 1), "cpu")
+def test_step_without_state_starts_from_zero() -> None:
+    _, leaves = build(SelectiveCase((3,), 1), "cpu")
     x, delta, A, B, C = (leaves[name] for name in ("x", "delta", "A", "B", "C"))
-    given = (x[:, 0], delta[:, 0], A, B[:, 0], C[:, 0])
-    torch.testing.assert_close(selective_step(*given), selective_step(*given, torch.zeros_like(leaves["h0"])))
+    arguments = (x[:, 0], delta[:, 0], A, B[:, 0], C[:, 0])
+    torch.testing.assert_close(selective_step(*arguments), selective_step(*arguments, torch.zeros_like(leaves["h0"])))
 
 
-# -- Triton, ahead of time ---------------------------------------------------------------------------------------------
+# -- Triton compilation ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,135 +191,135 @@ def test_compiles_for_a_gpu(
     from sdssm.ops.selective import triton
     from tests.ops.test_triton_compile import compiler
 
-    seen: list[str] = []
-    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, seen))
+    launched: list[str] = []
+    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, launched))
     R, rows, L, D = 2, 3, 9, 128
 
     def new(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=dtype)
 
     x, A, B, h0 = new(R, rows, L, D), new(R, D, N), new(R, rows, L, N), new(R, rows, D, N) if lengths else None
-    given = (x, x, A, B, B, h0, torch.full((R, rows), L) if lengths else None)
-    y, final, kept = triton.forward(*given, True)
-    assert kept.shape == (R, rows, 2, D, N)
-    triton.backward(y, final if lengths else None, *given, y, final, kept, True)
-    triton.forward(*given, False)
-    assert seen == ["forward_kernel", "backward_kernel", "forward_kernel"]
+    arguments = (x, x, A, B, B, h0, torch.full((R, rows), L) if lengths else None)
+    y, final, checkpoints = triton.forward(*arguments, True)
+    assert checkpoints.shape == (R, rows, 2, D, N)
+    triton.backward(y, final if lengths else None, *arguments, y, final, checkpoints, True)
+    triton.forward(*arguments, False)
+    assert launched == ["forward_kernel", "backward_kernel", "forward_kernel"]
 
 
-# -- what torch asks of it ---------------------------------------------------------------------------------------------
+# -- transforms and memory ---------------------------------------------------------------------------------------------
 
 
-def test_lengths_may_be_mapped(device: str) -> None:
-    _, leaves = build(Selective((3, 2), 6, shared=False), device)
+def test_vmap_over_lengths(device: str) -> None:
+    _, leaves = build(SelectiveCase((3, 2), 6, shared=False), device)
     lengths = torch.tensor([[0, 6], [3, 1], [5, 5]], device=device)
-    given = (*leaves.values(), lengths)
-    mapped = torch.func.vmap(lambda *of: selective_scan(*of[:6], lengths=of[6]))(*given)
+    arguments = (*leaves.values(), lengths)
+    mapped = torch.func.vmap(lambda *inputs: selective_scan(*inputs[:6], lengths=inputs[6]))(*arguments)
     for i in range(3):
-        alone = selective_scan(*(one[i] for one in given[:6]), lengths=lengths[i])
-        torch.testing.assert_close(tuple(one[i] for one in mapped), alone)
+        alone = selective_scan(*(tensor[i] for tensor in arguments[:6]), lengths=lengths[i])
+        torch.testing.assert_close(tuple(tensor[i] for tensor in mapped), alone)
 
 
 def test_leading_dimensions_broadcast(device: str) -> None:
     draw = draws()
     shapes = {"x": (2, 1, 4, 3), "delta": (3, 4, 3), "A": (2, 3, 5), "B": (4, 5), "C": (1, 3, 4, 5), "h0": (3, 5)}
     leaves = {name: draw(*shape).to(device) for name, shape in shapes.items()}
-    face_reference(lambda of: selective_scan(*of.values()), leaves, fast(device), "broadcast")
+    face_reference(lambda inputs: selective_scan(*inputs.values()), leaves, fast(device), "broadcast")
     y, final = selective_scan(*leaves.values())
     assert y.shape == (2, 3, 4, 3) and final.shape == (2, 3, 3, 5)
 
 
-def test_rows_do_not_influence_each_other(device: str) -> None:
-    _, leaves = build(Selective((4,), 6), device)
+def test_rows_are_independent(device: str) -> None:
+    _, leaves = build(SelectiveCase((4,), 6), device)
     x, delta, A, B, C, h0 = leaves.values()
     y, final = selective_scan(x, delta, A, B, C, h0)
     order = torch.tensor([2, 0, 3, 1], device=device)
-    other = selective_scan(x[order], delta[order], A, B[order], C[order], h0[order])
-    torch.testing.assert_close(other, (y[order], final[order]), rtol=0, atol=0)
+    permuted = selective_scan(x[order], delta[order], A, B[order], C[order], h0[order])
+    torch.testing.assert_close(permuted, (y[order], final[order]), rtol=0, atol=0)
 
 
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
-    """The most numbers in any tensor that comes out of an operation."""
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Record the number of entries of the largest tensor that any operation returns."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
-        self.numbers = 0
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
+        self.numel = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.numbers = max(self.numbers, out.numel() if isinstance(out, Tensor) else 0)
-        return out
+        output = func(*args, **(kwargs or {}))
+        self.numel = max(self.numel, output.numel() if isinstance(output, Tensor) else 0)
+        return output
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_states_are_never_written_out(way: str) -> None:
-    case = Selective((5,), 64, 16, 16, h0=False)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_all_states_are_never_stored(implementation: str) -> None:
+    case = SelectiveCase((5,), 64, 16, 16, h0=False)
     function, leaves = build(case)
-    with WAYS[way](), Largest() as largest:
+    with IMPLEMENTATIONS[implementation](), LargestTensor() as largest:
         outputs_and_gradients(function, leaves)
     states = 5 * 64 * 16 * 16
-    assert 0 < largest.numbers <= states // cpu.STRIDE + 5 * 16 * 16
+    assert 0 < largest.numel <= states // cpu.STRIDE + 5 * 16 * 16
 
 
-def test_without_a_gradient_no_state_is_kept() -> None:
-    function, leaves = build(Selective((5,), 64, 16, 16, h0=False))
-    with compiled.without_numba(), torch.no_grad(), Largest() as largest:
-        found = function(leaves)
-    assert largest.numbers == found[0].numel()
-    torch.testing.assert_close(found, tuple(one.detach() for one in function(leaves)))
+def test_no_state_is_stored_without_gradient() -> None:
+    function, leaves = build(SelectiveCase((5,), 64, 16, 16, h0=False))
+    with compiled.without_numba(), torch.no_grad(), LargestTensor() as largest:
+        result = function(leaves)
+    assert largest.numel == result[0].numel()
+    torch.testing.assert_close(result, tuple(tensor.detach() for tensor in function(leaves)))
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
-O = torch.ones  # noqa: E741
-GOOD = (O(2, 4, 3), O(2, 4, 3), O(3, 5), O(2, 4, 5), O(2, 4, 5), O(2, 3, 5))
+ones = torch.ones
+GOOD = (ones(2, 4, 3), ones(2, 4, 3), ones(3, 5), ones(2, 4, 5), ones(2, 4, 5), ones(2, 3, 5))
 
 
-def changed(at: int, value: Any, **options: Any) -> Callable[[], Any]:
-    given: list[Any] = [*GOOD[:at], value, *GOOD[at + 1 :]]
-    return lambda: selective_scan(*given, **options)
+def call_with(position: int, value: Any, **options: Any) -> Callable[[], Any]:
+    arguments: list[Any] = [*GOOD[:position], value, *GOOD[position + 1 :]]
+    return lambda: selective_scan(*arguments, **options)
 
 
 BAD: list[tuple[str, Callable[[], Any]]] = [
-    (r"x has shape \(4, 3\); it needs at least 3", changed(0, O(4, 3))),
-    (r"x is a list", changed(0, [1.0])),
-    (r"delta has shape \(2, 4, 2\).*L=4, D=3", changed(1, O(2, 4, 2))),
-    (r"delta has dtype torch.float64", changed(1, O(2, 4, 3).double())),
-    (r"A has shape \(2, 5\).*D=3", changed(2, O(2, 5))),
-    (r"A has shape \(3,\); it needs", changed(2, O(3))),
-    (r"B has shape \(2, 4, 3\).*L=4, N=5", changed(3, O(2, 4, 3))),
-    (r"C has shape \(2, 3, 5\).*L=4, N=5", changed(4, O(2, 3, 5))),
-    (r"C is on meta", changed(4, O(2, 4, 5, device="meta"))),
-    (r"h0 has shape \(2, 5, 3\).*D=3, N=5", changed(5, O(2, 5, 3))),
-    (r"h0 of shape \(7, 3, 5\).*broadcast", changed(5, O(7, 3, 5))),
-    (r"lengths\[1\] is 5.*0..4", changed(0, GOOD[0], lengths=torch.tensor([4, 5]))),
-    (r"lengths has dtype torch.float32", changed(0, GOOD[0], lengths=O(2))),
+    (r"x has shape \(4, 3\); it needs at least 3", call_with(0, ones(4, 3))),
+    (r"x is a list", call_with(0, [1.0])),
+    (r"delta has shape \(2, 4, 2\).*L=4, D=3", call_with(1, ones(2, 4, 2))),
+    (r"delta has dtype torch.float64", call_with(1, ones(2, 4, 3).double())),
+    (r"A has shape \(2, 5\).*D=3", call_with(2, ones(2, 5))),
+    (r"A has shape \(3,\); it needs", call_with(2, ones(3))),
+    (r"B has shape \(2, 4, 3\).*L=4, N=5", call_with(3, ones(2, 4, 3))),
+    (r"C has shape \(2, 3, 5\).*L=4, N=5", call_with(4, ones(2, 3, 5))),
+    (r"C is on meta", call_with(4, ones(2, 4, 5, device="meta"))),
+    (r"h0 has shape \(2, 5, 3\).*D=3, N=5", call_with(5, ones(2, 5, 3))),
+    (r"h0 of shape \(7, 3, 5\).*broadcast", call_with(5, ones(7, 3, 5))),
+    (r"lengths\[1\] is 5.*0..4", call_with(0, GOOD[0], lengths=torch.tensor([4, 5]))),
+    (r"lengths has dtype torch.float32", call_with(0, GOOD[0], lengths=ones(2))),
 ]
 
 
-def test_bad_steps_are_named() -> None:
+def test_error_names_the_bad_argument_of_a_step() -> None:
     with pytest.raises(ops.OpsError, match=r"selective_step: B has shape \(2, 4\).*N=5"):
-        selective_step(O(2, 3), O(2, 3), O(3, 5), O(2, 4), O(2, 5), O(2, 3, 5))
+        selective_step(ones(2, 3), ones(2, 3), ones(3, 5), ones(2, 4), ones(2, 5), ones(2, 3, 5))
     with pytest.raises(ops.OpsError, match=r"selective_step: h has shape \(2, 5, 3\)"):
-        selective_step(O(2, 3), O(2, 3), O(3, 5), O(2, 5), O(2, 5), O(2, 5, 3))
+        selective_step(ones(2, 3), ones(2, 3), ones(3, 5), ones(2, 5), ones(2, 5), ones(2, 5, 3))
 
 
-def test_states_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_above_the_triton_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    x, B = O(1, 1, 1), O(1, 1, 257)
+    x, B = ones(1, 1, 1), ones(1, 1, 257)
     with ops.use_backend("triton"), pytest.raises(ops.OpsError, match="257 entries; the triton backend takes at most"):
-        selective_scan(x, x, O(1, 257), B, B)
+        selective_scan(x, x, ones(1, 257), B, B)
 
 
-# -- for the laws ------------------------------------------------------------------------------------------------------
+# -- catalogue entry ---------------------------------------------------------------------------------------------------
 
 
-def several_blocks_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_several_channel_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from sdssm.ops.selective import triton
 
-    monkeypatch.setattr(triton, "TILE", 8)
-    monkeypatch.setattr(triton, "CHANNELS", 4)  # in float64 half as many
-    assert triton.constants(5, 3, torch.float64)["DB"] == 2
+    monkeypatch.setattr(triton, "TILE_ENTRIES", 8)
+    monkeypatch.setattr(triton, "MIN_CHANNELS", 4)  # in float64 half as many
+    assert triton.kernel_constants(5, 3, torch.float64)["DB"] == 2
 
 
 SELECTIVE = Operation(
@@ -327,15 +327,15 @@ SELECTIVE = Operation(
     build=build,
     cases=CASES,
     alone=[(CASES[1], 1), (CASES[1], 2)],
-    wide=[Selective((2, 2), 19, 6, N, lengths=True, shared=False) for N in (128, 256)],
-    small=[Selective((2,), 4, 2, 2, lengths=True), Selective((2, 1), 3, 1, 2, shared=False)],
+    wide=[SelectiveCase((2, 2), 19, 6, N, lengths=True, shared=False) for N in (128, 256)],
+    small=[SelectiveCase((2,), 4, 2, 2, lengths=True), SelectiveCase((2, 1), 3, 1, 2, shared=False)],
     mapped=CASES[1:4],
-    tiny=[Selective((2,), 3, 2, 2, lengths=True)],
+    tiny=[SelectiveCase((2,), 3, 2, 2, lengths=True)],
     full=[CASES[1]],
-    many=Selective((2, 5), 20, 16, 8, lengths=True, shared=False),
+    many=SelectiveCase((2, 5), 20, 16, 8, lengths=True, shared=False),
     bad=BAD,
     slow=CASES[4:],
-    tunings=[Tuning("blocks", several_blocks_of_channels, [(Selective((2,), 6, 5, 3, lengths=True), 0)])],
-    own=[check_past_the_end, check_no_number],
+    tunings=[Tuning("blocks", use_several_channel_blocks, [(SelectiveCase((2,), 6, 5, 3, lengths=True), 0)])],
+    own=[check_inputs_past_the_end, check_nan_propagates],
     numba=True,
 )

@@ -1,4 +1,4 @@
-"""torch.compile, torch.func and the registration of the operators."""
+"""The linear scans under torch.compile and torch.func, and their registration as operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.ops.checks import OpsError
+from sdssm.ops.errors import OpsError
 from tests.ops.cases import KINDS, Case, Problem, assert_same, build, cotangents, outputs_and_gradients
 
 REAL_KINDS = [kind for kind in KINDS if "complex" not in kind]
@@ -26,23 +26,23 @@ def loss_of(problem: Problem, leaves: dict[str, Tensor], weights: tuple[Tensor, 
 
 @pytest.mark.parametrize("through", ["both", "final"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_compiles_without_graph_break(case: Case, through: str, device: str) -> None:
+def test_compiles_without_graph_breaks(case: Case, through: str, device: str) -> None:
     torch._dynamo.reset()
     problem = build(case, device)
-    wanted = outputs_and_gradients(problem, "auto", through=through)
-    weights = cotangents(wanted["states"], wanted["final"])
+    expected = outputs_and_gradients(problem, "auto", through=through)
+    weights = cotangents(expected["states"], expected["final"])
     leaves = problem.fresh()
 
-    def loss(given: dict[str, Tensor]) -> Tensor:
-        return loss_of(problem, given, weights, through)
+    def loss(leaves: dict[str, Tensor]) -> Tensor:
+        return loss_of(problem, leaves, weights, through)
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     grads = torch.autograd.grad(compiled(leaves), list(leaves.values()))
-    found = {f"grad {name}": grad for name, grad in zip(leaves, grads, strict=True)}
-    assert_same(found, {name: wanted[name] for name in found}, case.dtype, f"compiled {case}")
+    actual = {f"grad {name}": grad for name, grad in zip(leaves, grads, strict=True)}
+    assert_same(actual, {name: expected[name] for name in actual}, case.dtype, f"compiled {case}")
 
 
-def test_compiles_with_inductor_and_a_length_that_changes() -> None:
+def test_compiles_with_inductor_and_dynamic_length() -> None:
     torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, dynamic=True)
@@ -54,14 +54,14 @@ def test_compiles_with_inductor_and_a_length_that_changes() -> None:
     x0 = torch.randn(3, generator=generator, dtype=torch.float64)
     for length in (4, 7):
         tokens = torch.randint(0, 2, (2, length), generator=generator)
-        wanted = ops.token_scan(A, None, tokens, x0, rescale=True)[0].square().cumsum(-1)
-        found = run(A, tokens, x0)
-        torch.testing.assert_close(found, wanted)
-        (got,) = torch.autograd.grad(found.sum(), A)
-        torch.testing.assert_close(got, torch.autograd.grad(wanted.sum(), A)[0])
+        expected = ops.token_scan(A, None, tokens, x0, rescale=True)[0].square().cumsum(-1)
+        actual = run(A, tokens, x0)
+        torch.testing.assert_close(actual, expected)
+        (gradient,) = torch.autograd.grad(actual.sum(), A)
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), A)[0])
 
 
-def test_a_bad_token_is_an_error_in_compiled_code_too() -> None:
+def test_compiled_code_rejects_a_bad_token() -> None:
     torch._dynamo.reset()
     run = torch.compile(lambda tokens: ops.token_scan(torch.ones(2, 1, 1), None, tokens)[1], backend="aot_eager")
     with pytest.raises(OpsError, match="tokens"):
@@ -69,20 +69,20 @@ def test_a_bad_token_is_an_error_in_compiled_code_too() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_vmap_is_a_leading_dimension(case: Case, device: str) -> None:
+def test_vmap_equals_a_leading_dimension(case: Case, device: str) -> None:
     problem = build(case, device)
     stacked = {name: torch.stack([leaf, leaf * 0.5]) for name, leaf in problem.leaves.items()}
     states, final = torch.func.vmap(problem.scan)(stacked)
     for i, scale in enumerate((1, 0.5)):
-        wanted = problem.scan({name: leaf * scale for name, leaf in problem.leaves.items()})
-        torch.testing.assert_close((states[i], final[i]), wanted)
+        expected = problem.scan({name: leaf * scale for name, leaf in problem.leaves.items()})
+        torch.testing.assert_close((states[i], final[i]), expected)
 
 
 @pytest.mark.parametrize("kind", REAL_KINDS)
 def test_func_grad_and_its_vmap(kind: str, device: str) -> None:
     problem = build(Case(kind, 7, 3, b=True, lengths=True), device)
-    wanted = outputs_and_gradients(problem, "auto")
-    weights = cotangents(wanted["states"], wanted["final"])
+    expected = outputs_and_gradients(problem, "auto")
+    weights = cotangents(expected["states"], expected["final"])
 
     def loss(leaves: dict[str, Tensor]) -> Tensor:
         return loss_of(problem, leaves, weights, "both")
@@ -93,7 +93,7 @@ def test_func_grad_and_its_vmap(kind: str, device: str) -> None:
     outside = torch.func.grad(lambda leaves: torch.func.vmap(loss)(leaves).sum())(stacked)
     for name in problem.leaves:
         for grad in (alone[name], inside[name][1], outside[name][1]):
-            torch.testing.assert_close(grad, wanted[f"grad {name}"])
+            torch.testing.assert_close(grad, expected[f"grad {name}"])
 
 
 def test_gradient_of_each_row_with_shared_parameters(device: str) -> None:
@@ -110,7 +110,7 @@ def test_gradient_of_each_row_with_shared_parameters(device: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REAL_KINDS)
-def test_a_second_gradient_is_refused_and_the_reference_has_it(kind: str, device: str) -> None:
+def test_only_the_reference_has_a_second_gradient(kind: str, device: str) -> None:
     problem = build(Case(kind, 3, 2, lead=(1,)), device)
 
     def twice() -> Any:
@@ -125,7 +125,7 @@ def test_a_second_gradient_is_refused_and_the_reference_has_it(kind: str, device
 
 
 @pytest.mark.parametrize("kind", ["dense", "token", "mixture", "block_diagonal", "diagonal"])
-def test_torch_s_own_check_of_the_operator(kind: str) -> None:
+def test_opcheck(kind: str) -> None:
     double = torch.float64
     x0 = torch.randn(1, 2, 3, dtype=double, requires_grad=True)
     tensors: dict[str, tuple[Any, ...]] = {

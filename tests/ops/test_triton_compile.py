@@ -1,4 +1,4 @@
-"""The Triton kernels compile ahead of time, without a GPU, for sm_80 and sm_90, and fit those GPUs' shared memory."""
+"""The Triton kernels compile for sm_80 and sm_90 without a GPU, and fit the shared memory of those GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ jit = pytest.importorskip("triton.runtime.jit")
 
 from triton.compiler import ASTSource  # noqa: E402
 
-#: Compute capability -> bytes of shared memory a block may have.
+#: Compute capability -> bytes of shared memory per block.
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 POINTERS = {
     torch.bfloat16: "*bf16",
@@ -27,8 +27,8 @@ POINTERS = {
 OPTIONS = ("num_warps", "num_stages")
 
 
-def compiler(capability: int, seen: list[str]) -> Callable[..., None]:
-    """Stands in for the launch of a kernel: compiles it for the arguments it would have had."""
+def compiler(capability: int, compiled_kernels: list[str]) -> Callable[..., None]:
+    """Return a function that replaces the launch of a kernel and compiles it for the arguments of the launch."""
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
@@ -50,13 +50,13 @@ def compiler(capability: int, seen: list[str]) -> Callable[..., None]:
         compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options)
         assert compiled.asm["cubin"]
         assert compiled.metadata.shared <= SHARED_MEMORY[capability]
-        seen.append(kernel.__name__)
+        compiled_kernels.append(kernel.__name__)
 
     return run
 
 
 def arguments(kind: str, N: int, dtype: torch.dtype) -> tuple[tuple[Any, ...], int]:
-    """Forward arguments for rows of length 48, and where the lengths stand among them."""
+    """Return the arguments of `forward` for rows of length 48, and the position of `lengths` among them."""
     R, B, L, K = 1, 2, 48, 8
 
     def new(*shape: int) -> Tensor:
@@ -87,15 +87,15 @@ def arguments(kind: str, N: int, dtype: torch.dtype) -> tuple[tuple[Any, ...], i
     ],
 )
 def test_compiles(capability: int, kind: str, N: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, seen))
+    compiled_kernels: list[str] = []
+    monkeypatch.setattr(jit.JITFunction, "run", compiler(capability, compiled_kernels))
     module = importlib.import_module(f"sdssm.ops.{kind}.triton")
-    given, at = arguments(kind, N, dtype)
-    states, final, *rest = module.forward(*given, rescale=False, mode="parallel")
-    # The lengths stand last in forward; backward has the states and what else forward kept after them.
-    module.backward(states, final, *given[: at + 1], states, *rest, rescale=False, mode="parallel")
-    assert {"products_kernel", "forward_kernel", "backward_kernel"} <= set(seen)
-    homogeneous = [value if place != (1 if kind != "mixture" else 2) else None for place, value in enumerate(given)]
+    args, at = arguments(kind, N, dtype)
+    states, final, *rest = module.forward(*args, rescale=False, mode="parallel")
+    # `lengths` is the last argument of forward; the saved outputs follow it in backward.
+    module.backward(states, final, *args[: at + 1], states, *rest, rescale=False, mode="parallel")
+    assert {"products_kernel", "forward_kernel", "backward_kernel"} <= set(compiled_kernels)
+    homogeneous = [value if place != (1 if kind != "mixture" else 2) else None for place, value in enumerate(args)]
     module.forward(*homogeneous, rescale=True, mode="recurrent")
 
 
@@ -104,45 +104,45 @@ def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @pytest.fixture(params=SHARED_MEMORY)
-def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels compiled so far, instead of launched, for one GPU after the other."""
-    found: list[str] = []
-    monkeypatch.setattr(jit.JITFunction, "run", compiler(request.param, found))
-    return found
+def compiled_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the kernels that were compiled so far, instead of launched, for each GPU."""
+    names: list[str] = []
+    monkeypatch.setattr(jit.JITFunction, "run", compiler(request.param, names))
+    return names
 
 
 @pytest.mark.parametrize(("V", "N", "rescale"), [(2, 64, True), (4, 60, False)])
-def test_token_tiles_compile(V: int, N: int, rescale: bool, seen: list[str]) -> None:
+def test_token_tiles_compile(V: int, N: int, rescale: bool, compiled_kernels: list[str]) -> None:
     module = importlib.import_module("sdssm.ops.token.triton")
     R, B, L = 2, 1024, 9
     A, b, x0 = new(R, V, N, N), None if rescale else new(R, V, N), new(R, B, N) if rescale else None
     tokens, lengths = new(R, B, L, dtype=torch.int64), new(R, B, dtype=torch.int64)
     states, final, factors = module.forward(A, b, tokens, x0, lengths, rescale=rescale, mode="recurrent")
-    given = (None, final, A, b, tokens, x0, lengths, states, factors)
-    module.backward(*given, rescale=rescale, mode="recurrent")
-    assert {"tiles_forward_kernel", "backward_kernel", "weight_gradient_kernel"} <= set(seen)
+    args = (None, final, A, b, tokens, x0, lengths, states, factors)
+    module.backward(*args, rescale=rescale, mode="recurrent")
+    assert {"tiles_forward_kernel", "backward_kernel", "weight_gradient_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64)])
-def test_mixed_matrices_compile(N: int, dtype: torch.dtype, seen: list[str]) -> None:
+def test_mixed_matrices_compile(N: int, dtype: torch.dtype, compiled_kernels: list[str]) -> None:
     from sdssm.ops.mixed import triton as mixed
 
     dictionary, weights, p = (new(*shape, dtype=dtype) for shape in ((2, 18, N, N), (2, 9, 18), (2,)))
     matrices, norms = mixed.forward(dictionary, weights, p)
     mixed.backward(matrices, dictionary, weights, p, matrices, norms)
-    assert {"forward_kernel", "backward_kernel", "partial_sums_kernel"} <= set(seen)
+    assert {"forward_kernel", "backward_kernel", "partial_sums_kernel"} <= set(compiled_kernels)
 
 
 @pytest.mark.parametrize(
     ("C", "N", "dtype", "cosine"),
     [(60, 64, torch.float32, True), (256, 256, torch.float32, False), (5, 7, torch.float64, True)],
 )
-def test_readout_compiles(C: int, N: int, dtype: torch.dtype, cosine: bool, seen: list[str]) -> None:
+def test_readout_compiles(C: int, N: int, dtype: torch.dtype, cosine: bool, compiled_kernels: list[str]) -> None:
     from sdssm.ops.readout import triton as readout
 
     x, weight, gain, shift = (new(*shape, dtype=dtype) for shape in ((2, 40, N), (2, C, N), (2, N), (2, N)))
     bias, numbers = (None, new(2, dtype=dtype)) if cosine else (new(2, C, dtype=dtype), None)
     tensors = (x, weight, bias, gain, shift, new(2, 40, dtype=torch.int64), numbers, numbers)
-    found = readout.forward(*tensors, True, cosine, True)
-    readout.backward(found[0], *tensors, *found, True, cosine, True)
-    assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(seen)
+    outputs = readout.forward(*tensors, True, cosine, True)
+    readout.backward(outputs[0], *tensors, *outputs, True, cosine, True)
+    assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(compiled_kernels)

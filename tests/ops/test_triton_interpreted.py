@@ -1,4 +1,4 @@
-"""The Triton kernels of the scans against the reference without a GPU, in Triton's interpreter."""
+"""The Triton kernels of the linear scans compared with the reference, in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.ops.cases import KINDS, Case, face_reference
 
 pytest.importorskip("triton")
 
-#: Step after step any length will do; parallel mode sees one chunk of 16 steps, one and a step more, and two and a step
-#: more. Sizes that are padded and that are not. Rows: one of length 0, one of full length and one or two between.
+#: Recurrent mode works with any length; in parallel mode there are one chunk of 16 steps, a chunk and a step, and two
+#: chunks and a step. Sizes with and without padding. Rows: one of length 0, one of full length and one or two between.
 OPTIONS: list[tuple[int, dict[str, Any]]] = [
     (4, {"b": True, "x0": False, "lengths": True}),
     (3, {"rescale": True, "lengths": True}),
@@ -32,49 +32,59 @@ CASES = [
 @inside
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 @pytest.mark.parametrize(("case", "mode"), CASES, ids=str)
-def test_faces_the_reference(case: Case, mode: str) -> None:
+def test_agrees_with_the_reference(case: Case, mode: str) -> None:
     face_reference(case, "triton", mode)
 
 
 @inside
 @pytest.mark.parametrize("head", [None, 5])
-@pytest.mark.parametrize("count", [1, 3, 40, 100])  # one round of a program, and several
+@pytest.mark.parametrize("count", [1, 3, 40, 100])  # one iteration of a program, and several
 def test_partial_sums(count: int, head: int | None) -> None:
-    """Sums of parts, each to the last bit as if its group were alone."""
+    """Each group is summed in the same order as when it is alone, so the results are bit-identical."""
     from sdssm.ops._triton.partial_sums import partial_sums
 
     parts = torch.randn(count, 3, 70, generator=torch.Generator().manual_seed(0))
     out, rest = partial_sums(parts, torch.float32, head)
-    whole = out if rest is None else torch.cat([out, rest], 1)
-    torch.testing.assert_close(whole, parts.sum(0))
+    total = out if rest is None else torch.cat([out, rest], 1)
+    torch.testing.assert_close(total, parts.sum(0))
     for group in range(3):
-        alone, beside = partial_sums(parts[:, group : group + 1].contiguous(), torch.float32, head)
+        alone, alone_rest = partial_sums(parts[:, group : group + 1].contiguous(), torch.float32, head)
         assert torch.equal(alone[0], out[group])
-        assert beside is None if rest is None else beside is not None and torch.equal(beside[0], rest[group])
+        assert (
+            alone_rest is None if rest is None else alone_rest is not None and torch.equal(alone_rest[0], rest[group])
+        )
 
 
 @inside
 @pytest.mark.parametrize("through", ["states", "final"])
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
-def test_one_output_alone(mode: str, through: str) -> None:
+def test_gradient_through_a_single_output(mode: str, through: str) -> None:
     face_reference(Case("token", 17, 3, b=True, lengths=True, lead=(3,)), "triton", mode, through=through)
 
 
 @inside
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
-def test_a_block_large_enough_for_a_matrix_product(mode: str) -> None:
+def test_a_block_large_enough_for_tl_dot(mode: str) -> None:
     face_reference(Case("dense", 18, 17, rescale=True, lead=(1,)), "triton", mode)
     face_reference(Case("dense", 18, 65, b=True, lead=(1,)), "triton", mode)
 
 
 @inside
+@pytest.mark.parametrize("rescale", [False, True])
+def test_the_largest_complex_state_in_parallel_mode(rescale: bool) -> None:
+    """A complex state has two real entries for each of its own: 256 of them are allowed in both modes."""
+    case = Case("diagonal_complex", 17, 256, b=not rescale, rescale=rescale, lead=(1,))
+    face_reference(case, "triton", "parallel")
+
+
+@inside
 @pytest.mark.parametrize("p", [1.0, 2.0, 9.0, None])
-def test_mixture_at_every_p(p: float | None) -> None:
+def test_mixture_for_every_p(p: float | None) -> None:
     face_reference(Case("mixture", 4, 3, p=p, lead=(1, 2)), "triton", "recurrent")
 
 
 @inside
-def test_many_symbols_are_sorted() -> None:
+def test_many_symbols() -> None:
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(20, 3, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     tokens = torch.randint(20, (2, 9), generator=generator)
@@ -91,12 +101,12 @@ def test_many_symbols_are_sorted() -> None:
 @pytest.mark.parametrize("symbols", [1, 2, 3, 4])
 @pytest.mark.parametrize("options", [{"b": True, "x0": False}, {"rescale": True}], ids=str)
 def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way of many rows: two tiles of rows, the last short, lengths that differ within a tile."""
+    """The kernel for many rows: two tiles of rows, the last short, with different lengths within a tile."""
     from sdssm.ops._triton import token_tiles
 
     used: list[bool] = []
-    suits = token_tiles.suits
-    monkeypatch.setattr(token_tiles, "suits", lambda *args: used.append(suits(*args)) or used[-1])  # type: ignore[func-returns-value]
+    is_faster = token_tiles.is_faster
+    monkeypatch.setattr(token_tiles, "is_faster", lambda *args: used.append(is_faster(*args)) or used[-1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
     case = Case("token", 4, 17, lead=(2, 18), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
     face_reference(case, "triton", "recurrent")

@@ -1,14 +1,14 @@
-"""How far an implementation may be from the reference: the one table, and no environment loosens it.
+"""The tolerances for the difference to the reference: one table, independent of the environment.
 
-An error is the largest absolute difference divided by the largest absolute value of the reference, or by FLOOR where
-that is smaller: some gradients are exactly zero (one entry, rescaled), and rounding is not.
+An error is the largest absolute difference divided by the largest absolute value of the reference, or by FLOOR if that
+is larger: some gradients are exactly zero in theory (a single entry, rescaled), but not after rounding.
 
-A gradient that is zero in theory is a sum of terms that cancel, and what rounding leaves of it is relative to those
-terms and not to zero. (A normalised mixture of 1 x 1 matrices is its sign, so the gradients of dictionary and weights
-are exactly zero; where the mixture is nearly zero, the terms that cancel are of size 1e4 and leave 1e-12 of rounding,
-in the reference as well.) So where the largest entry of a reference gradient is below VANISHING of the largest gradient
-among all inputs of the case, the error is divided by the latter. Every other gradient, however small, is judged by its
-own size.
+A gradient that is zero in theory is a sum of terms that cancel, so its rounding error is relative to those terms and
+not to zero. (A normalised mixture of 1 x 1 matrices is its sign, so the gradients of dictionary and weights are exactly
+zero; where the mixture is nearly zero, the terms that cancel are of size 1e4 and leave a rounding error of 1e-12, in
+the reference as well.) So if the largest entry of a reference gradient is below VANISHING times the largest gradient of
+all inputs of the case, the error is divided by the latter. The error of every other gradient, however small, is
+relative to its own size.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RELATIVE = {
 }
 
 FLOOR = 1e-2
-#: A reference gradient smaller than this, of the largest gradient of its case, is what rounding left of zero (float64).
+#: A reference gradient below this fraction of the largest gradient of its case is a rounding error of zero (float64).
 VANISHING = 1e-12
 
-#: The same float32 scan against the reference in float64, contractive inputs, L = 512 (reported by benchmarks/scan.py).
+#: Error of a float32 scan against the reference in float64, contractive inputs, L = 512 (in benchmarks/scan.py).
 FLOAT32_AT_512 = 1e-5

@@ -1,23 +1,24 @@
-"""Linear recurrences with gradients: dense, block-diagonal and diagonal scans, on CPU and GPU.
+"""Recurrences with gradients, on CPU and GPU: dense, block-diagonal, diagonal and non-linear scans.
 
-Every scan returns (states, final). Beside them what a classifier needs before and after one: the matrices of every
-symbol, a causal filter, and readout with loss. See `docs/ops.md` for how to choose among them.
+A scan returns (states, final). There are also the operations that a classifier needs before and after a scan: the
+matrices of every symbol, a causal filter, and readout with loss. See `docs/ops.md` for which one to use.
 """
 
 from sdssm.ops.backend import use_backend
 from sdssm.ops.block_diagonal import block_diagonal_scan, block_diagonal_step
-from sdssm.ops.checks import NonFiniteError, OpsError, unchecked
+from sdssm.ops.checks import unchecked
 from sdssm.ops.column_mixture import column_mixture_scan
-from sdssm.ops.column_norm import column_norm
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.dense import dense_scan, dense_step
 from sdssm.ops.diagonal import diagonal_scan, diagonal_step
 from sdssm.ops.elman import elman_scan, elman_step
+from sdssm.ops.errors import NonFiniteError, OpsError
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.lstm import lstm_scan, lstm_step
 from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
+from sdssm.ops.norms import column_norm
 from sdssm.ops.readout import readout_loss
 from sdssm.ops.selective import selective_scan, selective_step
 from sdssm.ops.token import token_scan, token_step

@@ -1,7 +1,7 @@
-"""Which implementation runs, and in which mode: the only place that asks.
+"""Which implementation runs, and in which mode: the only module that asks for the device of a tensor.
 
-By default tensors on an NVIDIA GPU go to Triton and all others to the CPU implementation. `SDSSM_BACKEND=reference`
-in the environment, or `with use_backend("reference"):` in the program, overrides that.
+By default tensors on an NVIDIA GPU are computed by Triton kernels and all others by the CPU implementation.
+`SDSSM_BACKEND=reference` in the environment, or `with use_backend("reference"):` in the program, overrides that.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from torch import Tensor
 from sdssm.errors import did_you_mean
 from sdssm.extras import import_extra
 from sdssm.ops import costs
-from sdssm.ops.checks import OpsError
+from sdssm.ops.errors import OpsError
 
 BACKENDS = ("reference", "cpu", "triton")
 MODES = ("auto", "recurrent", "parallel")
+#: The largest state of a Triton kernel: a larger tile of a transition matrix does not fit one multiprocessor.
 TRITON_LARGEST_STATE = 256
-NARROW = (torch.bfloat16, torch.float16)  # the CPU computes these in float32; on a GPU the kernels do so themselves
+#: The 16-bit dtypes. The CPU computes them in float32; on a GPU the kernels convert them themselves.
+NARROW = (torch.bfloat16, torch.float16)
 
 
-def _known(name: str, source: str) -> str:
+def _check_name(name: str, source: str) -> str:
     if name not in BACKENDS:
         raise OpsError(f"{source} is {name!r}; {did_you_mean(name, BACKENDS)}")
     return name
@@ -36,12 +38,12 @@ def _known(name: str, source: str) -> str:
 
 _override: str | None = os.environ.get("SDSSM_BACKEND") or None
 if _override is not None:
-    _known(_override, "SDSSM_BACKEND")
+    _check_name(_override, "SDSSM_BACKEND")
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Inside, every scan runs on the backend `name`: "reference", "cpu" or "triton".
+    """Run every operation inside the block on the backend `name`: "reference", "cpu" or "triton".
 
     >>> from sdssm import ops
     >>> with ops.use_backend("reference"):
@@ -50,44 +52,59 @@ def use_backend(name: str) -> Iterator[None]:
     tensor([8.])
     """
     global _override
-    before, _override = _override, _known(name, "the backend")
+    before, _override = _override, _check_name(name, "the backend")
     try:
         yield
     finally:
         _override = before
 
 
+def is_on_gpu(tensor: Tensor) -> bool:
+    """Whether the tensor is on an NVIDIA GPU."""
+    return tensor.is_cuda
+
+
 def choose(tensor: Tensor) -> str:
-    """The backend for `tensor`: what was asked for, else by its device."""
+    """Return the backend for `tensor`: the one set by the user, else the one for its device."""
     if _override is not None:
         return _override
     return "triton" if tensor.is_cuda else "cpu"
 
 
+def plainly(chosen: str, first: Tensor) -> bool:
+    """Whether the reference computes the operation, for tensors like `first` and the backend `chosen`.
+
+    It does if the user chose it, for 16-bit dtypes, and in compiled code, where the compiler fuses it.
+    """
+    return chosen == "reference" or first.dtype in NARROW or torch.compiler.is_compiling()
+
+
 def check_mode(op: str, mode: str) -> None:
+    """Raise `OpsError` for an unknown mode."""
     if mode not in MODES:
         raise OpsError(f"{op}: mode is {mode!r}; {did_you_mean(str(mode), MODES)}")
 
 
 @functools.cache
 def implementation(kind: str, backend: str) -> ModuleType:
-    """The module with `forward` and `backward` for canonical tensors; Triton is imported only when it is chosen."""
+    """Return the module with `forward` and `backward` for canonical tensors.
+
+    Triton is imported only if it is chosen.
+    """
     if backend == "triton":
         import_extra("triton", "the Triton backend")
     return importlib.import_module(f"sdssm.ops.{kind}.{backend}")
 
 
 def check_backend(op: str, tensor: Tensor, state: int) -> None:
-    """The chosen backend can take tensors on this device and states of this size."""
+    """Raise `OpsError` if the backend does not support the device of the tensor or the size of the state."""
     chosen = choose(tensor)
     if chosen == "cpu" and tensor.device.type != "cpu":
-        raise OpsError(
-            f"{op}: the cpu backend was asked for tensors on {tensor.device}; move them or change the backend"
-        )
+        raise OpsError(f"{op}: the backend is cpu and the tensors are on {tensor.device}; move them or use another one")
     if chosen != "triton":
         return
     if tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise OpsError(f"{op}: the triton backend was asked for tensors on cpu; move them or set TRITON_INTERPRET=1")
+        raise OpsError(f"{op}: the backend is triton and the tensors are on cpu; move them or set TRITON_INTERPRET=1")
     if state > TRITON_LARGEST_STATE:
         raise OpsError(
             f"{op}: the state has {state} entries; the triton backend takes at most {TRITON_LARGEST_STATE}, "
@@ -95,8 +112,13 @@ def check_backend(op: str, tensor: Tensor, state: int) -> None:
         )
 
 
+def is_autocast_enabled(tensor: Tensor) -> bool:
+    """Whether autocast is on for the device of the tensor."""
+    return torch.is_autocast_enabled(tensor.device.type)
+
+
 def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
-    """Scans compute in the precision of what they are given, inside an autocast region too."""
+    """Return a context in which autocast is off: operations compute in the precision of their arguments."""
     device = tensor.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
@@ -111,21 +133,22 @@ def run(
     *,
     rescale: bool,
 ) -> tuple[Any, ...]:
-    """Call `direction` ("forward" or "backward") of the implementation; `sizes` (rows, L, N, S) resolve mode "auto".
+    """Call `direction` ("forward" or "backward") of a scan's implementation, with autocast off.
 
-    Autocast is off inside: the kernels compute in the precision of what they were given.
+    `sizes` are (rows, L, N, S), by which mode "auto" is resolved. On the CPU 16-bit tensors are converted to float32
+    and the results back; the factors and norms of the forward pass stay in float32.
     """
     module = implementation(kind, backend)
     if mode == "auto":
-        mode = costs.faster(kind, costs.device_kind(backend), *sizes)
+        mode = costs.faster_mode(kind, costs.measurements_name(backend), *sizes)
     function = getattr(module, direction)
-    given = [tensor for tensor in tensors if tensor is not None]
-    narrow = backend == "cpu" and any(tensor.dtype in NARROW for tensor in given)
-    with no_autocast(given[0]):
+    present = [tensor for tensor in tensors if tensor is not None]
+    narrow = backend == "cpu" and any(tensor.dtype in NARROW for tensor in present)
+    with no_autocast(present[0]):
         if not narrow:
             return function(*tensors, rescale=rescale, mode=mode)  # type: ignore[no-any-return]  # a module's
-        dtype = next(tensor.dtype for tensor in given if tensor.dtype in NARROW)
+        dtype = next(tensor.dtype for tensor in present if tensor.dtype in NARROW)
         wide = [tensor.float() if tensor is not None and tensor.dtype in NARROW else tensor for tensor in tensors]
-        found = function(*wide, rescale=rescale, mode=mode)
-        keep = 2 if direction == "forward" else len(found)  # factors and norms stay wide
-        return tuple(out.to(dtype) if i < keep and out is not None else out for i, out in enumerate(found))
+        outputs = function(*wide, rescale=rescale, mode=mode)
+        count = 2 if direction == "forward" else len(outputs)  # factors and norms stay wide
+        return tuple(out.to(dtype) if i < count and out is not None else out for i, out in enumerate(outputs))

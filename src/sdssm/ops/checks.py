@@ -1,7 +1,7 @@
-"""What a scan refuses, and in which words.
+"""Checks of arguments, with the messages of their errors.
 
-Shapes, dtypes and devices are read from the tensors' headers and cost nothing. Values (a token outside the alphabet,
-a length past L) must be looked at, which on a GPU makes the host wait; `unchecked()` turns that look off.
+Shapes, dtypes and devices are known without reading a tensor, so these checks cost nothing. Values (a token outside the
+alphabet, a length above L) must be read, for which the host waits on a GPU; `unchecked()` turns the latter off.
 """
 
 from __future__ import annotations
@@ -13,59 +13,58 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from sdssm.errors import SdssmError
+from sdssm.ops import backend
+from sdssm.ops.errors import NonFiniteError, OpsError
 
-
-class OpsError(SdssmError):
-    """A scan that cannot be computed from its arguments."""
-
-
-class NonFiniteError(OpsError):
-    """A state that stopped being a number, or vanished, and `check_finite=True` asked to be told."""
-
-
-#: How the last dimensions of an argument are written in messages: the letters of the house.
+#: The last dimensions of an argument as messages show them, for example ("L", "N").
 Shape = Sequence[str]
 
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 COMPLEX = (torch.complex64, torch.complex128)
 
-_look_at_values = True
+_checks_values = True
 
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Trust tokens and lengths: inside, they are not looked at, so a GPU never waits for the host.
+    """Do not check the values of tokens and lengths inside the block.
 
-    A token outside the alphabet then reads memory that is not its own. For loops that drew the tokens themselves.
+    The host then does not wait for the GPU, and a token outside the alphabet reads memory out of bounds. For loops that
+    generate the tokens themselves.
     """
-    global _look_at_values
-    before, _look_at_values = _look_at_values, False
+    global _checks_values
+    before, _checks_values = _checks_values, False
     try:
         yield
     finally:
-        _look_at_values = before
+        _checks_values = before
 
 
-def values_are_checked(tensor: Tensor) -> bool:
-    """Whether values may be read now: asked for, real (not traced or mapped), and no CUDA graph being recorded."""
-    if not _look_at_values or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
+def can_read_values(tensor: Tensor) -> bool:
+    """Whether values are checked and can be read.
+
+    They cannot while the tensor is traced or mapped, or a CUDA graph is captured.
+    """
+    if not _checks_values or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
         return False
-    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    return not (backend.is_on_gpu(tensor) and torch.cuda.is_current_stream_capturing())
 
 
 def shape_of(tensor: Tensor) -> str:
+    """Return the shape as messages show it: "(2, 3)"."""
     return str(tuple(tensor.shape))
 
 
-def mismatch(op: str, name: str, tensor: Tensor, wanted: str, against: str, other: Tensor) -> OpsError:
+def shape_error(op: str, name: str, tensor: Tensor, expected: str, other_name: str, other: Tensor) -> OpsError:
+    """Return the error for a tensor whose shape does not fit another one."""
     return OpsError(
-        f"{op}: {name} has shape {shape_of(tensor)}; it must be {wanted} to fit {against} of shape {shape_of(other)}"
+        f"{op}: {name} has shape {shape_of(tensor)}; it must be {expected} to fit {other_name} "
+        f"of shape {shape_of(other)}"
     )
 
 
 def check_rank(op: str, name: str, tensor: Tensor, form: Shape) -> None:
-    """`tensor` has at least the dimensions `form`, none of them empty."""
+    """Check that `tensor` has at least the dimensions `form`, none of them empty."""
     if not isinstance(tensor, Tensor):
         raise OpsError(f"{op}: {name} is a {type(tensor).__name__}; it must be a tensor (..., {', '.join(form)})")
     if tensor.dim() < len(form):
@@ -79,6 +78,7 @@ def check_rank(op: str, name: str, tensor: Tensor, form: Shape) -> None:
 
 
 def check_square(op: str, name: str, tensor: Tensor) -> None:
+    """Check that the last two dimensions are equal."""
     if tensor.shape[-1] != tensor.shape[-2]:
         raise OpsError(
             f"{op}: {name} has shape {shape_of(tensor)}; its last two dimensions must be equal, "
@@ -87,35 +87,37 @@ def check_square(op: str, name: str, tensor: Tensor) -> None:
 
 
 def check_tail(
-    op: str, name: str, tensor: Tensor, tail: Sequence[int], form: Shape, against: str, other: Tensor
+    op: str, name: str, tensor: Tensor, tail: Sequence[int], form: Shape, other_name: str, other: Tensor
 ) -> None:
-    """The last dimensions of `tensor` are `tail`."""
+    """Check that the last dimensions of `tensor` are `tail`, as those of `other` require."""
     check_rank(op, name, tensor, form)
     if tuple(tensor.shape[tensor.dim() - len(tail) :]) != tuple(tail):
-        wanted = "(..., " + ", ".join(f"{letter}={size}" for letter, size in zip(form, tail, strict=True)) + ")"
-        raise mismatch(op, name, tensor, wanted, against, other)
+        expected = "(..., " + ", ".join(f"{letter}={size}" for letter, size in zip(form, tail, strict=True)) + ")"
+        raise shape_error(op, name, tensor, expected, other_name, other)
 
 
-def check_complex(op: str, name: str, tensor: Tensor, beside: str, real: Tensor) -> None:
-    """One tensor is complex, and the one beside it real and of the same precision."""
+def check_complex(op: str, name: str, tensor: Tensor, real_name: str, real: Tensor) -> None:
+    """Check that `tensor` is complex, and `real` is real and of the same precision."""
     if tensor.dtype not in COMPLEX:
         raise OpsError(
             f"{op}: {name} has dtype {tensor.dtype}; it must be complex, e.g. torch.complex({name}, 0 * {name})"
         )
-    wanted = torch.float64 if tensor.dtype == torch.complex128 else torch.float32  # dtype.to_real() is not traced
-    if real.dtype != wanted:
-        raise OpsError(f"{op}: {beside} has dtype {real.dtype} and {name} {tensor.dtype}; {beside} must be {wanted}")
+    dtype = torch.float64 if tensor.dtype == torch.complex128 else torch.float32  # dtype.to_real() is not traced
+    if real.dtype != dtype:
+        raise OpsError(
+            f"{op}: {real_name} has dtype {real.dtype} and {name} {tensor.dtype}; {real_name} must be {dtype}"
+        )
 
 
-def check_kinds(op: str, named: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
-    """All floating arguments share one floating dtype and one device."""
+def check_kinds(op: str, tensors: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
+    """Check that the tensors of (name, tensor) pairs have the same floating dtype and device."""
     allowed = FLOATING + COMPLEX if complex_too else FLOATING
-    first_name, first = named[0]
+    first_name, first = tensors[0]
     assert first is not None
     if first.dtype not in allowed:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in allowed)
         raise OpsError(f"{op}: {first_name} has dtype {first.dtype}; it must be one of {names}")
-    for name, tensor in named[1:]:
+    for name, tensor in tensors[1:]:
         if tensor is None:
             continue
         if not isinstance(tensor, Tensor):
@@ -128,30 +130,35 @@ def check_kinds(op: str, named: Sequence[tuple[str, Tensor | None]], *, complex_
 
 
 def check_device(op: str, name: str, tensor: Tensor, first_name: str, first: Tensor) -> None:
+    """Check that both tensors are on the same device."""
     if tensor.device != first.device:
         raise OpsError(f"{op}: {name} is on {tensor.device} and {first_name} on {first.device}; move one with .to(...)")
 
 
 def check_integers(op: str, name: str, tensor: Tensor) -> None:
+    """Check that the tensor has an integer dtype."""
     if not isinstance(tensor, Tensor):
-        raise OpsError(f"{op}: {name} is a {type(tensor).__name__}; it must be a tensor of whole numbers")
+        raise OpsError(f"{op}: {name} is a {type(tensor).__name__}; it must be a tensor of integers")
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
-        raise OpsError(f"{op}: {name} has dtype {tensor.dtype}; it must hold whole numbers, e.g. torch.int64")
+        raise OpsError(f"{op}: {name} has dtype {tensor.dtype}; it must hold integers, e.g. torch.int64")
 
 
 def check_range(op: str, name: str, values: Tensor, low: int, high: int, rule: str) -> None:
-    """Every value lies in low..high. Reads the values: on a GPU the host waits once."""
-    if values.numel() == 0 or not values_are_checked(values):
+    """Check that every value lies in low..high. Reads the values: on a GPU the host waits once."""
+    if values.numel() == 0 or not can_read_values(values):
         return
     least, most = (int(v) for v in torch.stack(torch.aminmax(values)).tolist())
     if least < low or most > high:
         worst = least if least < low else most
-        where = tuple((values == worst).nonzero()[0].tolist())
-        raise OpsError(f"{op}: {name}[{', '.join(map(str, where))}] is {worst}; {rule} {low}..{high}")
+        position = tuple((values == worst).nonzero()[0].tolist())
+        raise OpsError(f"{op}: {name}[{', '.join(map(str, position))}] is {worst}; {rule} {low}..{high}")
 
 
 def check_states(op: str, states: Tensor, lengths: Tensor | None) -> None:
-    """Every state inside its row's length is finite and not exactly zero; says at which step that ends."""
+    """Check that every state within its row's length is finite and not zero.
+
+    The error names the first step at which one is not.
+    """
     steps = torch.arange(states.shape[-2], device=states.device)
     inside = torch.ones_like(states[..., 0], dtype=torch.bool) if lengths is None else steps < lengths[..., None]
     finite = torch.isfinite(states).all(-1)
@@ -160,8 +167,8 @@ def check_states(op: str, states: Tensor, lengths: Tensor | None) -> None:
         return
     step = int(bad.flatten(0, -2).any(0).nonzero()[0])
     row = tuple(bad[..., step].nonzero()[0].tolist())
-    what = "exactly zero" if bool(finite[(*row, step)]) else "not finite"
+    problem = "exactly zero" if bool(finite[(*row, step)]) else "not finite"
     raise NonFiniteError(
-        f"{op}: states are {what} from step {step} on (counted from 0), first in row {row}; "
+        f"{op}: states are {problem} from step {step} on (counted from 0), first in row {row}; "
         "use rescale=True, smaller matrices, or float64"
     )

@@ -1,8 +1,8 @@
-"""The recurrent passes through numba (optional: sdssm[numba]), rows shared among threads.
+"""The recurrent passes compiled by numba (optional: sdssm[numba]), on several threads.
 
-Threads come from a pool of our own and not from numba's `prange`: its default layer must not be entered by two Python
-threads at once and does not survive a fork, while here each thread runs one compiled function without the GIL on rows
-that belong to nobody else. Every row is computed by the same instructions whatever the number of threads.
+The threads come from a pool of this module instead of numba's `prange`: numba's default threading layer must not be
+entered by two Python threads at once and does not survive a fork, while here each thread runs a compiled function
+without the GIL on rows of its own. Every row is computed by the same instructions for any number of threads.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from torch import Tensor
 
 from sdssm.ops.transitions import Transitions, least_kept, no_factors
 
-#: Multiplications below which a second thread costs more than it saves.
-WORTH_A_THREAD = 200_000
+#: Multiplications below which a second thread costs more time than it saves.
+MIN_WORK_PER_THREAD = 200_000
 
 _enabled = importlib.util.find_spec("numba") is not None
 _pools: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
 
 
 def available() -> bool:
-    """Whether numba is installed and not switched off."""
+    """Whether numba is installed and not disabled by `without_numba`."""
     return _enabled
 
 
 @contextmanager
 def without_numba() -> Iterator[None]:
-    """Inside, the CPU implementation uses torch alone, as where numba is not installed."""
+    """Disable numba inside the block: the CPU implementation then uses torch only."""
     global _enabled
     before, _enabled = _enabled, False
     try:
@@ -55,8 +55,11 @@ def _kernels() -> Any:
 
 
 def _share(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> None:
-    """Run kernel(first, last, *args) over 0..rows in as many parts as there are threads worth starting."""
-    parts = max(1, min(torch.get_num_threads(), rows, work // WORTH_A_THREAD))
+    """Run kernel(first, last, *args) over the rows 0..rows, split over threads if it is worth it.
+
+    work: the number of multiplications in all.
+    """
+    parts = max(1, min(torch.get_num_threads(), rows, work // MIN_WORK_PER_THREAD))
     if parts == 1:
         kernel(0, rows, *args)
         return
@@ -64,14 +67,14 @@ def _share(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> Non
     if pool is None:
         pool = _pools[parts - 1] = ThreadPoolExecutor(parts - 1, thread_name_prefix="sdssm")
     edges = [rows * part // parts for part in range(parts + 1)]
-    waiting = [pool.submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
+    jobs = [pool.submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
     kernel(edges[0], edges[1], *args)
-    for job in waiting:
+    for job in jobs:
         job.result()
 
 
 def _array(tensor: Tensor | None, like: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The numpy view a kernel reads; an argument that was not given is an empty array of the same rank."""
+    """Return a numpy view for a kernel to read; None becomes an empty array of the rank of `shape`."""
     if tensor is None or tensor.numel() == 0:
         tensor = like.new_empty((0,) * len(shape))
     return tensor.detach().contiguous().numpy()
@@ -86,7 +89,10 @@ def forward(
     lengths: Tensor | None,
     rescale: bool,
 ) -> tuple[Tensor, Tensor]:
-    """As `Transitions.forward`; the last of `matrices` tells rows and length."""
+    """Compute the same as `Transitions.forward`.
+
+    The last of `matrices` starts with the dimensions rows and length.
+    """
     like = matrices[0]
     rows, length = matrices[-1].shape[:2]
     states = like.new_empty(rows, length, size)
@@ -116,7 +122,7 @@ def backward(
     factors: Tensor,
     rescale: bool,
 ) -> tuple[Tensor, Tensor]:
-    """As `Transitions.backward`."""
+    """Compute the same as `Transitions.backward`."""
     rows, length, size = states.shape
     adjoints = torch.empty_like(states)
     grad_x0 = states.new_empty(rows, size)
@@ -138,23 +144,30 @@ def backward(
 
 
 def _factors(factors: Tensor, states: Tensor, rescale: bool) -> np.ndarray[Any, Any]:
-    """(P, L), or nothing: real and without gaps either way, as kernels are compiled for every kind of array anew."""
-    kept = factors.reshape(states.shape[:2]) if rescale else no_factors(states).reshape(0, 1)
-    return kept.contiguous().numpy()
+    """Return the factors (P, L), or an empty array of the same type.
+
+    Real and contiguous in both cases, since numba compiles a kernel again for every new type of array.
+    """
+    shaped = factors.reshape(states.shape[:2]) if rescale else no_factors(states).reshape(0, 1)
+    return shaped.contiguous().numpy()
 
 
 def _lengths(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, Any]:
+    """Return the length of every row, (P,)."""
     return np.full(rows, length, dtype=np.int64) if lengths is None else lengths.numpy()
 
 
 class CompiledTransitions(Transitions):
-    """Matrices with compiled passes, `<kernel>_forward` and `<kernel>_backward`; without numba the torch ones run."""
+    """Matrices with compiled passes, `<kernel>_forward` and `<kernel>_backward`.
+
+    Without numba the passes of `Transitions` are used.
+    """
 
     kernel: ClassVar[str]
 
     @abstractmethod
     def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
-        """What the kernel reads, rows and length leading in the last of them."""
+        """Return the tensors that the kernel reads; the last one starts with the dimensions rows and length."""
 
     def forward(
         self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor

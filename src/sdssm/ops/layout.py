@@ -1,7 +1,7 @@
-"""Leading dimensions: broadcast as in all of torch, then flattened to what the kernels take.
+"""Leading dimensions: broadcast as in all of torch, then flattened to the form that kernels take.
 
-A kernel knows parameters (R, ...) and data (R, B, ...). Users have any number of leading dimensions on either. Here
-`lead` is the broadcast of all of them; a parameter's own leading dimensions are `lead` without its last part, B.
+Kernels take parameters (R, ...) and data (R, B, ...), while users have any number of leading dimensions on either. Here
+`lead` is the broadcast of all of them; the leading dimensions of a parameter are `lead` without its last one, B.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.checks import OpsError, shape_of
+from sdssm.ops.checks import shape_of
+from sdssm.ops.errors import OpsError
 
 
 def lead_of(tensor: Tensor, tail: int) -> torch.Size:
-    """The dimensions before the last `tail`."""
+    """Return the dimensions before the last `tail`."""
     return tensor.shape[: tensor.dim() - tail]
 
 
-def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) -> torch.Size:
-    """The common leading dimensions of (name, tensor, size of its tail); an error names the first that does not fit."""
+def broadcast_leads(op: str, tensors: Sequence[tuple[str, Tensor | None, int]]) -> torch.Size:
+    """Return the common leading dimensions of tensors.
+
+    tensors: (name, tensor, number of dimensions that are not leading) for each.
+
+    The error names the first tensor that does not fit.
+    """
     lead = torch.Size()
-    for at, (name, tensor, tail) in enumerate(named):
+    for at, (name, tensor, tail) in enumerate(tensors):
         if tensor is None:
             continue
         own = lead_of(tensor, tail)
@@ -33,7 +39,7 @@ def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) ->
         try:
             lead = torch.broadcast_shapes(lead, own)  # type: ignore[no-untyped-call]  # torch's own
         except RuntimeError:
-            before = ", ".join(f"{other} {shape_of(t)}" for other, t, _ in named[:at] if t is not None)
+            before = ", ".join(f"{other} {shape_of(t)}" for other, t, _ in tensors[:at] if t is not None)
             raise OpsError(
                 f"{op}: {name} of shape {shape_of(tensor)} has leading dimensions {tuple(own)}; "
                 f"they must broadcast with {tuple(lead)} of {before}"
@@ -41,21 +47,21 @@ def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) ->
     return lead
 
 
-def flatten(tensor: Tensor, lead: Sequence[int], tail: int, into: Sequence[int]) -> Tensor:
-    """Broadcast the leading dimensions to `lead`, reshape them to `into`, and lay the result out contiguously."""
+def flatten(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
+    """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous."""
     own, rest = lead_of(tensor, tail), tensor.shape[tensor.dim() - tail :]
     if tuple(own) != tuple(lead):
         tensor = tensor.expand(*lead, *rest)
-    if len(lead) != len(into) or (-1 not in into and tuple(lead) != tuple(into)):
-        tensor = tensor.reshape(*into, *rest)
+    if len(lead) != len(shape) or (-1 not in shape and tuple(lead) != tuple(shape)):
+        tensor = tensor.reshape(*shape, *rest)
     return tensor.contiguous()
 
 
 def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tuple[tuple[int, ...], int, int]:
-    """How `lead` (..., B) splits into R replicas with parameters of their own and B rows each.
+    """Split `lead` (..., B) into R replicas with parameters of their own and B rows each.
 
-    Parameters shared by all rows make one replica of everything, so that nothing is copied and one sum of gradients
-    is formed instead of many.
+    Parameters shared by all rows make a single replica, so that nothing is copied and the gradient is one sum instead
+    of many.
 
     >>> replicas_and_rows([torch.Size([])], torch.Size([3, 7, 5]))
     ((1,), 1, 105)
@@ -68,10 +74,10 @@ def replicas_and_rows(parameters: Sequence[torch.Size], lead: torch.Size) -> tup
     return outer, math.prod(outer), lead[-1]
 
 
-def rows_as_replicas(*given: Tensor | None) -> list[Any]:
-    """(R, B, *) -> (R B, 1, *): for a kernel whose parameters belong to replicas, where each row has its own.
+def rows_as_replicas(*tensors: Tensor | None) -> list[Any]:
+    """Reshape (R, B, *) -> (R B, 1, *), so that each row is a replica with its own parameters.
 
-    >>> [None if one is None else tuple(one.shape) for one in rows_as_replicas(torch.zeros(2, 3, 5), None)]
+    >>> [None if tensor is None else tuple(tensor.shape) for tensor in rows_as_replicas(torch.zeros(2, 3, 5), None)]
     [(6, 1, 5), None]
     """
-    return [None if one is None else one.flatten(0, 1)[:, None] for one in given]
+    return [None if tensor is None else tensor.flatten(0, 1)[:, None] for tensor in tensors]

@@ -1,11 +1,11 @@
-"""The recurrent passes, one row after the other, compiled by numba. Imported only where numba is installed.
+"""The recurrent passes row by row, compiled by numba. Imported only if numba is installed.
 
-Every kernel runs over rows first..last and writes all of its outputs. Arrays that were not given are empty. Sums over
-a row of a matrix are taken in the order the compiler finds fastest ("reassoc"), the same in every run; NaN and infinity
-keep their meaning.
+Every kernel runs over rows first..last and writes all of its outputs. An optional argument that is None arrives as an
+empty array. The compiler may reorder the sum over a row of a matrix ("reassoc"), in the same way in every run; NaN and
+infinity are kept.
 """
 
-# Kernels take whatever arrays numba compiles them for: one signature would say less than it hides.
+# Kernels are compiled for several types of arrays, which one signature cannot express.
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ FAST = {"reassoc", "contract", "nsz"}
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def add_columns(columns, x, out):
-    """out += sum_j x[j] columns[j], four columns at a time so that `out` is loaded and stored a quarter as often."""
+    """Add sum_j x[j] columns[j] to out.
+
+    Four columns at a time, so that `out` is loaded and stored a quarter as often.
+    """
     count = len(x)
-    whole = count - count % 4
-    for j in range(0, whole, 4):
+    multiple = count - count % 4
+    for j in range(0, multiple, 4):
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         c0, c1, c2, c3 = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
         for i in range(len(out)):
             out[i] += (c0[i] * x0 + c1[i] * x1) + (c2[i] * x2 + c3[i] * x3)
-    for j in range(whole, count):
+    for j in range(multiple, count):
         xj, cj = x[j], columns[j]
         for i in range(len(out)):
             out[i] += cj[i] * xj
@@ -35,7 +38,7 @@ def add_columns(columns, x, out):
 
 @njit(nogil=True, cache=True)
 def rescale_state(z):
-    """Divide z by its l2 norm in place and return the factor; zeros stay, with factor 0."""
+    """Divide z by its l2 norm in place and return the factor; a zero vector stays zero, with factor 0."""
     largest = abs(z[0])
     for i in range(1, len(z)):
         size = abs(z[i])
@@ -54,8 +57,8 @@ def rescale_state(z):
 
 
 @njit(nogil=True, cache=True)
-def arrive(carry, t, row, length, grad_states, grad_final, states, factors):
-    """Turn the gradient from later steps into the gradient at z_t, in place."""
+def add_outside_gradient(carry, t, row, length, grad_states, grad_final, states, factors):
+    """Turn the gradient from later steps into the gradient of z_t, in place."""
     if len(grad_states):
         for i in range(len(carry)):
             carry[i] += grad_states[row, t, i]
@@ -64,17 +67,19 @@ def arrive(carry, t, row, length, grad_states, grad_final, states, factors):
             carry[i] += grad_final[row, i]
     if len(factors):
         x, factor = states[row, t], factors[row, t]
-        along = factor * 0
+        projection = factor * 0
         for i in range(len(carry)):
-            along += x[i].real * carry[i].real + x[i].imag * carry[i].imag
+            projection += x[i].real * carry[i].real + x[i].imag * carry[i].imag
         for i in range(len(carry)):
-            carry[i] = (carry[i] - x[i] * along) * factor
+            carry[i] = (carry[i] - x[i] * projection) * factor
 
 
 @njit(nogil=True, cache=True)
-def put(values, least, out):
-    """Store a state or a gradient. Entries below `least`, next to the denormal numbers, become 0: those slow every
-    product with them a hundredfold, and whatever decays over a long row passes through them."""
+def store_without_denormals(values, least, out):
+    """Store a state or a gradient, with entries below `least` set to 0.
+
+    Products with denormal numbers are a hundred times slower, and everything that decays over a long row reaches them.
+    """
     for i in range(len(values)):
         value = values[i]
         if abs(value) < least:
@@ -84,6 +89,7 @@ def put(values, least, out):
 
 @njit(nogil=True, cache=True)
 def start_state(x0, row, x):
+    """Set x to the start state of the row, zeros without x0."""
     x[:] = 0
     if len(x0):
         x[:] = x0[row]
@@ -91,6 +97,7 @@ def start_state(x0, row, x):
 
 @njit(nogil=True, cache=True)
 def finish_row(row, length, grad_final, carry, grad_x0):
+    """Store the gradient of x0; for a row of length 0 that is the gradient of the final state."""
     grad_x0[row] = carry
     if length == 0 and len(grad_final):
         grad_x0[row] = grad_final[row]
@@ -98,7 +105,10 @@ def finish_row(row, length, grad_final, carry, grad_x0):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def token_forward(first, last, columns, index, drive, x0, lengths, least, states, factors):
-    """columns (M, N, N): the matrices transposed; index (P, L): which of them each step takes."""
+    """Run a token scan.
+
+    columns (M, N, N) are the transposed matrices, index (P, L) the number of the matrix of every step.
+    """
     x = states[0, 0].copy()
     for row in range(first, last):
         start_state(x0, row, x)
@@ -110,7 +120,7 @@ def token_forward(first, last, columns, index, drive, x0, lengths, least, states
             add_columns(columns[index[row, t]], x, z)
             if len(factors):
                 factors[row, t] = rescale_state(z)
-            put(z, least, x)
+            store_without_denormals(z, least, x)
             z[:] = x
         states[row, lengths[row] :] = 0
         if len(factors):
@@ -121,14 +131,15 @@ def token_forward(first, last, columns, index, drive, x0, lengths, least, states
 def token_backward(
     first, last, matrices, index, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0
 ):
+    """Compute the adjoints (P, L, N) of a token scan and the gradient of x0, (P, N)."""
     carry = states[0, 0].copy()
     for row in range(first, last):
         length = lengths[row]
         adjoints[row, length:] = 0
         carry[:] = 0
         for t in range(length - 1, -1, -1):
-            arrive(carry, t, row, length, grad_states, grad_final, states, factors)
-            put(carry, least, adjoints[row, t])
+            add_outside_gradient(carry, t, row, length, grad_states, grad_final, states, factors)
+            store_without_denormals(carry, least, adjoints[row, t])
             carry[:] = 0
             add_columns(matrices[index[row, t]], adjoints[row, t], carry)
         finish_row(row, length, grad_final, carry, grad_x0)
@@ -136,7 +147,7 @@ def token_backward(
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def block_forward(first, last, A, drive, x0, lengths, least, states, factors):
-    """A (P, L, H, S, S)."""
+    """Run a block-diagonal scan: A (P, L, H, S, S)."""
     blocks, size = A.shape[2], A.shape[3]
     x = states[0, 0].copy()
     for row in range(first, last):
@@ -154,7 +165,7 @@ def block_forward(first, last, A, drive, x0, lengths, least, states, factors):
                     z[i] += drive[row, t, i]
             if len(factors):
                 factors[row, t] = rescale_state(z)
-            put(z, least, x)
+            store_without_denormals(z, least, x)
             z[:] = x
         states[row, lengths[row] :] = 0
         if len(factors):
@@ -163,6 +174,7 @@ def block_forward(first, last, A, drive, x0, lengths, least, states, factors):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def block_backward(first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0):
+    """Compute the adjoints (P, L, N) of a block-diagonal scan and the gradient of x0, (P, N)."""
     blocks, size = A.shape[2], A.shape[3]
     carry = states[0, 0].copy()
     for row in range(first, last):
@@ -170,18 +182,18 @@ def block_backward(first, last, A, grad_states, grad_final, lengths, states, fac
         adjoints[row, length:] = 0
         carry[:] = 0
         for t in range(length - 1, -1, -1):
-            arrive(carry, t, row, length, grad_states, grad_final, states, factors)
-            put(carry, least, adjoints[row, t])
+            add_outside_gradient(carry, t, row, length, grad_states, grad_final, states, factors)
+            store_without_denormals(carry, least, adjoints[row, t])
             carry[:] = 0
             for h in range(blocks):
-                begin, end = h * size, (h + 1) * size
-                add_columns(A[row, t, h], adjoints[row, t, begin:end], carry[begin:end])
+                start, end = h * size, (h + 1) * size
+                add_columns(A[row, t, h], adjoints[row, t, start:end], carry[start:end])
         finish_row(row, length, grad_final, carry, grad_x0)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors):
-    """A (P, L, N), real or complex."""
+    """Run a diagonal scan: A (P, L, N), real or complex."""
     x = states[0, 0].copy()
     for row in range(first, last):
         start_state(x0, row, x)
@@ -193,7 +205,7 @@ def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors)
                     x[i] += drive[row, t, i]
             if len(factors):
                 factors[row, t] = rescale_state(x)
-            put(x, least, states[row, t])
+            store_without_denormals(x, least, states[row, t])
             x[:] = states[row, t]
         states[row, lengths[row] :] = 0
         if len(factors):
@@ -202,14 +214,15 @@ def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors)
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def diagonal_backward(first, last, A, grad_states, grad_final, lengths, states, factors, least, adjoints, grad_x0):
+    """Compute the adjoints (P, L, N) of a diagonal scan and the gradient of x0, (P, N)."""
     carry = states[0, 0].copy()
     for row in range(first, last):
         length = lengths[row]
         adjoints[row, length:] = 0
         carry[:] = 0
         for t in range(length - 1, -1, -1):
-            arrive(carry, t, row, length, grad_states, grad_final, states, factors)
-            put(carry, least, adjoints[row, t])
+            add_outside_gradient(carry, t, row, length, grad_states, grad_final, states, factors)
+            store_without_denormals(carry, least, adjoints[row, t])
             for i in range(len(carry)):
                 carry[i] = A[row, t, i].conjugate() * adjoints[row, t, i]
         finish_row(row, length, grad_final, carry, grad_x0)

@@ -1,8 +1,8 @@
-"""Products of matrices whose gradient is a sum over many rows, shared out over a GPU.
+"""Matrix products whose gradient is a sum over many rows, split into pieces on a GPU.
 
-A linear map of B L inputs is one tall product, and the gradient of its weights a sum over all B L rows. Beside others
-(`vmap`) a GPU's library gives each small block of weights to one processor, which adds up thousands of rows alone
-while the others wait. Taken in pieces of rows that are added afterwards it is several times as fast.
+A linear map of B L inputs is one tall product, and the gradient of its weights a sum over all B L rows. For batches of
+such products (`vmap`) cuBLAS gives each small block of weights to one multiprocessor, which adds up thousands of rows
+alone while the others are idle. Splitting the rows into pieces that are added afterwards is several times as fast.
 """
 
 from __future__ import annotations
@@ -12,36 +12,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.functions import fold, unfold
+from sdssm.ops import backend
+from sdssm.ops.autograd import merge_mapped, split_mapped
 
-#: Numbers along the side of a block that one processor computes, and how many blocks a product is taken apart into:
-#: enough for a few replicas to fill a GPU. It may not depend on their number, or a replica would differ from one alone.
+#: Side of the block of a result that one multiprocessor computes, and the number of blocks that a product is split
+#: into: enough for a few replicas to fill a GPU. It must not depend on the number of replicas, since a replica must
+#: give the same result as when it is trained alone.
 SIDE, BLOCKS = 32, 64
 #: The fewest rows of a piece.
 ROWS = 128
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """x @ y, (..., M, K) and (K, N), with gradients as above.
+    """Return x @ y, (..., M, K) and (K, N), with the gradients of this module.
 
     >>> product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    if not x.is_cuda or torch.compiler.is_compiling():  # a compiler chooses for itself
+    if not backend.is_on_gpu(x) or torch.compiler.is_compiling():  # a compiler makes its own choice
         return x @ y
-    found: Tensor = Product.apply(x.reshape(1, -1, x.shape[-1]), y[None])  # type: ignore[no-untyped-call]  # torch's own
-    return found.reshape(*x.shape[:-1], y.shape[-1])
+    flat: Tensor = Product.apply(x.reshape(1, -1, x.shape[-1]), y[None])  # type: ignore[no-untyped-call]  # torch's own
+    return flat.reshape(*x.shape[:-1], y.shape[-1])
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A linear map of vectors: x (..., D), weight (F, D), bias (F,) -> (..., F).
+    """Apply a linear map to vectors: x (..., D), weight (F, D), bias (F,) -> (..., F).
 
     >>> linear(torch.tensor([1.0, 2.0]), torch.tensor([[3.0, 4.0]]), torch.ones(1)).tolist()
     [12.0]
     """
-    # Under vmap torch's own multiplies the bias by 1 as well.
-    found = product(x, weight.mT)
-    return found if bias is None else found + bias
+    # Under vmap torch.nn.functional.linear also multiplies the bias by 1.
+    y = product(x, weight.mT)
+    return y if bias is None else y + bias
 
 
 class Product(torch.autograd.Function):
@@ -63,13 +65,16 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, y: Tensor) -> tuple[Tensor, int]:
-        found = Product.apply(*fold(info, in_dims, (x, y)))  # type: ignore[no-untyped-call]  # torch's own
-        (parted,), (dim,) = unfold(info, [found])
-        return parted, dim
+        merged = Product.apply(*merge_mapped(info, in_dims, (x, y)))  # type: ignore[no-untyped-call]  # torch's own
+        (result,), (dim,) = split_mapped(info, [merged])
+        return result, dim
 
 
 def shared(x: Tensor, y: Tensor) -> Tensor:
-    """x @ y, (R, M, K) and (R, K, N), a long sum over K in pieces where M and N are small."""
+    """Return x @ y for R pairs, with a long sum over K split into pieces if M and N are small.
+
+    x (R, M, K), y (R, K, N) -> (R, M, N).
+    """
     R, M, K = x.shape
     N = y.shape[-1]
     pieces = shares(M, K, N)
@@ -81,7 +86,7 @@ def shared(x: Tensor, y: Tensor) -> Tensor:
 
 
 def shares(M: int, K: int, N: int) -> int:
-    """Into how many pieces a sum over K is taken apart, a power of 2.
+    """Return the number of pieces into which a sum over K is split, a power of 2.
 
     >>> shares(64, 5120, 64), shares(64, 5120, 4096), shares(64, 200, 64), shares(2, 5121, 2)
     (16, 1, 1, 1)

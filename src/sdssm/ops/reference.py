@@ -1,6 +1,7 @@
-"""The plain loop behind every reference scan: the oracle that all other implementations face.
+"""The plain loop behind every reference scan, with which all other implementations are compared.
 
-It knows nothing of kernels, flattening or gradients: leading dimensions broadcast as in torch, autograd does the rest.
+It has no kernels, no flattening and no gradient formulas: leading dimensions broadcast as in torch, and autograd
+computes the gradients.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from torch import Tensor
 
 
 def rescaled(z: Tensor) -> Tensor:
-    """z / ||z||_2; a state that is exactly zero stays zero, and sends no gradient back."""
-    largest = z.detach().abs().amax(-1, keepdim=True)  # taken out so that squares stay in range; it cancels
+    """Return z / ||z||_2; a state that is exactly zero stays zero and has no gradient."""
+    largest = z.detach().abs().amax(-1, keepdim=True)  # divided out so that squares stay in range; it cancels
     z = z / torch.where(largest == 0, 1, largest)
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     return z * torch.where(largest == 0, 0, 1 / torch.where(largest == 0, 1, norm))
@@ -22,16 +23,19 @@ def rescaled(z: Tensor) -> Tensor:
 def loop(
     step: Callable[[int, Tensor], Tensor], x: Tensor, length: int, lengths: Tensor | None, rescale: bool
 ) -> tuple[Tensor, Tensor]:
-    """x_t = step(t, x_{t-1}) for t = 0..length-1, from x (..., N): states (..., L, N), and the last of each row."""
+    """Compute x_t = step(t, x_{t-1}) for t = 0..length-1 from x (..., N).
+
+    Return states (..., L, N) and final (..., N).
+    """
     states = []
     for t in range(length):
         new = step(t, x)
         if rescale:
             new = rescaled(new)
         if lengths is None:
-            x, seen = new, new
+            x, visible = new, new
         else:
             inside = (t < lengths)[..., None]
-            x, seen = torch.where(inside, new, x), torch.where(inside, new, 0)
-        states.append(seen)
+            x, visible = torch.where(inside, new, x), torch.where(inside, new, 0)
+        states.append(visible)
     return torch.stack(states, -2), x

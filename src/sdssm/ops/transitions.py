@@ -1,7 +1,7 @@
-"""One interface to the matrices of a scan, whatever form they are kept in, and the plain torch passes over it.
+"""The matrices of a scan behind one interface, and the recurrence over it in plain torch.
 
-Rows are flat here: P = R x B independent sequences. A subclass says how step t acts on a vector and how two steps
-compose; from that this module runs the recurrence forwards and backwards, and `chunks` runs it in parallel.
+Rows are flat here: P = R x B independent sequences. A subclass defines how step t acts on a vector and how two steps
+compose. From that this module runs the recurrence forwards and backwards, and `chunks` runs it in parallel.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ class Transitions(ABC):
     rows: int
     length: int
     size: int  # N
-    block: int  # S: how many entries of a state one entry of the last depends on; N when dense, 1 when diagonal
+    block: int  # S: how many entries of a state one entry of the next depends on; N when dense, 1 when diagonal
 
     @abstractmethod
     def apply(self, t: int, x: Tensor) -> Tensor:
-        """A_t x: (P, N) -> (P, N)."""
+        """Return A_t x: (P, N) -> (P, N)."""
 
     @abstractmethod
     def adjoint(self, t: int, g: Tensor) -> Tensor:
-        """A_t^H g: (P, N) -> (P, N)."""
+        """Return A_t^H g: (P, N) -> (P, N)."""
 
     @abstractmethod
     def matrix(self, t: int) -> Tensor:
-        """A_t in a form that composes: (P, H, S, S), or (P, N) when diagonal."""
+        """Return A_t in a form that can be multiplied: (P, H, S, S), or (P, N) when diagonal."""
 
     @abstractmethod
     def chunked(self, chunk: int) -> Transitions:
-        """The same matrices with every row cut into ceil(L / chunk) rows of length `chunk`."""
+        """Return the same matrices with every row cut into ceil(L / chunk) rows of length `chunk`."""
 
     def of_products(self, products: Tensor) -> Transitions:
-        """Transitions whose step t is products[:, t], for the scan over chunks."""
+        """Return transitions whose step t is products[:, t], for the scan over chunks."""
         from sdssm.ops.block_diagonal.cpu import BlockTransitions
 
         return BlockTransitions(products)
@@ -46,7 +46,10 @@ class Transitions(ABC):
     def forward(
         self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """One step after the other: states (P, L, N) and factors (P, L), empty unless `rescale`."""
+        """Run the recurrence step by step: states (P, L, N) and factors (P, L), empty unless `rescale`.
+
+        drive: b_t for every step, (P, L, N), or None. like: a tensor with the dtype and device of the states.
+        """
         x = like.new_zeros(self.rows, self.size) if x0 is None else x0
         states, factors = [], []
         for t in range(self.length):
@@ -60,11 +63,12 @@ class Transitions(ABC):
             x = z
             states.append(z)
         stacked = torch.stack(states, 1)
-        kept = torch.stack(factors, 1) if rescale else no_factors(like)
+        stacked_factors = torch.stack(factors, 1) if rescale else no_factors(like)
         if lengths is not None:
-            stacked = stacked.masked_fill_(past(lengths, self.length)[..., None], 0)
-            kept = kept.masked_fill_(past(lengths, self.length), 0) if rescale else kept
-        return stacked, kept
+            padding = is_past_length(lengths, self.length)
+            stacked = stacked.masked_fill_(padding[..., None], 0)
+            stacked_factors = stacked_factors.masked_fill_(padding, 0) if rescale else stacked_factors
+        return stacked, stacked_factors
 
     def backward(
         self,
@@ -75,7 +79,7 @@ class Transitions(ABC):
         factors: Tensor,
         rescale: bool,
     ) -> tuple[Tensor, Tensor]:
-        """The gradients at z_t = A_t x_{t-1} + b_t, (P, L, N), and at x0, (P, N)."""
+        """Return the gradients of z_t = A_t x_{t-1} + b_t, (P, L, N), and of x0, (P, N)."""
         carry = states.new_zeros(self.rows, self.size)
         if lengths is None and grad_final is not None:
             carry = grad_final
@@ -98,54 +102,58 @@ class Transitions(ABC):
         return torch.stack(adjoints[::-1], 1), carry
 
 
-def past(lengths: Tensor, length: int) -> Tensor:
-    """Which of the steps 0..length-1 lie past each row's own length: (P, length)."""
+def is_past_length(lengths: Tensor, length: int) -> Tensor:
+    """Whether each of the steps 0..length-1 lies past the length of its row: (P,) -> (P, length)."""
     return torch.arange(length, device=lengths.device) >= lengths[:, None]
 
 
 def least_kept(dtype: torch.dtype) -> float:
-    """Gradients smaller than this count as 0: next to the denormal numbers, a hundred times slower on a CPU."""
+    """Return the threshold below which gradients become 0.
+
+    It is close to the denormal numbers, with which a CPU computes a hundred times more slowly.
+    """
     return 64 * torch.finfo(dtype).tiny
 
 
 def no_factors(like: Tensor) -> Tensor:
+    """Return the empty tensor of factors for a scan without `rescale`."""
     return like.new_empty(0, dtype=like.dtype.to_real())
 
 
 def inner(x: Tensor, g: Tensor) -> Tensor:
-    """The real inner product of rows: (P, N), (P, N) -> (P,)."""
+    """Return the real inner product of rows: (P, N), (P, N) -> (P,)."""
     return ((x.conj() * g).real if x.is_complex() else x * g).sum(-1)
 
 
 def inverse_norm(z: Tensor) -> Tensor:
-    """1 / ||z||_2 of each row, 0 for a row of zeros: (P, N) -> (P,).
+    """Return 1 / ||z||_2 of each row, 0 for a row of zeros: (P, N) -> (P,).
 
-    The largest entry is taken out first, so that squares neither overflow nor vanish.
+    Entries are divided by the largest one first, so that squares neither overflow nor underflow.
     """
     largest = z.abs().amax(-1)
-    safe = torch.where(largest == 0, 1, largest)
-    inverse = 1 / (safe * torch.linalg.vector_norm(z / safe[:, None], dim=-1))
+    divisor = torch.where(largest == 0, 1, largest)
+    inverse = 1 / (divisor * torch.linalg.vector_norm(z / divisor[:, None], dim=-1))
     return torch.where(largest == 0, 0, inverse)
 
 
 def final_state(states: Tensor, x0: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """The state at each row's length, x0 at length 0: (P, L, N) -> (P, N), never a view of its arguments."""
+    """Return the state at each row's length, x0 for length 0: (P, L, N) -> (P, N), a new tensor."""
     if lengths is None:
         return states[:, -1].clone()
     last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[-1])
-    found = states.gather(1, last)[:, 0]
-    start = torch.zeros_like(found) if x0 is None else x0
-    return torch.where((lengths == 0)[:, None], start, found)
+    final = states.gather(1, last)[:, 0]
+    start = torch.zeros_like(final) if x0 is None else x0
+    return torch.where((lengths == 0)[:, None], start, final)
 
 
 def previous(states: Tensor, x0: Tensor | None) -> Tensor:
-    """x_{t-1} beside x_t: (P, L, N) -> (P, L, N)."""
+    """Return x_{t-1} for every t: (P, L, N) -> (P, L, N)."""
     start = torch.zeros_like(states[:, :1]) if x0 is None else x0[:, None]
     return torch.cat([start, states[:, :-1]], 1)
 
 
 def cut(data: Tensor, chunk: int) -> Tensor:
-    """(P, L, ...) -> (P ceil(L / chunk), chunk, ...), zeros added at the end."""
+    """Cut sequences into chunks, padded with zeros: (P, L, ...) -> (P ceil(L / chunk), chunk, ...)."""
     rows, length, *rest = data.shape
     count = -(-length // chunk)
     if count * chunk != length:

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The second stage of a two-stage sum: parts added in a fixed order, so that the result is the same every time."""
+"""The second stage of a two-stage sum: parts are added in a fixed order, so results are reproducible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from torch import Tensor
 
 @triton.jit(do_not_specialize=["count", "size", "row", "head"])
 def partial_sums_kernel(parts, out, rest, count, size, row, head, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum parts (count, size) over count; of every `row` sums the first `head` go to out, the others to rest."""
+    """Sum parts (count, size) over count.
+
+    Of every `row` sums the first `head` are stored in out, the others in rest.
+    """
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), parts.dtype.element_ty)
     for first in range(0, count, PARTS):
@@ -22,22 +25,25 @@ def partial_sums_kernel(parts, out, rest, count, size, row, head, PARTS: tl.cons
     if rest is None:
         tl.store(out + n, total, mask=n < size)
     else:
-        which = n // row
+        group = n // row
         place = n % row
-        tl.store(out + which * head + place, total, mask=(n < size) & (place < head))
-        tl.store(rest + which * (row - head) + place - head, total, mask=(n < size) & (place >= head))
+        tl.store(out + group * head + place, total, mask=(n < size) & (place < head))
+        tl.store(rest + group * (row - head) + place - head, total, mask=(n < size) & (place >= head))
 
 
 def partial_sums(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> tuple[Tensor, Tensor | None]:
-    """The sum over the first dimension of parts (count, groups, row), as (groups, head) and (groups, row - head)."""
+    """Sum parts (count, groups, row) over the first dimension: (groups, head) and (groups, row - head).
+
+    Without `head` the first result is (groups, row) and the second None.
+    """
     count, groups, row = parts.shape
     if count == 1 and head is None and parts.dtype == dtype:
         return parts[0], None
     out = parts.new_empty((groups, row if head is None else head), dtype=dtype)
     rest = None if head is None else parts.new_empty((groups, row - head), dtype=dtype)
-    together = min(32, 1 << (count - 1).bit_length())
-    block = 2048 // together
-    if row < 64 * block:  # few sums: more programs. The order of a sum may not depend on the replicas among the groups
+    parts_at_once = min(32, 1 << (count - 1).bit_length())
+    block = 2048 // parts_at_once
+    if row < 64 * block:  # few sums: use more programs. The order of a sum must not depend on the number of replicas.
         block = 64
     partial_sums_kernel[(triton.cdiv(groups * row, block),)](
         parts,
@@ -47,7 +53,7 @@ def partial_sums(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> 
         groups * row,
         row,
         row if head is None else head,
-        PARTS=together,
+        PARTS=parts_at_once,
         BLOCK=block,
         num_warps=4,
     )

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Chunk products: each chunk of the row as one affine map, all chunks at once.
+"""Chunk products: each chunk of a row as one affine map, for all chunks at once.
 
-For chunk c over t = start .. stop-1 the forward kernel leaves x_end = P_c x_start + r_c,
+For chunk c over t = start .. stop-1 the forward kernel computes x_end = P_c x_start + r_c,
 
-    P_c = A_{stop-1} ... A_start,    r_c = the state the chunk reaches from zero (b alone),
+    P_c = A_{stop-1} ... A_start,    r_c = the state that the chunk reaches from zero,
 
-and the backward one h_start = P_c^T h_end + r_c, with r_c what the chunk's own outside gradients send back.
+and the backward kernel h_start = P_c^T h_end + r_c, where r_c is the contribution of the gradients inside the chunk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from sdssm.ops._triton.tile import ANY_LENGTH, coefficients, dictionary_tile, l2
 
 @triton.jit
 def quarters(left):
-    """The columns k = 0, 1, 2, 3 modulo 4 of a matrix. Neighbours lie in one thread, so nothing moves."""
+    """Return the columns k = 0, 1, 2, 3 modulo 4 of a matrix.
+
+    Neighbours are in one thread, so no data moves.
+    """
     M: tl.constexpr = left.shape[0]
     K: tl.constexpr = left.shape[1]
     even, odd = tl.split(tl.reshape(left, (M, K // 4, 2, 2)))
@@ -30,11 +33,11 @@ def quarters(left):
 
 @triton.jit
 def block_product(a, P, SP: tl.constexpr, JB: tl.constexpr, DOT: tl.constexpr, WIDE: tl.constexpr):
-    """a P, block by block: a matrix product for large blocks, a sum for blocks too small for one.
+    """Return a P for each block: by tl.dot for large blocks, by a sum for blocks too small for it.
 
-    WIDE: in float64, whose tensor cores are as fast as plain float32 on data-centre GPUs. Otherwise a thread first
-    loads all it needs of both factors, and four products, each over a quarter of the inner index, keep that within
-    its registers.
+    WIDE: in float64, whose tensor cores are as fast as plain float32 on data-centre GPUs. Otherwise a thread loads all
+    that it needs of both factors first; four products, each over a quarter of the inner index, keep that within its
+    registers.
     """
     if DOT:
         left = tl.reshape(a, (SP, SP))
@@ -67,12 +70,12 @@ def products_kernel(
     RESIDENT: tl.constexpr, RESCALE: tl.constexpr, ADJOINT: tl.constexpr,
     JB: tl.constexpr, DOT: tl.constexpr, WIDE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """products (rows, C, H, S, S) = P_c, remainders (rows, C, N) = r_c, scales (rows, C, H, J) = log of what P_c lost.
+    """Compute products P_c (rows, C, H, S, S), remainders r_c (rows, C, N) and scales (rows, C, H, J).
 
-    The columns of P are independent: a program keeps JB of them (of J groups) for HB blocks. Forward with RESCALE only
-    the direction of the state counts, so P is divided by its Frobenius norm at each step and the logarithm of that
-    divisor kept (other programs have other divisors). Backward the factors are known: step t is factor_t A_t, and no
-    division is needed (and the outside gradients come projected).
+    The columns of P are independent: a program has JB of them (one of J groups) for HB blocks. In a forward pass with
+    RESCALE only the direction of the state matters, so P is divided by its Frobenius norm at each step, and scales
+    holds the logarithm of the divisors, which differ between programs. In the backward pass the factors are known:
+    step t is factor_t A_t, no division is needed, and the outside gradients are already projected.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C

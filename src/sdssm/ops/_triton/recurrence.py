@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The recurrence and its adjoint, step after step inside one kernel.
+"""The recurrence and its adjoint, step by step inside one kernel.
 
-One program runs one chunk of one row, t = start .. stop-1, with the state in registers; the recurrent mode is one chunk
-for the whole row. The matrix of the next step is fetched (or mixed) while the present one is applied: it does not
-depend on the state, so its latency leaves the critical path.
+A program runs one chunk of one row, t = start .. stop-1, with the state in registers; in recurrent mode the chunk is
+the complete row. The matrix of the next step is loaded (or mixed) while the current one is applied: it does not depend
+on the state, so its latency is hidden.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def forward_kernel(
     H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
     RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """x_t = A_t x_{t-1} + b_t, or with RESCALE z_t = A_t x_{t-1}, x_t = z_t / ||z_t||.
+    """Compute x_t = A_t x_{t-1} + b_t, or with RESCALE z_t = A_t x_{t-1}, x_t = z_t / ||z_t||.
 
-    carries (rows, C, N) holds the state at the end of every chunk: chunk c starts from carries[:, c-1], chunk 0
-    from x0.
+    carries (rows, C, N) holds the state at the end of every chunk: chunk c starts from carries[:, c-1], chunk 0 from
+    x0.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C
@@ -102,9 +102,9 @@ def forward_kernel(
             if b is not None:
                 bias = bias_next
 
-    nothing = tl.zeros((HB, SP), ACC)
-    for t in range(tl.maximum(start, stop), end):  # past the row's length
-        tl.store(states + (row * L + t) * N + n, nothing, mask=mask)
+    zeros = tl.zeros((HB, SP), ACC)
+    for t in range(tl.maximum(start, stop), end):  # past the length of the row
+        tl.store(states + (row * L + t) * N + n, zeros, mask=mask)
         if RESCALE:
             tl.store(factors + row * L + t, 0.0)
     if (length > start) & (length <= end) | (length == 0) & (chunk == 0):
@@ -121,10 +121,11 @@ def backward_kernel(
     RESIDENT: tl.constexpr, PREFETCH: tl.constexpr, RESCALE: tl.constexpr, PROJECT: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
-    """dz_t = factor_t (g_t + h_{t+1}), h_t = A_t^T dz_t, backwards in t; g_t is the gradient from outside.
+    """Compute dz_t = factor_t (g_t + h_{t+1}) and h_t = A_t^T dz_t, backwards in t.
 
-    adjoints holds dz_t, the gradient of A_t x_{t-1} + b_t; pullbacks, where wanted, h_t, what step t sends back to
-    x_{t-1}; dx0 is h at the first step. carries (rows, C, N) holds the h that enters each chunk from the next one.
+    g_t is the gradient that reaches x_t from outside. adjoints holds dz_t, the gradient of A_t x_{t-1} + b_t;
+    pullbacks, if not None, h_t, the gradient that step t passes to x_{t-1}; dx0 is h at the first step.
+    carries (rows, C, N) holds the h that enters each chunk from the next one.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // C
@@ -145,13 +146,13 @@ def backward_kernel(
     end = tl.minimum(start + T, L)
     stop = tl.minimum(end, length)
 
-    nothing = tl.zeros((HB, SP), ACC)
-    for t in range(tl.maximum(start, stop), end):  # past the row's length
-        tl.store(adjoints + (row * L + t) * N + n, nothing, mask=mask)
+    zeros = tl.zeros((HB, SP), ACC)
+    for t in range(tl.maximum(start, stop), end):  # past the length of the row
+        tl.store(adjoints + (row * L + t) * N + n, zeros, mask=mask)
         if pullbacks is not None:
-            tl.store(pullbacks + (row * L + t) * N + n, nothing, mask=mask)
+            tl.store(pullbacks + (row * L + t) * N + n, zeros, mask=mask)
 
-    h = nothing
+    h = zeros
     if carries is not None:
         h += tl.load(carries + program * N + n, mask=mask & (length > end), other=0.0).to(ACC)
     if grad_final is not None:

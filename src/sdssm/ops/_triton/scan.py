@@ -1,8 +1,8 @@
-"""Launches: the recurrent scan, and the chunked one made of three of them.
+"""The launches of scan kernels: the recurrent scan, and the chunked scan in three launches.
 
-Parallel mode, forward: (1) the products of all chunks at once; (2) the states at the chunks' ends, which is a dense
-scan over those products, itself chunked when there are many; (3) the recurrent kernel with (row, chunk) as its batch.
-Backward the same with the transposed products and the adjoint. Depth: T log_T L steps for chunks of T.
+Parallel mode, forward: (1) the products of all chunks at once; (2) the states at the ends of the chunks, by a dense
+scan over those products, itself chunked if there are many; (3) the recurrent kernel with (row, chunk) as its batch. The
+backward pass is the same with the transposed products and the adjoint. Depth: T log_T L steps for chunks of T.
 """
 
 from __future__ import annotations
@@ -15,34 +15,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.errors import SdssmError
 from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
-from sdssm.ops._triton.tile import COMPLEX, DENSE, MIXTURE, TOKEN
+from sdssm.ops._triton.tile import DENSE, MIXTURE, TOKEN
+from sdssm.ops.backend import is_on_gpu
+from sdssm.ops.padding import power_of_two
 
-#: States larger than this are refused: a tile of A_t would not fit one multiprocessor.
-MAX_STATE = 256
-#: Blocks larger than this have no chunk products (two of them do not fit one multiprocessor): the row is one chunk.
+#: Blocks larger than this have no chunk products, since two of them do not fit one multiprocessor: a row is one chunk.
 MAX_PRODUCT = 128
-#: A dictionary of at most this many bytes stays in registers for the whole scan.
+#: A dictionary of at most this many bytes stays in registers during the scan.
 RESIDENT_BYTES = 128 * 1024
 #: Compute capabilities whose tensor cores multiply float64 as fast as plain float32 is multiplied.
 FLOAT64_TENSOR_CORES = ((8, 0), (9, 0), (10, 0))
 
 
-def power_of_two(n: int) -> int:
-    """The least power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The type sums are kept in: float32, or float64 for float64."""
+    """Return the dtype of sums: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where A_t comes from (see tile.py), for `rows` rows of length `length` and states of `blocks` x `size`."""
+    """The source of A_t (see tile.py), for states of `blocks` x `size` entries."""
 
     kind: tl.constexpr
     A: Tensor
@@ -56,30 +50,25 @@ class Source:
     count: int = 1  # V symbols or K matrices
     rows_per_replica: int = 1
 
-    def __post_init__(self) -> None:
-        state = self.blocks if self.kind is COMPLEX else self.state
-        if state > MAX_STATE:
-            raise SdssmError(
-                f"Triton kernels take states of at most {MAX_STATE} entries, got N = {state}; use the reference backend"
-            )
-
     @property
     def state(self) -> int:
+        """The number of entries of a state, N."""
         return self.blocks * self.size
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of sums."""
         return accumulator(self.A.dtype)
 
-    def tile(self, whole: bool, adjoint: bool = False) -> dict[str, Any]:
-        """The constants of a kernel: block and dictionary sizes padded to powers of two, warps for that many entries.
+    def tile(self, all_blocks: bool, adjoint: bool = False) -> dict[str, Any]:
+        """Return the constants of a kernel: sizes padded to powers of two, and the number of warps.
 
-        whole: one program holds all blocks, as the norm of the whole state needs; otherwise programs share them.
+        all_blocks: a program holds all blocks of a state, as its norm requires; otherwise they are split over programs.
         """
         padded = power_of_two(self.size)
         most = max(1, 256 // (padded * padded)) if self.size < 16 else 1
-        together = power_of_two(self.blocks)
-        blocks = together if whole else min(together, most)
+        padded_blocks = power_of_two(self.blocks)
+        blocks = padded_blocks if all_blocks else min(padded_blocks, most)
         bytes_each = self.dtype.itemsize
         entries = blocks * padded * padded
         matrices = power_of_two(self.count)
@@ -87,7 +76,7 @@ class Source:
         held = entries * bytes_each // 4
         if resident:
             held *= max(1, matrices // 4)
-        if adjoint and not resident:  # sums down the columns cross warps: fewer are faster
+        if adjoint and not resident:  # sums down the columns cross warps, so fewer warps are faster
             held //= 2
         return {
             "count": self.count,
@@ -103,24 +92,30 @@ class Source:
         }
 
     def arguments(self) -> tuple[Tensor | None, ...]:
+        """Return the tensors that all scan kernels take first."""
         return self.A, self.tokens, self.weights, self.norms
 
     def sizes(self, chunk: int) -> tuple[int, ...]:
+        """Return the sizes that all scan kernels take: L, T, C and the rows of a replica."""
         return self.length, chunk, triton.cdiv(self.length, chunk), self.rows_per_replica
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
+    """Return the number of programs: (rows x chunks, groups of blocks)."""
     return source.rows * triton.cdiv(source.length, chunk), triton.cdiv(source.blocks, constants["HB"])
 
 
 def prefetches(source: Source, constants: dict[str, Any]) -> bool:
-    """Fetch A_t a step ahead: where two of them fit the registers, and unless it comes from the caches anyway."""
+    """Whether A_t is loaded a step ahead.
+
+    It is if two of them fit the registers, unless it is in the caches anyway.
+    """
     entries: int = constants["HB"] * constants["SP"] ** 2 * constants["ACC"].primitive_bitwidth // 32
     return entries <= 16384 and source.kind is not TOKEN
 
 
 def chunk_length(source: Source, mode: str) -> int:
-    """Steps per chunk: the whole row in recurrent mode, else about as many as there are chunks to carry over."""
+    """Return the steps per chunk: all in recurrent mode, else about as many as there are chunks."""
     if mode == "recurrent" or source.size > MAX_PRODUCT:
         return source.length
     return min(64, max(16, power_of_two(int((source.rows * source.length) ** 0.5) // 2)))
@@ -129,7 +124,7 @@ def chunk_length(source: Source, mode: str) -> int:
 def scan_forward(
     source: Source, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """states (rows, L, N), final (rows, N) and factors (rows, L; empty without rescale)."""
+    """Return states (rows, L, N), final (rows, N) and factors (rows, L) or empty."""
     A = source.A
     states = A.new_empty(source.rows, source.length, source.state)
     final = A.new_empty(source.rows, source.state)
@@ -140,7 +135,7 @@ def scan_forward(
     carries = None
     if chunk < source.length:
         carries = forward_carries(source, b, x0, lengths, rescale, chunk)
-    constants = source.tile(whole=rescale)
+    constants = source.tile(all_blocks=rescale)
     forward_kernel[grid(source, chunk, constants)](
         *source.arguments(), b, x0, carries, lengths, states, final, factors if rescale else None,
         *source.sizes(chunk), PREFETCH=prefetches(source, constants), RESCALE=rescale, **constants,
@@ -151,31 +146,35 @@ def scan_forward(
 def forward_carries(
     source: Source, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, chunk: int
 ) -> Tensor:
-    """The state at the end of every chunk, (rows, C, N), from the products of the chunks."""
+    """Return the state at the end of every chunk, (rows, C, N), from the products of the chunks."""
     products, remainders, scales = chunk_products(source, chunk, b=b, lengths=lengths, rescale=rescale, adjoint=False)
-    if rescale:  # one common divisor for all blocks and columns of a chunk
+    if rescale:  # the same divisor for all blocks and columns of a chunk
         products *= (scales - scales.amax(dim=(-1, -2), keepdim=True)).exp()[..., None, :]
-    over = chunk_source(source, products)
+    over_chunks = chunk_source(source, products)
     start = None if x0 is None else x0.to(source.dtype)
-    return scan_forward(over, None if rescale else remainders, start, None, rescale, carry_mode(over))[0]
+    offsets = None if rescale else remainders
+    return scan_forward(over_chunks, offsets, start, None, rescale, carry_mode(over_chunks))[0]
 
 
 def scan_backward(
     source: Source, grad_states: Tensor | None, grad_final: Tensor | None, lengths: Tensor | None,
     states: Tensor, factors: Tensor, rescale: bool, mode: str, pullbacks: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """adjoints dz (rows, L, N), dx0 (rows, N) and, where wanted, the pullbacks h (rows, L, N): see backward_kernel."""
+    """Return adjoints dz (rows, L, N), dx0 (rows, N) and pullbacks h (rows, L, N) or None.
+
+    See backward_kernel.
+    """
     adjoints = source.A.new_empty(states.shape, dtype=source.dtype)
     dx0 = source.A.new_empty((source.rows, source.state), dtype=source.dtype)
     sent = torch.empty_like(adjoints) if pullbacks else None
     if adjoints.numel() == 0:
         return adjoints, dx0, sent
     chunk = chunk_length(source, mode)
-    whole = rescale and source.tile(whole=True)["HB"] <= 64
-    constants = source.tile(whole, adjoint=True)
+    all_blocks = rescale and source.tile(all_blocks=True)["HB"] <= 64
+    constants = source.tile(all_blocks, adjoint=True)
     project = rescale
-    if rescale and (chunk < source.length or not whole):
-        # Blocks of one state lie in several programs, and the projection needs all of them.
+    if rescale and (chunk < source.length or not all_blocks):
+        # The blocks of a state are in several programs, and the projection needs all of them.
         grad_states, grad_final = projected(grad_states, grad_final, states, lengths)
         project = False
     carries = None
@@ -193,15 +192,16 @@ def backward_carries(
     source: Source, grad_states: Tensor | None, grad_final: Tensor | None, lengths: Tensor | None,
     factors: Tensor, rescale: bool, chunk: int,
 ) -> Tensor:  # fmt: skip
-    """What enters each chunk from the one after it, (rows, C, N)."""
+    """Return the gradient that enters each chunk from the next one, (rows, C, N)."""
     products, remainders, _ = chunk_products(
         source, chunk, grad_states=grad_states, grad_final=grad_final, lengths=lengths,
         factors=factors, rescale=rescale, adjoint=True,
     )  # fmt: skip
-    over = chunk_source(source, products)
-    # The adjoint of the scan over chunks: what chunk c+1 sends back arrives at the state at the end of chunk c.
+    over_chunks = chunk_source(source, products)
+    # The adjoint of the scan over chunks: chunk c+1 passes its gradient to the state at the end of chunk c.
     arriving = torch.cat([remainders[:, 1:], torch.zeros_like(remainders[:, :1])], dim=1)
-    return scan_backward(over, arriving, None, None, arriving, factors, False, carry_mode(over))[0]
+    mode = carry_mode(over_chunks)
+    return scan_backward(over_chunks, arriving, None, None, arriving, factors, False, mode)[0]
 
 
 def chunk_products(
@@ -209,8 +209,11 @@ def chunk_products(
     grad_states: Tensor | None = None, grad_final: Tensor | None = None, lengths: Tensor | None = None,
     factors: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """P (rows, C, H, S, S), r (rows, C, N), the log-scale of each column of P (rows, C, H, S): see products_kernel."""
-    constants = source.tile(whole=False)
+    """Return P (rows, C, H, S, S), r (rows, C, N) and the log-scale of the columns of P (rows, C, H, S).
+
+    See products_kernel.
+    """
+    constants = source.tile(all_blocks=False)
     columns = product_columns(source, constants)
     chunks = triton.cdiv(source.length, chunk)
     size, blocks, dtype = source.size, source.blocks, source.dtype
@@ -232,13 +235,14 @@ def chunk_products(
 
 
 def wide_products(source: Source) -> bool:
-    """Whether float32 blocks are multiplied in float64: more exact, and faster where tensor cores do it."""
-    device = source.A.device
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) in FLOAT64_TENSOR_CORES
+    """Whether float32 blocks are multiplied in float64, which is faster with tensor cores for it."""
+    if not is_on_gpu(source.A):
+        return True
+    return torch.cuda.get_device_capability(source.A.device) in FLOAT64_TENSOR_CORES
 
 
 def product_columns(source: Source, constants: dict[str, Any]) -> int:
-    """Columns of a chunk product per program: all of a small block, fewer where the block would not fit on chip."""
+    """Return the columns of a chunk product per program: all of a small block, 32 of a large one."""
     padded: int = constants["SP"]
     if padded * source.dtype.itemsize <= 256:
         return padded
@@ -246,19 +250,22 @@ def product_columns(source: Source, constants: dict[str, Any]) -> int:
 
 
 def chunk_source(source: Source, products: Tensor) -> Source:
-    """The scan over chunks: a dense scan whose matrices are the chunk products."""
+    """Return the source of the scan over chunks, whose matrices are the chunk products."""
     return Source(DENSE, products, source.rows, products.shape[1], source.blocks, source.size)
 
 
-def carry_mode(over: Source) -> str:
-    """Few chunks are carried over step by step; many are a scan worth chunking again."""
-    return "parallel" if over.length > 256 else "recurrent"
+def carry_mode(over_chunks: Source) -> str:
+    """Return the mode of the scan over chunks: recurrent for few chunks, parallel for many."""
+    return "parallel" if over_chunks.length > 256 else "recurrent"
 
 
 def projected(
     grad_states: Tensor | None, grad_final: Tensor | None, states: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The outside gradients without their part along the state they arrive at; a final x0 keeps all of it."""
+    """Return the outside gradients without their component along the state.
+
+    The gradient of a final state that is x0 is unchanged.
+    """
     x = states.to(accumulator(states.dtype))
     if grad_states is not None:
         g = grad_states.to(x.dtype)
@@ -272,9 +279,3 @@ def projected(
         g = grad_final.to(x.dtype)
         grad_final = g - last * (last * g).sum(-1, keepdim=True)
     return grad_states, grad_final
-
-
-def previous_states(states: Tensor, x0: Tensor | None) -> Tensor:
-    """x_{t-1} at every t, (rows, L, N)."""
-    first = torch.zeros_like(states[:, :1]) if x0 is None else x0[:, None].to(states.dtype)
-    return torch.cat([first, states[:, :-1]], dim=1)

@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""What every scan kernel shares: where the transition matrix A_t comes from, and how a tile of it is laid out.
+"""Code that all scan kernels share: the source of the matrix A_t, and the layout of its tile.
 
 A state of N = H * S entries is H blocks of S; A_t is block diagonal, block h acts on entries h*S .. h*S+S-1. A dense
 matrix is one block (H = 1), a real diagonal is N blocks of size 1, and a complex diagonal is N blocks of size 2, since
-multiplying by a + bi is the real 2 x 2 matrix [[a, -b], [b, a]]. So one family of kernels serves every scan; what
-differs is the SOURCE of A_t:
+multiplying by a + bi is the real 2 x 2 matrix [[a, -b], [b, a]]. So all scans use the same
+kernels; they differ in the SOURCE of A_t:
 
     DENSE     A (rows, L, H, S, S)                      A_t is read
     COMPLEX   A (rows, L, H, 2): real, imaginary        A_t is read as 2 x 2 blocks
@@ -21,7 +21,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-#: Arguments whose values must not lead to a new compilation: lengths and batch sizes change from call to call.
+#: Arguments whose values must not cause a new compilation: lengths and batch sizes change from call to call.
 ANY_LENGTH = ["L", "T", "C", "rows_per_replica"]
 
 DENSE = tl.constexpr(0)
@@ -32,7 +32,7 @@ MIXTURE = tl.constexpr(3)
 
 @triton.jit
 def matrix_index(tokens, row, replica, t, L, count: tl.constexpr, SOURCE: tl.constexpr):
-    """Which matrix acts at step t: its token's for a finite alphabet, its own otherwise."""
+    """Return the number of the matrix at step t: its token with TOKEN, else its position."""
     if SOURCE == TOKEN:
         return replica * count + tl.load(tokens + row * L + t)
     return row * L + t
@@ -40,9 +40,9 @@ def matrix_index(tokens, row, replica, t, L, count: tl.constexpr, SOURCE: tl.con
 
 @triton.jit
 def dictionary_tile(A, replica, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr):
-    """The whole dictionary A_1 .. A_K of one replica in registers, (KP, SP * SP).
+    """Load the dictionary A_1 .. A_K of a replica into registers, (KP, SP * SP).
 
-    Flat matrices leave no choice of layout: each thread holds the same entries of every A_k, so mixing moves nothing.
+    With flat matrices each thread has the same entries of every A_k, so that mixing moves no data between threads.
     """
     k = tl.arange(0, KP)[:, None]
     i = tl.arange(0, SP * SP)[None, :] // SP
@@ -56,9 +56,9 @@ def coefficients(
     weights, norms, index, count: tl.constexpr, S: tl.constexpr, SP: tl.constexpr, KP: tl.constexpr,
     RESIDENT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """What a resident dictionary still needs to become A_t: weights_t (KP) and norms_t (SP). Other sources: nothing.
+    """Load weights_t (KP) and norms_t (SP), which turn a resident dictionary into A_t.
 
-    Apart from `transition` so that a step's coefficients can be on their way while the step before is mixed.
+    Separate from `transition`, so that the coefficients of a step are loaded while the previous step is mixed.
     """
     if RESIDENT:
         k = tl.arange(0, KP)
@@ -78,7 +78,7 @@ def transition(
     SOURCE: tl.constexpr, H: tl.constexpr, S: tl.constexpr, HB: tl.constexpr, SP: tl.constexpr,
     RESIDENT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """A_t as a tile a[HB, SP, SP] in the accumulator's type; zero outside the H blocks of size S."""
+    """Return A_t as a tile a[HB, SP, SP] in the accumulator's type; zero outside the H blocks of size S."""
     h = (head + tl.arange(0, HB))[:, None, None]
     i = tl.arange(0, SP)[None, :, None]
     j = tl.arange(0, SP)[None, None, :]
@@ -89,8 +89,8 @@ def transition(
     elif SOURCE == MIXTURE:
         a = tl.zeros((1, SP, SP), ACC)
         for k in range(count):
-            one = tl.load(weights + index * count + k).to(ACC)
-            a += one * tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
+            weight = tl.load(weights + index * count + k).to(ACC)
+            a += weight * tl.load(A + ((replica * count + k) * S + i) * S + j, mask=inside, other=0.0).to(ACC)
         if norms is not None:
             column = tl.arange(0, SP)
             divisor = tl.load(norms + index * S + column, mask=column < S, other=1.0).to(ACC)
@@ -106,7 +106,10 @@ def transition(
 
 @triton.jit
 def l2_norm(x, ACC: tl.constexpr):
-    """||x||_2 of a tile (.., ..). Squares that would overflow or vanish are taken relative to the largest entry."""
+    """Return ||x||_2 of a tile.
+
+    Entries whose squares would overflow or underflow are divided by the largest one first.
+    """
     smallest: tl.constexpr = 1e-280 if tl.float64 == ACC else 1e-28
     largest: tl.constexpr = 1e280 if tl.float64 == ACC else 1e28
     total = tl.sum(tl.sum(x * x, axis=1), axis=0)
@@ -120,7 +123,10 @@ def l2_norm(x, ACC: tl.constexpr):
 
 @triton.jit
 def over_columns(a, rho, ACC: tl.constexpr):
-    """a / rho. In float32 by the reciprocal, which is faster; in float64 exactly, so that x / |x| is 1."""
+    """Return a / rho.
+
+    In float32 by the reciprocal, which is faster; in float64 exactly, so that x / |x| is 1.
+    """
     if tl.float64 == ACC:
         return a / rho
     else:
@@ -129,9 +135,9 @@ def over_columns(a, rho, ACC: tl.constexpr):
 
 @triton.jit
 def outside_gradient(grad, states, offset, mask, PROJECT: tl.constexpr, ACC: tl.constexpr):
-    """The gradient that reaches a returned state x from outside; with PROJECT without its part along x.
+    """Load the gradient that reaches a state x from outside, with PROJECT without its part along x.
 
-    x = z / ||z|| does not change along z, so g - x (x . g) is what passes; the factor 1 / ||z|| is constant after that.
+    x = z / ||z|| does not change along z, so only g - x (x . g) reaches z, times the factor 1 / ||z||.
     """
     g = tl.load(grad, mask=mask, other=0.0).to(ACC)
     if PROJECT:

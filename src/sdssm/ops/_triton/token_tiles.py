@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Token scan forwards for thousands of rows of a small alphabet: a program takes TB rows of one replica.
+"""The forward token scan for thousands of rows over a small alphabet.
 
-One row a program (recurrence.py) reads A[token_t] from the caches at every step: the fastest way while rows are few,
-and bound by the caches where there are thousands. Here the V matrices stay on chip, TB states are multiplied with each
-of them, and every row takes the product of its own symbol. On an H200, 64 replicas of 128 rows, V 2, N 64, lengths to
-40: 142 us instead of 310; for less than about 2,000 rows it is slower.
+With one row per program (recurrence.py) A[token_t] is read from the caches at every step, which is fastest for few rows
+but limited by the caches for thousands. Here the V matrices stay on chip, TB states are multiplied with each of them,
+and every row selects the product of its own symbol. On an H200 with 64 replicas of 128 rows, V 2, N 64 and lengths up
+to 40 it takes 142 us instead of 310 us; for fewer than about 2,000 rows it is slower.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
+from sdssm.ops.padding import power_of_two
 
-#: Where it was faster: so many rows at least, symbols at most (each costs a product), entries of a state.
+#: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
-#: Rows a program.
+#: Rows per program.
 ROWS = 16
-#: float32 as three tensor-core products of its parts, which keeps float32's exactness; TF32 alone would not.
+#: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
 PRECISION = "tf32x3"
 
 
 @triton.jit
 def symbol_tile(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr):
-    """A_v transposed, (NP, NP), as rows are multiplied with it from the left."""
+    """Load A_v transposed, (NP, NP): rows are multiplied with it from the left."""
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
     inside = (i < N) & (j < N) & (v < V)
@@ -35,17 +35,21 @@ def symbol_tile(A, replica, v: tl.constexpr, V: tl.constexpr, N: tl.constexpr, N
 
 
 @triton.jit
-def multiplied(x, a, PRECISION: tl.constexpr):
+def multiply(x, a, PRECISION: tl.constexpr):
+    """Return x a with the precision of float32."""
     return tl.dot(x, a, input_precision=PRECISION, out_dtype=tl.float32)
 
 
 @triton.jit
 def row_norms(z):
-    """||z||_2 of each row. Squares that would overflow or vanish are taken relative to the row's largest entry."""
+    """Return ||z||_2 of each row.
+
+    Entries whose squares would overflow or underflow are divided by the largest one first.
+    """
     total = tl.sum(z * z, axis=1)
     norm = tl.sqrt(total)
-    strange = ((total < 1e-28) | (total > 1e28)).to(tl.int32)
-    if tl.max(strange, axis=0) > 0:
+    out_of_range = ((total < 1e-28) | (total > 1e28)).to(tl.int32)
+    if tl.max(out_of_range, axis=0) > 0:
         scale = tl.max(tl.abs(z), axis=1)
         z = z / tl.where(scale > 0.0, scale, 1.0)[:, None]
         norm = scale * tl.sqrt(tl.sum(z * z, axis=1))
@@ -58,16 +62,19 @@ def tiles_forward_kernel(
     V: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, RESCALE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm: as forward_kernel of recurrence.py."""
+    """Compute x_t = A[token_t] x_{t-1} + b[token_t], with RESCALE divided by its norm.
+
+    The same as recurrence.forward_kernel, for TB rows of a replica.
+    """
     replica = tl.program_id(1).to(tl.int64)
     string = tl.program_id(0) * TB + tl.arange(0, TB)
-    here = string < B
+    in_range = string < B
     row = replica * B + string
     n = tl.arange(0, NP)
-    mask = here[:, None] & (n < N)[None, :]
-    length = tl.full((TB,), 0, tl.int32) + tl.where(here, L, 0)
+    mask = in_range[:, None] & (n < N)[None, :]
+    length = tl.full((TB,), 0, tl.int32) + tl.where(in_range, L, 0)
     if lengths is not None:
-        length = tl.load(lengths + row, mask=here, other=0).to(tl.int32)
+        length = tl.load(lengths + row, mask=in_range, other=0).to(tl.int32)
     longest = tl.max(length, axis=0)
 
     a0 = symbol_tile(A, replica, 0, V, N, NP)
@@ -81,16 +88,16 @@ def tiles_forward_kernel(
     if x0 is not None:
         x = tl.load(x0 + row[:, None] * N + n[None, :], mask=mask, other=0.0)
 
-    token = tl.load(tokens + row * L, mask=here, other=0).to(tl.int32)
+    token = tl.load(tokens + row * L, mask=in_range, other=0).to(tl.int32)
     for t in range(longest):
-        ahead = tl.load(tokens + row * L + tl.minimum(t + 1, L - 1), mask=here, other=0).to(tl.int32)
-        z = multiplied(x, a0, PRECISION)
+        ahead = tl.load(tokens + row * L + tl.minimum(t + 1, L - 1), mask=in_range, other=0).to(tl.int32)
+        z = multiply(x, a0, PRECISION)
         if V > 1:
-            z = tl.where((token == 1)[:, None], multiplied(x, a1, PRECISION), z)
+            z = tl.where((token == 1)[:, None], multiply(x, a1, PRECISION), z)
         if V > 2:
-            z = tl.where((token == 2)[:, None], multiplied(x, a2, PRECISION), z)
+            z = tl.where((token == 2)[:, None], multiply(x, a2, PRECISION), z)
         if V > 3:
-            z = tl.where((token == 3)[:, None], multiplied(x, a3, PRECISION), z)
+            z = tl.where((token == 3)[:, None], multiply(x, a3, PRECISION), z)
         if b is not None:
             z += tl.load(b + (replica * V + token)[:, None] * N + n[None, :], mask=mask, other=0.0)
         inside = t < length
@@ -98,21 +105,21 @@ def tiles_forward_kernel(
             norm = row_norms(z)
             inverse = tl.where(norm > 0.0, 1.0 / tl.where(norm > 0.0, norm, 1.0), 0.0)
             z = z * inverse[:, None]  # a zero state stays zero
-            tl.store(factors + row * L + t, tl.where(inside, inverse, 0.0), mask=here)
+            tl.store(factors + row * L + t, tl.where(inside, inverse, 0.0), mask=in_range)
         x = tl.where(inside[:, None], z, x)
         tl.store(states + (row * L + t)[:, None] * N + n[None, :], tl.where(inside[:, None], z, 0.0), mask=mask)
         token = ahead
 
-    nothing = tl.zeros((TB, NP), tl.float32)
-    for t in range(longest, L):  # past the length of all rows
-        tl.store(states + (row * L + t)[:, None] * N + n[None, :], nothing, mask=mask)
+    zeros = tl.zeros((TB, NP), tl.float32)
+    for t in range(longest, L):  # past the lengths of all rows
+        tl.store(states + (row * L + t)[:, None] * N + n[None, :], zeros, mask=mask)
         if RESCALE:
-            tl.store(factors + row * L + t, tl.zeros((TB,), tl.float32), mask=here)
+            tl.store(factors + row * L + t, tl.zeros((TB,), tl.float32), mask=in_range)
     tl.store(final + row[:, None] * N + n[None, :], x, mask=mask)
 
 
-def suits(A: Tensor, tokens: Tensor, mode: str) -> bool:
-    """Whether this is the way for A (R, V, N, N) and tokens (R, B, L)."""
+def is_faster(A: Tensor, tokens: Tensor, mode: str) -> bool:
+    """Whether this kernel is used for A (R, V, N, N) and tokens (R, B, L)."""
     R, B, _ = tokens.shape
     _, V, N, _ = A.shape
     fits = A.dtype == torch.float32 and V <= MOST_SYMBOLS and N in STATES and B >= ROWS
@@ -122,7 +129,7 @@ def suits(A: Tensor, tokens: Tensor, mode: str) -> bool:
 def forward(
     A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, rescale: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """states (R, B, L, N), final (R, B, N) and factors (R, B, L; empty without rescale)."""
+    """Return states (R, B, L, N), final (R, B, N) and factors (R, B, L) or empty."""
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     states, final = A.new_empty(R, B, L, N), A.new_empty(R, B, N)

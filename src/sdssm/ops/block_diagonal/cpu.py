@@ -1,4 +1,4 @@
-"""Block-diagonal scan on the CPU; the dense scan is the case of one block."""
+"""The block-diagonal scan on the CPU; the dense scan is the case of one block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdssm.ops.transitions import Transitions, cut, previous
 
 
 class BlockTransitions(CompiledTransitions):
-    """Matrices given one by one: (P, L, H, S, S)."""
+    """A block-diagonal matrix for every step: (P, L, H, S, S)."""
 
     kernel = "block"
 
@@ -19,14 +19,14 @@ class BlockTransitions(CompiledTransitions):
         self.rows, self.length, self.blocks, self.block, _ = A.shape
         self.size = self.blocks * self.block
 
-    def _act(self, matrices: Tensor, x: Tensor) -> Tensor:
+    def _multiply(self, matrices: Tensor, x: Tensor) -> Tensor:
         return (matrices @ x.reshape(self.rows, self.blocks, self.block, 1)).reshape(self.rows, self.size)
 
     def apply(self, t: int, x: Tensor) -> Tensor:
-        return self._act(self.A[:, t], x)
+        return self._multiply(self.A[:, t], x)
 
     def adjoint(self, t: int, g: Tensor) -> Tensor:
-        return self._act(self.A[:, t].mT, g)
+        return self._multiply(self.A[:, t].mT, g)
 
     def matrix(self, t: int) -> Tensor:
         return self.A[:, t]
@@ -41,7 +41,10 @@ class BlockTransitions(CompiledTransitions):
 def forward(
     A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A (B, L, H, S, S), b (B, L, N), x0 (B, N) -> states (B, L, N), final (B, N), factors (B, L) or empty."""
+    """Return states (B, L, N), final (B, N) and factors (B, L) or empty.
+
+    A (B, L, H, S, S), b (B, L, N), x0 (B, N), lengths (B,).
+    """
     return chunks.scan_forward(BlockTransitions(A), b, x0, lengths, rescale, mode, like=A)
 
 
@@ -58,9 +61,10 @@ def backward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Gradients of A, b and x0."""
-    given = (grad_states, grad_final, lengths, states, factors)
-    adjoints, grad_x0 = chunks.scan_backward(BlockTransitions(A), *given, rescale, mode)
-    per_block = (*states.shape[:2], *A.shape[2:4])  # (B, L, H, S)
-    left, right = adjoints.reshape(per_block), previous(states, x0).reshape(per_block)
+    """Return the gradients of A, b (None without b) and x0."""
+    adjoints, grad_x0 = chunks.scan_backward(
+        BlockTransitions(A), grad_states, grad_final, lengths, states, factors, rescale, mode
+    )
+    shape = (*states.shape[:2], *A.shape[2:4])  # (B, L, H, S)
+    left, right = adjoints.reshape(shape), previous(states, x0).reshape(shape)
     return left[..., :, None] * right[..., None, :], None if b is None else adjoints, grad_x0

@@ -1,4 +1,4 @@
-"""Block-diagonal scan as a plain loop."""
+"""The block-diagonal scan as a plain loop."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from sdssm.ops.reference import loop
 
 
 def step(A: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
-    """A x + b for blocks A (..., H, S, S) and x (..., H S)."""
+    """Return A x + b for blocks A (..., H, S, S) and x (..., H S)."""
     blocks = x.reshape(*x.shape[:-1], *A.shape[-3:-1])  # (..., H, S)
     z = (A @ blocks[..., None])[..., 0].flatten(-2)
     return z if b is None else z + b
 
 
 def scan(A: Tensor, b: Tensor | None, x0: Tensor, lengths: Tensor | None, *, rescale: bool) -> tuple[Tensor, Tensor]:
-    """x_t = A_t x_{t-1} + b_t with A (..., L, H, S, S), from x0 (..., H S)."""
+    """Compute x_t = A_t x_{t-1} + b_t with A (..., L, H, S, S), from x0 (..., H S)."""
 
-    def at(t: int, x: Tensor) -> Tensor:
+    def step_at(t: int, x: Tensor) -> Tensor:
         return step(A[..., t, :, :, :], x, None if b is None else b[..., t, :])
 
-    return loop(at, x0, A.shape[-4], lengths, rescale)
+    return loop(step_at, x0, A.shape[-4], lengths, rescale)

@@ -1,6 +1,6 @@
-"""Scan over block-diagonal matrices on NVIDIA GPUs: x_t = A_t x_{t-1} + b_t, A (B, L, H, S, S).
+"""The block-diagonal scan on NVIDIA GPUs: x_t = A_t x_{t-1} + b_t, A (B, L, H, S, S).
 
-Block h acts on entries h*S .. h*S+S-1 of the state; the l2 norm of rescale is over the whole state.
+Block h acts on the entries h*S .. h*S+S-1 of the state; `rescale` divides by the l2 norm of all N entries.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops._triton.scan import Source, previous_states, scan_backward, scan_forward
+from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
 from sdssm.ops._triton.tile import DENSE
+from sdssm.ops.transitions import previous
 
 
 def source_of(A: Tensor) -> Source:
+    """Return the matrices as the kernels read them."""
     rows, length, blocks, size, _ = A.shape
     return Source(DENSE, A, rows, length, blocks, size)
 
@@ -20,7 +22,7 @@ def source_of(A: Tensor) -> Source:
 def forward(
     A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """states (B, L, N), final (B, N) and factors (B, L; empty without rescale)."""
+    """Return states (B, L, N), final (B, N) and factors (B, L) or empty."""
     return scan_forward(source_of(A), b, x0, lengths, rescale, mode)
 
 
@@ -28,9 +30,12 @@ def backward(
     grad_states: Tensor | None, grad_final: Tensor | None, A: Tensor, b: Tensor | None, x0: Tensor | None,
     lengths: Tensor | None, states: Tensor, factors: Tensor, *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
-    """dA (B, L, H, S, S) = dz_t x_{t-1}^T block by block, db (B, L, N) = dz_t or None, and dx0 (B, N)."""
+    """Return the gradients of A, b (None without b) and x0.
+
+    dA (B, L, H, S, S) = dz_t x_{t-1}^T for each block, db (B, L, N) = dz_t.
+    """
     adjoints, dx0, _ = scan_backward(source_of(A), grad_states, grad_final, lengths, states, factors, rescale, mode)
-    before = previous_states(states, x0).view(A.shape[:-1])
+    before = previous(states, x0).view(A.shape[:-1])
     dA = torch.empty_like(A)
     torch.mul(adjoints.view(A.shape[:-1]).unsqueeze(-1), before.unsqueeze(-2), out=dA)
     return dA, None if b is None else adjoints.to(b.dtype), dx0.to(A.dtype)

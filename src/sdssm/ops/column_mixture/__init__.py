@@ -1,20 +1,27 @@
-"""x_t = P_t (D_t * x_{t-1}) + b_t, complex: each column of P_t has a 1 where a mixture of matrices is largest."""
+"""The recurrence x_t = P_t (D_t * x_{t-1}) + b_t with one-hot columns from a mixture of matrices."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_complex, check_device, check_kinds, check_rank, check_square, check_tail
 from sdssm.ops.column_mixture import reference
 from sdssm.ops.column_mixture.reference import mixed_columns
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
 __all__ = ["column_mixture_scan", "mixed_columns"]
 
-OPERATION = Differentiable("column_mixture_scan", "column_mixture", tensors=6, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "column_mixture_scan",
+    "column_mixture",
+    tensors=("dictionary", "weights", "D", "b", "x0", "lengths"),
+    differentiable=("dictionary", "weights", "D", "b", "x0"),
+    results=("states", "final"),
+)
 
 
 def column_mixture_scan(
@@ -26,13 +33,23 @@ def column_mixture_scan(
     *,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """x_t = P_t (D_t * x_{t-1}) + b_t, P_t with a 1 at the largest entry of each column of
-    M_t = sum_k weights_t[k] dictionary_k, and zeros.
+    """Compute x_t = P_t (D_t * x_{t-1}) + b_t for every step t.
 
-    dictionary (..., K, N, N) and weights (..., B, L, K) are real, D (..., B, L, N), b (..., B, L, N) and
-    x0 (..., B, N) complex, lengths (..., B) -> states (..., B, L, N), final (..., B, N). On a GPU no M_t is in memory.
+    P_t has a 1 at the largest entry of each column of M_t, and zeros elsewhere.
 
-    The gradient is straight-through: M_t receives that of the softmax down its columns, as if that had multiplied.
+    M_t = sum_k weights_t[k] dictionary_k. A GPU never stores it. The gradient is straight-through: M_t receives the
+    gradient that it would receive if the softmax of its columns took the place of P_t.
+
+    Args:
+        dictionary: Real matrices (..., K, N, N). It is a parameter: its leading dimensions are those before B.
+        weights: Real (..., B, L, K).
+        D: Complex diagonals (..., B, L, N).
+        b: Complex (..., B, L, N); None is zero.
+        x0: The complex state before the first step (..., B, N); None is zero.
+        lengths: Number of steps of each row (..., B); None is L.
+
+    Returns:
+        The states (..., B, L, N), zero past the end of a row, and the last state of each row (..., B, N).
 
     >>> import torch
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -76,14 +93,14 @@ def column_mixture_scan(
         if plainly(chosen, dictionary):
             return reference.scan(dictionary, weights, D, b, start_state(x0, lead, D, size), lengths)
         outer, replicas, rows = replicas_and_rows([lead_of(dictionary, 3)], lead)
-        into = (replicas, rows)
+        row_lead = (replicas, rows)
         states, final = OPERATION(
             flatten(dictionary, outer, 3, (replicas,)),
-            flatten(weights, lead, 2, into),
-            flatten(D, lead, 2, into),
-            None if b is None else flatten(b, lead, 2, into),
-            None if x0 is None else flatten(x0, lead, 1, into),
-            None if lengths is None else flatten(lengths.long(), lead, 0, into),
+            flatten(weights, lead, 2, row_lead),
+            flatten(D, lead, 2, row_lead),
+            None if b is None else flatten(b, lead, 2, row_lead),
+            None if x0 is None else flatten(x0, lead, 1, row_lead),
+            None if lengths is None else flatten(lengths.long(), lead, 0, row_lead),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -1,4 +1,4 @@
-"""The column-mixture scan as a plain loop over dense matrices."""
+"""The column-mixture scan as a plain loop over time with dense matrices."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from sdssm.ops.reference import loop
 
 
 def mixed_columns(dictionary: Tensor, weights: Tensor) -> Tensor:
-    """The softmax down each column of sum_k weights[k] dictionary_k: (..., K, N, N) and (..., *, K) -> (..., *, N, N).
+    """Return the softmax of each column of sum_k weights[k] dictionary_k.
+
+    dictionary (..., K, N, N) and weights (..., *, K) -> (..., *, N, N).
 
     >>> mixed_columns(torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]), torch.ones(1, 1)).round(decimals=1).tolist()
     [[[0.5, 0.0], [0.5, 1.0]]]
     """
     size = dictionary.shape[-1]
-    # The columns lie along memory: a softmax is many times slower across it.
+    # Columns are contiguous here: a softmax across memory is many times slower.
     mixed = weights @ dictionary.mT.flatten(-2)
     return torch.softmax(mixed.reshape(*mixed.shape[:-1], size, size), dim=-1).mT
 
@@ -24,10 +26,10 @@ def mixed_columns(dictionary: Tensor, weights: Tensor) -> Tensor:
 def scan(
     dictionary: Tensor, weights: Tensor, D: Tensor, b: Tensor | None, x0: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """x_t = P_t (D_t * x_{t-1}) + b_t from x0 (..., B, N)."""
+    """Return all states and the last ones of x_t = P_t (D_t * x_{t-1}) + b_t, from x0 (..., B, N)."""
 
-    def at(t: int, x: Tensor) -> Tensor:
+    def step_at(t: int, x: Tensor) -> Tensor:
         P = mixed_columns(dictionary, weights[..., t, :])
         return step(P, D[..., t, :], x, None if b is None else b[..., t, :])
 
-    return loop(at, x0, weights.shape[-2], lengths, rescale=False)
+    return loop(step_at, x0, weights.shape[-2], lengths, rescale=False)

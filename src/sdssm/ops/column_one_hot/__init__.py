@@ -1,4 +1,4 @@
-"""x_t = P_t (D_t * x_{t-1}) + b_t, complex: every column of P_t has a single 1, D_t is a diagonal."""
+"""The recurrence x_t = P_t (D_t * x_{t-1}) + b_t with complex diagonals and one-hot columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import (
     check_complex,
     check_device,
@@ -18,11 +20,16 @@ from sdssm.ops.checks import (
     check_tail,
 )
 from sdssm.ops.column_one_hot import reference
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
-OPERATION = Differentiable("column_one_hot_scan", "column_one_hot", tensors=6, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "column_one_hot_scan",
+    "column_one_hot",
+    tensors=("P", "D", "tokens", "b", "x0", "lengths"),
+    differentiable=("P", "D", "b", "x0"),
+    results=("states", "final"),
+)
 
 
 def column_one_hot_scan(
@@ -34,42 +41,60 @@ def column_one_hot_scan(
     *,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """x_t = P_t (D_t * x_{t-1}) + b_t, where P_t has in each column a 1 at the column's largest entry, and zeros.
+    """Compute x_t = hard(P_t) (D_t * x_{t-1}) + b_t for every step t.
 
-    P is real and D, b, x0 complex. With tokens (..., B, L) there is a table of V transitions, P (..., V, N, N) and
-    D (..., V, N), of which step t takes number token_t; without them every step has its own, P (..., L, N, N) and
-    D (..., L, N). b (..., B, L, N), x0 (..., B, N) and lengths (..., B) belong to rows, as do all leading dimensions
-    where there are no tokens -> states (..., B, L, N), final (..., B, N).
+    hard(P) has a 1 at the largest entry of each column of P, and zeros elsewhere.
 
-    The gradient is straight-through: P receives that of a dense matrix, as if its own entries had multiplied.
+    With tokens there is a table of V transitions, and step t takes transition token_t. Without tokens every step has
+    its own transition, and all leading dimensions are rows. The gradient is straight-through: P receives the gradient
+    that hard(P) would receive as a dense matrix.
+
+    Args:
+        P: Real matrices (..., V, N, N), or (..., L, N, N) without tokens.
+        D: Complex diagonals (..., V, N), or (..., L, N) without tokens.
+        tokens: (..., B, L), or None.
+        b: Complex (..., B, L, N); None is zero.
+        x0: The complex state before the first step (..., B, N); None is zero.
+        lengths: Number of steps of each row (..., B); None is L.
+
+    Returns:
+        The states (..., B, L, N), zero past the end of a row, and the last state of each row (..., B, N).
 
     >>> import torch
-    >>> swap = torch.tensor([[0.1, 0.9], [0.7, 0.3]])  # column 0 goes to entry 1, column 1 to entry 0
+    >>> swap = torch.tensor([[0.1, 0.9], [0.7, 0.3]])  # the 1 of column 0 is in row 1, that of column 1 in row 0
     >>> P, D = torch.stack([torch.eye(2), swap]), torch.ones(2, 2, dtype=torch.complex64)
     >>> states, final = column_one_hot_scan(P, D, torch.tensor([[1, 0, 1, 1]]), x0=torch.tensor([1, 0j]))
     >>> states.real.argmax(-1).tolist()  # the parity of every prefix
     [[1, 1, 0, 1]]
     """
     op = "column_one_hot_scan"
-    own = tokens is None
-    many = "L" if own else "V"
-    _check_tables(op, P, D, (many, "N", "N"), [("b", b), ("x0", x0)])
+    own_transitions = tokens is None
+    table_dim = "L" if own_transitions else "V"
+    _check_tables(op, P, D, (table_dim, "N", "N"), [("b", b), ("x0", x0)])
     size = P.shape[-1]
     length = P.shape[-3] if tokens is None else _check_tokens(op, tokens, P)
     if b is not None:
-        check_tail(op, "b", b, (length, size), ("L", "N"), "P" if own else "tokens", P if tokens is None else tokens)
+        check_tail(
+            op,
+            "b",
+            b,
+            (length, size),
+            ("L", "N"),
+            "P" if own_transitions else "tokens",
+            P if tokens is None else tokens,
+        )
     if x0 is not None:
         check_tail(op, "x0", x0, (size,), ("N",), "P", P)
     check_lengths(op, lengths, "P", P)
     check_length_values(op, lengths, length)
     backend.check_backend(op, D, size)
-    # A table has no row dimension: a dimension of size 1 stands in for it while leads are compared.
+    # A table has no row dimension; a dimension of size 1 takes its place while leading dimensions are broadcast.
     lead = broadcast_leads(
         op,
         [
             ("tokens", tokens, 1),
-            ("P", P if own else P.unsqueeze(-4), 3),
-            ("D", D if own else D.unsqueeze(-3), 2),
+            ("P", P if own_transitions else P.unsqueeze(-4), 3),
+            ("D", D if own_transitions else D.unsqueeze(-3), 2),
             ("b", b, 2),
             ("x0", x0, 1),
             ("lengths", lengths, 0),
@@ -80,7 +105,7 @@ def column_one_hot_scan(
         if plainly(chosen, P):
             start = start_state(x0, lead, D, size)
             return reference.scan(P, D, None if tokens is None else tokens.long(), b, start, lengths)
-        if own:
+        if own_transitions:
             outer, replicas, rows = tuple(lead), math.prod(lead), 1
         else:
             outer, replicas, rows = replicas_and_rows([lead_of(P, 3), lead_of(D, 2)], lead)
@@ -97,11 +122,13 @@ def column_one_hot_scan(
 
 
 def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None) -> Tensor:
-    """One step of `column_one_hot_scan`: P (..., N, N), D (..., N), x (..., N), b (..., N) -> the next state (..., N).
+    """Compute one step of `column_one_hot_scan`.
+
+    P (..., N, N), D, x and b (..., N) -> the next state (..., N).
 
     >>> import torch
     >>> D, x = torch.tensor([1j, 2]), torch.tensor([1, 1 + 0j])
-    >>> column_one_hot_step(torch.tensor([[0.6, 0.8], [0.4, 0.2]]), D, x).tolist()  # both columns go to entry 0
+    >>> column_one_hot_step(torch.tensor([[0.6, 0.8], [0.4, 0.2]]), D, x).tolist()  # both columns have their 1 in row 0
     [(2+1j), 0j]
     """
     op = "column_one_hot_step"
@@ -117,6 +144,7 @@ def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None
 def _check_tables(
     op: str, P: Tensor, D: Tensor, form: tuple[str, ...], others: list[tuple[str, Tensor | None]]
 ) -> None:
+    """Check P, with the dimensions `form`, D and the complex `others`."""
     check_rank(op, "P", P, form)
     check_square(op, "P", P)
     check_tail(op, "D", D, P.shape[P.dim() - len(form) : -1], form[:-1], "P", P)
@@ -126,7 +154,7 @@ def _check_tables(
 
 
 def _check_tokens(op: str, tokens: Tensor, P: Tensor) -> int:
-    """The tokens name matrices of the table; their length."""
+    """Check that the tokens are indices of the table P, and return their length L."""
     check_integers(op, "tokens", tokens)
     check_rank(op, "tokens", tokens, ("B", "L"))
     check_device(op, "tokens", tokens, "P", P)

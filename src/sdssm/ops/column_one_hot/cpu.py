@@ -1,4 +1,4 @@
-"""Column-one-hot scan on the CPU: a step scatters N numbers, its adjoint gathers them; no N x N matrix is touched."""
+"""Column-one-hot scan on the CPU: a step scatters N numbers, and its adjoint gathers them."""
 
 from __future__ import annotations
 
@@ -6,52 +6,56 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import compiled
-from sdssm.ops.column_one_hot.gradients import of_places, of_sums
+from sdssm.ops.column_one_hot.gradients import step_gradients, table_gradients
 from sdssm.ops.transitions import final_state, least_kept, previous
 
 
-def dense(x: Tensor | None) -> Tensor | None:
-    """Complex numbers as they lie in memory."""
+def resolved(x: Tensor | None) -> Tensor | None:
+    """Return x contiguous and without a lazy conjugation, as numpy needs it."""
     return None if x is None else x.resolve_conj().contiguous()
 
 
-def places(D: Tensor, tokens: Tensor | None) -> Tensor:
-    """Which transition of all R V (or, without tokens, all R L) every row and step takes: (R B, L)."""
-    replicas, many = D.shape[:2]
+def transition_index(D: Tensor, tokens: Tensor | None) -> Tensor:
+    """Return the index of the transition of each row and step: (R B, L).
+
+    It counts all R V transitions, or without tokens all R L.
+    """
+    replicas, count = D.shape[:2]
     if tokens is None:
-        return torch.arange(replicas * many, device=D.device).view(replicas, many)
-    return (tokens + torch.arange(replicas, device=D.device)[:, None, None] * many).flatten(0, 1)
+        return torch.arange(replicas * count, device=D.device).view(replicas, count)
+    return (tokens + torch.arange(replicas, device=D.device)[:, None, None] * count).flatten(0, 1)
 
 
 def forward(
     P: Tensor, D: Tensor, tokens: Tensor | None, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """States (R, B, L, N), final (R, B, N), and the row of each column's 1, (R, V, N).
+    """Return states (R, B, L, N), final (R, B, N) and targets (R, V, N).
+
+    The targets are the row of the 1 in each column.
 
     P (R, V, N, N), D (R, V, N), tokens (R, B, L), b (R, B, L, N), x0 (R, B, N), lengths (R, B). Without tokens V is L
     and B is 1.
     """
-    to = P.argmax(-2)
-    index, pool, targets = places(D, tokens), D.resolve_conj().flatten(0, 1), to.flatten(0, 1)
-    flat = [None if given is None else given.flatten(0, 1) for given in (b, dense(x0), lengths)]
-    drive, start, steps = flat
+    targets = P.argmax(-2)
+    index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
+    b_rows, x0_rows, ends = (None if tensor is None else tensor.flatten(0, 1) for tensor in (b, resolved(x0), lengths))
     rows, length = index.shape
     if compiled.available() and rows:
-        states = run_forward(pool, targets, index, drive, start, steps)
+        states = _compiled_forward(D_table, targets_table, index, b_rows, x0_rows, ends)
     else:
-        x = pool.new_zeros(rows, pool.shape[-1]) if start is None else start
+        x = D_table.new_zeros(rows, D_table.shape[-1]) if x0_rows is None else x0_rows
         stack = []
         for t in range(length):
-            here = index[:, t]
-            into = torch.zeros_like(x) if drive is None else drive[:, t].resolve_conj()
-            x = into.scatter_add(1, targets[here], pool[here] * x)
+            index_t = index[:, t]
+            next_x = torch.zeros_like(x) if b_rows is None else b_rows[:, t].resolve_conj()
+            x = next_x.scatter_add(1, targets_table[index_t], D_table[index_t] * x)
             stack.append(x)
         states = torch.stack(stack, 1)
-        if steps is not None:
-            states = states.masked_fill(torch.arange(length)[:, None] >= steps[:, None, None], 0)
-    final = final_state(states, start, steps)
+        if ends is not None:
+            states = states.masked_fill(torch.arange(length)[:, None] >= ends[:, None, None], 0)
+    final = final_state(states, x0_rows, ends)
     shape = (len(D), 1 if tokens is None else tokens.shape[1])  # R, B
-    return states.view(*shape, *states.shape[1:]), final.view(*shape, *final.shape[1:]), to
+    return states.view(*shape, *states.shape[1:]), final.view(*shape, *final.shape[1:]), targets
 
 
 def backward(
@@ -65,82 +69,89 @@ def backward(
     lengths: Tensor | None,
     states: Tensor,
     final: Tensor,
-    to: Tensor,
+    targets: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of P, D, tokens (None), b and x0."""
-    index, pool, targets = places(D, tokens), D.resolve_conj().flatten(0, 1), to.flatten(0, 1)
+    """Return the gradients of P, D, b and x0."""
+    index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
     rows, length = index.shape
-    flat = [None if g is None else g.flatten(0, 1) for g in (dense(grad_states), dense(grad_final), lengths, dense(x0))]
-    outer, last, steps, start = flat
+    grad_states_rows, grad_final_rows, ends, x0_rows = (
+        None if tensor is None else tensor.flatten(0, 1)
+        for tensor in (resolved(grad_states), resolved(grad_final), lengths, resolved(x0))
+    )
     if compiled.available() and rows:
-        adjoints, dx0 = run_backward(pool, targets, index, outer, last, steps)
+        adjoints, dx0 = _compiled_backward(D_table, targets_table, index, grad_states_rows, grad_final_rows, ends)
     else:
-        ends = torch.full((rows,), length) if steps is None else steps
+        ends = torch.full((rows,), length) if ends is None else ends
         dx0 = torch.zeros_like(final).flatten(0, 1)
-        if last is not None:  # the final state of an empty row is x0
-            dx0 = torch.where((ends == 0)[:, None], last, 0)
+        if grad_final_rows is not None:  # the final state of a row of length 0 is x0
+            dx0 = torch.where((ends == 0)[:, None], grad_final_rows, 0)
         carry, stack = torch.zeros_like(dx0), []
         for t in reversed(range(length)):
-            here = index[:, t]
-            arrived = carry if outer is None else carry + outer[:, t]
-            if last is not None:
-                arrived = torch.where((ends == t + 1)[:, None], arrived + last, arrived)
-            arrived = torch.where((t < ends)[:, None], arrived, 0)
-            stack.append(arrived)
-            carry = (pool[here].conj() * arrived.gather(1, targets[here])).resolve_conj()
+            index_t = index[:, t]
+            grad = carry if grad_states_rows is None else carry + grad_states_rows[:, t]
+            if grad_final_rows is not None:
+                grad = torch.where((ends == t + 1)[:, None], grad + grad_final_rows, grad)
+            grad = torch.where((t < ends)[:, None], grad, 0)
+            stack.append(grad)
+            carry = (D_table[index_t].conj() * grad.gather(1, targets_table[index_t])).resolve_conj()
         adjoints, dx0 = torch.stack(stack[::-1], 1), dx0 + carry
-    before = previous(states.flatten(0, 1), start)
+    previous_x = previous(states.flatten(0, 1), x0_rows)
     if tokens is None:
-        dP, dD = of_places(adjoints, before, D, to)
+        dP, dD = step_gradients(adjoints, previous_x, D, targets)
     else:
-        dP, dD = of_sums(by_symbol(index, adjoints, before, len(pool)).view(P.shape), D, to)
+        dP, dD = table_gradients(sum_by_symbol(index, adjoints, previous_x, len(D_table)).view(P.shape), D, targets)
     shape = states.shape
-    return dP, dD, None, None if b is None else adjoints.view(shape), None if x0 is None else dx0.view(final.shape)
+    return dP, dD, None if b is None else adjoints.view(shape), None if x0 is None else dx0.view(final.shape)
 
 
-def by_symbol(index: Tensor, adjoints: Tensor, before: Tensor, count: int) -> Tensor:
-    """Sums over the places of each symbol of conj(a_i) x_j: (count, N, N), one product over a sorted stretch each."""
+def sum_by_symbol(index: Tensor, adjoints: Tensor, previous_x: Tensor, count: int) -> Tensor:
+    """Return the sums of conj(a_i) x_j over all steps with the same transition: (count, N, N).
+
+    Steps are sorted by transition, so that each sum is one matrix product.
+    """
     order = index.flatten().argsort(stable=True)
     ends = torch.bincount(index.flatten(), minlength=count).cumsum(0).tolist()
     left = adjoints.flatten(0, 1).index_select(0, order).conj().resolve_conj()
-    right = before.flatten(0, 1).index_select(0, order)
-    sums, begin = left.new_zeros(count, left.shape[-1], left.shape[-1]), 0
+    right = previous_x.flatten(0, 1).index_select(0, order)
+    sums, start = left.new_zeros(count, left.shape[-1], left.shape[-1]), 0
     for symbol, end in enumerate(ends):
-        if end > begin:
-            torch.mm(left[begin:end].T, right[begin:end], out=sums[symbol])
-        begin = end
+        if end > start:
+            torch.mm(left[start:end].T, right[start:end], out=sums[symbol])
+        start = end
     return sums
 
 
-def run_forward(
-    D: Tensor, to: Tensor, index: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
+def _compiled_forward(
+    D: Tensor, targets: Tensor, index: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None
 ) -> Tensor:
+    """Return the states (R B, L, N), computed by numba."""
     from sdssm.ops.column_one_hot import numba_kernels
 
     rows, length = index.shape
     states = D.new_empty(rows, length, D.shape[-1])
-    tables = [compiled._array(tensor, D, tensor.shape) for tensor in (D, to, index)]
-    given = compiled._array(dense(b), D, (0, 0, 0)), compiled._array(x0, D, (0, 0))
-    steps, least = compiled._lengths(lengths, rows, length), least_kept(D.dtype)
-    compiled._share(numba_kernels.forward, rows, 8 * states.numel(), *tables, *given, steps, least, states.numpy())
+    tables = [compiled._array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
+    optional = compiled._array(resolved(b), D, (0, 0, 0)), compiled._array(x0, D, (0, 0))
+    ends, least = compiled._lengths(lengths, rows, length), least_kept(D.dtype)
+    compiled._share(numba_kernels.forward, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy())
     return states
 
 
-def run_backward(
+def _compiled_backward(
     D: Tensor,
-    to: Tensor,
+    targets: Tensor,
     index: Tensor,
     grad_states: Tensor | None,
     grad_final: Tensor | None,
     lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
+    """Return the adjoints (R B, L, N) and the gradient of x0 (R B, N), computed by numba."""
     from sdssm.ops.column_one_hot import numba_kernels
 
     rows, length = index.shape
     adjoints, dx0 = D.new_empty(rows, length, D.shape[-1]), D.new_empty(rows, D.shape[-1])
-    tables = [compiled._array(tensor, D, tensor.shape) for tensor in (D, to, index)]
-    given = compiled._array(grad_states, D, (0, 0, 0)), compiled._array(grad_final, D, (0, 0))
-    steps, least = compiled._lengths(lengths, rows, length), least_kept(D.dtype)
-    out = adjoints.numpy(), dx0.numpy()
-    compiled._share(numba_kernels.backward, rows, 8 * adjoints.numel(), *tables, *given, steps, least, *out)
+    tables = [compiled._array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
+    optional = compiled._array(grad_states, D, (0, 0, 0)), compiled._array(grad_final, D, (0, 0))
+    ends, least = compiled._lengths(lengths, rows, length), least_kept(D.dtype)
+    outputs = adjoints.numpy(), dx0.numpy()
+    compiled._share(numba_kernels.backward, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs)
     return adjoints, dx0

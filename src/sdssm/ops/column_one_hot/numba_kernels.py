@@ -1,9 +1,10 @@
-"""The recurrence and its adjoint, one row after the other, compiled by numba. Imported only where it is installed.
+"""The recurrence and its adjoint compiled by numba, row by row. Imported only if numba is installed.
 
-Both run over rows first..last and write all of their outputs. Arrays that were not given are empty.
+Both process rows first..last and fill all of their outputs. Optional arrays that are None for the caller are empty
+here.
 """
 
-# Kernels take whatever arrays numba compiles them for: one signature would say less than it hides.
+# Numba compiles each kernel for the arrays it is called with; one annotation could not describe them all.
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
@@ -14,36 +15,42 @@ from sdssm.ops.numba_kernels import start_state
 
 
 @njit(nogil=True, cache=True)
-def keep(values, least, out):
-    """Store complex numbers. Those next to the denormal ones become 0, which slow every product a hundredfold; no
-    absolute value is taken for it, a square root each."""
+def store(values, least, out):
+    """Store complex numbers; numbers close to the denormal ones become 0.
+
+    Denormal numbers make every product a hundred times slower. Real and imaginary parts are compared separately,
+    because an absolute value would need a square root.
+    """
     for i in range(len(values)):
         value = values[i]
         out[i] = value * 0 if abs(value.real) < least and abs(value.imag) < least else value
 
 
 @njit(nogil=True, cache=True)
-def forward(first, last, D, to, index, b, x0, lengths, least, states):
-    """D (M, N), to (M, N): all transitions; index (P, L): which of them each step takes."""
+def forward(first, last, D, targets, index, b, x0, lengths, least, states):
+    """Fill states (P, L, N) for rows first..last.
+
+    D and targets (M, N) hold all transitions, index (P, L) the one that each step takes.
+    """
     x = states[0, 0].copy()
     for row in range(first, last):
         start_state(x0, row, x)
         for t in range(lengths[row]):
-            here = index[row, t]
+            i = index[row, t]
             z = states[row, t]
             z[:] = 0
             if len(b):
                 z[:] = b[row, t]
             for j in range(len(x)):
-                z[to[here, j]] += D[here, j] * x[j]
-            keep(z, least, x)
+                z[targets[i, j]] += D[i, j] * x[j]
+            store(z, least, x)
             z[:] = x
         states[row, lengths[row] :] = 0
 
 
 @njit(nogil=True, cache=True)
-def backward(first, last, D, to, index, grad_states, grad_final, lengths, least, adjoints, dx0):
-    """adjoints (P, L, N): the gradient at x_t from everywhere; dx0 (P, N)."""
+def backward(first, last, D, targets, index, grad_states, grad_final, lengths, least, adjoints, dx0):
+    """Fill adjoints (P, L, N), the whole gradient of each x_t, and dx0 (P, N)."""
     carry = dx0[0].copy()
     for row in range(first, last):
         length = lengths[row]
@@ -52,10 +59,10 @@ def backward(first, last, D, to, index, grad_states, grad_final, lengths, least,
         if len(grad_final):
             carry[:] = grad_final[row]
         for t in range(length - 1, -1, -1):
-            here = index[row, t]
+            i = index[row, t]
             if len(grad_states):
                 carry += grad_states[row, t]
-            keep(carry, least, adjoints[row, t])
+            store(carry, least, adjoints[row, t])
             for j in range(len(carry)):
-                carry[j] = D[here, j].conjugate() * adjoints[row, t, to[here, j]]
+                carry[j] = D[i, j].conjugate() * adjoints[row, t, targets[i, j]]
         dx0[row] = carry

@@ -1,4 +1,4 @@
-"""The column-one-hot scan as a plain loop over dense matrices."""
+"""The column-one-hot scan as a plain loop over time with dense matrices."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from sdssm.ops.token.reference import spread
 
 
 def hardened(P: Tensor) -> Tensor:
-    """A 1 at the largest entry of every column and zeros elsewhere, with the gradient of P itself."""
+    """Return a matrix with a 1 at the largest entry of every column of P and zeros elsewhere.
+
+    The gradient is straight-through: it is passed on to P unchanged.
+    """
     rows = torch.arange(P.shape[-2], device=P.device)[:, None]
     hard = (rows == P.argmax(-2, keepdim=True)).to(P.dtype)
     return hard + (P - P.detach())
 
 
 def step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
-    """P (D * x) + b with P (..., N, N) as it is made by `hardened`."""
+    """Return hardened(P) (D * x) + b for P (..., N, N), D, x and b (..., N)."""
     z = (hardened(P).to(D.dtype) @ (D * x)[..., None])[..., 0]
     return z if b is None else z + b
 
@@ -25,9 +28,12 @@ def step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
 def scan(
     P: Tensor, D: Tensor, tokens: Tensor | None, b: Tensor | None, x0: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """x_t = P_t (D_t * x_{t-1}) + b_t from x0 (..., N), the tables indexed by tokens (..., B, L) or by the step."""
+    """Return all states and the last ones, from x0 (..., N).
 
-    def at(t: int, x: Tensor) -> Tensor:
+    P and D are indexed by tokens (..., B, L), or without tokens by the step.
+    """
+
+    def step_at(t: int, x: Tensor) -> Tensor:
         if tokens is None:
             P_t, D_t = P[..., t, :, :], D[..., t, :]
         else:
@@ -36,4 +42,4 @@ def scan(
             D_t = torch.take_along_dim(*spread(D, index[..., None]), dim=-2)
         return step(P_t, D_t, x, None if b is None else b[..., t, :])
 
-    return loop(at, x0, P.shape[-3] if tokens is None else tokens.shape[-1], lengths, rescale=False)
+    return loop(step_at, x0, P.shape[-3] if tokens is None else tokens.shape[-1], lengths, rescale=False)

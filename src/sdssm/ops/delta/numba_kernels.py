@@ -1,11 +1,12 @@
-"""The delta rule, row after row and head after head, compiled by numba. Imported only where it is installed.
+"""The delta rule compiled by numba, row by row and head by head. Imported only if numba is installed.
 
-The matrix S of one head stays in the cache. Nothing is kept for the gradient: backward runs forward again, keeps S
-every T positions and the errors v - S k, and from them forms the states of T positions at a time. Every kernel runs
-over rows first..last, which are the same for any number of threads. Arrays that were not given are empty.
+The matrix S of one head stays in the cache. Nothing is kept from the forward pass for the gradient: the backward pass
+runs forward again, keeps a checkpoint of S every T positions and the errors v - S k, and recomputes from them the
+states of T positions at a time. Each kernel processes rows first..last; the result does not depend on how rows are
+divided among threads. Optional arrays that are None for the caller are empty here.
 """
 
-# Kernels take whatever arrays numba compiles them for: one signature would say less than it hides.
+# Numba compiles each kernel for the arrays it is called with; one annotation could not describe them all.
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from sdssm.ops.numba_kernels import FAST
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def scale(S, factor, least):
-    """S *= factor; entries below `least`, next to the denormal numbers, become 0: those slow every product."""
+    """Multiply S by `factor`.
+
+    Entries below `least`, close to the denormal numbers, become 0, because denormals are slow.
+    """
     for i in range(S.shape[0]):
         for j in range(S.shape[1]):
             value = S[i, j] * factor
@@ -26,8 +30,8 @@ def scale(S, factor, least):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def correct(S, key, value, strength, error):
-    """S += strength e key^T with e = value - S key, left in `error`."""
+def update(S, key, value, strength, error):
+    """S += strength e key^T with e = value - S key, which is stored in `error`."""
     for i in range(S.shape[0]):
         row = S[i]
         e = value[i]
@@ -40,7 +44,7 @@ def correct(S, key, value, strength, error):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def add(S, key, strength, error):
+def add_update(S, key, strength, error):
     """S += strength error key^T."""
     for i in range(S.shape[0]):
         row, change = S[i], strength * error[i]
@@ -49,12 +53,15 @@ def add(S, key, strength, error):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def step_back(S, D, key, strength, error, dkey, dvalue):
-    """From S and its gradient D after a step to both before it, in place; fills dkey, dvalue, returns d(strength)."""
+def update_backward(S, dS, key, strength, error, dkey, dvalue):
+    """Take S and its gradient dS back from after to before an update, in place.
+
+    Fills dkey and dvalue and returns the gradient of `strength`.
+    """
     dkey[:] = 0
     dstrength = strength * 0
     for i in range(S.shape[0]):
-        row, drow = S[i], D[i]
+        row, drow = S[i], dS[i]
         de = dstrength * 0
         for j in range(len(key)):
             de += drow[j] * key[j]
@@ -62,7 +69,7 @@ def step_back(S, D, key, strength, error, dkey, dvalue):
         de *= strength
         dvalue[i] = de
         change = strength * error[i]
-        for j in range(len(key)):  # a loop for each array that is written: the compiler does these eight at a time
+        for j in range(len(key)):  # one loop for each array that is written: the compiler vectorises these
             row[j] -= change * key[j]
         for j in range(len(key)):
             dkey[j] += drow[j] * change - row[j] * de
@@ -72,11 +79,11 @@ def step_back(S, D, key, strength, error, dkey, dvalue):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def read_back(S, D, query, grad, dquery):
-    """The gradient of S query: D += grad query^T, and dquery = S^T grad."""
+def output_backward(S, dS, query, grad, dquery):
+    """The gradient of the output S query: dS += grad query^T, and dquery = S^T grad."""
     dquery[:] = 0
     for i in range(S.shape[0]):
-        row, drow, g = S[i], D[i], grad[i]
+        row, drow, g = S[i], dS[i], grad[i]
         for j in range(len(query)):
             dquery[j] += row[j] * g
         for j in range(len(query)):
@@ -84,7 +91,8 @@ def read_back(S, D, query, grad, dquery):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def inner(A, B):
+def inner_product(A, B):
+    """Sum of A * B over all entries."""
     total = A[0, 0] * 0
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
@@ -94,7 +102,10 @@ def inner(A, B):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def forward(first, last, q, k, v, beta, gate, S0, lengths, steps, least, outputs, final):
-    """q (P, L, H, Dk), k (P, L n, H, Dk), v (P, L n, H, Dv), beta (P, L n, H), gate (P, L, H), S0 (P, H, Dv, Dk)."""
+    """Fill outputs (P, L, H, Dv) and final (P, H, Dv, Dk) for rows first..last of P = R B.
+
+    q (P, L, H, Dk), k (P, L n, H, Dk), v (P, L n, H, Dv), beta (P, L n, H), gate (P, L, H), S0 (P, H, Dv, Dk).
+    """
     error = np.empty(v.shape[3], v.dtype)
     for row in range(first, last):
         for h in range(q.shape[2]):
@@ -106,7 +117,7 @@ def forward(first, last, q, k, v, beta, gate, S0, lengths, steps, least, outputs
                 if len(gate):
                     scale(S, gate[row, t, h], least)
                 for s in range(t * steps, (t + 1) * steps):
-                    correct(S, k[row, s, h], v[row, s, h], beta[row, s, h], error)
+                    update(S, k[row, s, h], v[row, s, h], beta[row, s, h], error)
                 query, out = q[row, t, h], outputs[row, t, h]
                 for i in range(len(out)):
                     total = query[0] * 0
@@ -118,12 +129,13 @@ def forward(first, last, q, k, v, beta, gate, S0, lengths, steps, least, outputs
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def backward(
-    first, last, grad, grad_final, q, k, v, beta, gate, S0, lengths, steps, T, least,
+    first, last, grad_outputs, grad_final, q, k, v, beta, gate, S0, lengths, steps, T, least,
     dq, dk, dv, dbeta, dgate, dS0,
 ):  # fmt: skip
+    """Fill the gradients of rows first..last; T is the number of positions between two checkpoints of S."""
     L, Dv, Dk = q.shape[1], v.shape[3], q.shape[3]
-    marks, states = np.empty((-(-L // T), Dv, Dk), q.dtype), np.empty((T, Dv, Dk), q.dtype)
-    S, D = np.empty((Dv, Dk), q.dtype), np.empty((Dv, Dk), q.dtype)
+    checkpoints, states = np.empty((-(-L // T), Dv, Dk), q.dtype), np.empty((T, Dv, Dk), q.dtype)
+    S, dS = np.empty((Dv, Dk), q.dtype), np.empty((Dv, Dk), q.dtype)
     errors = np.empty((L * steps, Dv), q.dtype)
     for row in range(first, last):
         length = lengths[row]
@@ -133,39 +145,39 @@ def backward(
                 S[:] = S0[row, h]
             for t in range(length):
                 if t % T == 0:
-                    marks[t // T] = S
+                    checkpoints[t // T] = S
                 if len(gate):
                     scale(S, gate[row, t, h], least)
                 for s in range(t * steps, (t + 1) * steps):
-                    correct(S, k[row, s, h], v[row, s, h], beta[row, s, h], errors[s])
-            D[:] = 0
+                    update(S, k[row, s, h], v[row, s, h], beta[row, s, h], errors[s])
+            dS[:] = 0
             if len(grad_final):
-                D[:] = grad_final[row, h]
+                dS[:] = grad_final[row, h]
             for t in range(length - 1, -1, -1):
-                at = t % T
-                if at == T - 1 or t == length - 1:  # the states before and after every position of a chunk
-                    S[:] = marks[t // T]
-                    for r in range(t - at, t + 1):
+                i = t % T
+                if i == T - 1 or t == length - 1:  # entering a chunk: recompute its states from the checkpoint
+                    S[:] = checkpoints[t // T]
+                    for r in range(t - i, t + 1):
                         states[r % T] = S
                         if len(gate):
                             scale(S, gate[row, r, h], least)
                         for s in range(r * steps, (r + 1) * steps):
-                            add(S, k[row, s, h], beta[row, s, h], errors[s])
+                            add_update(S, k[row, s, h], beta[row, s, h], errors[s])
                 else:
-                    S[:] = states[at + 1]
-                if len(grad):
-                    read_back(S, D, q[row, t, h], grad[row, t, h], dq[row, t, h])
+                    S[:] = states[i + 1]
+                if len(grad_outputs):
+                    output_backward(S, dS, q[row, t, h], grad_outputs[row, t, h], dq[row, t, h])
                 else:
                     dq[row, t, h] = 0
                 for s in range((t + 1) * steps - 1, t * steps - 1, -1):
-                    dbeta[row, s, h] = step_back(
-                        S, D, k[row, s, h], beta[row, s, h], errors[s], dk[row, s, h], dv[row, s, h]
+                    dbeta[row, s, h] = update_backward(
+                        S, dS, k[row, s, h], beta[row, s, h], errors[s], dk[row, s, h], dv[row, s, h]
                     )
                 if len(gate):
-                    dgate[row, t, h] = inner(D, states[at])
-                    scale(D, gate[row, t, h], least)
+                    dgate[row, t, h] = inner_product(dS, states[i])
+                    scale(dS, gate[row, t, h], least)
             if len(dS0):
-                dS0[row, h] = D
+                dS0[row, h] = dS
         dq[row, length:] = 0
         dk[row, length * steps :] = 0
         dv[row, length * steps :] = 0

@@ -1,4 +1,4 @@
-"""The delta rule as a plain loop, with torch's own gradients."""
+"""The delta rule as a plain loop over positions, differentiated by autograd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from torch import Tensor
 
 
 def step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, gate: Tensor | None, S: Tensor) -> tuple[Tensor, Tensor]:
-    """One position: q (..., H, Dk), k (..., n, H, Dk), v (..., n, H, Dv), beta (..., n, H), gate (..., H) -> o, S."""
+    """Return the output of one position and the next S.
+
+    q (..., H, Dk), k (..., n, H, Dk), v (..., n, H, Dv), beta (..., n, H), gate (..., H), S (..., H, Dv, Dk).
+    """
     if gate is not None:
         S = gate[..., None, None] * S
     for i in range(k.shape[-3]):
@@ -27,22 +30,22 @@ def scan(
     lengths: Tensor | None,
     steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """`step` at every position, from S (..., H, Dv, Dk): outputs (..., L, H, Dv) and the last S."""
+    """Apply `step` at every position, from S (..., H, Dv, Dk): outputs (..., L, H, Dv) and the last S."""
     outputs = []
     for t in range(q.shape[-3]):
-        here = slice(t * steps, (t + 1) * steps)
-        o, after = step(
+        position = slice(t * steps, (t + 1) * steps)
+        output, next_S = step(
             q[..., t, :, :],
-            k[..., here, :, :],
-            v[..., here, :, :],
-            beta[..., here, :],
+            k[..., position, :, :],
+            v[..., position, :, :],
+            beta[..., position, :],
             None if gate is None else gate[..., t, :],
             S,
         )
         if lengths is not None:
-            inside = (t < lengths)[..., None, None]
-            o = torch.where(inside, o, 0)
-            after = torch.where(inside[..., None], after, S)
-        outputs.append(o)
-        S = after
+            in_length = (t < lengths)[..., None, None]
+            output = torch.where(in_length, output, 0)
+            next_S = torch.where(in_length[..., None], next_S, S)
+        outputs.append(output)
+        S = next_S
     return torch.stack(outputs, -3), S

@@ -1,4 +1,4 @@
-"""Dense scan on the CPU: one block as large as the state."""
+"""The dense scan on the CPU: a block-diagonal scan with one block as large as the state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from sdssm.ops.block_diagonal import cpu as blocks
 def forward(
     A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A (B, L, N, N), b (B, L, N), x0 (B, N) -> states (B, L, N), final (B, N), factors (B, L) or empty."""
+    """Return states (B, L, N), final (B, N) and factors (B, L) or empty.
+
+    A (B, L, N, N), b (B, L, N), x0 (B, N), lengths (B,).
+    """
     return blocks.forward(A.unsqueeze(2), b, x0, lengths, rescale=rescale, mode=mode)
 
 
@@ -27,7 +30,7 @@ def backward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Gradients of A, b and x0."""
+    """Return the gradients of A, b (None without b) and x0."""
     grad_A, grad_b, grad_x0 = blocks.backward(
         grad_states, grad_final, A.unsqueeze(2), b, x0, lengths, states, factors, rescale=rescale, mode=mode
     )

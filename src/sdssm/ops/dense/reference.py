@@ -1,4 +1,4 @@
-"""Dense scan as a plain loop."""
+"""The dense scan as a plain loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from sdssm.ops.reference import loop
 
 
 def step(A: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
-    """A x + b."""
+    """Return A x + b."""
     z = (A @ x[..., None])[..., 0]
     return z if b is None else z + b
 
 
 def scan(A: Tensor, b: Tensor | None, x0: Tensor, lengths: Tensor | None, *, rescale: bool) -> tuple[Tensor, Tensor]:
-    """x_t = A_t x_{t-1} + b_t from x0 (..., N), whose leading dimensions are already those of the result."""
+    """Compute x_t = A_t x_{t-1} + b_t from x0 (..., N), which has the leading dimensions of the result."""
 
-    def at(t: int, x: Tensor) -> Tensor:
+    def step_at(t: int, x: Tensor) -> Tensor:
         return step(A[..., t, :, :], x, None if b is None else b[..., t, :])
 
-    return loop(at, x0, A.shape[-3], lengths, rescale)
+    return loop(step_at, x0, A.shape[-3], lengths, rescale)

@@ -1,14 +1,14 @@
-"""x_t = A_t * x_{t-1} + b_t, entry by entry, real or complex."""
+"""The diagonal scan: x_t = A_t * x_{t-1} + b_t entry by entry, real or complex."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from sdssm.ops.diagonal import reference
-from sdssm.ops.given import GivenScan
+from sdssm.ops.matrix_scan import MatrixScan
 
-_KIND = GivenScan("diagonal", ("N",), reference.step, reference.scan, complex_too=True)
-OPERATOR = _KIND.register()
+_SCAN = MatrixScan("diagonal", ("N",), reference.step, reference.scan, complex_too=True)
+OPERATOR = _SCAN.register()
 
 
 def diagonal_scan(
@@ -21,7 +21,9 @@ def diagonal_scan(
     mode: str = "auto",
     check_finite: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`dense_scan` with diagonal matrices: A (..., L, N), b (..., L, N), x0 (..., N), all real or all complex.
+    """Compute `dense_scan` for diagonal matrices.
+
+    A (..., L, N), b (..., L, N), x0 (..., N), all real or all complex.
 
     >>> import torch
     >>> quarter_turn = torch.full((4, 1), 1j, dtype=torch.complex64)
@@ -29,14 +31,14 @@ def diagonal_scan(
     >>> (states.real + 0.0).flatten().tolist()
     [0.0, -1.0, 0.0, 1.0]
     """
-    return _KIND.scan(OPERATOR, A, b, x0, lengths, rescale=rescale, mode=mode, check_finite=check_finite)
+    return _SCAN.scan(OPERATOR, A, b, x0, lengths, rescale=rescale, mode=mode, check_finite=check_finite)
 
 
 def diagonal_step(A: Tensor, x: Tensor, b: Tensor | None = None, *, rescale: bool = False) -> Tensor:
-    """One step of `diagonal_scan`: A (..., N), x (..., N), b (..., N) -> the next state (..., N).
+    """Compute one step of `diagonal_scan`: A, x, b (..., N) -> the next state (..., N).
 
     >>> import torch
     >>> diagonal_step(torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([1.0])).tolist()
     [7.0]
     """
-    return _KIND.step(A, x, b, rescale=rescale)
+    return _SCAN.step(A, x, b, rescale=rescale)

@@ -1,4 +1,4 @@
-"""Diagonal scan on the CPU, real and complex."""
+"""The diagonal scan on the CPU, real and complex."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sdssm.ops.transitions import Transitions, cut, previous
 
 
 class DiagonalTransitions(CompiledTransitions):
-    """Diagonals given one by one: (P, L, N)."""
+    """A diagonal for every step: (P, L, N)."""
 
     kernel = "diagonal"
 
@@ -41,7 +41,10 @@ class DiagonalTransitions(CompiledTransitions):
 def forward(
     A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A (B, L, N), b (B, L, N), x0 (B, N) -> states (B, L, N), final (B, N), factors (B, L) or empty."""
+    """Return states (B, L, N), final (B, N) and factors (B, L) or empty.
+
+    A (B, L, N), b (B, L, N), x0 (B, N), lengths (B,).
+    """
     return chunks.scan_forward(DiagonalTransitions(A), b, x0, lengths, rescale, mode, like=A)
 
 
@@ -58,8 +61,9 @@ def backward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Gradients of A, b and x0, in torch's convention for complex tensors."""
-    given = (grad_states, grad_final, lengths, states, factors)
-    adjoints, grad_x0 = chunks.scan_backward(DiagonalTransitions(A), *given, rescale, mode)
+    """Return the gradients of A, b (None without b) and x0, in torch's convention for complex tensors."""
+    adjoints, grad_x0 = chunks.scan_backward(
+        DiagonalTransitions(A), grad_states, grad_final, lengths, states, factors, rescale, mode
+    )
     grad_A = (adjoints * previous(states, x0).conj()).resolve_conj()
     return grad_A, None if b is None else adjoints, grad_x0

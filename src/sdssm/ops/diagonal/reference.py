@@ -1,4 +1,4 @@
-"""Diagonal scan as a plain loop, real and complex."""
+"""The diagonal scan as a plain loop, real and complex."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from sdssm.ops.reference import loop
 
 
 def step(A: Tensor, x: Tensor, b: Tensor | None) -> Tensor:
-    """A * x + b, entry by entry."""
+    """Return A * x + b, entry by entry."""
     return A * x if b is None else A * x + b
 
 
 def scan(A: Tensor, b: Tensor | None, x0: Tensor, lengths: Tensor | None, *, rescale: bool) -> tuple[Tensor, Tensor]:
-    """x_t = A_t * x_{t-1} + b_t with A (..., L, N), from x0 (..., N)."""
+    """Compute x_t = A_t * x_{t-1} + b_t with A (..., L, N), from x0 (..., N)."""
 
-    def at(t: int, x: Tensor) -> Tensor:
+    def step_at(t: int, x: Tensor) -> Tensor:
         return step(A[..., t, :], x, None if b is None else b[..., t, :])
 
-    return loop(at, x0, A.shape[-2], lengths, rescale)
+    return loop(step_at, x0, A.shape[-2], lengths, rescale)

@@ -1,7 +1,7 @@
-"""Scan over diagonal matrices on NVIDIA GPUs, real or complex: x_t = A_t * x_{t-1} + b_t, A (B, L, N).
+"""The diagonal scan on NVIDIA GPUs, real or complex: x_t = A_t * x_{t-1} + b_t, A (B, L, N).
 
-A real diagonal is N blocks of size 1. A complex one is N real blocks of size 2 acting on (real, imaginary) pairs,
-and the transpose of such a block is the conjugate's: the adjoint of the real scan is torch's gradient for complex
+A real diagonal is N blocks of size 1. A complex one is N real blocks of size 2 that act on (real, imaginary) pairs. The
+transpose of such a block is the block of the conjugate, so the adjoint of the real scan is torch's gradient for complex
 tensors.
 """
 
@@ -10,23 +10,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops._triton.scan import Source, previous_states, scan_backward, scan_forward
+from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
 from sdssm.ops._triton.tile import COMPLEX, DENSE
+from sdssm.ops.transitions import previous
 
 
 def pairs(x: Tensor | None) -> Tensor | None:
-    """A complex (.., N) as real (.., 2N); a real one as it is."""
+    """View a complex tensor (..., N) as a real one (..., 2N); return a real one unchanged."""
     return torch.view_as_real(x.resolve_conj()).flatten(-2) if x is not None and x.is_complex() else x
 
 
 def numbers(x: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `pairs`, in the dtype of `like`."""
+    """Invert `pairs`, in the dtype of `like`."""
     if like.is_complex():
         return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)).to(like.dtype)
     return x.to(like.dtype)
 
 
 def source_of(A: Tensor) -> Source:
+    """Return the matrices as the kernels read them."""
     rows, length, entries = A.shape
     if A.is_complex():
         return Source(COMPLEX, torch.view_as_real(A.resolve_conj()), rows, length, entries, 2)
@@ -36,7 +38,7 @@ def source_of(A: Tensor) -> Source:
 def forward(
     A: Tensor, b: Tensor | None, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """states (B, L, N), final (B, N) and factors (B, L; real; empty without rescale)."""
+    """Return states (B, L, N), final (B, N) and real factors (B, L) or empty."""
     states, final, factors = scan_forward(source_of(A), pairs(b), pairs(x0), lengths, rescale, mode)
     return numbers(states, A), numbers(final, A), factors
 
@@ -45,12 +47,12 @@ def backward(
     grad_states: Tensor | None, grad_final: Tensor | None, A: Tensor, b: Tensor | None, x0: Tensor | None,
     lengths: Tensor | None, states: Tensor, factors: Tensor, *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
-    """dA (B, L, N) = dz_t * conj(x_{t-1}), db (B, L, N) = dz_t or None, and dx0 (B, N)."""
+    """Return dA (B, L, N) = dz_t * conj(x_{t-1}), db (B, L, N) = dz_t or None, and dx0 (B, N)."""
     real_states = pairs(states)
     assert real_states is not None
     adjoints, dx0, _ = scan_backward(
         source_of(A), pairs(grad_states), pairs(grad_final), lengths, real_states, factors, rescale, mode
     )
     dz = torch.view_as_complex(adjoints.view(*adjoints.shape[:-1], -1, 2)) if A.is_complex() else adjoints
-    dA = (dz * previous_states(states, x0).conj()).to(A.dtype)
+    dA = (dz * previous(states, x0).conj()).to(A.dtype)
     return dA, None if b is None else numbers(adjoints, b), numbers(dx0, A)

@@ -1,18 +1,29 @@
-"""What stands before a scan: a causal filter of every channel, SiLU, and some channels divided by their length."""
+"""A causal convolution of each channel with SiLU and optional normalisation.
+
+Mamba and DeltaNet apply it to the inputs of their scans.
+"""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
+from sdssm.ops.checks import check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.errors import OpsError
 from sdssm.ops.filter import reference
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import one_dtype
 
-OPERATION = Differentiable("causal_filter", "filter", tensors=4, results=1, sources=1)
+OPERATION = DifferentiableOperation(
+    "causal_filter",
+    "filter",
+    tensors=("x", "filters", "bias", "before"),
+    differentiable=("x", "filters", "bias", "before"),
+    results=("y",),
+)
 
 
 def causal_filter(
@@ -24,13 +35,22 @@ def causal_filter(
     vectors: int = 0,
     size: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """y_t = SiLU(sum_i filters[i] x_{t-(T-1)+i} + bias) in every channel, and the last inputs.
+    """Compute y_t = SiLU(sum_i filters[i] x_{t-(T-1)+i} + bias) in every channel.
 
-    The first `vectors` runs of `size` channels are then divided by their length, y / sqrt(|y|^2 + 1e-6).
+    The first `vectors` groups of `size` channels are then normalised to length 1: y / sqrt(|y|^2 + 1e-6).
 
-    x (..., B, L, C), filters (..., T, C), the last for the present input, bias (..., C), before (..., B, T - 1, C), the
-    inputs before the first, zeros where None -> y (..., B, L, C) and the `before` of what follows (..., B, T - 1, C).
+    Args:
+        x: Inputs (..., B, L, C).
+        filters: (..., T, C), the last tap for the present input. Its leading dimensions are those before B.
+        bias: (..., C); None is zero.
+        before: The T - 1 inputs before the first (..., B, T - 1, C); None is zero.
+        vectors: How many groups of channels are normalised.
+        size: Channels of each of these groups.
 
+    Returns:
+        The outputs y (..., B, L, C), and the last T - 1 inputs (..., B, T - 1, C): the `before` of the next call.
+
+    >>> import torch
     >>> x, filters = torch.tensor([[[8.0], [9.0], [-99.0]]]), torch.tensor([[10.0], [1.0]])  # B = 1, L = 3, T = 2
     >>> y, after = causal_filter(x, filters)
     >>> y.flatten().round().tolist(), after.tolist()
@@ -42,9 +62,9 @@ def causal_filter(
     op = "causal_filter"
     check_rank(op, "x", x, ("B", "L", "C"))
     check_rank(op, "filters", filters, ("T", "C"))
-    first, second, bias, before = one_dtype((x, filters, bias, before))
-    assert first is not None and second is not None
-    x, filters = first, second
+    inputs, weights, bias, before = one_dtype((x, filters, bias, before))
+    assert inputs is not None and weights is not None
+    x, filters = inputs, weights
     check_kinds(op, [("x", x), ("filters", filters), ("bias", bias), ("before", before)])
     length, channels = x.shape[-2:]
     check_tail(op, "filters", filters, (channels,), ("C",), "x", x)
@@ -53,13 +73,16 @@ def causal_filter(
         check_tail(op, "bias", bias, (channels,), ("C",), "x", x)
     if taps == 1 and before is not None:
         if before.shape[-2:] != (0, channels):
-            raise OpsError(f"{op}: before has shape {shape_of(before)}; one tap sees nothing before: leave it out")
+            raise OpsError(f"{op}: before has shape {shape_of(before)}; one tap needs no earlier inputs, pass None")
         before = None
     if before is not None:
         check_tail(op, "before", before, (taps - 1, channels), ("T-1", "C"), "filters", filters)
     if vectors < 0 or size < 1 or vectors * size > channels:
-        raise OpsError(f"{op}: there are {vectors} vectors of size {size}; the {channels} channels of x must hold them")
-    # Parameters have no row dimension: one of size 1 stands in for it while leads, where they have any, are compared.
+        raise OpsError(
+            f"{op}: vectors is {vectors} and size is {size}; they must be at least 0 and 1, and their product at most "
+            f"{channels}, the channels of x"
+        )
+    # Parameters have no row dimension; one of size 1 takes its place while leading dimensions, if any, are broadcast.
     lead = broadcast_leads(
         op,
         [
@@ -73,53 +96,33 @@ def causal_filter(
     backend.check_backend(op, x, 1)
     after = last_inputs(x, before, taps - 1).expand(*lead, taps - 1, channels)
     with backend.no_autocast(x):
-        # One place alone is less work on a CPU than calling a function with a gradient of its own.
-        by_itself = chosen == "cpu" and length == 1
+        # For a single step on a CPU the reference is faster than the overhead of an autograd function.
+        single_step = chosen == "cpu" and length == 1
         too_large = chosen == "triton" and vectors > 0 and size > backend.TRITON_LARGEST_STATE
-        if plainly(chosen, x) or by_itself or too_large:
-            return _plain(x, filters, bias, before, vectors, size, lead), after
+        if plainly(chosen, x) or single_step or too_large:
+            (y,) = call_in_float32(reference.filter_inputs, x, filters, bias, before, vectors, size)
+            return y.expand(*lead, *y.shape[-2:]), after
         leads = [lead_of(filters, 2), *([] if bias is None else [lead_of(bias, 1)])]
         outer, replicas, rows = replicas_and_rows(leads, lead)
 
-        def of_replicas(tensor: Tensor, tail: int) -> Tensor:
+        def flatten_parameter(tensor: Tensor, tail: int) -> Tensor:
             return flatten(tensor, lead_of(tensor, tail) if replicas == 1 else outer, tail, (replicas,))
 
         (y,) = OPERATION(
             flatten(x, lead, 2, (replicas, rows)),
-            of_replicas(filters, 2),
-            None if bias is None else of_replicas(bias, 1),
+            flatten_parameter(filters, 2),
+            None if bias is None else flatten_parameter(bias, 1),
             None if before is None else flatten(before, lead, 2, (replicas, rows)),
-            vectors, size, chosen,
-        )  # fmt: skip
+            vectors,
+            size,
+            chosen,
+        )
     return y.reshape(*lead, length, channels), after
 
 
-def last_inputs(x: Tensor, before: Tensor | None, many: int) -> Tensor:
-    """The last `many` of the inputs `before` (..., many, C) and x (..., L, C)."""
+def last_inputs(x: Tensor, before: Tensor | None, count: int) -> Tensor:
+    """Return the last `count` inputs of x (..., L, C), preceded by `before` (..., count, C)."""
     length = x.shape[-2]
-    if length >= many:
-        return x[..., length - many :, :]
-    return reference.joined(x, before, many)[..., length:, :]
-
-
-def _plain(
-    x: Tensor,
-    filters: Tensor,
-    bias: Tensor | None,
-    before: Tensor | None,
-    vectors: int,
-    size: int,
-    lead: torch.Size,
-) -> Tensor:
-    """The reference, 16-bit numbers in float32."""
-    dtype = x.dtype
-    wide = torch.float32 if dtype in backend.NARROW else dtype
-    found = reference.filtered(
-        x.to(wide),
-        filters.to(wide),
-        None if bias is None else bias.to(wide),
-        None if before is None else before.to(wide),
-        vectors,
-        size,
-    )
-    return found.to(dtype).expand(*lead, *found.shape[-2:])
+    if length >= count:
+        return x[..., length - count :, :]
+    return reference.prepend(x, before, count)[..., length:, :]

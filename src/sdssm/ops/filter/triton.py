@@ -1,11 +1,15 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The causal filter on NVIDIA GPUs: one kernel forward; backward one for the slopes at SiLU, one for x, and sums.
+"""The causal filter on NVIDIA GPUs: one kernel forward, two kernels and a sum backward.
 
-A program takes a tile of rows (places of all strings, one after the other) and channels, whole vectors of them. It
-reads the tile once for every tap: all but the first of these reads come from the cache. Nothing but the inputs is read
-for the gradient. What the filters and the bias receive is a sum over all rows: each tile writes its part, and the parts
-are added in an order that does not depend on the replicas beside.
+A program takes a tile of rows (the steps of all sequences, one after the other) and channels, always entire vectors.
+It loads the tile once per tap; all but the first of these loads hit the cache. The backward pass reads nothing but the
+inputs. It computes the gradient of the argument of SiLU, then that of x. The gradients of the filters and the bias are
+sums over all rows: each tile stores a partial sum, and the partial sums are added in an order that does not depend on
+the number of replicas.
+
+Constants of the kernels: T taps, TR rows and TC channels of a tile, D channels of a vector padded to DP, VECTORS
+vectors that are normalised, ACC the accumulator's dtype.
 """
 
 from __future__ import annotations
@@ -18,15 +22,16 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.filter.reference import LENGTH_EPSILON
+from sdssm.ops.filter.reference import NORM_EPSILON
+from sdssm.ops.padding import power_of_two
 
-#: Channels of a tile, 256 bytes in a row of memory, and its entries, 16 a thread: more would not fit the registers.
-CHANNELS, ENTRIES = 64, 2048
-#: Filters of up to this many taps are unrolled; longer ones are a loop, or a kernel would take minutes to compile.
-UNROLLED = 8
-#: Of more parts than so many, stacks of as many are added first: few programs would go through them for longer than all
-#: else takes.
+#: Channels of a tile, 256 contiguous bytes, and its entries, 16 per thread: more would not fit the registers.
+TILE_CHANNELS, TILE_ENTRIES = 64, 2048
+#: Filters of up to this many taps are unrolled; longer ones are a loop, because unrolled they would take minutes to
+#: compile.
+MAX_UNROLLED_TAPS = 8
+#: If there are more partial sums than this, stacks of this many are added first: adding all of them in one pass would
+#: keep only a few programs busy, for longer than everything else takes.
 STACK = 256
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["rows", "L"]
@@ -34,63 +39,64 @@ ANY_SIZE = ["rows", "L"]
 
 @triton.jit
 def channel_tile(C: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TC: tl.constexpr):
-    """Channels of TC / DP vectors, each padded from D to DP: their numbers, and which there are."""
+    """The channels of TC / DP vectors, each padded from D to DP, and the mask of those that exist."""
     j = tl.arange(0, TC)
     c = tl.program_id(1) * TC + j
     if D == DP:
-        here = c < C
+        c_mask = c < C
     else:
         c = (tl.program_id(1) * (TC // DP) + j // DP) * D + j % DP
-        here = (c < C) & (j % DP < D)
-    return c, here
+        c_mask = (c < C) & (j % DP < D)
+    return c, c_mask
 
 
 @triton.jit
-def tap(
-    x, before, replica, row, inside, c, here, rows, L, i,
+def load_tap(
+    x, before, replica, row, row_mask, c, c_mask, rows, L, i,
     C: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    """The inputs that tap i sees, (TR, TC): T - 1 - i places back, before the string's first in `before`."""
+    """The inputs of tap i, (TR, TC): T - 1 - i steps back, or from `before` at the start."""
     t = row % L
-    back = T - 1 - i
-    place = (replica * rows + row - back)[:, None] * C + c[None, :]
-    found = tl.load(x + place, mask=(inside & (t >= back))[:, None] & here[None, :], other=0.0)
+    distance = T - 1 - i
+    offsets = (replica * rows + row - distance)[:, None] * C + c[None, :]
+    inputs = tl.load(x + offsets, mask=(row_mask & (t >= distance))[:, None] & c_mask[None, :], other=0.0)
     if before is not None:
-        place = ((replica * (rows // L) + row // L) * (T - 1) + t + i)[:, None] * C + c[None, :]
-        found += tl.load(before + place, mask=(inside & (t < back))[:, None] & here[None, :], other=0.0)
-    return found
+        offsets = ((replica * (rows // L) + row // L) * (T - 1) + t + i)[:, None] * C + c[None, :]
+        inputs += tl.load(before + offsets, mask=(row_mask & (t < distance))[:, None] & c_mask[None, :], other=0.0)
+    return inputs
 
 
 @triton.jit
 def weighted_tap(
-    x, filters, before, replica, row, inside, c, here, rows, L, i,
+    x, filters, before, replica, row, row_mask, c, c_mask, rows, L, i,
     C: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    weight = tl.load(filters + (replica * T + i) * C + c, mask=here, other=0.0)
-    return weight[None, :] * tap(x, before, replica, row, inside, c, here, rows, L, i, C, T)
+    """The term of tap i in the convolution, (TR, TC)."""
+    weight = tl.load(filters + (replica * T + i) * C + c, mask=c_mask, other=0.0)
+    return weight[None, :] * load_tap(x, before, replica, row, row_mask, c, c_mask, rows, L, i, C, T)
 
 
 @triton.jit
-def convolved(
-    x, filters, bias, before, replica, row, inside, c, here, rows, L,
+def convolve(
+    x, filters, bias, before, replica, row, row_mask, c, c_mask, rows, L,
     C: tl.constexpr, T: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """What SiLU takes, (TR, TC)."""
+    """The argument of SiLU, (TR, TC)."""
     z = tl.zeros((TR, TC), ACC)
     if UNROLL:
         for i in tl.static_range(T):
-            z += weighted_tap(x, filters, before, replica, row, inside, c, here, rows, L, i, C, T)
+            z += weighted_tap(x, filters, before, replica, row, row_mask, c, c_mask, rows, L, i, C, T)
     else:
         for i in range(T):
-            z += weighted_tap(x, filters, before, replica, row, inside, c, here, rows, L, i, C, T)
+            z += weighted_tap(x, filters, before, replica, row, row_mask, c, c_mask, rows, L, i, C, T)
     if bias is not None:
-        z += tl.load(bias + replica * C + c, mask=here, other=0.0)[None, :]
+        z += tl.load(bias + replica * C + c, mask=c_mask, other=0.0)[None, :]
     return z
 
 
 @triton.jit
-def sums_of_vectors(y, TR: tl.constexpr, TC: tl.constexpr, DP: tl.constexpr):
-    """The sum over each vector, at all of its channels, (TR, TC)."""
+def vector_sums(y, TR: tl.constexpr, TC: tl.constexpr, DP: tl.constexpr):
+    """The sum over each vector, broadcast to all of its channels, (TR, TC)."""
     sums = tl.sum(tl.reshape(y, (TR, TC // DP, DP)), axis=2)
     return tl.reshape(tl.broadcast_to(sums[:, :, None], (TR, TC // DP, DP)), (TR, TC))
 
@@ -101,129 +107,144 @@ def forward_kernel(
     C: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr,
     VECTORS: tl.constexpr, EPS: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
+    """Fill y (R, rows, C)."""
     replica = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * TR + tl.arange(0, TR)
-    inside = row < rows
-    c, here = channel_tile(C, D, DP, TC)
-    z = convolved(x, filters, bias, before, replica, row, inside, c, here, rows, L, C, T, TR, TC, UNROLL, ACC)
-    found = z * tl.sigmoid(z)
+    row_mask = row < rows
+    c, c_mask = channel_tile(C, D, DP, TC)
+    z = convolve(x, filters, bias, before, replica, row, row_mask, c, c_mask, rows, L, C, T, TR, TC, UNROLL, ACC)
+    y_tile = z * tl.sigmoid(z)
     if VECTORS > 0:
-        inverse = 1.0 / tl.sqrt(sums_of_vectors(found * found, TR, TC, DP) + EPS)
-        found = tl.where((c < VECTORS * D)[None, :], found * inverse, found)
-    tl.store(y + (replica * rows + row)[:, None] * C + c[None, :], found, mask=inside[:, None] & here[None, :])
+        inverse = 1.0 / tl.sqrt(vector_sums(y_tile * y_tile, TR, TC, DP) + EPS)
+        y_tile = tl.where((c < VECTORS * D)[None, :], y_tile * inverse, y_tile)
+    tl.store(y + (replica * rows + row)[:, None] * C + c[None, :], y_tile, mask=row_mask[:, None] & c_mask[None, :])
 
 
 @triton.jit(do_not_specialize=ANY_SIZE)
-def slopes_kernel(
-    grad, x, filters, bias, before, dz, parts, rows, L,
+def silu_gradient_kernel(
+    grad, x, filters, bias, before, dz, partials, rows, L,
     C: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr,
     VECTORS: tl.constexpr, EPS: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of what SiLU takes; parts (tiles, R, T, C), or T + 1 with a bias, the last for it.
+    """Fill dz, the gradient of the argument z of SiLU, and the partial sums for filters and bias.
 
-    For v = y / |y| it is dy = (dv - v <v, dv>) / |y|, and with s = sigmoid(z) dz = dy s (1 + z (1 - s)).
+    partials is (tiles, R, T, C), or (tiles, R, T + 1, C) with a bias, which comes last. For v = y / |y| the gradient is
+    dy = (dv - v <v, dv>) / |y|, and with s = sigmoid(z) it is dz = dy s (1 + z (1 - s)).
     """
     replica = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * TR + tl.arange(0, TR)
-    inside = row < rows
-    c, here = channel_tile(C, D, DP, TC)
-    place = (replica * rows + row)[:, None] * C + c[None, :]
-    mask = inside[:, None] & here[None, :]
-    z = convolved(x, filters, bias, before, replica, row, inside, c, here, rows, L, C, T, TR, TC, UNROLL, ACC)
+    row_mask = row < rows
+    c, c_mask = channel_tile(C, D, DP, TC)
+    offsets = (replica * rows + row)[:, None] * C + c[None, :]
+    mask = row_mask[:, None] & c_mask[None, :]
+    z = convolve(x, filters, bias, before, replica, row, row_mask, c, c_mask, rows, L, C, T, TR, TC, UNROLL, ACC)
     s = tl.sigmoid(z)
-    slope = tl.load(grad + place, mask=mask, other=0.0)
+    dz_tile = tl.load(grad + offsets, mask=mask, other=0.0)
     if VECTORS > 0:
-        found = z * s
-        inverse = 1.0 / tl.sqrt(sums_of_vectors(found * found, TR, TC, DP) + EPS)
-        found = found * inverse
-        along = sums_of_vectors(found * slope, TR, TC, DP)
-        slope = tl.where((c < VECTORS * D)[None, :], (slope - found * along) * inverse, slope)
-    slope = slope * s * (1.0 + z * (1.0 - s))
-    tl.store(dz + place, slope, mask=mask)
-    many: tl.constexpr = T if bias is None else T + 1
-    part = parts + (tl.program_id(0) * tl.num_programs(2) + replica) * many * C + c
+        y_tile = z * s
+        inverse = 1.0 / tl.sqrt(vector_sums(y_tile * y_tile, TR, TC, DP) + EPS)
+        y_tile = y_tile * inverse
+        projection = vector_sums(y_tile * dz_tile, TR, TC, DP)
+        dz_tile = tl.where((c < VECTORS * D)[None, :], (dz_tile - y_tile * projection) * inverse, dz_tile)
+    dz_tile = dz_tile * s * (1.0 + z * (1.0 - s))
+    tl.store(dz + offsets, dz_tile, mask=mask)
+    row_count: tl.constexpr = T if bias is None else T + 1
+    pointers = partials + (tl.program_id(0) * tl.num_programs(2) + replica) * row_count * C + c
     if UNROLL:
         for i in tl.static_range(T):
-            seen = tap(x, before, replica, row, inside, c, here, rows, L, i, C, T)
-            tl.store(part + i * C, tl.sum(slope * seen, axis=0), mask=here)
+            inputs = load_tap(x, before, replica, row, row_mask, c, c_mask, rows, L, i, C, T)
+            tl.store(pointers + i * C, tl.sum(dz_tile * inputs, axis=0), mask=c_mask)
     else:
         for i in range(T):
-            seen = tap(x, before, replica, row, inside, c, here, rows, L, i, C, T)
-            tl.store(part + i * C, tl.sum(slope * seen, axis=0), mask=here)
+            inputs = load_tap(x, before, replica, row, row_mask, c, c_mask, rows, L, i, C, T)
+            tl.store(pointers + i * C, tl.sum(dz_tile * inputs, axis=0), mask=c_mask)
     if bias is not None:
-        tl.store(part + T * C, tl.sum(slope, axis=0), mask=here)
+        tl.store(pointers + T * C, tl.sum(dz_tile, axis=0), mask=c_mask)
 
 
 @triton.jit
-def answered(dz, filters, replica, string, at, inside, c, here, B, L, i, C: tl.constexpr, T: tl.constexpr):
-    """What the input at place `at`, counted from the first of `before`, receives through tap i, (TR, TC)."""
-    t = at - i
-    place = ((replica * B + string) * L + t)[:, None] * C + c[None, :]
-    seen = tl.load(dz + place, mask=(inside & (t >= 0) & (t < L))[:, None] & here[None, :], other=0.0)
-    return tl.load(filters + (replica * T + i) * C + c, mask=here, other=0.0)[None, :] * seen
+def tap_gradient(
+    dz, filters, replica, sequence, position, row_mask, c, c_mask, B, L, i, C: tl.constexpr, T: tl.constexpr
+):
+    """The gradient of the inputs at `position` through tap i, (TR, TC).
+
+    Positions are counted from the start of `before`.
+    """
+    t = position - i
+    offsets = ((replica * B + sequence) * L + t)[:, None] * C + c[None, :]
+    dz_tile = tl.load(dz + offsets, mask=(row_mask & (t >= 0) & (t < L))[:, None] & c_mask[None, :], other=0.0)
+    return tl.load(filters + (replica * T + i) * C + c, mask=c_mask, other=0.0)[None, :] * dz_tile
 
 
 @triton.jit(do_not_specialize=["B", "L"])
-def inputs_kernel(
+def input_gradient_kernel(
     dz, filters, dx, dbefore, B, L,
     C: tl.constexpr, T: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of x and before: the filter the other way round."""
+    """Fill dx and dbefore, the gradients of x and before: the filter applied in reverse."""
     replica = tl.program_id(2).to(tl.int64)
     skipped: tl.constexpr = T - 1 if dbefore is None else 0
     length = L + (T - 1 - skipped)
     row = tl.program_id(0) * TR + tl.arange(0, TR)
-    string = row // length
-    at = row % length + skipped
-    inside = string < B
+    sequence = row // length
+    position = row % length + skipped
+    row_mask = sequence < B
     c = tl.program_id(1) * TC + tl.arange(0, TC)
-    here = c < C
-    total = tl.zeros((TR, TC), ACC)
+    c_mask = c < C
+    accumulator = tl.zeros((TR, TC), ACC)
     if UNROLL:
         for i in tl.static_range(T):
-            total += answered(dz, filters, replica, string, at, inside, c, here, B, L, i, C, T)
+            accumulator += tap_gradient(dz, filters, replica, sequence, position, row_mask, c, c_mask, B, L, i, C, T)
     else:
         for i in range(T):
-            total += answered(dz, filters, replica, string, at, inside, c, here, B, L, i, C, T)
-    place = ((replica * B + string) * L + at - (T - 1))[:, None] * C + c[None, :]
-    tl.store(dx + place, total, mask=(inside & (at >= T - 1))[:, None] & here[None, :])
+            accumulator += tap_gradient(dz, filters, replica, sequence, position, row_mask, c, c_mask, B, L, i, C, T)
+    offsets = ((replica * B + sequence) * L + position - (T - 1))[:, None] * C + c[None, :]
+    tl.store(dx + offsets, accumulator, mask=(row_mask & (position >= T - 1))[:, None] & c_mask[None, :])
     if dbefore is not None:
-        place = ((replica * B + string) * (T - 1) + at)[:, None] * C + c[None, :]
-        tl.store(dbefore + place, total, mask=(inside & (at < T - 1))[:, None] & here[None, :])
+        offsets = ((replica * B + sequence) * (T - 1) + position)[:, None] * C + c[None, :]
+        tl.store(dbefore + offsets, accumulator, mask=(row_mask & (position < T - 1))[:, None] & c_mask[None, :])
 
 
-def constants(C: int, T: int, dtype: torch.dtype, vectors: int, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sizes of the tiles, none of which depends on the replicas: of all kernels, and of those that know vectors."""
-    padded = power_of_two(size) if vectors else min(CHANNELS, power_of_two(C))
-    width = max(padded, min(CHANNELS, power_of_two(C)))
-    common = {
+def kernel_constants(
+    C: int, T: int, dtype: torch.dtype, vectors: int, size: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the constants of all kernels, and those of the kernels that normalise vectors.
+
+    None of them depends on the number of replicas, so that a replica gets the same bits alone and beside others.
+    """
+    DP = power_of_two(size) if vectors else min(TILE_CHANNELS, power_of_two(C))
+    TC = max(DP, min(TILE_CHANNELS, power_of_two(C)))
+    constants = {
         "C": C,
         "T": T,
-        "TR": max(1, ENTRIES // width),
-        "TC": width,
-        "UNROLL": T <= UNROLLED,
+        "TR": max(1, TILE_ENTRIES // TC),
+        "TC": TC,
+        "UNROLL": T <= MAX_UNROLLED_TAPS,
         "ACC": tl.float64 if dtype == torch.float64 else tl.float32,
         "num_warps": 4,
     }
-    own = {"D": size if vectors else padded, "DP": padded, "VECTORS": vectors, "EPS": LENGTH_EPSILON}
-    return common, own
+    vector_constants = {"D": size if vectors else DP, "DP": DP, "VECTORS": vectors, "EPS": NORM_EPSILON}
+    return constants, vector_constants
 
 
-def grid(count: int, R: int, C: int, sizes: dict[str, Any], D: int, DP: int) -> tuple[int, int, int]:
-    """Tiles of rows, of channels (vectors padded from D to DP), and replicas."""
-    return triton.cdiv(count, sizes["TR"]), triton.cdiv(triton.cdiv(C, D) * DP, sizes["TC"]), R
+def launch_grid(count: int, R: int, C: int, constants: dict[str, Any], D: int, DP: int) -> tuple[int, int, int]:
+    """Return the numbers of row tiles, channel tiles and replicas.
+
+    Vectors are padded from D to DP channels.
+    """
+    return triton.cdiv(count, constants["TR"]), triton.cdiv(triton.cdiv(C, D) * DP, constants["TC"]), R
 
 
 def forward(
     x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None, vectors: int, size: int
 ) -> tuple[Tensor]:
-    """x (R, B, L, C), filters (R, T, C), bias (R, C), before (R, B, T - 1, C) -> y (R, B, L, C)."""
+    """Return y (R, B, L, C) for x (R, B, L, C), filters (R, T, C), bias (R, C), before (R, B, T - 1, C)."""
     R, B, L, C = x.shape
-    sizes, own = constants(C, filters.shape[1], x.dtype, vectors, size)
+    constants, vector_constants = kernel_constants(C, filters.shape[1], x.dtype, vectors, size)
     y = torch.empty_like(x)
     if y.numel():
-        forward_kernel[grid(B * L, R, C, sizes, own["D"], own["DP"])](
-            x, filters, bias, before, y, B * L, L, **sizes, **own
+        forward_kernel[launch_grid(B * L, R, C, constants, vector_constants["D"], vector_constants["DP"])](
+            x, filters, bias, before, y, B * L, L, **constants, **vector_constants
         )
     return (y,)
 
@@ -232,23 +253,23 @@ def backward(
     grad: Tensor, x: Tensor, filters: Tensor, bias: Tensor | None, before: Tensor | None,
     y: Tensor, vectors: int, size: int,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Gradients of x, filters, bias and before."""
+    """Return the gradients of x, filters, bias and before."""
     R, B, L, C = x.shape
     T = filters.shape[1]
     dx, dbefore = torch.empty_like(x), None if before is None else torch.empty_like(before)
     if not x.numel():
         return dx, torch.zeros_like(filters), None if bias is None else torch.zeros_like(bias), dbefore
-    sizes, own = constants(C, T, x.dtype, vectors, size)
-    tiles = grid(B * L, R, C, sizes, own["D"], own["DP"])
+    constants, vector_constants = kernel_constants(C, T, x.dtype, vectors, size)
+    grid = launch_grid(B * L, R, C, constants, vector_constants["D"], vector_constants["DP"])
     dz = torch.empty_like(x)
-    row = (T if bias is None else T + 1) * C
-    stacks = triton.cdiv(tiles[0], STACK)
-    parts = x.new_empty(tiles[0] if stacks == 1 else stacks * STACK, R, row)
-    parts[tiles[0] :].zero_()
-    slopes_kernel[tiles](grad, x, filters, bias, before, dz, parts, B * L, L, **sizes, **own)
+    entries = (T if bias is None else T + 1) * C
+    stacks = triton.cdiv(grid[0], STACK)
+    partials = x.new_empty(grid[0] if stacks == 1 else stacks * STACK, R, entries)
+    partials[grid[0] :].zero_()
+    silu_gradient_kernel[grid](grad, x, filters, bias, before, dz, partials, B * L, L, **constants, **vector_constants)
     length = L if before is None else L + T - 1
-    inputs_kernel[grid(B * length, R, C, sizes, 1, 1)](dz, filters, dx, dbefore, B, L, **sizes)
-    if stacks > 1:  # part n belongs to stack n mod stacks
-        parts = partial_sums(parts.view(STACK, stacks * R, row), x.dtype)[0].view(stacks, R, row)
-    dfilters, dbias = partial_sums(parts, x.dtype, None if bias is None else T * C)
+    input_gradient_kernel[launch_grid(B * length, R, C, constants, 1, 1)](dz, filters, dx, dbefore, B, L, **constants)
+    if stacks > 1:  # partial sum n belongs to stack n mod stacks
+        partials = partial_sums(partials.view(STACK, stacks * R, entries), x.dtype)[0].view(stacks, R, entries)
+    dfilters, dbias = partial_sums(partials, x.dtype, None if bias is None else T * C)
     return dx, dfilters.view(filters.shape), dbias, dbefore

@@ -1,6 +1,7 @@
-"""LSTM scan on the CPU: a loop over time of torch's own products, all replicas in each, and the same backwards.
+"""LSTM scan on the CPU: a loop over time with one batched product for all replicas.
 
-Kept for the gradient are the gates as they were used and the cells; the gradient of W is one product over all steps.
+For the gradient the forward pass keeps the gates after their activations, and the cells. The gradient of W is a single
+product over all rows and steps.
 """
 
 from __future__ import annotations
@@ -8,39 +9,48 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.elman.cpu import arriving, last, longest, past, start_gradient, weight_gradient
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.elman.gradients import incoming_gradients, start_gradient, weight_gradient
+from sdssm.ops.elman.lengths import last_states, longest_length, past_end_mask
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward
 
 
-def by_time(like: Tensor, R: int, B: int, L: int, size: int) -> Tensor:
-    """Memory (R, B, L, size) in which what belongs to one step lies together, as ten small functions of it want."""
+def empty_time_major(like: Tensor, R: int, B: int, L: int, size: int) -> Tensor:
+    """Return an uninitialised tensor (R, B, L, size) whose steps are contiguous.
+
+    About ten elementwise operations read each step.
+    """
     return like.new_empty(L, R, B, size).permute(1, 2, 0, 3)
 
 
-def gates_of(z: Tensor) -> tuple[Tensor, ...]:
-    """i, f, g, o of (..., 4N)."""
+def split_gates(z: Tensor) -> tuple[Tensor, ...]:
+    """Return the parts i, f, g and o of (..., 4N)."""
     return z.chunk(4, dim=-1)
 
 
 def forward(
-    W: Tensor, drive: Tensor, x0: Tensor | None, c0: Tensor | None, lengths: Tensor | None, wanted: bool
+    W: Tensor, drive: Tensor, x0: Tensor | None, c0: Tensor | None, lengths: Tensor | None, needs_grad: bool
 ) -> tuple[Tensor, ...]:
-    """states (R, B, L, N), final and cell (R, B, N), and if `wanted` gates (R, B, L, 4N) and cells (R, B, L, N)."""
+    """Return states (R, B, L, N), final and cell (R, B, N), and what `backward` needs.
+
+    That is gates (R, B, L, 4N) and cells (R, B, L, N); both are empty unless `needs_grad`.
+
+    W (R, 4N, N), drive (R, B, L, 4N), x0 and c0 (R, B, N), lengths (R, B).
+    """
     R, B, L, _ = drive.shape
     N = W.shape[-1]
-    states, cells = drive.new_empty(R, B, L, N), by_time(drive, R, B, L, N)
-    gates = by_time(drive, R, B, L if wanted else 1, 4 * N)  # or the same memory at every step
+    states, cells = drive.new_empty(R, B, L, N), empty_time_major(drive, R, B, L, N)
+    gates = empty_time_major(drive, R, B, L if needs_grad else 1, 4 * N)  # without a gradient one step is reused
     x, c = x0, c0
-    for t in range(longest(lengths, L)):
-        z, h, cell = gates[:, :, t if wanted else 0], states[:, :, t], cells[:, :, t]
+    for t in range(longest_length(lengths, L)):
+        z, h, cell = gates[:, :, t if needs_grad else 0], states[:, :, t], cells[:, :, t]
         if x is None:
             z.copy_(drive[:, :, t])
         else:
             torch.baddbmm(drive[:, :, t], x, W.mT, out=z)
-        i, f, g, o = gates_of(z)
+        i, f, g, o = split_gates(z)
         z[..., : 2 * N].sigmoid_()
         g.tanh_()
         o.sigmoid_()
@@ -50,11 +60,11 @@ def forward(
         torch.tanh(cell, out=h).mul_(o)
         x, c = h, cell
     if lengths is not None:
-        beyond = past(lengths, L)
-        states.masked_fill_(beyond, 0)
-        cells.masked_fill_(beyond, 0)
-    kept = (gates, cells) if wanted else (absent(W), absent(W))
-    return states, last(states, x0, lengths), last(cells, c0, lengths), *kept
+        past_end = past_end_mask(lengths, L)
+        states.masked_fill_(past_end, 0)
+        cells.masked_fill_(past_end, 0)
+    saved = (gates, cells) if needs_grad else (absent(W), absent(W))
+    return states, last_states(states, x0, lengths), last_states(cells, c0, lengths), *saved
 
 
 def backward(
@@ -71,30 +81,30 @@ def backward(
     cell: Tensor,
     gates: Tensor,
     cells: Tensor,
-    wanted: bool,
+    needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of W, drive, x0 and c0."""
-    outside = arriving(grad_states, grad_final, states, lengths)
-    on_cells = None if grad_cell is None else arriving(None, grad_cell, cells, lengths)
-    adjoints = torch.zeros_like(gates)
-    steps = longest(lengths, states.shape[2])
-    dh, dc = outside[:, :, steps - 1], torch.zeros_like(states[:, :, 0])
+    """Return the gradients of W, drive, x0 and c0."""
+    incoming = incoming_gradients(grad_states, grad_final, states, lengths)
+    incoming_cell = None if grad_cell is None else incoming_gradients(None, grad_cell, cells, lengths)
+    grad_drive = torch.zeros_like(gates)
+    steps = longest_length(lengths, states.shape[2])
+    dh, dc = incoming[:, :, steps - 1], torch.zeros_like(states[:, :, 0])
     for t in reversed(range(steps)):
-        i, f, g, o = gates_of(gates[:, :, t])
-        di, df, dg, do = gates_of(adjoints[:, :, t])
-        shown = torch.tanh(cells[:, :, t])
-        before = c0 if t == 0 else cells[:, :, t - 1]
-        sigmoid_backward.grad_input(dh * shown, o, grad_input=do)
-        dc += tanh_backward(dh * o, shown)
-        if on_cells is not None:
-            dc += on_cells[:, :, t]
+        i, f, g, o = split_gates(gates[:, :, t])
+        di, df, dg, do = split_gates(grad_drive[:, :, t])
+        tanh_c = torch.tanh(cells[:, :, t])
+        previous_c = c0 if t == 0 else cells[:, :, t - 1]
+        sigmoid_backward.grad_input(dh * tanh_c, o, grad_input=do)
+        dc += tanh_backward(dh * o, tanh_c)
+        if incoming_cell is not None:
+            dc += incoming_cell[:, :, t]
         sigmoid_backward.grad_input(dc * g, i, grad_input=di)
         tanh_backward.grad_input(dc * i, g, grad_input=dg)
-        if before is not None:  # else f multiplied zeros
-            sigmoid_backward.grad_input(dc * before, f, grad_input=df)
+        if previous_c is not None:  # a start cell of zero gives the forget gate no gradient
+            sigmoid_backward.grad_input(dc * previous_c, f, grad_input=df)
         dc *= f
         if t:
-            dh = torch.baddbmm(outside[:, :, t - 1], adjoints[:, :, t], W)
-    dx0 = None if x0 is None else start_gradient(torch.bmm(adjoints[:, :, 0], W), grad_final, lengths)
-    dc0 = None if c0 is None else start_gradient(dc, grad_cell, lengths)
-    return weight_gradient(adjoints, states, x0), adjoints, dx0, dc0
+            dh = torch.baddbmm(incoming[:, :, t - 1], grad_drive[:, :, t], W)
+    grad_x0 = None if x0 is None else start_gradient(torch.bmm(grad_drive[:, :, 0], W), grad_final, lengths)
+    grad_c0 = None if c0 is None else start_gradient(dc, grad_cell, lengths)
+    return weight_gradient(grad_drive, states, x0, torch.bmm), grad_drive, grad_x0, grad_c0

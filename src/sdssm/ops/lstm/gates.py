@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""One step of an LSTM inside a Triton kernel: the four parts of its vectors, the gates, and their gradients."""
+"""One step of an LSTM inside a Triton kernel: the four gates, their activations and gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def tanh(x):
-    """(1 - e) / (1 + e) with e = exp(-2 |x|), which no x overflows."""
+    """(1 - e) / (1 + e) with e = exp(-2 |x|), which does not overflow for any x."""
     e = tl.exp(-2.0 * tl.abs(x))
     size = (1.0 - e) / (1.0 + e)
     return tl.where(x < 0.0, -size, size)
@@ -23,59 +23,70 @@ def sigmoid(x):
 
 
 @triton.jit
-def four(at, mask, N: tl.constexpr):
+def load_gates(pointers, mask, N: tl.constexpr):
     """The parts i, f, g, o of vectors of 4N entries."""
-    i = tl.load(at, mask=mask, other=0.0)
-    f = tl.load(at + N, mask=mask, other=0.0)
-    g = tl.load(at + 2 * N, mask=mask, other=0.0)
-    o = tl.load(at + 3 * N, mask=mask, other=0.0)
+    i = tl.load(pointers, mask=mask, other=0.0)
+    f = tl.load(pointers + N, mask=mask, other=0.0)
+    g = tl.load(pointers + 2 * N, mask=mask, other=0.0)
+    o = tl.load(pointers + 3 * N, mask=mask, other=0.0)
     return i, f, g, o
 
 
 @triton.jit
-def put_four(at, i, f, g, o, mask, N: tl.constexpr):
-    tl.store(at, i, mask=mask)
-    tl.store(at + N, f, mask=mask)
-    tl.store(at + 2 * N, g, mask=mask)
-    tl.store(at + 3 * N, o, mask=mask)
+def store_gates(pointers, i, f, g, o, mask, N: tl.constexpr):
+    """Store the parts i, f, g, o of vectors of 4N entries."""
+    tl.store(pointers, i, mask=mask)
+    tl.store(pointers + N, f, mask=mask)
+    tl.store(pointers + 2 * N, g, mask=mask)
+    tl.store(pointers + 3 * N, o, mask=mask)
 
 
 @triton.jit
-def opened(i, f, g, o, c):
-    """The gates as they are used, the next cell and the next state."""
+def step_forward(i, f, g, o, c):
+    """The activated gates, the next cell and the next state.
+
+    The arguments are the gates before activation and the previous cell.
+    """
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
     c = f * c + i * g
     return i, f, g, o, c, o * tanh(c)
 
 
 @triton.jit
-def closed(i, f, g, o, c, before, dh, dc, inside):
-    """Gradients of the four parts, and of the cell before, from those of a state and its cell; zero past an end."""
-    shown = tanh(c)
-    dc += dh * o * (1.0 - shown * shown)
-    do = tl.where(inside, dh * shown * o * (1.0 - o), 0.0)
-    di = tl.where(inside, dc * g * i * (1.0 - i), 0.0)
-    df = tl.where(inside, dc * before * f * (1.0 - f), 0.0)
-    dg = tl.where(inside, dc * i * (1.0 - g * g), 0.0)
-    return di, df, dg, do, tl.where(inside, dc * f, 0.0)
+def step_backward(i, f, g, o, c, previous_c, dh, dc, in_length):
+    """Gradients of the gates before activation and of the previous cell; 0 past the end.
+
+    dh and dc are the gradients of h_t and c_t.
+    """
+    tanh_c = tanh(c)
+    dc += dh * o * (1.0 - tanh_c * tanh_c)
+    do = tl.where(in_length, dh * tanh_c * o * (1.0 - o), 0.0)
+    di = tl.where(in_length, dc * g * i * (1.0 - i), 0.0)
+    df = tl.where(in_length, dc * previous_c * f * (1.0 - f), 0.0)
+    dg = tl.where(in_length, dc * i * (1.0 - g * g), 0.0)
+    return di, df, dg, do, tl.where(in_length, dc * f, 0.0)
 
 
 @triton.jit
-def product(x, w, PRECISION: tl.constexpr, ACC: tl.constexpr):
+def dot(x, w, PRECISION: tl.constexpr, ACC: tl.constexpr):
+    """x @ w in the precision and with the accumulator of the kernel."""
     return tl.dot(x, w, input_precision=PRECISION, out_dtype=ACC)
 
 
 @triton.jit
-def add_streamed(
-    i, f, g, o, x, here, W, n, N: tl.constexpr, CK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr
+def add_streamed_products(
+    i, f, g, o, x, row_mask, W, n, N: tl.constexpr, CK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr
 ):
-    """Entries n of the four parts with the product of W and rows at the addresses x added, as `streamed` forms it."""
-    for first in range(0, N, CK):
-        k = first + tl.arange(0, CK)
-        part = tl.load(x[:, None] + k[None, :], mask=here[:, None] & (k < N)[None, :], other=0.0)
-        wi, wf, wg, wo = four(W + n[None, :] * N + k[:, None], (k < N)[:, None] & (n < N)[None, :], N * N)
-        i += product(part, wi, PRECISION, ACC)
-        f += product(part, wf, PRECISION, ACC)
-        g += product(part, wg, PRECISION, ACC)
-        o += product(part, wo, PRECISION, ACC)
+    """Add entries n of W x to the four gates; x holds pointers to rows of N entries.
+
+    W is read in tiles, as in `streamed_product`, but each tile of x is loaded once for all four gates.
+    """
+    for start in range(0, N, CK):
+        k = start + tl.arange(0, CK)
+        x_tile = tl.load(x[:, None] + k[None, :], mask=row_mask[:, None] & (k < N)[None, :], other=0.0)
+        wi, wf, wg, wo = load_gates(W + n[None, :] * N + k[:, None], (k < N)[:, None] & (n < N)[None, :], N * N)
+        i += dot(x_tile, wi, PRECISION, ACC)
+        f += dot(x_tile, wf, PRECISION, ACC)
+        g += dot(x_tile, wg, PRECISION, ACC)
+        o += dot(x_tile, wo, PRECISION, ACC)
     return i, f, g, o

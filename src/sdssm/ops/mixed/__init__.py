@@ -1,4 +1,4 @@
-"""A matrix for every symbol, mixed from a dictionary, its columns divided by their l_p norm."""
+"""A matrix for every symbol: mixed from a dictionary, with columns divided by their l_p norm."""
 
 from __future__ import annotations
 
@@ -8,34 +8,42 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_tail
-from sdssm.ops.column_norm import check_p, check_p_values
-from sdssm.ops.functions import Differentiable, plainly
 from sdssm.ops.layout import broadcast_leads, flatten
 from sdssm.ops.mixed import reference
+from sdssm.ops.norms import check_p, check_p_values
 from sdssm.ops.prepare import one_dtype
 
-OPERATION = Differentiable("mixed_matrices", "mixed", tensors=3, results=1, sources=1)
+OPERATION = DifferentiableOperation(
+    "mixed_matrices",
+    "mixed",
+    tensors=("dictionary", "weights", "p"),
+    differentiable=("dictionary", "weights"),
+    results=("matrices",),
+)
 
 
 def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None) -> Tensor:
-    """sum_k weights[v, k] dictionary_k for every symbol v, each column divided by its l_p norm.
+    """Mix a matrix with normalised columns for every symbol.
 
+    The matrix of symbol v is sum_k weights[v, k] dictionary_k, each column divided by its l_p norm.
     dictionary (..., K, N, N), weights (..., V, K) -> (..., V, N, N). `p` is a number of at least 1, a tensor of them
-    over the leading dimensions, or None for no normalisation; it is not differentiated. A column of zeros has no norm
-    and gives NaN, as published. These are the matrices of `token_scan`:
+    over the leading dimensions, or None for no normalisation; it is not differentiated. As in the paper a column of
+    zeros gives NaN. The result is an argument of `token_scan`:
 
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> weights = torch.tensor([[2.0, 0.0], [0.5, 0.5]])  # (V=2, K=2): symbol 0 keeps, symbol 1 does half of each
+    >>> weights = torch.tensor([[2.0, 0.0], [0.5, 0.5]])  # (V=2, K=2): symbol 0 keeps, symbol 1 mixes both
     >>> mixed_matrices(torch.stack([keep, swap]), weights, p=1).tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]]]
     """
     op = "mixed_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    first, second = one_dtype((dictionary, weights))
-    assert first is not None and second is not None
-    dictionary, weights = first, second
+    converted, converted_weights = one_dtype((dictionary, weights))
+    assert converted is not None and converted_weights is not None
+    dictionary, weights = converted, converted_weights
     check_kinds(op, [("dictionary", dictionary), ("weights", weights)])
     check_rank(op, "weights", weights, ("V", "K"))
     check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
@@ -51,23 +59,23 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     chosen = backend.choose(dictionary)
     with backend.no_autocast(dictionary):
         if plainly(chosen, dictionary):
-            return _plain(dictionary, weights, p if exponent is None else exponent, lead)
+            return _run_reference(dictionary, weights, p if exponent is None else exponent, lead)
         replicas = (math.prod(lead),)
         flat_p: Tensor | None = None
         if exponent is not None:
             flat_p = flatten(exponent.to(dictionary.dtype), lead, 0, replicas)
         elif p is not None:
             flat_p = dictionary.new_full(replicas, float(p))
-        (found,) = OPERATION(
+        (matrices,) = OPERATION(
             flatten(dictionary, lead, 3, replicas), flatten(weights, lead, 2, replicas), flat_p, chosen
         )
-    return found.reshape(*lead, *found.shape[1:])
+    return matrices.reshape(*lead, *matrices.shape[1:])
 
 
-def _plain(dictionary: Tensor, weights: Tensor, p: float | Tensor | None, lead: torch.Size) -> Tensor:
-    """The reference, 16-bit numbers in float32."""
+def _run_reference(dictionary: Tensor, weights: Tensor, p: float | Tensor | None, lead: torch.Size) -> Tensor:
+    """Compute the reference, in float32 for 16-bit dtypes."""
     dtype = dictionary.dtype
     wide = torch.float32 if dtype in backend.NARROW else dtype
     exponent = p.to(wide) if isinstance(p, Tensor) else p
-    found = reference.mixed(dictionary.to(wide), weights.to(wide), exponent).to(dtype)
-    return found.expand(*lead, *found.shape[-3:])
+    matrices = reference.mix(dictionary.to(wide), weights.to(wide), exponent).to(dtype)
+    return matrices.expand(*lead, *matrices.shape[-3:])

@@ -1,23 +1,23 @@
-"""Mixed matrices on the CPU: two products a direction, and one power of every entry in all."""
+"""Mixed matrices on the CPU: two matrix products per pass, and one power of every entry in all."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
 
 
 def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """dictionary (R, K, N, N), weights (R, V, K), p (R,) -> A (R, V, N, N), norms (R, V, 1, N), |A|^p as A.
+    """Return A (R, V, N, N), norms (R, V, 1, N) and |A|^p (R, V, N, N), the last two empty without p.
 
-    The last two are empty without p.
+    dictionary (R, K, N, N), weights (R, V, K), p (R,).
     """
     R, K, N, _ = dictionary.shape
     mixed = torch.bmm(weights, dictionary.view(R, K, N * N)).view(R, -1, N, N)
     if p is None:
         return mixed, absent(mixed), absent(mixed)
-    # One number where there is one: torch knows shorter ways for p = 1 and 2.
+    # A number instead of a tensor for a single replica: torch has faster code for the powers 1 and 2.
     exponent = float(p[0]) if R == 1 else p[:, None, None, None]
     powers = mixed.abs().pow_(exponent)
     sums = powers.sum(-2, keepdim=True)
@@ -28,17 +28,19 @@ def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tens
 def backward(
     grad: Tensor, dictionary: Tensor, weights: Tensor, p: Tensor | None, A: Tensor, norms: Tensor, powers: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of dictionary and weights. With s_j = sum_l dA_lj A_lj and M the mixture before it is normalised,
+    """Return the gradients of dictionary and weights.
+
+    With s_j = sum_l dA_lj A_lj and M the mixture before normalisation,
 
         dM_ij = (dA_ij - s_j sign(A_ij) |A_ij|^(p-1)) / norm_j,
 
-    where sign(A) |A|^(p-1) is |A|^p / A, which needs no power, and 0 at A = 0.
+    where sign(A) |A|^(p-1) is computed without a power as |A|^p / A, and 0 for A = 0.
     """
     R, K, N, _ = dictionary.shape
     if p is not None:
-        along = (grad * A).sum(-2, keepdim=True)
+        inner = (grad * A).sum(-2, keepdim=True)
         slope = (powers / A).masked_fill_(A == 0, 0)
-        grad = slope.mul_(along).neg_().add_(grad).div_(norms)
+        grad = slope.mul_(inner).neg_().add_(grad).div_(norms)
     flat = grad.reshape(R, -1, N * N)
     grad_dictionary = torch.bmm(weights.mT, flat).view(dictionary.shape)
     return grad_dictionary, torch.bmm(flat, dictionary.view(R, K, N * N).mT)

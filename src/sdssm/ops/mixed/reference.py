@@ -1,15 +1,18 @@
-"""Mixed matrices in plain torch, with torch's own gradients."""
+"""Mixed matrices in plain torch, with gradients by autograd."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from sdssm.ops.column_norm import column_norms
+from sdssm.ops.norms import column_norms
 
 
-def mixed(dictionary: Tensor, weights: Tensor, p: float | Tensor | None) -> Tensor:
-    """sum_k weights[v, k] dictionary_k: (..., K, N, N), (..., V, K) -> (..., V, N, N); p a number or tensor (...)."""
+def mix(dictionary: Tensor, weights: Tensor, p: float | Tensor | None) -> Tensor:
+    """Return sum_k weights[v, k] dictionary_k with normalised columns.
+
+    dictionary (..., K, N, N), weights (..., V, K) -> (..., V, N, N); p is a number, a tensor (...) or None.
+    """
     matrices = torch.einsum("...vk,...kij->...vij", weights, dictionary)
     if p is None:
         return matrices

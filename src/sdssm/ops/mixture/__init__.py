@@ -1,4 +1,4 @@
-"""x_t = A_t x_{t-1} + b_t with A_t mixed from a dictionary and its columns divided by their l_p norm."""
+"""The mixture scan: x_t = A_t x_{t-1} + b_t, A_t mixed from a dictionary with normalised columns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_states, check_tail
-from sdssm.ops.column_norm import check_p, check_p_values
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
-from sdssm.ops.operators import ScanOperator, Tensors, register
+from sdssm.ops.norms import check_p, check_p_values
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -20,6 +19,7 @@ from sdssm.ops.prepare import (
     start_state,
 )
 from sdssm.ops.reference import rescaled
+from sdssm.ops.scan_operator import ScanOperator, Tensors
 
 
 def _sizes(tensors: Tensors) -> tuple[tuple[int, ...], int, int]:
@@ -36,20 +36,18 @@ def _check_values(tensors: Tensors) -> None:
     check_length_values("mixture_scan", lengths, weights.shape[2])
 
 
-OPERATOR = register(
-    ScanOperator(
-        kind="mixture",
-        tensors=("dictionary", "weights", "b", "x0", "p", "lengths"),
-        differentiable=("dictionary", "weights", "b", "x0"),
-        sizes=_sizes,
-        check_values=_check_values,
-        optional=frozenset({"b", "x0", "p", "lengths"}),
-        normed=True,
-    )
+OPERATOR = ScanOperator(
+    "mixture",
+    tensors=("dictionary", "weights", "b", "x0", "p", "lengths"),
+    differentiable=("dictionary", "weights", "b", "x0"),
+    sizes=_sizes,
+    check_values=_check_values,
+    optional=frozenset({"b", "x0", "p", "lengths"}),
+    has_norms=True,
 )
 
 
-def _checked(
+def _check(
     op: str,
     dictionary: Tensor,
     weights: Tensor,
@@ -59,11 +57,12 @@ def _checked(
     form: tuple[str, ...],
     x_name: str,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Check shapes, dtypes and devices; return dictionary, weights, b and the state in one dtype."""
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    first, second, b, x = one_dtype((dictionary, weights, b, x))
-    assert first is not None and second is not None
-    check_kinds(op, [("dictionary", first), ("weights", second), ("b", b), (x_name, x)])
+    converted, converted_weights, b, x = one_dtype((dictionary, weights, b, x))
+    assert converted is not None and converted_weights is not None
+    check_kinds(op, [("dictionary", converted), ("weights", converted_weights), ("b", b), (x_name, x)])
     check_rank(op, "weights", weights, form)
     check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     if b is not None:
@@ -75,7 +74,7 @@ def _checked(
         check_p(op, p)
         if isinstance(p, Tensor):
             check_device(op, "p", p, "dictionary", dictionary)
-    return first, second, b, x
+    return converted, converted_weights, b, x
 
 
 def mixture_scan(
@@ -90,11 +89,13 @@ def mixture_scan(
     mode: str = "auto",
     check_finite: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x_t = A_t x_{t-1} + b_t, A_t the columns of sum_i weights_t[i] dictionary_i, each divided by its l_p norm.
+    """Compute x_t = A_t x_{t-1} + b_t with A_t a mixture of matrices with normalised columns.
 
-    dictionary (..., K, N, N), weights (..., B, L, K), b (..., B, L, N), x0 broadcasts to (..., B, N), lengths to
-    (..., B) -> states (..., B, L, N), final (..., B, N). `p` is a number of at least 1, a tensor of them over the
-    leading dimensions, or None for no normalisation; it is not differentiated. The matrices exist a few at a time.
+    A_t is sum_i weights_t[i] dictionary_i, each column divided by its l_p norm. dictionary (..., K, N, N),
+    weights (..., B, L, K), b (..., B, L, N), x0 broadcasts to (..., B, N), lengths to (..., B) ->
+    states (..., B, L, N), final (..., B, N). `p` is a number of at least 1, a tensor of them over the leading
+    dimensions, or None for no normalisation; it is not differentiated. Only a few matrices exist at a time. See
+    `docs/ops.md` for the options.
 
     >>> import torch
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -104,7 +105,7 @@ def mixture_scan(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     op = "mixture_scan"
-    dictionary, weights, b, x0 = _checked(op, dictionary, weights, b, x0, p, ("B", "L", "K"), "x0")
+    dictionary, weights, b, x0 = _check(op, dictionary, weights, b, x0, p, ("B", "L", "K"), "x0")
     check_lengths(op, lengths, "dictionary", dictionary)
     size, length = dictionary.shape[-1], weights.shape[-2]
     check_options(op, dictionary, size, b, rescale, mode)
@@ -126,8 +127,8 @@ def mixture_scan(
             if exponent is not None:
                 check_p_values(op, exponent)
             start = start_state(x0, lead, dictionary, size)
-            given = p if exponent is None else exponent.to(dictionary.dtype)
-            states, final = reference.scan(dictionary, weights, b, start, given, lengths, rescale=rescale)
+            converted_p = p if exponent is None else exponent.to(dictionary.dtype)
+            states, final = reference.scan(dictionary, weights, b, start, converted_p, lengths, rescale=rescale)
             if check_finite:
                 check_states(op, states, lengths)
             return states, final
@@ -147,12 +148,12 @@ def mixture_scan(
             flat_p,
             None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
         )
-        states, final = OPERATOR(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+        states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
 
 
 def _exponent_dtype(dictionary: Tensor) -> torch.dtype:
-    """p keeps at least 32 bits: 1.2 in bfloat16 is 1.203."""
+    """Return the dtype of p, which has at least 32 bits: 1.2 in bfloat16 is 1.203."""
     return dictionary.dtype if dictionary.dtype in (torch.float32, torch.float64) else torch.float32
 
 
@@ -165,17 +166,19 @@ def mixture_step(
     p: float | Tensor | None,
     rescale: bool = False,
 ) -> Tensor:
-    """One step of `mixture_scan`: weights (..., B, K), b (..., B, N), x (..., B, N) -> the next state (..., B, N).
+    """Compute one step of `mixture_scan`.
+
+    weights (..., B, K), b (..., B, N), x (..., B, N) -> the next state (..., B, N).
 
     >>> import torch
     >>> mixture_step(torch.eye(2)[None], torch.tensor([[7.0]]), None, torch.tensor([[1.0, 2.0]]), p=1).tolist()
     [[1.0, 2.0]]
     """
     op = "mixture_step"
-    dictionary, weights, b, checked = _checked(op, dictionary, weights, b, x, p, ("B", "K"), "x")
-    assert checked is not None
+    dictionary, weights, b, state = _check(op, dictionary, weights, b, x, p, ("B", "K"), "x")
+    assert state is not None
     check_homogeneous(op, b, rescale)
     with backend.no_autocast(dictionary):
         exponent = p.to(dictionary.dtype) if isinstance(p, Tensor) else p
-        z = reference.step(dictionary, weights, b, checked, exponent)
+        z = reference.step(dictionary, weights, b, state, exponent)
         return rescaled(z) if rescale else z

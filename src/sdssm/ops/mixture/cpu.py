@@ -1,4 +1,4 @@
-"""Mixture scan on the CPU: matrices are mixed and normalised a few steps at a time, used, and forgotten."""
+"""The mixture scan on the CPU: the matrices of a few steps exist at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sdssm.ops import chunks
 from sdssm.ops.block_diagonal.cpu import BlockTransitions
 from sdssm.ops.transitions import Transitions, cut, no_factors, previous
 
-#: Entries of the mixed matrices that exist at one time: few enough to stay in the caches, enough to be worth a call.
+#: Entries of the mixed matrices that exist at a time: few enough to stay in the caches, many enough for one call.
 ENTRIES_AT_ONCE = 1 << 19
 
-#: Called with a stretch of steps, the mixed matrices (P, T, N, N), their column norms or None, and the adjoints there.
-Sink = Callable[[slice, Tensor, Tensor | None, Tensor], None]
+#: Called with a range of steps, their mixed matrices (P, T, N, N), the column norms or None, and the adjoints.
+GradientCallback = Callable[[slice, Tensor, Tensor | None, Tensor], None]
 
 
 class MixtureTransitions(Transitions):
@@ -25,31 +25,31 @@ class MixtureTransitions(Transitions):
         self.dictionary, self.weights, self.p = dictionary, weights, p
         self.rows, self.length, _ = weights.shape
         self.size = self.block = dictionary.shape[-1]
-        self.known = norms is not None  # the backward pass is given them, the forward pass finds them
+        self.has_norms = norms is not None  # set by the backward pass; the forward pass computes them
         self.norms = norms
-        self.inside: MixtureTransitions | None = None
+        self.chunks: MixtureTransitions | None = None
         if p is not None and norms is None:
             self.norms = weights.new_ones(self.rows, self.length, self.size)
 
     def mix(self, steps: slice) -> Tensor:
-        """sum_k weights_t[k] dictionary_k for a stretch of steps: (P, T, N, N)."""
-        replicas, many = self.dictionary.shape[:2]
-        weights = self.weights[:, steps].reshape(replicas, -1, many)
+        """Return sum_k weights_t[k] dictionary_k for a range of steps: (P, T, N, N)."""
+        replicas, count = self.dictionary.shape[:2]
+        weights = self.weights[:, steps].reshape(replicas, -1, count)
         mixed = weights @ self.dictionary.flatten(2)  # (R, B T, N N)
         return mixed.reshape(self.rows, -1, self.size, self.size)
 
     def power(self, mixed: Tensor, shift: float) -> Tensor:
-        """|mixed|^(p + shift), with each replica's own p."""
+        """Return |mixed|^(p + shift), with the p of each replica."""
         assert self.p is not None
         size = mixed.abs()
         if len(set(self.p)) > 1:
             return size.pow_(self.per_row()[..., None] + shift)
         exponent = self.p[0] + shift
-        # Through logarithms: a third of the time of pow, wrong by a few units in the last place; log2(0) = -inf fits.
+        # Logarithms take a third of the time of pow, with an error of a few units in the last place; log2(0) is -inf.
         return size if exponent == 1 else size.log2_().mul_(exponent).exp2_()
 
     def signed_power(self, A: Tensor) -> Tensor:
-        """sign(A) |A|^(p - 1): the slope of a column's norm, 0 at an entry that is 0."""
+        """Return sign(A) |A|^(p - 1), the derivative of a column's norm; 0 for an entry that is 0."""
         assert self.p is not None
         if all(p == 1 for p in self.p):
             return A.sign()
@@ -58,62 +58,66 @@ class MixtureTransitions(Transitions):
         return self.power(A, -1).copysign_(A)
 
     def per_row(self) -> Tensor:
-        """p beside each row: (P, 1, 1)."""
+        """Return the p of each row: (P, 1, 1)."""
         assert self.p is not None
         return self.weights.new_tensor(self.p).repeat_interleave(self.rows // len(self.p))[:, None, None]
 
-    def normed(self, steps: slice) -> Tensor:
-        """The matrices of a stretch of steps, columns divided: (P, T, N, N). Their norms are remembered."""
+    def normalised(self, steps: slice) -> Tensor:
+        """Return the matrices of a range of steps with normalised columns: (P, T, N, N).
+
+        In a forward pass their norms are stored.
+        """
         mixed = self.mix(steps)
         if self.norms is None:
             return mixed
-        if not self.known:
+        if not self.has_norms:
             self.norms[:, steps] = self.power(mixed, 0).sum(-2).pow_(1 / self.per_row())  # (P, T, N)
         return mixed.div_(self.norms[:, steps, None, :])
 
-    def stretches(self) -> Iterator[slice]:
+    def ranges(self) -> Iterator[slice]:
+        """Iterate over the ranges of steps whose matrices exist at the same time."""
         width = max(1, ENTRIES_AT_ONCE // (self.rows * self.size**2))
-        for begin in range(0, self.length, width):
-            yield slice(begin, min(begin + width, self.length))
+        for start in range(0, self.length, width):
+            yield slice(start, min(start + width, self.length))
 
     def apply(self, t: int, x: Tensor) -> Tensor:
-        return (self.normed(slice(t, t + 1))[:, 0] @ x[..., None])[..., 0]
+        return (self.normalised(slice(t, t + 1))[:, 0] @ x[..., None])[..., 0]
 
     def adjoint(self, t: int, g: Tensor) -> Tensor:
-        return (self.normed(slice(t, t + 1))[:, 0].mT @ g[..., None])[..., 0]
+        return (self.normalised(slice(t, t + 1))[:, 0].mT @ g[..., None])[..., 0]
 
     def matrix(self, t: int) -> Tensor:
-        return self.normed(slice(t, t + 1))  # (P, 1, N, N)
+        return self.normalised(slice(t, t + 1))  # (P, 1, N, N)
 
     def chunked(self, chunk: int) -> Transitions:
-        # Steps past the end repeat the last one: a matrix of zeros has no columns to normalise.
+        # Steps past the end repeat the last one: the columns of a zero matrix cannot be normalised.
         missing = -self.length % chunk
 
         def pad(data: Tensor) -> Tensor:
             return cut(torch.cat([data, data[:, -1:].expand(-1, missing, -1)], 1), chunk)
 
-        norms = pad(self.norms) if self.known and self.norms is not None else None
-        self.inside = MixtureTransitions(self.dictionary, pad(self.weights), self.p, norms)
-        return self.inside
+        norms = pad(self.norms) if self.has_norms and self.norms is not None else None
+        self.chunks = MixtureTransitions(self.dictionary, pad(self.weights), self.p, norms)
+        return self.chunks
 
-    def found_norms(self) -> Tensor | None:
-        """The norms after a forward pass, whichever mode ran it: (P, L, N)."""
-        if self.norms is None or self.inside is None or self.inside.norms is None:
+    def all_norms(self) -> Tensor | None:
+        """Return the norms after a forward pass in either mode: (P, L, N)."""
+        if self.norms is None or self.chunks is None or self.chunks.norms is None:
             return self.norms
-        return self.inside.norms.reshape(self.rows, -1, self.size)[:, : self.length].contiguous()
+        return self.chunks.norms.reshape(self.rows, -1, self.size)[:, : self.length].contiguous()
 
     def forward(
         self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
     ) -> tuple[Tensor, Tensor]:
-        found, kept, x = [], [], x0
-        for steps in self.stretches():
-            inside = None if lengths is None else (lengths - steps.start).clamp(0, steps.stop - steps.start)
-            part = BlockTransitions(self.normed(steps).unsqueeze(2))
-            states, factors = part.forward(None if drive is None else drive[:, steps], x, inside, rescale, like)
-            x = states[:, -1]  # zeros past a row's length, where nothing is read any more
-            found.append(states)
-            kept.append(factors)
-        return torch.cat(found, 1), torch.cat(kept, 1) if rescale else no_factors(like)
+        all_states, all_factors, x = [], [], x0
+        for steps in self.ranges():
+            remaining = None if lengths is None else (lengths - steps.start).clamp(0, steps.stop - steps.start)
+            part = BlockTransitions(self.normalised(steps).unsqueeze(2))
+            states, factors = part.forward(None if drive is None else drive[:, steps], x, remaining, rescale, like)
+            x = states[:, -1]  # zeros past a row's length, where they are not used
+            all_states.append(states)
+            all_factors.append(factors)
+        return torch.cat(all_states, 1), torch.cat(all_factors, 1) if rescale else no_factors(like)
 
     def backward(
         self,
@@ -123,25 +127,25 @@ class MixtureTransitions(Transitions):
         states: Tensor,
         factors: Tensor,
         rescale: bool,
-        sink: Sink | None = None,
+        callback: GradientCallback | None = None,
     ) -> tuple[Tensor, Tensor]:
         adjoints = torch.empty_like(states)
-        arriving = chunks.with_final(grad_states, grad_final, lengths, states)
+        grads = chunks.add_final_gradient(grad_states, grad_final, lengths, states)
         carry: Tensor | None = None
-        for steps in reversed(list(self.stretches())):
+        for steps in reversed(list(self.ranges())):
             width = steps.stop - steps.start
-            A = self.normed(steps)
-            given = arriving[:, steps]
+            A = self.normalised(steps)
+            grad = grads[:, steps]
             if carry is not None:
-                given = given.clone()
-                given[:, -1] += carry
-            inside = None if lengths is None else (lengths - steps.start).clamp(0, width)
+                grad = grad.clone()
+                grad[:, -1] += carry
+            remaining = None if lengths is None else (lengths - steps.start).clamp(0, width)
             part = BlockTransitions(A.unsqueeze(2))
-            kept = factors[:, steps] if rescale else factors
-            found, carry = part.backward(given, None, inside, states[:, steps], kept, rescale)
-            adjoints[:, steps] = found
-            if sink is not None:
-                sink(steps, A, None if self.norms is None else self.norms[:, steps], found)
+            part_factors = factors[:, steps] if rescale else factors
+            part_adjoints, carry = part.backward(grad, None, remaining, states[:, steps], part_factors, rescale)
+            adjoints[:, steps] = part_adjoints
+            if callback is not None:
+                callback(steps, A, None if self.norms is None else self.norms[:, steps], part_adjoints)
         assert carry is not None
         if lengths is not None and grad_final is not None:
             carry = torch.where((lengths == 0)[:, None], grad_final, carry)
@@ -149,10 +153,10 @@ class MixtureTransitions(Transitions):
 
 
 class ParameterGradients:
-    """Sums the gradients of dictionary and weights over stretches of steps.
+    """Accumulates the gradients of dictionary and weights over ranges of steps.
 
     With A_ij = M_ij / n_j and q = A^T adjoint, the gradient at the mixed matrix M is
-    (x_j / n_j) (adjoint_i - q_j sign(A_ij) |A_ij|^(p-1)), x the state before; without p it is adjoint_i x_j.
+    (x_j / n_j) (adjoint_i - q_j sign(A_ij) |A_ij|^(p-1)) with x the previous state; without p it is adjoint_i x_j.
     """
 
     def __init__(self, transitions: MixtureTransitions, before: Tensor) -> None:
@@ -161,27 +165,32 @@ class ParameterGradients:
         self.weights = torch.empty_like(transitions.weights)
 
     def add(self, steps: slice, A: Tensor, norms: Tensor | None, adjoints: Tensor) -> None:
-        replicas, many = self.dictionary.shape[:2]
+        """Add the gradients of a range of steps."""
+        replicas, count = self.dictionary.shape[:2]
         before = self.before[:, steps]
         if norms is None:
             grad = adjoints[..., :, None] * before[..., None, :]
         else:
-            pulled = adjoints[..., None, :] @ A  # (P, T, 1, N)
-            grad = self.transitions.signed_power(A).mul_(pulled)
+            pullback = adjoints[..., None, :] @ A  # (P, T, 1, N)
+            grad = self.transitions.signed_power(A).mul_(pullback)
             torch.sub(adjoints[..., :, None], grad, out=grad).mul_((before / norms)[..., None, :])
         flat = grad.reshape(replicas, -1, grad.shape[-1] ** 2)  # (R, B T, N N)
-        weights = self.transitions.weights[:, steps].reshape(replicas, -1, many)
+        weights = self.transitions.weights[:, steps].reshape(replicas, -1, count)
         self.dictionary.flatten(2).baddbmm_(weights.mT, flat)
-        found = flat @ self.transitions.dictionary.flatten(2).mT  # (R, B T, K)
-        self.weights[:, steps] = found.reshape(A.shape[0], -1, many)
+        grad_weights = flat @ self.transitions.dictionary.flatten(2).mT  # (R, B T, K)
+        self.weights[:, steps] = grad_weights.reshape(A.shape[0], -1, count)
 
 
 def transitions_of(
     dictionary: Tensor, weights: Tensor, p: Tensor | None, norms: Tensor | None = None
 ) -> MixtureTransitions:
+    """Return the transitions.
+
+    dictionary (R, K, N, N), weights (R, B, L, K), p (R,), norms (R, B, L, N).
+    """
     exponents = None if p is None else p.tolist()
-    rows_of_norms = None if norms is None or p is None else norms.flatten(0, 1)
-    return MixtureTransitions(dictionary, weights.flatten(0, 1), exponents, rows_of_norms)
+    flat_norms = None if norms is None or p is None else norms.flatten(0, 1)
+    return MixtureTransitions(dictionary, weights.flatten(0, 1), exponents, flat_norms)
 
 
 def forward(
@@ -195,12 +204,16 @@ def forward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """dictionary (R, K, N, N), weights (R, B, L, K), b (R, B, L, N), p (R,)
-    -> states (R, B, L, N), final (R, B, N), factors (R, B, L) or empty, norms (R, B, L, N) or None."""
+    """Return states (R, B, L, N), final (R, B, N), factors (R, B, L) and norms (R, B, L, N).
+
+    Factors are empty without `rescale`, norms None without p.
+
+    dictionary (R, K, N, N), weights (R, B, L, K), b (R, B, L, N), x0 (R, B, N), p (R,), lengths (R, B).
+    """
     transitions = transitions_of(dictionary, weights, p)
-    drive, start, steps = (None if given is None else given.flatten(0, 1) for given in (b, x0, lengths))
+    drive, start, steps = (None if tensor is None else tensor.flatten(0, 1) for tensor in (b, x0, lengths))
     states, final, factors = chunks.scan_forward(transitions, drive, start, steps, rescale, mode, like=dictionary)
-    norms = transitions.found_norms()
+    norms = transitions.all_norms()
     lead = weights.shape[:3]
     return (
         states.reshape(*lead, -1),
@@ -226,20 +239,20 @@ def backward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Gradients of dictionary, weights, b and x0."""
+    """Return the gradients of dictionary, weights, b (None without b) and x0."""
     transitions = transitions_of(dictionary, weights, p, norms)
-    flat = [None if given is None else given.flatten(0, 1) for given in (grad_states, grad_final, lengths, x0)]
-    rows_of_states = states.flatten(0, 1)
-    kept = factors.flatten(0, 1) if rescale else factors
-    gradients = ParameterGradients(transitions, previous(rows_of_states, flat[3]))
+    flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in (grad_states, grad_final, lengths, x0)]
+    flat_states = states.flatten(0, 1)
+    flat_factors = factors.flatten(0, 1) if rescale else factors
+    gradients = ParameterGradients(transitions, previous(flat_states, flat[3]))
     if mode == "parallel":
-        adjoints, grad_x0 = chunks.backward(transitions, flat[0], flat[1], flat[2], rows_of_states, kept, rescale)
-        for stretch in transitions.stretches():
-            column_norms = None if transitions.norms is None else transitions.norms[:, stretch]
-            gradients.add(stretch, transitions.normed(stretch), column_norms, adjoints[:, stretch])
+        adjoints, grad_x0 = chunks.backward(transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale)
+        for steps in transitions.ranges():
+            column_norms = None if transitions.norms is None else transitions.norms[:, steps]
+            gradients.add(steps, transitions.normalised(steps), column_norms, adjoints[:, steps])
     else:
         adjoints, grad_x0 = transitions.backward(
-            flat[0], flat[1], flat[2], rows_of_states, kept, rescale, gradients.add
+            flat[0], flat[1], flat[2], flat_states, flat_factors, rescale, gradients.add
         )
     return (
         gradients.dictionary,

@@ -1,16 +1,19 @@
-"""Mixture scan as a plain loop: the published way, mix, normalise and multiply at each step."""
+"""The mixture scan as a plain loop, as published: mix, normalise and multiply at each step."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from sdssm.ops.column_norm import column_norms
+from sdssm.ops.norms import column_norms
 from sdssm.ops.reference import loop
 
 
 def step(dictionary: Tensor, weights: Tensor, b: Tensor | None, x: Tensor, p: float | Tensor | None) -> Tensor:
-    """A x + b for dictionary (..., K, N, N), weights (..., B, K), x (..., B, N), p a number or tensor (...)."""
+    """Return A x + b with A mixed and normalised.
+
+    dictionary (..., K, N, N), weights (..., B, K), x (..., B, N), p a number, a tensor (...) or None.
+    """
     mixed = torch.einsum("...bk,...kij->...bij", weights, dictionary)
     if p is not None:
         per_row = p[..., None] if isinstance(p, Tensor) else p
@@ -29,9 +32,9 @@ def scan(
     *,
     rescale: bool,
 ) -> tuple[Tensor, Tensor]:
-    """x_t = A_t x_{t-1} + b_t for weights (..., B, L, K), from x0 (..., B, N)."""
+    """Compute x_t = A_t x_{t-1} + b_t for weights (..., B, L, K), from x0 (..., B, N)."""
 
-    def at(t: int, x: Tensor) -> Tensor:
+    def step_at(t: int, x: Tensor) -> Tensor:
         return step(dictionary, weights[..., t, :], None if b is None else b[..., t, :], x, p)
 
-    return loop(at, x0, weights.shape[-2], lengths, rescale)
+    return loop(step_at, x0, weights.shape[-2], lengths, rescale)

@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Scan over mixtures on NVIDIA GPUs: A_t = columns of M_t = sum_k weights_t[k] A_k divided by their l_p norm.
+"""The mixture scan on NVIDIA GPUs: A_t is M_t = sum_k weights_t[k] A_k with normalised columns.
 
-No A_t outlives its step. The column norms do not depend on the state, so one kernel finds them for all positions; the
-scan mixes each matrix as it needs it; and once the adjoints dz_t are known, the gradients of the dictionary and of the
-weights are again a matter of each position by itself. Memory: O(L N).
+No A_t is stored. The column norms do not depend on the state, so one kernel computes them for all positions; the scan
+mixes each matrix when it is needed; and from the adjoints dz_t the gradients of the dictionary and of the weights are
+computed for all positions independently. Memory: O(L N).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import Source, accumulator, power_of_two, scan_backward, scan_forward
+from sdssm.ops._triton.scan import Source, accumulator, scan_backward, scan_forward
 from sdssm.ops._triton.tile import MIXTURE, over_columns
+from sdssm.ops.padding import power_of_two
 
-#: Programs wanted for the kernels that treat positions by themselves.
+#: Desired number of programs for the kernels that treat positions independently.
 PROGRAMS = 2048
-#: Dictionary entries one warp holds in registers.
+#: Dictionary entries that a warp holds in registers.
 ENTRIES_PER_WARP = 2048
 #: The gradient of the weights is summed over at most this many groups of tiles.
 GROUPS = 32
-#: One warp a program: sums within a warp need no barrier.
+#: Warps per program: a sum within one warp needs no barrier.
 WARPS = 1
 
 
@@ -35,9 +36,9 @@ def column_norms_kernel(
     dictionary, weights, p, norms, positions, segment,
     N: tl.constexpr, K: tl.constexpr, NP: tl.constexpr, TJ: tl.constexpr, KP: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """norms_t[j] = (sum_i |M_t[i, j]|^p)^(1/p), over a segment of positions for TJ columns.
+    """Compute norms_t[j] = (sum_i |M_t[i, j]|^p)^(1/p) for a segment of positions and TJ columns.
 
-    Sizes are taken relative to a reference of the column, so that no power overflows: its largest entry in the whole
+    Absolute values are divided by a reference value of the column, so that no power overflows: its largest entry in the
     dictionary, which costs nothing per position, or for a large p (and in float64) its largest entry in M_t itself.
     """
     replica = tl.program_id(2).to(tl.int64)
@@ -50,10 +51,10 @@ def column_norms_kernel(
     j = tl.program_id(0) * TJ + tl.arange(0, TJ)
     power = tl.load(p + replica).to(ACC)
     largest = tl.max(tl.reshape(tl.max(tl.abs(tile), axis=0), (NP, TJ)), axis=0)
-    begin = tl.program_id(1) * segment
-    end = tl.minimum(begin + segment, positions)
-    w = tl.load(weights + (replica * positions + begin) * K + k, mask=k < K, other=0.0).to(ACC)
-    for at in range(begin, end):
+    start = tl.program_id(1) * segment
+    end = tl.minimum(start + segment, positions)
+    w = tl.load(weights + (replica * positions + start) * K + k, mask=k < K, other=0.0).to(ACC)
+    for at in range(start, end):
         position = replica * positions + at
         following = replica * positions + tl.minimum(at + 1, end - 1)
         w_next = tl.load(weights + following * K + k, mask=k < K, other=0.0).to(ACC)
@@ -76,23 +77,26 @@ def column_norms_kernel(
 
 @triton.jit
 def position_inputs(
-    weights, norms, adjoints, pullbacks, states, x0, replica, positions, rows, at, L, k, i, j, here,
+    weights, norms, adjoints, pullbacks, states, x0, replica, positions, rows, at, L, k, i, j, in_range,
     N: tl.constexpr, K: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """weights_t, dz_t[i], x_{t-1}[j], h_t[j] and norms_t[j] of one position (the last two 0 and 1 without norms)."""
+    """Load weights_t, dz_t[i], x_{t-1}[j], h_t[j] and norms_t[j] of a position.
+
+    Without norms the last two are 0 and 1.
+    """
     position = replica * positions + at
     w = tl.load(weights + position * K + k, mask=k < K, other=0.0).to(ACC)
-    dz = tl.load(adjoints + position * N + i, mask=here, other=0.0).to(ACC)
+    dz = tl.load(adjoints + position * N + i, mask=in_range, other=0.0).to(ACC)
     if x0 is None:
-        x = tl.load(states + (position - 1) * N + j, mask=here & (at % L > 0), other=0.0).to(ACC)
+        x = tl.load(states + (position - 1) * N + j, mask=in_range & (at % L > 0), other=0.0).to(ACC)
     else:
         before = tl.where(at % L > 0, states + (position - 1) * N, x0 + (replica * rows + at // L) * N)
-        x = tl.load(before + j, mask=here, other=0.0).to(ACC)
+        x = tl.load(before + j, mask=in_range, other=0.0).to(ACC)
     h = tl.zeros_like(x)
     rho = tl.full(x.shape, 1.0, ACC)
     if norms is not None:
-        h = tl.load(pullbacks + position * N + j, mask=here, other=0.0).to(ACC)
-        rho = tl.load(norms + position * N + j, mask=here, other=1.0).to(ACC)
+        h = tl.load(pullbacks + position * N + j, mask=in_range, other=0.0).to(ACC)
+        rho = tl.load(norms + position * N + j, mask=in_range, other=1.0).to(ACC)
     return w, dz, x, h, rho
 
 
@@ -102,20 +106,20 @@ def gradients_kernel(
     positions, rows, L, segment, groups,
     N: tl.constexpr, K: tl.constexpr, E: tl.constexpr, KP: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Partial sums of dA_k = sum_t weights_t[k] dM_t and of dweights_t[k] = <A_k, dM_t>.
+    """Compute partial sums of dA_k = sum_t weights_t[k] dM_t and of dweights_t[k] = <A_k, dM_t>.
 
     With rho_j the norm of column j, A = M / rho, dA = dz x^T and h = A^T dz (the pullback),
 
         dM[i, j] = x_j / rho_j (dz_i - h_j sign(M_ij) (|M_ij| / rho_j)^(p-1)).
 
-    A program takes a segment of positions and every groups-th tile of E entries of the flat matrices: ddictionary
+    A program has a segment of positions and every groups-th tile of E entries of the flat matrices. ddictionary
     (segments, R, K, N, N) is summed over segments afterwards, dweights (groups, R * positions, K) over groups.
     """
     replica = tl.program_id(2).to(tl.int64)
     group = tl.program_id(0)
     k = tl.arange(0, KP)
-    begin = tl.program_id(1) * segment
-    end = tl.minimum(begin + segment, positions)
+    start = tl.program_id(1) * segment
+    end = tl.minimum(start + segment, positions)
     part = tl.program_id(1) * tl.num_programs(2) + replica
     power = tl.full((), 1.0, ACC)
     if norms is not None:
@@ -125,36 +129,20 @@ def gradients_kernel(
         entry = number * E + tl.arange(0, E)
         i = entry // N
         j = entry % N
-        here = tl.full((E,), 1, tl.int1) if N * N % E == 0 else entry < N * N  # a full tile needs no mask
+        in_range = tl.full((E,), 1, tl.int1) if N * N % E == 0 else entry < N * N  # a full tile needs no mask
         offset = k[:, None] * N * N + entry[None, :]
-        inside = (k < K)[:, None] & here[None, :]
+        inside = (k < K)[:, None] & in_range[None, :]
         tile = tl.load(dictionary + replica * K * N * N + offset, mask=inside, other=0.0).to(ACC)
         acc = tl.zeros((KP, E), ACC)
         w, dM, x, h, rho = position_inputs(
-            weights,
-            norms,
-            adjoints,
-            pullbacks,
-            states,
-            x0,
-            replica,
-            positions,
-            rows,
-            begin,
-            L,
-            k,
-            i,
-            j,
-            here,
-            N,
-            K,
-            ACC,
-        )
-        for at in range(begin, end):
+            weights, norms, adjoints, pullbacks, states, x0, replica, positions, rows,
+            start, L, k, i, j, in_range, N, K, ACC,
+        )  # fmt: skip
+        for at in range(start, end):
             position = replica * positions + at
             w_next, dz_next, x_next, h_next, rho_next = position_inputs(
                 weights, norms, adjoints, pullbacks, states, x0, replica, positions, rows,
-                tl.minimum(at + 1, end - 1), L, k, i, j, here, N, K, ACC,
+                tl.minimum(at + 1, end - 1), L, k, i, j, in_range, N, K, ACC,
             )  # fmt: skip
             if norms is not None:
                 rho = tl.where(rho > 0.0, rho, 1.0)
@@ -167,7 +155,7 @@ def gradients_kernel(
             acc += w[:, None] * dM[None, :]
             dw = tl.sum(tile * dM[None, :], axis=1)
             place = dweights + (group * tl.num_programs(2) * positions + position) * K + k
-            if number != group:  # a later tile of this program
+            if number != group:  # not the first tile of this program
                 dw += tl.load(place, mask=k < K, other=0.0)
             tl.store(place, dw, mask=k < K)
             w, dM, x, h, rho = w_next, dz_next, x_next, h_next, rho_next
@@ -175,6 +163,7 @@ def gradients_kernel(
 
 
 def constants(dictionary: Tensor) -> dict[str, Any]:
+    """Return the compile-time constants that both kernels have."""
     return {
         "N": dictionary.shape[-1],
         "K": dictionary.shape[1],
@@ -184,7 +173,7 @@ def constants(dictionary: Tensor) -> dict[str, Any]:
 
 
 def column_norms(dictionary: Tensor, weights: Tensor, p: Tensor) -> Tensor:
-    """norms (R, B, L, N): the column l_p norms of the mixed matrix at every position."""
+    """Return the column l_p norms of the mixed matrix at every position, (R, B, L, N)."""
     R, B, L, _ = weights.shape
     N = dictionary.shape[-1]
     norms = dictionary.new_empty((R, B, L, N), dtype=accumulator(dictionary.dtype))
@@ -206,7 +195,7 @@ def parameter_gradients(
     dictionary: Tensor, weights: Tensor, norms: Tensor | None, p: Tensor | None, x0: Tensor | None,
     states: Tensor, adjoints: Tensor, pullbacks: Tensor | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """ddictionary (R, K, N, N) and dweights (R, B, L, K) from the adjoints."""
+    """Return ddictionary (R, K, N, N) and dweights (R, B, L, K) from the adjoints."""
     R, B, L, K = weights.shape
     N = dictionary.shape[-1]
     if weights.numel() == 0:
@@ -228,6 +217,7 @@ def parameter_gradients(
 
 
 def source_of(dictionary: Tensor, weights: Tensor, norms: Tensor | None) -> Source:
+    """Return the matrices as the kernels read them."""
     R, B, L, K = weights.shape
     size = dictionary.shape[-1]
     return Source(MIXTURE, dictionary, R * B, L, 1, size, weights=weights, norms=norms, count=K, rows_per_replica=B)
@@ -237,7 +227,10 @@ def forward(
     dictionary: Tensor, weights: Tensor, b: Tensor | None, x0: Tensor | None, p: Tensor | None,
     lengths: Tensor | None, *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """states (R, B, L, N), final (R, B, N), factors (R, B, L) or empty, norms (R, B, L, N) or empty if p is None."""
+    """Return states (R, B, L, N), final (R, B, N), factors (R, B, L) and norms (R, B, L, N).
+
+    Factors are empty without `rescale`, norms without p.
+    """
     R, B, L, _ = weights.shape
     norms = None if p is None else column_norms(dictionary, weights, p)
     states, final, factors = scan_forward(source_of(dictionary, weights, norms), b, x0, lengths, rescale, mode)
@@ -254,10 +247,10 @@ def backward(
     x0: Tensor | None, p: Tensor | None, lengths: Tensor | None, states: Tensor, factors: Tensor, norms: Tensor,
     *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:  # fmt: skip
-    """ddictionary (R, K, N, N), dweights (R, B, L, K), db (R, B, L, N) or None, and dx0 (R, B, N)."""
+    """Return the gradients of dictionary, weights, b (None without b) and x0."""
     R, B, _, _ = weights.shape
-    known = None if p is None else norms
-    source = source_of(dictionary, weights, known)
+    norms_or_none = None if p is None else norms
+    source = source_of(dictionary, weights, norms_or_none)
     rows = (source.rows, source.length, source.state)
     adjoints, dx0, pullbacks = scan_backward(
         source,
@@ -266,6 +259,6 @@ def backward(
         None if lengths is None else lengths.view(-1),
         states.view(rows), factors, rescale, mode, pullbacks=p is not None,
     )  # fmt: skip
-    ddictionary, dweights = parameter_gradients(dictionary, weights, known, p, x0, states, adjoints, pullbacks)
+    ddictionary, dweights = parameter_gradients(dictionary, weights, norms_or_none, p, x0, states, adjoints, pullbacks)
     db = None if b is None else adjoints.view(b.shape).to(b.dtype)
     return ddictionary, dweights, db, dx0.view(R, B, dx0.shape[-1]).to(dictionary.dtype)

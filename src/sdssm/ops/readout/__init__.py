@@ -1,4 +1,4 @@
-"""From states to the loss of a classifier: LayerNorm, linear or cosine logits, cross-entropy, in one function."""
+"""The loss of a classifier from its states: LayerNorm, linear or cosine logits, and cross-entropy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import (
-    OpsError,
     check_device,
     check_integers,
     check_kinds,
@@ -17,12 +18,19 @@ from sdssm.ops.checks import (
     check_rank,
     check_tail,
 )
-from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
+from sdssm.ops.errors import OpsError
 from sdssm.ops.layout import broadcast_leads, flatten
 from sdssm.ops.prepare import one_dtype
 from sdssm.ops.readout import reference
 
-OPERATION = Differentiable("readout_loss", "readout", tensors=8, results=2, sources=1)
+OPERATION = DifferentiableOperation(
+    "readout_loss",
+    "readout",
+    tensors=("x", "weight", "bias", "gain", "shift", "labels", "scale", "attraction"),
+    differentiable=("x", "weight", "bias", "gain", "shift", "attraction"),
+    results=("loss", "correct"),
+    constant_results=("correct",),
+)
 
 
 def readout_loss(
@@ -38,16 +46,17 @@ def readout_loss(
     scale: float | Tensor | None = None,
     attraction: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy of B states read through C classes, and how many are classified right.
+    """Return the mean cross-entropy of B states over C classes, and how many are classified correctly.
 
-        h       LayerNorm(x), epsilon 1e-5, times `gain` plus `shift` where given; x itself with norm=False
+        h       LayerNorm(x) with epsilon 1e-5, times `gain` plus `shift` if given; x itself with norm=False
         logits  scale (h weight^T + bias), or with cosine=True scale cos(h, weight_q) for every class q
-        loss    mean over B of cross-entropy + attraction gate |h - weight_label|^2, the latter with cosine=True only;
-                gate is the margin of the label's cosine over the best other one, within 0..1, held constant
+        loss    mean over B of cross-entropy, plus with cosine=True the centre loss
+                attraction gate |h - weight_label|^2, where gate is the margin of the label's cosine over the best other
+                one, clamped to 0..1 and treated as a constant
 
-    x (..., B, N), weight (..., C, N), labels (..., B) whole numbers below C, bias (..., C), gain and shift (..., N) ->
-    loss (...) and correct (...), int64. `scale` and `attraction` are numbers or tensors over the leading dimensions, 1
-    and 0 where None; scale is not differentiated. The cosine with a vector of zeros is 0.
+    x (..., B, N), weight (..., C, N), labels (..., B) integers in 0..C-1, bias (..., C), gain and shift (..., N) ->
+    loss (...) and correct (...), int64. `scale` and `attraction` (the weight of the centre loss) are numbers or tensors
+    over the leading dimensions, by default 1 and 0; scale is not differentiated. The cosine with a zero vector is 0.
 
     >>> x = torch.tensor([[3.0, 0.0], [0.0, 0.2]])
     >>> loss, correct = readout_loss(x, torch.eye(2), torch.tensor([0, 0]), norm=False, cosine=True, scale=10)
@@ -56,9 +65,9 @@ def readout_loss(
     """
     op = "readout_loss"
     check_rank(op, "x", x, ("B", "N"))
-    first, second, bias, gain, shift = one_dtype((x, weight, bias, gain, shift))
-    assert first is not None and second is not None
-    x, weight = first, second
+    converted, converted_weight, bias, gain, shift = one_dtype((x, weight, bias, gain, shift))
+    assert converted is not None and converted_weight is not None
+    x, weight = converted, converted_weight
     check_kinds(op, [("x", x), ("weight", weight), ("bias", bias), ("gain", gain), ("shift", shift)])
     check_rank(op, "weight", weight, ("C", "N"))
     check_tail(op, "weight", weight, x.shape[-1:], ("N",), "x", x)
@@ -71,7 +80,7 @@ def readout_loss(
         if vector is not None:
             check_tail(op, name, vector, x.shape[-1:], ("N",), "x", x)
     _check_options(op, bias, gain, shift, norm, cosine, attraction)
-    scale, attraction = _number(op, "scale", scale, x), _number(op, "attraction", attraction, x)
+    scale, attraction = _check_number(op, "scale", scale, x), _check_number(op, "attraction", attraction, x)
     classes = weight.shape[-2]
     check_range(op, "labels", labels, 0, classes - 1, f"weight has {classes} rows, so labels are")
     lead = broadcast_leads(
@@ -90,8 +99,10 @@ def readout_loss(
     chosen = backend.choose(x)
     with backend.no_autocast(x):
         if plainly(chosen, x) or (chosen == "triton" and x.shape[-1] > backend.TRITON_LARGEST_STATE):
-            backend.check_backend(op, x, 1)  # features wider than the kernels take are read by plain torch
-            return _plain(x, weight, labels, (bias, gain, shift), (scale, attraction), lead, norm=norm, cosine=cosine)
+            backend.check_backend(op, x, 1)  # the reference computes features that are too wide for the kernels
+            return _run_reference(
+                x, weight, labels, (bias, gain, shift), (scale, attraction), lead, norm=norm, cosine=cosine
+            )
         backend.check_backend(op, x, x.shape[-1])
         R = (math.prod(lead),)
 
@@ -102,11 +113,11 @@ def readout_loss(
                 return x.new_full(R, float(tensor))
             return flatten(tensor, lead, tail, R)
 
-        pulled = flat(attraction, 0)
+        flat_attraction = flat(attraction, 0)
         loss, correct = OPERATION(
             flat(x, 2), flat(weight, 2), flat(bias, 1), flat(gain, 1), flat(shift, 1), flat(labels.long(), 1),
-            flat(scale, 0), pulled,
-            norm, cosine, gradient_is_wanted((x, weight, bias, gain, shift, pulled)), chosen,
+            flat(scale, 0), flat_attraction,
+            norm, cosine, gradient_is_wanted((x, weight, bias, gain, shift, flat_attraction)), chosen,
         )  # fmt: skip
     return loss.reshape(lead), correct.reshape(lead)
 
@@ -120,27 +131,30 @@ def _check_options(
     cosine: bool,
     attraction: float | Tensor | None,
 ) -> None:
+    """Check that the options fit together."""
     if not norm and not (gain is None and shift is None):
-        raise OpsError(f"{op}: gain or shift was given with norm=False; they belong to LayerNorm, leave them None")
+        raise OpsError(
+            f"{op}: gain or shift was given with norm=False; they are parameters of LayerNorm, leave them None"
+        )
     if cosine and bias is not None:
-        raise OpsError(f"{op}: bias was given with cosine=True; a cosine has none, leave it None")
+        raise OpsError(f"{op}: bias was given with cosine=True; cosine logits have none, leave it None")
     if not cosine and attraction is not None:
         raise OpsError(f"{op}: attraction was given with cosine=False; its gate is a margin of cosines, leave it None")
 
 
-def _number(op: str, name: str, value: float | Tensor | None, x: Tensor) -> float | Tensor | None:
-    """A scale or attraction: a number, or a real tensor on the right device, in the dtype of x."""
+def _check_number(op: str, name: str, value: float | Tensor | None, x: Tensor) -> float | Tensor | None:
+    """Check a scale or attraction: a number, or a real tensor on the device of x; return it in its dtype."""
     if not isinstance(value, Tensor):
         return value
     if value.dtype.is_complex or value.dtype == torch.bool:
         raise OpsError(f"{op}: {name} has dtype {value.dtype}; it must be a real number or a tensor of them")
     if value.requires_grad and name == "scale":
-        raise OpsError(f"{op}: {name} requires a gradient and is not differentiated; give {name}.detach()")
+        raise OpsError(f"{op}: {name} requires a gradient and is not differentiated; pass {name}.detach()")
     check_device(op, name, value, "x", x)
     return value.to(x.dtype)
 
 
-def _plain(
+def _run_reference(
     x: Tensor,
     weight: Tensor,
     labels: Tensor,
@@ -151,11 +165,13 @@ def _plain(
     norm: bool,
     cosine: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The reference, 16-bit numbers in float32."""
+    """Compute the reference, in float32 for 16-bit dtypes."""
     dtype = x.dtype
     wide = torch.float32 if dtype in backend.NARROW else dtype
-    bias, gain, shift = (None if one is None else one.to(wide) for one in vectors)
-    scale, attraction = (None if one is None else torch.as_tensor(one, dtype=wide, device=x.device) for one in numbers)
+    bias, gain, shift = (None if vector is None else vector.to(wide) for vector in vectors)
+    scale, attraction = (
+        None if number is None else torch.as_tensor(number, dtype=wide, device=x.device) for number in numbers
+    )
     loss, correct = reference.loss_and_correct(
         x.to(wide).expand(*lead, *x.shape[-2:]), weight.to(wide), labels.long().expand(*lead, -1),
         bias, gain, shift, scale, attraction, norm=norm, cosine=cosine,

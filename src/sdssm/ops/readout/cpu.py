@@ -1,6 +1,6 @@
-"""Readout and loss on the CPU: the forward pass finds the gradients as well, since the loss is a mean of row losses.
+"""Readout and loss on the CPU: the forward pass computes the gradients as well.
 
-What arrives from outside is one number a replica, by which `backward` multiplies.
+The gradient that reaches the loss is one number per replica, by which `backward` multiplies them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
 from sdssm.ops.readout.reference import EPSILON, margins
 
 
 def inverse_norms(v: Tensor) -> Tensor:
-    """1 / ||v||_2 of each row, 0 for a row of zeros: (..., N) -> (..., 1)."""
+    """Return 1 / ||v||_2 of each row, 0 for a row of zeros: (..., N) -> (..., 1)."""
     norm: Tensor = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     return norm.reciprocal().masked_fill_(norm == 0, 0)
 
@@ -32,11 +32,12 @@ def forward(
     attraction: Tensor | None,
     norm: bool,
     cosine: bool,
-    wanted: bool,
+    with_gradients: bool,
 ) -> tuple[Tensor, ...]:
-    """Loss (R,), correct (R,), and the gradients of x, weight, bias, gain, shift and attraction if `wanted`, else and
-    where not given empty ones. x (R, B, N), weight (R, C, N), bias (R, C), gain and shift (R, N), labels (R, B), the
-    rest (R,).
+    """Return loss (R,), correct (R,) and the gradients of x, weight, bias, gain, shift and attraction.
+
+    The gradients are empty unless `with_gradients`, and for arguments that are None. x (R, B, N), weight (R, C, N),
+    bias (R, C), gain and shift (R, N), labels (R, B), scale and attraction (R,).
     """
     normed, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, EPSILON) if norm else (x, x, x)
     h = normed if gain is None else normed * gain[:, None]
@@ -49,32 +50,32 @@ def forward(
         rows = weight
     products = torch.bmm(h, rows.mT) if bias is None else torch.baddbmm(bias[:, None], h, rows.mT)  # (R, B, C)
     logits = products if scale is None else products * scale[:, None, None]
-    at = labels[..., None]
-    logs = logits.log_softmax(-1)
-    losses = logs.gather(-1, at)[..., 0].mean(-1).neg_()
-    pull = absent(x)
+    index = labels[..., None]
+    log_probabilities = logits.log_softmax(-1)
+    losses = log_probabilities.gather(-1, index)[..., 0].mean(-1).neg_()
+    centre_loss = absent(x)
     if attraction is not None:
-        index = at.expand(*labels.shape, x.shape[-1])  # the label's row for each string
-        apart = z - weight.gather(1, index)
+        centre_index = index.expand(*labels.shape, x.shape[-1])  # the row of `weight` of each label
+        difference = z - weight.gather(1, centre_index)
         gate = margins(products, labels)
-        pull = (gate * apart.square().sum(-1)).mean(-1)
-        losses.add_(attraction * pull)
+        centre_loss = (gate * difference.square().sum(-1)).mean(-1)
+        losses.add_(attraction * centre_loss)
     correct = (logits.argmax(-1) == labels).sum(-1)
-    if not wanted:
-        return losses, correct, *(absent(x) for _ in range(5)), pull
+    if not with_gradients:
+        return losses, correct, *(absent(x) for _ in range(5)), centre_loss
 
-    # From here on all that is named g_ is the gradient of the loss.
-    g_products = logs.exp_()
-    g_products.scatter_add_(-1, at, g_products.new_full((1, 1, 1), -1).expand(at.shape))
+    # g_<name> is the gradient of the loss with respect to <name>.
+    g_products = log_probabilities.exp_()
+    g_products.scatter_add_(-1, index, g_products.new_full((1, 1, 1), -1).expand(index.shape))
     g_products.mul_((1 if scale is None else scale[:, None, None]) / labels.shape[-1])
     g_rows, g_h = torch.bmm(g_products.mT, h), torch.bmm(g_products, rows)
-    if cosine:  # along a direction nothing changes
+    if cosine:  # a cosine does not change with the length of a vector
         g_rows = g_rows.sub_(rows * (rows * g_rows).sum(-1, keepdim=True)).mul_(c_inverse)
         g_h = g_h.sub_(h * (h * g_h).sum(-1, keepdim=True)).mul_(h_inverse)
     if attraction is not None:
-        g_apart = apart.mul_((gate * (2 / labels.shape[-1] * attraction)[:, None])[..., None])
-        g_h.add_(g_apart)
-        g_rows.scatter_add_(1, index, g_apart.neg())
+        g_difference = difference.mul_((gate * (2 / labels.shape[-1] * attraction)[:, None])[..., None])
+        g_h.add_(g_difference)
+        g_rows.scatter_add_(1, centre_index, g_difference.neg())
     g_bias = absent(x) if bias is None else g_products.sum(-2)
     g_gain = absent(x) if gain is None else (g_h * normed).sum(-2)
     g_shift = absent(x) if shift is None else g_h.sum(-2)
@@ -84,11 +85,12 @@ def forward(
         g_h = torch.ops.aten.native_layer_norm_backward(
             g_h, x, x.shape[-1:], mean, rstd, None, None, (True, False, False)
         )[0]
-    return losses, correct, g_h, g_rows, g_bias, g_gain, g_shift, pull
+    return losses, correct, g_h, g_rows, g_bias, g_gain, g_shift, centre_loss
 
 
 def backward(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    """The gradients that `forward` kept, times what arrives at the loss, (R,); labels and scale have none."""
-    kept: Sequence[Tensor] = rest[-9:-3]  # the three settings stand last
-    found = [one * grad.view(-1, *(1,) * (one.dim() - 1)) if one.numel() else one for one in kept]
-    return *found[:5], absent(grad), absent(grad), found[5]
+    """Multiply the gradients that `forward` saved by the gradient of the loss, (R,)."""
+    saved: Sequence[Tensor] = rest[-9:-3]  # the last three are the settings
+    return tuple(
+        gradient * grad.view(-1, *(1,) * (gradient.dim() - 1)) if gradient.numel() else gradient for gradient in saved
+    )

@@ -1,4 +1,4 @@
-"""Readout and loss in plain torch, with torch's own gradients."""
+"""Readout and loss in plain torch, with gradients by autograd."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-#: What LayerNorm adds to the variance, as torch does.
+#: The number that LayerNorm adds to the variance, the default of torch.
 EPSILON = 1e-5
 
 
 def directions(v: Tensor) -> Tensor:
-    """v / ||v||_2; a vector of zeros stays zero, and sends no gradient back."""
+    """Return v / ||v||_2; a zero vector stays zero and has no gradient."""
     norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     return v * torch.where(norm == 0, 0, 1 / torch.where(norm == 0, 1, norm))
 
 
 def margins(cosines: Tensor, labels: Tensor) -> Tensor:
-    """How far the cosine of the label is above the best other one, within 0..1: (..., B, C) -> (..., B)."""
-    at = labels[..., None]
-    others = cosines.scatter(-1, at, -torch.inf).amax(-1)
-    return (cosines.gather(-1, at)[..., 0] - others).clamp(0, 1)
+    """Return the margin of the label's cosine over the best other one, clamped to 0..1.
+
+    cosines (..., B, C), labels (..., B) -> (..., B).
+    """
+    index = labels[..., None]
+    others = cosines.scatter(-1, index, -torch.inf).amax(-1)
+    return (cosines.gather(-1, index)[..., 0] - others).clamp(0, 1)
 
 
 def loss_and_correct(
@@ -36,9 +39,10 @@ def loss_and_correct(
     norm: bool,
     cosine: bool,
 ) -> tuple[Tensor, Tensor]:
-    """x (..., B, N), weight (..., C, N), labels (..., B) -> the mean loss (...) and how many are right (...).
+    """Return the mean loss (...) and the number of correctly classified states (...).
 
-    bias (..., C), gain and shift (..., N), scale and attraction (...).
+    x (..., B, N), weight (..., C, N), labels (..., B), bias (..., C), gain and shift (..., N), scale and
+    attraction (...).
     """
     h = functional.layer_norm(x, x.shape[-1:], eps=EPSILON) if norm else x
     if gain is not None:
@@ -50,12 +54,12 @@ def loss_and_correct(
         logits = logits + bias[..., None, :]
     if scale is not None:
         logits = logits * scale[..., None, None]
-    at = labels[..., None]
-    losses = -logits.log_softmax(-1).gather(-1, at)[..., 0]
+    index = labels[..., None]
+    losses = -logits.log_softmax(-1).gather(-1, index)[..., 0]
     loss = losses.mean(-1)
     if attraction is not None:
         rows = weight.expand(*labels.shape[:-1], *weight.shape[-2:])
-        own = rows.gather(-2, at.expand(*labels.shape, rows.shape[-1]))  # (..., B, N)
-        pull = margins(cosines.detach(), labels) * (h - own).square().sum(-1)
-        loss = loss + attraction * pull.mean(-1)
+        centres = rows.gather(-2, index.expand(*labels.shape, rows.shape[-1]))  # (..., B, N)
+        centre_losses = margins(cosines.detach(), labels) * (h - centres).square().sum(-1)
+        loss = loss + attraction * centre_losses.mean(-1)
     return loss, (logits.argmax(-1) == labels).sum(-1)

@@ -1,40 +1,50 @@
-"""Mamba's recurrence: diagonal states for every channel, read through C_t at once, so that no state is written out."""
+"""The selective scan of Mamba: a diagonal recurrence per channel whose states are not stored."""
 
 from __future__ import annotations
 
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from sdssm.ops import backend
+from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
+from sdssm.ops.backend import plainly
 from sdssm.ops.checks import check_kinds, check_rank, check_tail
-from sdssm.ops.functions import Differentiable, gradient_is_wanted, plainly
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.precision import call_in_float32
 from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype
 from sdssm.ops.selective import reference
 
-OPERATION = Differentiable("selective_scan", "selective", tensors=7, results=2, sources=2)
+OPERATION = DifferentiableOperation(
+    "selective_scan",
+    "selective",
+    tensors=("x", "delta", "A", "B", "C", "h0", "lengths"),
+    differentiable=("x", "delta", "A", "B", "C", "h0"),
+    results=("y", "final"),
+)
 
 #: x, delta, A, B, C and the state.
 Arguments = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
-def _checked(op: str, given: Arguments, steps: tuple[str, ...], state: str) -> Arguments:
-    """The arguments in one dtype; `steps` are the dimensions of x before its channels."""
-    x, A = given[0], given[2]
-    check_rank(op, "x", x, (*steps, "D"))
+def _validate(op: str, arguments: Arguments, time_dims: tuple[str, ...], state_name: str) -> Arguments:
+    """Check shapes, dtypes and devices; return the arguments in one dtype.
+
+    `time_dims` names the dimensions of x before its channels, `state_name` the last argument.
+    """
+    x, A = arguments[0], arguments[2]
+    check_rank(op, "x", x, (*time_dims, "D"))
     check_rank(op, "A", A, ("D", "N"))
-    names = ("x", "delta", "A", "B", "C", state)
-    x, delta, A, B, C, h = cast(Arguments, tuple(one_dtype(given)))
+    names = ("x", "delta", "A", "B", "C", state_name)
+    x, delta, A, B, C, h = cast(Arguments, tuple(one_dtype(arguments)))
     check_kinds(op, list(zip(names, (x, delta, A, B, C, h), strict=True)))
-    time, (D, N) = tuple(x.shape[-len(steps) : -1]), A.shape[-2:]
+    time_shape, (D, N) = tuple(x.shape[-len(time_dims) : -1]), A.shape[-2:]
     check_tail(op, "A", A, (x.shape[-1], N), ("D", "N"), "x", x)
-    check_tail(op, "delta", delta, (*time, D), (*steps[1:], "D"), "x", x)
-    check_tail(op, "B", B, (*time, N), (*steps[1:], "N"), "A", A)
-    check_tail(op, "C", C, (*time, N), (*steps[1:], "N"), "A", A)
+    check_tail(op, "delta", delta, (*time_shape, D), (*time_dims[1:], "D"), "x", x)
+    check_tail(op, "B", B, (*time_shape, N), (*time_dims[1:], "N"), "A", A)
+    check_tail(op, "C", C, (*time_shape, N), (*time_dims[1:], "N"), "A", A)
     if h is not None:
-        check_tail(op, state, h, (D, N), ("D", "N"), "A", A)
+        check_tail(op, state_name, h, (D, N), ("D", "N"), "A", A)
     return x, delta, A, B, C, h
 
 
@@ -48,20 +58,34 @@ def selective_scan(
     *,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """h_t[d, n] = exp(delta_t[d] A[d, n]) h_{t-1}[d, n] + delta_t[d] B_t[n] x_t[d], y_t[d] = sum_n C_t[n] h_t[d, n].
+    """Compute the selective scan of Mamba (Gu and Dao, 2023, equations 2 to 4).
 
-    x, delta (..., B, L, D), A (..., D, N), B, C (..., B, L, N), h0 broadcasts to (..., B, D, N) and is zero where None,
-    lengths to (..., B) -> y (..., B, L, D), final (..., B, D, N), the state after the last step of each row. Outputs
-    past the end of a row are zero. The states of all steps, L D N numbers a row, never exist together: for a gradient
-    one in eight is kept, and the others are formed again. Source: Gu and Dao, Mamba, 2023, equations 2 to 4.
+        h_t[d, n] = exp(delta_t[d] A[d, n]) h_{t-1}[d, n] + delta_t[d] B_t[n] x_t[d]
+        y_t[d] = sum_n C_t[n] h_t[d, n]
 
-    >>> x, once = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.ones(1, 3, 1)  # (B=1, L=3, D=1), N=1
-    >>> y, final = selective_scan(x, once, torch.tensor([[0.5]]).log(), once, once)
+    The states of all steps, L D N numbers per row, are never stored together: for the gradient one in eight is kept,
+    and the others are recomputed.
+
+    Args:
+        x: Inputs (..., B, L, D).
+        delta: Time steps (..., B, L, D).
+        A: (..., D, N). It is a parameter: its leading dimensions are those before B.
+        B: (..., B, L, N).
+        C: (..., B, L, N).
+        h0: The state before the first step, broadcast to (..., B, D, N); None is zero.
+        lengths: Number of steps of each row, broadcast to (..., B); None is L.
+
+    Returns:
+        The outputs y (..., B, L, D), zero past the end of a row, and the last state of each row (..., B, D, N).
+
+    >>> import torch
+    >>> x, ones = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.ones(1, 3, 1)  # (B=1, L=3, D=1), N=1
+    >>> y, final = selective_scan(x, ones, torch.tensor([[0.5]]).log(), ones, ones)
     >>> y.flatten().tolist(), final.flatten().tolist()
     ([1.0, 0.5, 0.25], [0.25])
     """
     op = "selective_scan"
-    x, delta, A, B, C, h0 = _checked(op, (x, delta, A, B, C, h0), ("B", "L"), "h0")
+    x, delta, A, B, C, h0 = _validate(op, (x, delta, A, B, C, h0), ("B", "L"), "h0")
     check_lengths(op, lengths, "x", x)
     (length, D), N = x.shape[-2:], A.shape[-1]
     backend.check_backend(op, x, N)
@@ -81,41 +105,40 @@ def selective_scan(
     chosen = backend.choose(x)
     with backend.no_autocast(x):
         if plainly(chosen, x):
-            return _plain((x, delta, A, B, C, h0), lengths, lead)
+            size = (*lead, D, N)
+            h = x.new_zeros(size) if h0 is None else h0.expand(size)
+            return call_in_float32(reference.scan, x, delta, A, B, C, h, lengths)
         outer, replicas, rows = replicas_and_rows([lead_of(A, 2)], lead)
-        R, RB = (replicas,), (replicas, rows)
+        row_lead = (replicas, rows)
         y, final = OPERATION(
-            flatten(x, lead, 2, RB), flatten(delta, lead, 2, RB), flatten(A, outer, 2, R),
-            flatten(B, lead, 2, RB), flatten(C, lead, 2, RB), None if h0 is None else flatten(h0, lead, 2, RB),
-            None if lengths is None else flatten(lengths.long(), lead, 0, RB),
-            gradient_is_wanted((x, delta, A, B, C, h0)), chosen,
-        )  # fmt: skip
+            flatten(x, lead, 2, row_lead),
+            flatten(delta, lead, 2, row_lead),
+            flatten(A, outer, 2, (replicas,)),
+            flatten(B, lead, 2, row_lead),
+            flatten(C, lead, 2, row_lead),
+            None if h0 is None else flatten(h0, lead, 2, row_lead),
+            None if lengths is None else flatten(lengths.long(), lead, 0, row_lead),
+            gradient_is_wanted((x, delta, A, B, C, h0)),
+            chosen,
+        )
     return y.reshape(*lead, length, D), final.reshape(*lead, D, N)
-
-
-def _plain(given: Arguments, lengths: Tensor | None, lead: torch.Size) -> tuple[Tensor, Tensor]:
-    """The reference, 16-bit numbers in float32."""
-    dtype = given[0].dtype
-    wide = torch.float32 if dtype in backend.NARROW else dtype
-    x, delta, A, B, C = (one.to(wide) for one in given[:5])
-    size = (*lead, *A.shape[-2:])
-    h = x.new_zeros(size) if given[5] is None else given[5].to(wide).expand(size)
-    y, final = reference.scan(x, delta, A, B, C, h, lengths)
-    return y.to(dtype), final.to(dtype)
 
 
 def selective_step(
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """One step of `selective_scan`: x, delta (..., B, D), A (..., D, N), B, C (..., B, N), h (..., B, D, N) -> y, h.
+    """Compute one step of `selective_scan`.
 
-    >>> one = torch.ones(1, 1)
-    >>> y, h = selective_step(one, one, torch.tensor([[0.5]]).log(), one, one, torch.tensor([[[4.0]]]))
+    x, delta (..., B, D), A (..., D, N), B, C (..., B, N), h (..., B, D, N) or None for zero -> y (..., B, D), next h.
+
+    >>> import torch
+    >>> ones = torch.ones(1, 1)
+    >>> y, h = selective_step(ones, ones, torch.tensor([[0.5]]).log(), ones, ones, torch.tensor([[[4.0]]]))
     >>> y.tolist(), h.tolist()
     ([[3.0]], [[[3.0]]])
     """
     op = "selective_step"
-    x, delta, A, B, C, h = _checked(op, (x, delta, A, B, C, h), ("B",), "h")
+    x, delta, A, B, C, h = _validate(op, (x, delta, A, B, C, h), ("B",), "h")
     lead = broadcast_leads(
         op, [("x", x, 1), ("delta", delta, 1), ("A", A.unsqueeze(-3), 2), ("B", B, 1), ("C", C, 1), ("h", h, 2)]
     )

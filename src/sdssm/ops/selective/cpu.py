@@ -1,8 +1,8 @@
-"""Selective scan on the CPU: through numba where it is installed, else in torch alone.
+"""Selective scan on the CPU: compiled by numba if it is installed, in torch otherwise.
 
-In torch blocks of rows small enough for the cache go step after step. Every STRIDE steps the state is kept where a
-gradient is wanted; `backward` forms the states between again, STRIDE at a time. A step past the end of a row has
-delta = 0, so that it leaves the state alone. The compiled kernels keep nothing, see `numba_kernels`.
+In torch, blocks of rows that fit the cache are processed step by step. If a gradient is needed, the state is kept every
+STRIDE steps; `backward` recomputes the states between, STRIDE at a time. Past the end of a row delta is set to 0, which
+leaves the state unchanged. The compiled kernels keep nothing, see `numba_kernels`.
 """
 
 from __future__ import annotations
@@ -16,64 +16,72 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.ops import compiled
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
 from sdssm.ops.transitions import least_kept
 
-#: Steps from one kept state to the next.
+#: Steps between two checkpoints of the state.
 STRIDE = 8
-#: Numbers in the states of a block of rows.
+#: Entries of the states of a block of rows.
 BLOCK = 1 << 16
 
 
-def kept_states(L: int) -> int:
-    """How many states of a row of L steps are kept: those before steps 0, STRIDE, 2 STRIDE ..."""
+def checkpoint_count(L: int) -> int:
+    """Return how many checkpoints a row of L steps has: the states before steps 0, STRIDE, 2 STRIDE ..."""
     return -(-L // STRIDE)
 
 
-def blocks(x: Tensor, N: int, lengths: Tensor | None) -> Iterator[tuple[tuple[int, slice], int]]:
-    """Blocks of rows of one replica each, and how many steps the longest row of each has."""
+def row_blocks(x: Tensor, N: int, lengths: Tensor | None) -> Iterator[tuple[tuple[int, slice], int]]:
+    """Yield blocks of rows, each as (replica, slice of rows), with the length of the longest row in each."""
     R, B, L, D = x.shape
     rows = max(1, BLOCK // (D * N))
     for replica in range(R):
         for first in range(0, B, rows):
-            at = replica, slice(first, min(first + rows, B))
-            yield at, L if lengths is None else int(lengths[at].max())
+            block = replica, slice(first, min(first + rows, B))
+            yield block, L if lengths is None else int(lengths[block].max())
 
 
-def inside_only(tensors: tuple[Tensor, ...], lengths: Tensor | None) -> tuple[Tensor, ...]:
-    """Tensors (R, B, L, *) with zeros past the ends of rows."""
+def zero_past_end(tensors: tuple[Tensor, ...], lengths: Tensor | None) -> tuple[Tensor, ...]:
+    """Return tensors (R, B, L, *) with zeros past the ends of rows."""
     if lengths is None:
         return tensors
-    inside = torch.arange(tensors[0].shape[2]) < lengths[..., None]
-    return tuple(torch.where(inside[..., None], tensor, 0) for tensor in tensors)
+    in_length = torch.arange(tensors[0].shape[2]) < lengths[..., None]
+    return tuple(torch.where(in_length[..., None], tensor, 0) for tensor in tensors)
 
 
 def forward(
-    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None, wanted: bool
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    needs_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y (R, B, L, D), final (R, B, D, N) and, if `wanted`, the kept states (R, B, L / STRIDE, D, N), else nothing.
+    """Return y (R, B, L, D), final (R, B, D, N) and checkpoints (R, B, L / STRIDE, D, N).
 
-    x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B).
+    x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B). The checkpoints are empty
+    unless `needs_grad`, or if the compiled kernels ran.
     """
     if compiled.available():
         return *_compiled_forward(x, delta, A, B, C, h0, lengths), absent(x)
     L, (D, N) = x.shape[2], A.shape[1:]
-    x, delta, B, C = inside_only((x, delta, B, C), lengths)
+    x, delta, B, C = zero_past_end((x, delta, B, C), lengths)
     drive = delta * x
     y = torch.zeros_like(x)
     final = x.new_empty(*x.shape[:2], D, N)
-    kept = x.new_zeros(*x.shape[:2], kept_states(L), D, N) if wanted else absent(x)
-    for at, steps in blocks(x, N, lengths):
-        h = torch.zeros_like(final[at]) if h0 is None else h0[at].clone()
+    checkpoints = x.new_zeros(*x.shape[:2], checkpoint_count(L), D, N) if needs_grad else absent(x)
+    for block, steps in row_blocks(x, N, lengths):
+        h = torch.zeros_like(final[block]) if h0 is None else h0[block].clone()
         decay = torch.empty_like(h)
         for t in range(steps):
-            if wanted and t % STRIDE == 0:
-                kept[at][:, t // STRIDE] = h
-            torch.mul(delta[at][:, t, :, None], A[at[0]], out=decay).exp_()
-            h.mul_(decay).addcmul_(drive[at][:, t, :, None], B[at][:, t, None])
-            y[at][:, t] = torch.bmm(h, C[at][:, t, :, None])[..., 0]
-        final[at] = h
-    return y, final, kept
+            if needs_grad and t % STRIDE == 0:
+                checkpoints[block][:, t // STRIDE] = h
+            torch.mul(delta[block][:, t, :, None], A[block[0]], out=decay).exp_()
+            h.mul_(decay).addcmul_(drive[block][:, t, :, None], B[block][:, t, None])
+            y[block][:, t] = torch.bmm(h, C[block][:, t, :, None])[..., 0]
+        final[block] = h
+    return y, final, checkpoints
 
 
 def backward(
@@ -88,68 +96,74 @@ def backward(
     lengths: Tensor | None,
     y: Tensor,
     final: Tensor,
-    kept: Tensor,
-    wanted: bool,
+    checkpoints: Tensor,
+    needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of x, delta, A, B, C, h0. With g_t the gradient of h_t and a_t = exp(delta_t A),
+    """Return the gradients of x, delta, A, B, C and h0.
 
-    g_t = dy_t C_t + a_{t+1} g_{t+1},  d(a_t)[d, n] = g_t h_{t-1},  d(delta_t x_t)[d] = sum_n g_t B_t,
-    dB_t = sum_d g_t delta_t x_t,  dC_t = sum_d dy_t h_t.
+    With g_t the gradient of h_t and a_t = exp(delta_t A):
+
+        g_t = dy_t C_t + a_{t+1} g_{t+1}
+        d(a_t)[d, n] = g_t h_{t-1}
+        d(delta_t x_t)[d] = sum_n g_t B_t
+        dB_t = sum_d g_t delta_t x_t
+        dC_t = sum_d dy_t h_t
     """
-    if kept.dim() == 2:  # nothing was kept
+    if checkpoints.dim() == 2:  # nothing was saved: the compiled kernels ran
         return _compiled_backward(grad_y, grad_final, x, delta, A, B, C, h0, lengths)
     N = A.shape[-1]
-    x, delta, B, C = inside_only((x, delta, B, C), lengths)
+    x, delta, B, C = zero_past_end((x, delta, B, C), lengths)
     if grad_y is not None:
-        (grad_y,) = inside_only((grad_y,), lengths)
+        (grad_y,) = zero_past_end((grad_y,), lengths)
     drive = delta * x
-    # d(delta x) first, and the part of d(delta) that comes through exp(delta A)
-    dx, ddelta, dB, dC = (torch.zeros_like(one) for one in (x, x, B, B))
+    # In the loop dx holds d(delta x), and ddelta the part of d(delta) through exp(delta A).
+    dx, ddelta, dB, dC = (torch.zeros_like(tensor) for tensor in (x, x, B, B))
     dA = torch.zeros_like(A)
     dh0 = None if h0 is None else torch.empty_like(h0)
-    for at, steps in blocks(x, N, lengths):
-        rates = A[at[0]]
-        g = torch.zeros_like(final[at]) if grad_final is None else grad_final[at].clone()
-        dA_rows = torch.zeros_like(g)
+    for block, steps in row_blocks(x, N, lengths):
+        rates = A[block[0]]
+        g = torch.zeros_like(final[block]) if grad_final is None else grad_final[block].clone()
+        dA_block = torch.zeros_like(g)
         states, decays = g.new_empty(STRIDE + 1, *g.shape), g.new_empty(STRIDE, *g.shape)
         product = torch.empty_like(g)
         for start in range((steps - 1) // STRIDE * STRIDE, -1, -STRIDE):
             stop = min(start + STRIDE, steps)
-            times = delta[at][:, start:stop].movedim(1, 0)[..., None]
+            times = delta[block][:, start:stop].movedim(1, 0)[..., None]
             decay = torch.mul(times, rates, out=decays[: stop - start]).exp_()
-            states[0] = kept[at][:, start // STRIDE]
+            states[0] = checkpoints[block][:, start // STRIDE]
             for i, t in enumerate(range(start, stop)):
                 torch.mul(decay[i], states[i], out=states[i + 1])
-                states[i + 1].addcmul_(drive[at][:, t, :, None], B[at][:, t, None])
+                states[i + 1].addcmul_(drive[block][:, t, :, None], B[block][:, t, None])
             for t in range(stop - 1, start - 1, -1):
                 i = t - start
                 if grad_y is not None:
-                    now = grad_y[at][:, t]
-                    g.addcmul_(now[..., None], C[at][:, t, None])
-                    dC[at][:, t] = torch.bmm(now[:, None], states[i + 1])[:, 0]
-                dx[at][:, t] = torch.bmm(g, B[at][:, t, :, None])[..., 0]
-                dB[at][:, t] = torch.bmm(drive[at][:, t, None], g)[:, 0]
+                    incoming = grad_y[block][:, t]
+                    g.addcmul_(incoming[..., None], C[block][:, t, None])
+                    dC[block][:, t] = torch.bmm(incoming[:, None], states[i + 1])[:, 0]
+                dx[block][:, t] = torch.bmm(g, B[block][:, t, :, None])[..., 0]
+                dB[block][:, t] = torch.bmm(drive[block][:, t, None], g)[:, 0]
                 g = functional.hardshrink(g.mul_(decay[i]), least_kept(g.dtype))
                 torch.mul(g, states[i], out=product)
-                dA_rows.addcmul_(times[i], product)
-                ddelta[at][:, t] = product.mul_(rates).sum(-1)
-        dA[at[0]] += dA_rows.sum(0)
+                dA_block.addcmul_(times[i], product)
+                ddelta[block][:, t] = product.mul_(rates).sum(-1)
+        dA[block[0]] += dA_block.sum(0)
         if dh0 is not None:
-            dh0[at] = g
-    (ddelta,) = inside_only((ddelta.addcmul_(dx, x),), lengths)
+            dh0[block] = g
+    (ddelta,) = zero_past_end((ddelta.addcmul_(dx, x),), lengths)
     return dx.mul_(delta), ddelta, dA, dB, dC, dh0
 
 
 def _compiled_forward(
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
+    """Return y and final, computed by numba."""
     from sdssm.ops.selective import numba_kernels
 
     R, rows, L, D = x.shape
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, A.shape[-1])
     compiled._share(
         numba_kernels.forward, R * rows, 4 * L * final.numel(),
-        *_arrays(x, delta, A, B, C, h0, lengths), rows, least_kept(x.dtype),
+        *_input_arrays(x, delta, A, B, C, h0, lengths), rows, least_kept(x.dtype),
         y.flatten(0, 1).numpy(), final.flatten(0, 1).numpy(),
     )  # fmt: skip
     return y, final
@@ -159,30 +173,33 @@ def _compiled_backward(
     grad_y: Tensor | None, grad_final: Tensor | None,
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Return the gradients, computed by numba."""
     from sdssm.ops.selective import numba_kernels
 
     R, rows, L, D = x.shape
-    dx, ddelta, dB, dC = (torch.empty_like(one) for one in (x, x, B, B))
+    dx, ddelta, dB, dC = (torch.empty_like(tensor) for tensor in (x, x, B, B))
     dA = x.new_empty(R, rows, D, A.shape[-1])
     dh0 = None if h0 is None else torch.empty_like(h0)
     empty = x.new_empty(0, 0, 0)
-    given = (empty if one is None else one.flatten(0, 1) for one in (grad_y, grad_final))
-    found = (empty if one is None else one.flatten(0, 1) for one in (dx, ddelta, dA, dB, dC, dh0))
+    incoming = ((empty if grad is None else grad.flatten(0, 1)).numpy() for grad in (grad_y, grad_final))
+    grads = ((empty if grad is None else grad.flatten(0, 1)).numpy() for grad in (dx, ddelta, dA, dB, dC, dh0))
     compiled._share(
         numba_kernels.backward, R * rows, 16 * L * dA.numel(),
-        *(one.numpy() for one in given), *_arrays(x, delta, A, B, C, h0, lengths), rows, least_kept(x.dtype),
-        *(one.numpy() for one in found),
+        *incoming, *_input_arrays(x, delta, A, B, C, h0, lengths), rows, least_kept(x.dtype), *grads,
     )  # fmt: skip
     return dx, ddelta, dA.sum(1), dB, dC, dh0
 
 
-def _arrays(*given: Tensor | None) -> list[np.ndarray[Any, Any]]:
-    """x, delta, A, B, C, h0 and lengths as the kernels read them: R and B are one dimension, h0 may be empty."""
-    x, delta, A, B, C, h0, lengths = given
+def _input_arrays(*tensors: Tensor | None) -> list[np.ndarray[Any, Any]]:
+    """Return x, delta, A, B, C, h0 and lengths as the compiled kernels read them.
+
+    R and B are one dimension; h0 may be empty.
+    """
+    x, delta, A, B, C, h0, lengths = tensors
     assert x is not None and A is not None
     rows, L = x.shape[0] * x.shape[1], x.shape[2]
-    whole = [one if one is None or one is A else one.flatten(0, 1) for one in (x, delta, A, B, C, h0)]
+    flat = [tensor if tensor is None or tensor is A else tensor.flatten(0, 1) for tensor in (x, delta, A, B, C, h0)]
     return [
-        *(compiled._array(one, x, (0, 0, 0)) for one in whole),
+        *(compiled._array(tensor, x, (0, 0, 0)) for tensor in flat),
         compiled._lengths(None if lengths is None else lengths.flatten(), rows, L),
     ]

@@ -1,17 +1,14 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Selective scan on NVIDIA GPUs: one program for DB channels of a row, their states (DB, NP) in registers.
+"""Selective scan on NVIDIA GPUs: a program holds the states of some channels of a row in registers.
 
-Forward, a program goes through the steps and writes y_t only; where a gradient is wanted also the state before every
-STRIDE-th step. Backward, it goes by groups of four steps from the last to the first: the state before a group is formed
-again from the last one kept, those inside stay in registers. What is summed over channels (dB, dC) or rows (dA) is
-written in parts and then added by torch, always in the same order. Past the end of a row delta = 0, which leaves the
-state alone.
+Constants of the kernels: DB channels per program, N entries of a channel's state padded to NP.
 
-Backward there are four sums across threads at every step; with shuffles and barriers for each they would cost more
-than the recurrence. So a step adds only what a thread has by itself (its neighbours in n, its channels), and the parts
-of four steps change hands together: tl.split wants its last axis inside a thread, so `folded` moves them through shared
-memory once and adds in registers.
+The forward kernel stores only y_t, and a checkpoint of the state every STRIDE steps if a gradient is needed. The
+backward kernel processes groups of four steps from the last to the first: it recomputes the state before a group from
+the nearest checkpoint, and keeps those inside the group in registers. Sums over channels (dB, dC) and rows (dA) are
+stored as partial sums and added by torch, always in the same order. Past the end of a row delta is 0, which leaves the
+state unchanged.
 """
 
 from __future__ import annotations
@@ -24,262 +21,258 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.scan import power_of_two
-from sdssm.ops.functions import absent
+from sdssm.ops.autograd import absent
+from sdssm.ops.padding import power_of_two
+from sdssm.ops.selective.sums import FOLD, stack_four, sum_channels, sum_last_axis, sum_neighbours
 
-#: Steps in registers at a time in the gradient: the kernel names four states.
+#: Steps per group in the backward kernel, which has variables for four states.
 GROUP = tl.constexpr(4)
-#: Steps from one kept state to the next, whole groups.
+#: Steps between two checkpoints of the state: a multiple of GROUP.
 STRIDE = 8
-#: exp(v) = exp2(LOG2E v): the GPU has the power of two, and A is multiplied once.
+#: exp(v) = exp2(LOG2E v): the GPU has an instruction for exp2, and A is multiplied by LOG2E once.
 LOG2E = tl.constexpr(1 / math.log(2))
 LN2 = tl.constexpr(math.log(2))
-#: Numbers of a tile and in each thread, float32. At least 16 channels: every tile writes its own parts of dB and dC.
-TILE, EACH, CHANNELS, WARPS = 2048, 8, 16, 16
-#: Registers of a thread in the gradient, float32: with so few two programs share a processor, which is a third faster.
-REGISTERS = 128
-#: How many parts `folded` adds in registers.
-FOLD = tl.constexpr(8)
-#: Read with different policies, two loads of one number stay two: held from the way there to the way back, the inputs
-#: of four steps would take the registers of the states.
-THERE, BACK = tl.constexpr("evict_last"), tl.constexpr("")
-ANY = ["L", "D", "kept_rows", "rows_per_replica"]
+#: Entries of a tile in float32, entries per thread, the fewest channels of a tile (each tile stores its own partial
+#: sums of dB and dC) and the most warps of a program.
+TILE_ENTRIES, ENTRIES_PER_THREAD, MIN_CHANNELS, MAX_WARPS = 2048, 8, 16, 16
+#: Registers per thread of the backward kernel in float32: few enough for two programs per multiprocessor, which is a
+#: third faster.
+MAX_REGISTERS = 128
+#: Eviction policies of the loads for recomputing states and for the backward steps. Because they differ, the compiler
+#: does not merge the two loads of an input; held in between, the inputs of four steps would need the registers that
+#: the states are in.
+FORWARD_POLICY, BACKWARD_POLICY = tl.constexpr("evict_last"), tl.constexpr("")
+#: Arguments whose values must not lead to a new compilation.
+ANY_SIZE = ["L", "D", "checkpoints_per_row", "rows_per_replica"]
 
 
 @triton.jit
-def some(pointer, i, size, WHOLE: tl.constexpr, POLICY: tl.constexpr):
-    """Entries i of a vector, zero from `size` on; WHOLE says that none is."""
-    if WHOLE:
+def channel_tile(A, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr):
+    """The tile of this program: row, channels d, entries n, offsets and mask (DB, NP), and A log2(e)."""
+    row = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * DB + tl.arange(0, DB)
+    n = tl.arange(0, NP)
+    offsets = d[:, None] * N + n[None, :]
+    mask = (d < D)[:, None] & (n < N)[None, :]
+    A2 = tl.load(A + row // rows_per_replica * D * N + offsets, mask=mask, other=0.0) * LOG2E
+    return row, d, n, offsets, mask, A2
+
+
+@triton.jit
+def load_vector(pointer, i, size, FULL: tl.constexpr, POLICY: tl.constexpr):
+    """Entries i of a vector, zero from `size` on; FULL says that i has no such entry."""
+    if FULL:
         return tl.load(pointer + i, eviction_policy=POLICY)
     else:
         return tl.load(pointer + i, mask=i < size, other=0.0, eviction_policy=POLICY)
 
 
 @triton.jit
-def inputs(x, delta, B, t, stop, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, POLICY: tl.constexpr):
-    """x, delta (DB) and B (NP) of step t of a row; past its stop those of its last step, and delta = 0."""
-    s = tl.minimum(t, stop - 1)
-    x_t = some(x + s * D, d, D, EVEN, POLICY)
-    delta_t = some(delta + s * D, d, D, EVEN, POLICY)
-    return x_t, tl.where(t < stop, delta_t, 0.0), some(B + s * N, n, N, N == NP, POLICY)
+def load_inputs(
+    x, delta, B, t, length, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, POLICY: tl.constexpr
+):
+    """x, delta (DB) and B (NP) of step t of a row; past its end those of its last step, and delta = 0."""
+    s = tl.minimum(t, length - 1)
+    x_t = load_vector(x + s * D, d, D, EVEN, POLICY)
+    delta_t = load_vector(delta + s * D, d, D, EVEN, POLICY)
+    return x_t, tl.where(t < length, delta_t, 0.0), load_vector(B + s * N, n, N, N == NP, POLICY)
 
 
 @triton.jit
-def advanced(h, x, delta, B, t, stop, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr):
+def next_state(h, x, delta, B, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr):
     """The state after step t, from the one before it."""
-    x_t, delta_t, B_t = inputs(x, delta, B, t, stop, d, n, D, N, A2.shape[1], EVEN, THERE)
+    x_t, delta_t, B_t = load_inputs(x, delta, B, t, length, d, n, D, N, A2.shape[1], EVEN, FORWARD_POLICY)
     return tl.exp2(delta_t[:, None] * A2) * h + (delta_t * x_t)[:, None] * B_t[None, :]
 
 
-@triton.jit
-def over_neighbours(v, NEAR: tl.constexpr):
-    """v (DB, NP) summed over NEAR neighbours, those of a thread: (DB, NP / NEAR)."""
-    return tl.sum(tl.reshape(v, (v.shape[0], v.shape[1] // NEAR, NEAR)), axis=2)
-
-
-@triton.jit
-def over_channels(v, W: tl.constexpr):
-    """v (DB, NP) summed over each W-th channel, those of a thread: (W, NP)."""
-    return tl.sum(tl.reshape(v, (v.shape[0] // W, W, v.shape[1])), axis=0)
-
-
-@triton.jit
-def folded(v, TIMES: tl.constexpr):
-    """v (I, J, M, K) summed over its last axis; the first halvings, up to TIMES parts, inside a thread."""
-    if v.shape[3] == 1:
-        return tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2]))
-    elif TIMES == 1:
-        return tl.sum(v, axis=3)
-    else:
-        even, odd = tl.split(tl.reshape(v, (v.shape[0], v.shape[1], v.shape[2], v.shape[3] // 2, 2)))
-        return folded(even + odd, TIMES // 2)
-
-
-@triton.jit
-def together(v0, v1, v2, v3):
-    """Four tensors (I, J, M) side by side: (I, J, M, 4)."""
-    return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), (v0.shape[0], v0.shape[1], v0.shape[2], 4))
-
-
-@triton.jit(do_not_specialize=ANY)
+@triton.jit(do_not_specialize=ANY_SIZE)
 def forward_kernel(
-    x, delta, A, B, C, h0, lengths, y, final, kept, L, D, kept_rows, rows_per_replica,
+    x, delta, A, B, C, h0, lengths, y, final, checkpoints, L, D, checkpoints_per_row, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """y (rows, L, D), final (rows, D, N) and, where given, kept (rows, kept_rows, D, N)."""
-    row = tl.program_id(0).to(tl.int64)
-    d = tl.program_id(1) * DB + tl.arange(0, DB)
-    n = tl.arange(0, NP)
-    tile = d[:, None] * N + n[None, :]
-    mask = (d < D)[:, None] & (n < N)[None, :]
-    A2 = tl.load(A + row // rows_per_replica * D * N + tile, mask=mask, other=0.0) * LOG2E
+    """Fill y (rows, L, D), final (rows, D, N) and checkpoints (rows, checkpoints_per_row, D, N).
+
+    `checkpoints` may be None.
+    """
+    row, d, n, offsets, mask, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     h = tl.zeros((DB, NP), A2.dtype)
     if h0 is not None:
-        h = tl.load(h0 + row * D * N + tile, mask=mask, other=0.0)
-    stop = L
+        h = tl.load(h0 + row * D * N + offsets, mask=mask, other=0.0)
+    length = L
     if lengths is not None:
-        stop = tl.load(lengths + row).to(tl.int32)
+        length = tl.load(lengths + row).to(tl.int32)
     x, delta, y = x + row * L * D, delta + row * L * D, y + row * L * D
     B, C = B + row * L * N, C + row * L * N
 
-    for t in range(stop):
-        if kept is not None:
-            keep = mask & (t % STRIDE == 0)
-            tl.store(kept + (row * kept_rows + t // STRIDE) * D * N + tile, h, mask=keep)
-        h = advanced(h, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
-        C_t = some(C + t * N, n, N, N == NP, THERE)
+    for t in range(length):
+        if checkpoints is not None:
+            store_mask = mask & (t % STRIDE == 0)
+            tl.store(checkpoints + (row * checkpoints_per_row + t // STRIDE) * D * N + offsets, h, mask=store_mask)
+        h = next_state(h, x, delta, B, t, length, d, n, A2, D, N, EVEN)
+        C_t = load_vector(C + t * N, n, N, N == NP, FORWARD_POLICY)
         tl.store(y + t * D + d, tl.sum(h * C_t[None, :], axis=1), mask=d < D)
-    tl.store(final + row * D * N + tile, h, mask=mask)
-    for t in range(stop, L):  # past the row's length
+    tl.store(final + row * D * N + offsets, h, mask=mask)
+    for t in range(length, L):  # past the end of the row
         tl.store(y + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
 
 
 @triton.jit
-def back_step(
-    g, dA, before, after, x, delta, B, C, dy, t, stop, d, A2, D,
+def step_backward(
+    g, dA, previous_h, h, x, delta, B, C, grad_y, t, length, d, A2, D,
     N: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """Step t backwards: from the gradients of h_t and A to those of h_{t-1} and A; `before` is h_{t-1}, `after` h_t.
+    """Take the gradients of h_t (g) and A back through step t; `previous_h` is h_{t-1}, `h` is h_t.
 
-    Also parts: (DB, NP / NEAR, 2) of two sums over n, g B_t and g decay before A2, and (W, NP, 2) of dB_t and dC_t.
+    Returns both gradients, the partial sums (DB, NP / NEAR, 2) over n of g B_t and of g decay_t h_{t-1} A2, and the
+    partial sums (W, NP, 2) of dB_t and dC_t.
     """
     n = tl.arange(0, A2.shape[1])
-    x_t, delta_t, B_t = inputs(x, delta, B, t, stop, d, n, D, N, A2.shape[1], EVEN, BACK)
-    read = tl.zeros((W, A2.shape[1]), g.dtype)
-    if dy is not None:
-        s = tl.minimum(t, stop - 1)
-        dy_t = tl.where(t < stop, some(dy + s * D, d, D, EVEN, BACK), 0.0)
-        g += dy_t[:, None] * some(C + s * N, n, N, A2.shape[1] == N, BACK)[None, :]
-        read = over_channels(dy_t[:, None] * after, W)
-    driven = over_channels((delta_t * x_t)[:, None] * g, W)
-    ddrive = over_neighbours(g * B_t[None, :], NEAR)
+    x_t, delta_t, B_t = load_inputs(x, delta, B, t, length, d, n, D, N, A2.shape[1], EVEN, BACKWARD_POLICY)
+    dC_part = tl.zeros((W, A2.shape[1]), g.dtype)
+    if grad_y is not None:
+        s = tl.minimum(t, length - 1)
+        dy_t = tl.where(t < length, load_vector(grad_y + s * D, d, D, EVEN, BACKWARD_POLICY), 0.0)
+        g += dy_t[:, None] * load_vector(C + s * N, n, N, A2.shape[1] == N, BACKWARD_POLICY)[None, :]
+        dC_part = sum_channels(dy_t[:, None] * h, W)
+    dB_part = sum_channels((delta_t * x_t)[:, None] * g, W)
+    ddrive = sum_neighbours(g * B_t[None, :], NEAR)
     g *= tl.exp2(delta_t[:, None] * A2)
-    through_decay = g * before
-    dA += delta_t[:, None] * through_decay
-    return g, dA, tl.join(ddrive, over_neighbours(through_decay * A2, NEAR)), tl.join(driven, read)
+    g_h = g * previous_h
+    dA += delta_t[:, None] * g_h
+    return g, dA, tl.join(ddrive, sum_neighbours(g_h * A2, NEAR)), tl.join(dB_part, dC_part)
 
 
-@triton.jit(do_not_specialize=ANY)
+@triton.jit(do_not_specialize=ANY_SIZE)
 def backward_kernel(
-    dy, dfinal, x, delta, A, B, C, lengths, kept, dx, ddelta, dA_rows, dBC, dh0, L, D, kept_rows, rows_per_replica,
+    grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA_rows, dBC, dh0,
+    L, D, checkpoints_per_row, rows_per_replica,
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
     W: tl.constexpr,
 ):  # fmt: skip
-    """dx, ddelta (rows, L, D), dA_rows and dh0 (rows, D, N), dBC (2, rows, blocks of channels, L, N)."""
-    row = tl.program_id(0).to(tl.int64)
-    part = row * tl.num_programs(1) + tl.program_id(1)
-    d = tl.program_id(1) * DB + tl.arange(0, DB)
-    n = tl.arange(0, NP)
-    tile = d[:, None] * N + n[None, :]
-    mask = (d < D)[:, None] & (n < N)[None, :]
-    A2 = tl.load(A + row // rows_per_replica * D * N + tile, mask=mask, other=0.0) * LOG2E
+    """Fill dx, ddelta (rows, L, D), dA_rows and dh0 (rows, D, N), dBC (2, rows, blocks of channels, L, N)."""
+    part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)  # index of its partial sums of dB, dC
+    row, d, n, offsets, mask, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     g = tl.zeros((DB, NP), A2.dtype)
     dA = tl.zeros((DB, NP), A2.dtype)
-    if dfinal is not None:
-        g = tl.load(dfinal + row * D * N + tile, mask=mask, other=0.0)
-    stop = L
+    if grad_final is not None:
+        g = tl.load(grad_final + row * D * N + offsets, mask=mask, other=0.0)
+    length = L
     if lengths is not None:
-        stop = tl.load(lengths + row).to(tl.int32)
+        length = tl.load(lengths + row).to(tl.int32)
     x, delta, dx, ddelta = x + row * L * D, delta + row * L * D, dx + row * L * D, ddelta + row * L * D
     B, C = B + row * L * N, C + row * L * N
-    if dy is not None:
-        dy += row * L * D
+    if grad_y is not None:
+        grad_y += row * L * D
 
     steps = tl.arange(0, 4)
     pair = tl.arange(0, 2).to(tl.int64) * tl.num_programs(0) * tl.num_programs(1)
-    columns = dBC + (pair[:, None, None] + part) * L * N + n[None, None, :]  # (2, 1, NP)
-    groups = tl.cdiv(stop, GROUP)
-    for back in range(groups):
-        t = (groups - 1 - back) * GROUP
-        from_kept = t // STRIDE
-        h0 = tl.load(kept + (row * kept_rows + from_kept) * D * N + tile, mask=mask, other=0.0)
-        for s in range(from_kept * STRIDE, t):
-            h0 = advanced(h0, x, delta, B, s, stop, d, n, A2, D, N, EVEN)
-        h1 = advanced(h0, x, delta, B, t, stop, d, n, A2, D, N, EVEN)
-        h2 = advanced(h1, x, delta, B, t + 1, stop, d, n, A2, D, N, EVEN)
-        h3 = advanced(h2, x, delta, B, t + 2, stop, d, n, A2, D, N, EVEN)
-        h4 = advanced(h3, x, delta, B, t + 3, stop, d, n, A2, D, N, EVEN)
-        g, dA, r3, c3 = back_step(g, dA, h3, h4, x, delta, B, C, dy, t + 3, stop, d, A2, D, N, EVEN, NEAR, W)
-        g, dA, r2, c2 = back_step(g, dA, h2, h3, x, delta, B, C, dy, t + 2, stop, d, A2, D, N, EVEN, NEAR, W)
-        g, dA, r1, c1 = back_step(g, dA, h1, h2, x, delta, B, C, dy, t + 1, stop, d, A2, D, N, EVEN, NEAR, W)
-        g, dA, r0, c0 = back_step(g, dA, h0, h1, x, delta, B, C, dy, t, stop, d, A2, D, N, EVEN, NEAR, W)
-        at = t + steps
-        ddrive, dtime = tl.split(folded(tl.permute(together(r0, r1, r2, r3), (0, 3, 2, 1)), FOLD))  # (DB, 4)
-        place = at[None, :] * D + d[:, None]
-        here = (at < L)[None, :] & (d < D)[:, None]
-        real = here & (at < stop)[None, :]
-        x_t, delta_t = tl.load(x + place, mask=real, other=0.0), tl.load(delta + place, mask=real, other=0.0)
-        tl.store(dx + place, ddrive * delta_t, mask=here)
-        tl.store(ddelta + place, tl.where(real, dtime * LN2 + ddrive * x_t, 0.0), mask=here)
-        four = folded(tl.permute(together(c0, c1, c2, c3), (2, 3, 1, 0)), FOLD)  # (2, 4, NP)
-        tl.store(columns + at[None, :, None] * N, four, mask=(at < L)[None, :, None] & (n < N)[None, None, :])
+    dBC_pointers = dBC + (pair[:, None, None] + part) * L * N + n[None, None, :]  # (2, 1, NP)
+    groups = tl.cdiv(length, GROUP)
+    for i_back in range(groups):
+        t = (groups - 1 - i_back) * GROUP
+        checkpoint = t // STRIDE
+        h0 = tl.load(checkpoints + (row * checkpoints_per_row + checkpoint) * D * N + offsets, mask=mask, other=0.0)
+        for s in range(checkpoint * STRIDE, t):
+            h0 = next_state(h0, x, delta, B, s, length, d, n, A2, D, N, EVEN)
+        h1 = next_state(h0, x, delta, B, t, length, d, n, A2, D, N, EVEN)
+        h2 = next_state(h1, x, delta, B, t + 1, length, d, n, A2, D, N, EVEN)
+        h3 = next_state(h2, x, delta, B, t + 2, length, d, n, A2, D, N, EVEN)
+        h4 = next_state(h3, x, delta, B, t + 3, length, d, n, A2, D, N, EVEN)
+        g, dA, r3, c3 = step_backward(g, dA, h3, h4, x, delta, B, C, grad_y, t + 3, length, d, A2, D, N, EVEN, NEAR, W)
+        g, dA, r2, c2 = step_backward(g, dA, h2, h3, x, delta, B, C, grad_y, t + 2, length, d, A2, D, N, EVEN, NEAR, W)
+        g, dA, r1, c1 = step_backward(g, dA, h1, h2, x, delta, B, C, grad_y, t + 1, length, d, A2, D, N, EVEN, NEAR, W)
+        g, dA, r0, c0 = step_backward(g, dA, h0, h1, x, delta, B, C, grad_y, t, length, d, A2, D, N, EVEN, NEAR, W)
+        t4 = t + steps
+        ddrive, ddecay = tl.split(sum_last_axis(tl.permute(stack_four(r0, r1, r2, r3), (0, 3, 2, 1)), FOLD))  # (DB, 4)
+        group_offsets = t4[None, :] * D + d[:, None]
+        group_mask = (t4 < L)[None, :] & (d < D)[:, None]
+        in_length = group_mask & (t4 < length)[None, :]
+        x_t = tl.load(x + group_offsets, mask=in_length, other=0.0)
+        delta_t = tl.load(delta + group_offsets, mask=in_length, other=0.0)
+        tl.store(dx + group_offsets, ddrive * delta_t, mask=group_mask)
+        tl.store(ddelta + group_offsets, tl.where(in_length, ddecay * LN2 + ddrive * x_t, 0.0), mask=group_mask)
+        dBC_tile = sum_last_axis(tl.permute(stack_four(c0, c1, c2, c3), (2, 3, 1, 0)), FOLD)  # (2, 4, NP)
+        tl.store(dBC_pointers + t4[None, :, None] * N, dBC_tile, mask=(t4 < L)[None, :, None] & (n < N)[None, None, :])
 
-    tl.store(dA_rows + row * D * N + tile, dA, mask=mask)
+    tl.store(dA_rows + row * D * N + offsets, dA, mask=mask)
     if dh0 is not None:
-        tl.store(dh0 + row * D * N + tile, g, mask=mask)
-    for t in range(groups * GROUP, L):  # past the row's length
+        tl.store(dh0 + row * D * N + offsets, g, mask=mask)
+    for t in range(groups * GROUP, L):  # past the end of the row
         tl.store(dx + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
         tl.store(ddelta + t * D + d, tl.zeros((DB,), A2.dtype), mask=d < D)
-        tl.store(columns + t * N, tl.zeros((2, 1, NP), A2.dtype), mask=(n < N)[None, None, :])
+        tl.store(dBC_pointers + t * N, tl.zeros((2, 1, NP), A2.dtype), mask=(n < N)[None, None, :])
 
 
-def constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Sizes of the tiles; float64 takes half as many channels."""
-    padded = max(2, power_of_two(N))
-    channels = max(2, min(power_of_two(D), max(CHANNELS, TILE // padded) * 4 // dtype.itemsize))
-    warps = max(1, min(WARPS, channels * padded * dtype.itemsize // 4 // (32 * EACH)))
-    even = D % channels == 0
-    return {"N": N, "DB": channels, "NP": padded, "EVEN": even, "STRIDE": STRIDE, "num_warps": warps}
+def kernel_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the compile-time constants of the kernels and their warps.
 
-
-def gradient_constants(sizes: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """What the backward kernel takes besides: NEAR, the 16 bytes of n that a thread loads at once, and W threads that
-    share the channels of a column.
+    In float64 a tile has half as many channels.
     """
-    near = min(sizes["NP"], 16 // dtype.itemsize)
-    shared = max(1, min(sizes["DB"], 32 * sizes["num_warps"] * near // sizes["NP"]))
-    limit = {} if dtype == torch.float64 else {"maxnreg": REGISTERS}
-    return {**sizes, "NEAR": near, "W": shared, **limit}
+    NP = max(2, power_of_two(N))
+    DB = max(2, min(power_of_two(D), max(MIN_CHANNELS, TILE_ENTRIES // NP) * 4 // dtype.itemsize))
+    warps = max(1, min(MAX_WARPS, DB * NP * dtype.itemsize // 4 // (32 * ENTRIES_PER_THREAD)))
+    even = D % DB == 0
+    return {"N": N, "DB": DB, "NP": NP, "EVEN": even, "STRIDE": STRIDE, "num_warps": warps}
+
+
+def backward_constants(constants: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constants of the backward kernel.
+
+    NEAR entries of n, 16 bytes, are what a thread loads at once; W threads share the channels of an entry n.
+    """
+    near = min(constants["NP"], 16 // dtype.itemsize)
+    threads = max(1, min(constants["DB"], 32 * constants["num_warps"] * near // constants["NP"]))
+    register_limit = {} if dtype == torch.float64 else {"maxnreg": MAX_REGISTERS}
+    return {**constants, "NEAR": near, "W": threads, **register_limit}
 
 
 def forward(
-    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None, wanted: bool
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    needs_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y (R, B, L, D), final (R, B, D, N) and, if `wanted`, the kept states (R, B, L / STRIDE, D, N), else nothing.
+    """Return y (R, B, L, D), final (R, B, D, N) and checkpoints (R, B, L / STRIDE, D, N).
 
-    x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B).
+    x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B). The checkpoints are empty
+    unless `needs_grad`.
     """
     R, rows, L, D = x.shape
     N = A.shape[-1]
-    sizes = constants(D, N, x.dtype)
-    many = triton.cdiv(L, STRIDE)
+    constants = kernel_constants(D, N, x.dtype)
+    checkpoints_per_row = triton.cdiv(L, STRIDE)
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, N)
-    kept = x.new_empty(R, rows, many, D, N) if wanted else absent(x)
+    checkpoints = x.new_empty(R, rows, checkpoints_per_row, D, N) if needs_grad else absent(x)
     if y.numel():
-        forward_kernel[(R * rows, triton.cdiv(D, sizes["DB"]))](
-            x, delta, A, B, C, h0, lengths, y, final, kept if wanted else None, L, D, many, rows, **sizes
-        )
-    return y, final, kept
+        forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
+            x, delta, A, B, C, h0, lengths, y, final, checkpoints if needs_grad else None,
+            L, D, checkpoints_per_row, rows, **constants,
+        )  # fmt: skip
+    return y, final, checkpoints
 
 
 def backward(
     grad_y: Tensor | None, grad_final: Tensor | None,
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None,
-    y: Tensor, final: Tensor, kept: Tensor, wanted: bool,
+    y: Tensor, final: Tensor, checkpoints: Tensor, needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients of x, delta, A, B, C, h0; see the CPU's for the equations."""
+    """Return the gradients of x, delta, A, B, C and h0; the equations are in the CPU implementation."""
     R, rows, L, D = x.shape
     N = A.shape[-1]
-    sizes = constants(D, N, x.dtype)
-    parts = triton.cdiv(D, sizes["DB"])
+    constants = kernel_constants(D, N, x.dtype)
+    channel_blocks = triton.cdiv(D, constants["DB"])
     dx, ddelta = torch.empty_like(x), torch.empty_like(x)
     dh0 = None if h0 is None else torch.empty_like(h0)
     dA = x.new_empty(R, rows, D, N)
-    dBC = x.new_empty(2, R, rows, parts, L, N)
+    dBC = x.new_empty(2, R, rows, channel_blocks, L, N)
     if x.numel():
-        backward_kernel[(R * rows, parts)](
-            grad_y, grad_final, x, delta, A, B, C, lengths, kept, dx, ddelta, dA, dBC, dh0, L, D, kept.shape[2], rows,
-            **gradient_constants(sizes, x.dtype),
+        backward_kernel[(R * rows, channel_blocks)](
+            grad_y, grad_final, x, delta, A, B, C, lengths, checkpoints, dx, ddelta, dA, dBC, dh0,
+            L, D, checkpoints.shape[2], rows, **backward_constants(constants, x.dtype),
         )  # fmt: skip
     dB, dC = dBC.sum(3)
     return dx, ddelta, dA.sum(1), dB, dC, dh0

@@ -1,4 +1,4 @@
-"""x_t = A[token_t] x_{t-1} + b[token_t]: a finite alphabet, one matrix a symbol."""
+"""The token scan: x_t = A[token_t] x_{t-1} + b[token_t], a matrix for each symbol of an alphabet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sdssm.ops.checks import (
     check_tail,
 )
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
-from sdssm.ops.operators import ScanOperator, Tensors, register
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -26,6 +25,7 @@ from sdssm.ops.prepare import (
     start_state,
 )
 from sdssm.ops.reference import rescaled
+from sdssm.ops.scan_operator import ScanOperator, Tensors
 from sdssm.ops.token import reference
 
 
@@ -43,28 +43,28 @@ def _check_values(tensors: Tensors) -> None:
 
 
 def _check_tokens(op: str, tokens: Tensor, symbols: int) -> None:
+    """Check that all tokens are below the number of symbols."""
     check_range(op, "tokens", tokens, 0, symbols - 1, f"A has {symbols} matrices, so tokens are")
 
 
-OPERATOR = register(
-    ScanOperator(
-        kind="token",
-        tensors=("A", "b", "tokens", "x0", "lengths"),
-        differentiable=("A", "b", "x0"),
-        sizes=_sizes,
-        check_values=_check_values,
-    )
+OPERATOR = ScanOperator(
+    "token",
+    tensors=("A", "b", "tokens", "x0", "lengths"),
+    differentiable=("A", "b", "x0"),
+    sizes=_sizes,
+    check_values=_check_values,
 )
 
 
-def _checked(
+def _check(
     op: str, A: Tensor, b: Tensor | None, tokens: Tensor, form: tuple[str, ...], x: Tensor | None, x_name: str
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Check shapes, dtypes and devices; return A, b and the state in one dtype."""
     check_rank(op, "A", A, ("V", "N", "N"))
     check_square(op, "A", A)
-    first, b, x = one_dtype((A, b, x))
-    assert first is not None
-    check_kinds(op, [("A", first), ("b", b), (x_name, x)])
+    converted, b, x = one_dtype((A, b, x))
+    assert converted is not None
+    check_kinds(op, [("A", converted), ("b", b), (x_name, x)])
     check_integers(op, "tokens", tokens)
     check_rank(op, "tokens", tokens, form)
     check_device(op, "tokens", tokens, "A", A)
@@ -72,7 +72,7 @@ def _checked(
         check_tail(op, "b", b, A.shape[-3:-1], ("V", "N"), "A", A)
     if x is not None:
         check_tail(op, x_name, x, A.shape[-1:], ("N",), "A", A)
-    return first, b, x
+    return converted, b, x
 
 
 def token_scan(
@@ -86,10 +86,11 @@ def token_scan(
     mode: str = "auto",
     check_finite: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x_t = A[token_t] x_{t-1} + b[token_t] over an alphabet of V symbols.
+    """Compute x_t = A[token_t] x_{t-1} + b[token_t] over an alphabet of V symbols.
 
-    A (..., V, N, N), b (..., V, N) or None, tokens (..., B, L) whole numbers below V, x0 broadcasts to (..., B, N),
-    lengths to (..., B) -> states (..., B, L, N), final (..., B, N). Nothing of size B x L x N x N is ever built.
+    A (..., V, N, N), b (..., V, N) or None, tokens (..., B, L) integers in 0..V-1, x0 broadcasts to (..., B, N),
+    lengths to (..., B) -> states (..., B, L, N), final (..., B, N). No tensor of size B x L x N x N is created. See
+    `docs/ops.md` for the options.
 
     >>> import torch
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -99,11 +100,11 @@ def token_scan(
     [[1, 1, 0, 1]]
     """
     op = "token_scan"
-    A, b, x0 = _checked(op, A, b, tokens, ("B", "L"), x0, "x0")
+    A, b, x0 = _check(op, A, b, tokens, ("B", "L"), x0, "x0")
     check_lengths(op, lengths, "A", A)
     size, length = A.shape[-1], tokens.shape[-1]
     check_options(op, A, size, b, rescale, mode)
-    # Parameters have no row dimension: a dimension of size 1 stands in for it while leads are compared.
+    # Parameters have no row dimension: a dimension of size 1 takes its place in the broadcast.
     lead = broadcast_leads(
         op,
         [
@@ -132,22 +133,22 @@ def token_scan(
             None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
             None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
         )
-        states, final = OPERATOR(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+        states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
 
 
 def token_step(A: Tensor, b: Tensor | None, tokens: Tensor, x: Tensor, *, rescale: bool = False) -> Tensor:
-    """One step of `token_scan`: tokens (..., B), x (..., B, N) -> the next state (..., B, N).
+    """Compute one step of `token_scan`: tokens (..., B), x (..., B, N) -> the next state (..., B, N).
 
     >>> import torch
     >>> token_step(torch.tensor([[[2.0]], [[3.0]]]), None, torch.tensor([0, 1]), torch.ones(2, 1)).tolist()
     [[2.0], [3.0]]
     """
     op = "token_step"
-    A, b, checked = _checked(op, A, b, tokens, ("B",), x, "x")
-    assert checked is not None
+    A, b, state = _check(op, A, b, tokens, ("B",), x, "x")
+    assert state is not None
     check_homogeneous(op, b, rescale)
     _check_tokens(op, tokens, A.shape[-3])
     with backend.no_autocast(A):
-        z = reference.step(A, b, tokens.long(), checked)
+        z = reference.step(A, b, tokens.long(), state)
         return rescaled(z) if rescale else z

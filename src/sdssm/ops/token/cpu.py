@@ -1,4 +1,4 @@
-"""Token scan on the CPU: V matrices, looked up by symbol, never copied for every step."""
+"""The token scan on the CPU: V matrices, looked up by symbol and not copied for every step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sdssm.ops import chunks
 from sdssm.ops.compiled import CompiledTransitions
 from sdssm.ops.transitions import Transitions, cut, previous
 
-#: Up to this many symbols one product with all matrices and a selection beats gathering a matrix a row (torch alone).
+#: Up to this many symbols multiplying with all matrices and selecting is faster than gathering a matrix for each row
+#: (without numba).
 FEW_SYMBOLS = 8
 
 
 class TokenTransitions(CompiledTransitions):
-    """Matrices (R V, N, N) and for every row and step which of them it takes, (P, L)."""
+    """Matrices (R V, N, N), and the index of the matrix for every row and step, (P, L)."""
 
     kernel = "token"
 
@@ -24,22 +25,22 @@ class TokenTransitions(CompiledTransitions):
         self.size = self.block = pool.shape[-1]
         self.symbols = pool.shape[0] // replicas
 
-    def _act(self, pool: Tensor, t: int, x: Tensor) -> Tensor:
-        """pool[index] x: (P, N) -> (P, N)."""
+    def _multiply(self, pool: Tensor, t: int, x: Tensor) -> Tensor:
+        """Return pool[index] x: (P, N) -> (P, N)."""
         index = self.index[:, t]
         if self.symbols > FEW_SYMBOLS:
             return (pool[index] @ x[..., None])[..., 0]
         per_replica = self.rows // self.replicas
-        all_rows = pool.reshape(self.replicas, self.symbols * self.size, self.size)
-        every = x.reshape(self.replicas, per_replica, self.size) @ all_rows.mT  # (R, B, V N)
+        stacked = pool.reshape(self.replicas, self.symbols * self.size, self.size)
+        products = x.reshape(self.replicas, per_replica, self.size) @ stacked.mT  # (R, B, V N)
         symbol = index.remainder(self.symbols)[:, None, None].expand(-1, 1, self.size)
-        return every.reshape(self.rows, self.symbols, self.size).gather(1, symbol)[:, 0]
+        return products.reshape(self.rows, self.symbols, self.size).gather(1, symbol)[:, 0]
 
     def apply(self, t: int, x: Tensor) -> Tensor:
-        return self._act(self.pool, t, x)
+        return self._multiply(self.pool, t, x)
 
     def adjoint(self, t: int, g: Tensor) -> Tensor:
-        return self._act(self.pool.mT, t, g)
+        return self._multiply(self.pool.mT, t, g)
 
     def matrix(self, t: int) -> Tensor:
         return self.pool[self.index[:, t]].unsqueeze(1)  # (P, 1, N, N)
@@ -48,11 +49,11 @@ class TokenTransitions(CompiledTransitions):
         return TokenTransitions(self.pool, cut(self.index, chunk), self.replicas)
 
     def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
-        return (self.pool if adjoint else self.pool.mT.contiguous()), self.index  # each pass reads along memory
+        return (self.pool if adjoint else self.pool.mT.contiguous()), self.index  # each pass reads contiguous memory
 
 
 def transitions_of(A: Tensor, tokens: Tensor) -> TokenTransitions:
-    """A (R, V, N, N), tokens (R, B, L)."""
+    """Return the transitions for A (R, V, N, N) and tokens (R, B, L)."""
     replicas, symbols = A.shape[:2]
     index = tokens
     if replicas > 1:
@@ -70,7 +71,10 @@ def forward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A (R, V, N, N), b (R, V, N), tokens (R, B, L) -> states (R, B, L, N), final (R, B, N), factors or empty."""
+    """Return states (R, B, L, N), final (R, B, N) and factors (R, B, L) or empty.
+
+    A (R, V, N, N), b (R, V, N), tokens (R, B, L), x0 (R, B, N), lengths (R, B).
+    """
     transitions = transitions_of(A, tokens)
     drive = None if b is None else b.flatten(0, 1)[transitions.index]
     start, steps = None if x0 is None else x0.flatten(0, 1), None if lengths is None else lengths.flatten()
@@ -97,24 +101,24 @@ def backward(
     rescale: bool,
     mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Gradients of A, b and x0."""
+    """Return the gradients of A, b (None without b) and x0."""
     transitions = transitions_of(A, tokens)
-    flat = [None if given is None else given.flatten(0, 1) for given in (grad_states, grad_final, lengths, x0)]
-    rows_of_states = states.flatten(0, 1)
-    kept = factors.flatten(0, 1) if rescale else factors
+    flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in (grad_states, grad_final, lengths, x0)]
+    flat_states = states.flatten(0, 1)
+    flat_factors = factors.flatten(0, 1) if rescale else factors
     adjoints, grad_x0 = chunks.scan_backward(
-        transitions, flat[0], flat[1], flat[2], rows_of_states, kept, rescale, mode
+        transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale, mode
     )
-    grad_A, grad_b = by_symbol(transitions, adjoints, previous(rows_of_states, flat[3]))
+    grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous(flat_states, flat[3]))
     shape = (*tokens.shape[:2], -1)
     return grad_A.reshape(A.shape), None if b is None else grad_b.reshape(b.shape), grad_x0.reshape(shape)
 
 
-def by_symbol(transitions: TokenTransitions, adjoints: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over the positions of each symbol: adjoint x_{t-1}^T, (R V, N, N), and adjoint, (R V, N).
+def sum_by_symbol(transitions: TokenTransitions, adjoints: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum adjoint x_{t-1}^T, (R V, N, N), and adjoint, (R V, N), over the positions of each symbol.
 
-    Positions are sorted by symbol, so that each sum is one matrix product over its own stretch; BLAS does that several
-    times faster than a loop compiled by numba.
+    Positions are sorted by symbol, so that each sum is one matrix product over a range of positions. BLAS computes that
+    several times faster than a loop compiled by numba.
     """
     count = transitions.pool.shape[0]
     index = transitions.index.flatten()
@@ -122,10 +126,10 @@ def by_symbol(transitions: TokenTransitions, adjoints: Tensor, before: Tensor) -
     ends = torch.bincount(index, minlength=count).cumsum(0).tolist()
     left, right = adjoints.flatten(0, 1).index_select(0, order), before.flatten(0, 1).index_select(0, order)
     grad_A, grad_b = torch.zeros_like(transitions.pool), left.new_zeros(count, left.shape[-1])
-    begin = 0
+    start = 0
     for symbol, end in enumerate(ends):
-        if end > begin:
-            torch.mm(left[begin:end].T, right[begin:end], out=grad_A[symbol])
-            torch.sum(left[begin:end], 0, out=grad_b[symbol])
-        begin = end
+        if end > start:
+            torch.mm(left[start:end].T, right[start:end], out=grad_A[symbol])
+            torch.sum(left[start:end], 0, out=grad_b[symbol])
+        start = end
     return grad_A, grad_b

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""Scan over a finite alphabet on NVIDIA GPUs: x_t = A[token_t] x_{t-1} + b[token_t].
+"""The token scan on NVIDIA GPUs: x_t = A[token_t] x_{t-1} + b[token_t].
 
-The V matrices of a replica stay in the caches; nothing of size B x L x N x N exists. The weight gradient
+The V matrices of a replica stay in the caches; no tensor of size B x L x N x N is created. The weight gradient
 dA[v] = sum over the positions with token v of dz_t x_{t-1}^T is summed in two stages, in a fixed order.
 """
 
@@ -15,14 +15,15 @@ from torch import Tensor
 
 from sdssm.ops._triton import token_tiles
 from sdssm.ops._triton.partial_sums import partial_sums
-from sdssm.ops._triton.scan import Source, power_of_two, scan_backward, scan_forward
+from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
 from sdssm.ops._triton.tile import TOKEN
+from sdssm.ops.padding import power_of_two
 
-#: Up to this many symbols every program reads all positions and masks; above it the positions are sorted by symbol.
+#: Up to this many symbols every program reads all positions with a mask; above it the positions are sorted by symbol.
 MASKED_SYMBOLS = 12
-#: Programs wanted for the weight gradient: about one and a half waves of a large GPU. As long as one of them would have
-#: more than POSITIONS_EACH positions there are more, but no more than MOST_SPLITS for one sum.
-PROGRAMS, POSITIONS_EACH, MOST_SPLITS = 192, 256, 96
+#: Programs for the weight gradient: about one and a half waves of a large GPU. There are more if a program would have
+#: more than POSITIONS_EACH positions, but at most MAX_SPLITS for one sum.
+PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
 
 
 @triton.jit(do_not_specialize=["positions", "L", "splits"])
@@ -31,10 +32,12 @@ def weight_gradient_kernel(
     positions, L, V, splits,
     N: tl.constexpr, TILE: tl.constexpr, POSITIONS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Partial sums over token_t = v of dz_t x_{t-1}^T and, with BIAS, of dz_t: parts (splits, R, V, N * N + N).
+    """Compute partial sums of dz_t x_{t-1}^T and, with BIAS, of dz_t over the positions of a symbol.
 
-    order, where given, lists a replica's positions sorted by symbol, and bounds (R, V + 1) where each symbol begins.
-    Otherwise positions are taken one step of all rows after the other, up to the longest of the lengths.
+    parts is (splits, R, V, N * N + N), or (splits, R, V, N * N) without BIAS.
+
+    order, if present, lists a replica's positions sorted by symbol, and bounds (R, V + 1) the first of each symbol.
+    Otherwise the positions are visited step by step, all rows of a step together, up to the longest of the lengths.
     """
     replica_symbol = tl.program_id(0).to(tl.int64)
     replica = replica_symbol // V
@@ -45,44 +48,45 @@ def weight_gradient_kernel(
     j = (tl.program_id(2) % tiles) * TILE + tl.arange(0, TILE)
 
     B = positions // L
-    begin = 0
+    first = 0
     end = positions
     if order is None:
         if lengths is not None:
             longest = 0
-            for several in range(0, B, 128):
-                one = several + tl.arange(0, 128)
-                steps = tl.load(lengths + replica * B + one, mask=one < B, other=0).to(tl.int32)
+            for offset in range(0, B, 128):
+                b = offset + tl.arange(0, 128)
+                steps = tl.load(lengths + replica * B + b, mask=b < B, other=0).to(tl.int32)
                 longest = tl.maximum(longest, tl.max(steps, axis=0))
             end = longest * B
     else:
-        begin = tl.load(bounds + replica * (V + 1) + symbol).to(tl.int32)
+        first = tl.load(bounds + replica * (V + 1) + symbol).to(tl.int32)
         end = tl.load(bounds + replica * (V + 1) + symbol + 1).to(tl.int32)
     acc = tl.zeros((TILE, TILE), ACC)
     acc_b = tl.zeros((TILE,), ACC)
-    for at in range(begin + split * POSITIONS, end, splits * POSITIONS):
+    for at in range(first + split * POSITIONS, end, splits * POSITIONS):
         place = at + tl.arange(0, POSITIONS)
-        here = place < end
+        in_range = place < end
         if order is None:
             t = place // B
             string = place % B
             place = string * L + t
             if lengths is not None:
-                here = here & (t < tl.load(lengths + replica * B + string, mask=here, other=0))
+                in_range = in_range & (t < tl.load(lengths + replica * B + string, mask=in_range, other=0))
         else:
-            place = tl.load(order + replica * positions + place, mask=here, other=0)
+            place = tl.load(order + replica * positions + place, mask=in_range, other=0)
         position = replica * positions + place
         if order is None:
-            here = tl.load(tokens + position, mask=here, other=-1) == symbol
-        inner = here & (place % L > 0)
-        dz = tl.load(adjoints + position[:, None] * N + i[None, :], mask=here[:, None] & (i < N)[None, :], other=0.0)
-        x = tl.load(
-            states + (position - 1)[:, None] * N + j[None, :], mask=inner[:, None] & (j < N)[None, :], other=0.0
-        ).to(ACC)
+            in_range = tl.load(tokens + position, mask=in_range, other=-1) == symbol
+        has_previous = in_range & (place % L > 0)
+        mask = in_range[:, None] & (i < N)[None, :]
+        dz = tl.load(adjoints + position[:, None] * N + i[None, :], mask=mask, other=0.0)
+        mask = has_previous[:, None] & (j < N)[None, :]
+        x = tl.load(states + (position - 1)[:, None] * N + j[None, :], mask=mask, other=0.0).to(ACC)
         if x0 is not None:
-            outer = here & (place % L == 0)
+            is_first = in_range & (place % L == 0)
             row = position // L
-            x += tl.load(x0 + row[:, None] * N + j[None, :], mask=outer[:, None] & (j < N)[None, :], other=0.0).to(ACC)
+            mask = is_first[:, None] & (j < N)[None, :]
+            x += tl.load(x0 + row[:, None] * N + j[None, :], mask=mask, other=0.0).to(ACC)
         acc += tl.dot(tl.trans(dz), x, input_precision="ieee", out_dtype=ACC)
         if BIAS:
             acc_b += tl.sum(dz, axis=0)
@@ -97,7 +101,7 @@ def weight_gradient(
     A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, states: Tensor,
     adjoints: Tensor,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """dA (R, V, N, N) and db (R, V, N) from the adjoints dz, R * B rows of (L, N)."""
+    """Return dA (R, V, N, N) and db (R, V, N) or None from the adjoints dz, R * B rows of (L, N)."""
     R, V, N, _ = A.shape
     _, B, L = tokens.shape
     positions = B * L
@@ -107,16 +111,16 @@ def weight_gradient(
         symbols, order = (keys.to(torch.uint8) if V < 256 else keys).sort(dim=1, stable=True)  # fewer radix passes
         starts = torch.arange(V + 1, device=A.device, dtype=symbols.dtype).expand(R, -1).contiguous()
         bounds = torch.searchsorted(symbols, starts)
-    block = 32
+    positions_at_once = 32
     tile = min(64, max(16, power_of_two(N)))
     tiles = triton.cdiv(N, tile) ** 2
     share = positions if order is None else triton.cdiv(positions, V)
-    splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, MOST_SPLITS), 1)
-    splits = min(splits, triton.cdiv(share, block))
+    splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, MAX_SPLITS), 1)
+    splits = min(splits, triton.cdiv(share, positions_at_once))
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
     weight_gradient_kernel[(R * V, splits, tiles)](
         tokens, order, bounds, lengths, adjoints, states, x0, parts, positions, L, V, splits,
-        N=N, TILE=tile, POSITIONS=block, BIAS=b is not None,
+        N=N, TILE=tile, POSITIONS=positions_at_once, BIAS=b is not None,
         ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
     )  # fmt: skip
     dA, db = partial_sums(parts, A.dtype, None if b is None else N * N)
@@ -124,6 +128,7 @@ def weight_gradient(
 
 
 def source_of(A: Tensor, tokens: Tensor) -> Source:
+    """Return the matrices as the kernels read them."""
     R, B, L = tokens.shape
     return Source(TOKEN, A, R * B, L, 1, A.shape[-1], tokens=tokens, count=A.shape[1], rows_per_replica=B)
 
@@ -131,8 +136,8 @@ def source_of(A: Tensor, tokens: Tensor) -> Source:
 def forward(
     A: Tensor, b: Tensor | None, tokens: Tensor, x0: Tensor | None, lengths: Tensor | None, *, rescale: bool, mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """states (R, B, L, N), final (R, B, N) and factors (R, B, L; empty without rescale)."""
-    if token_tiles.suits(A, tokens, mode):
+    """Return states (R, B, L, N), final (R, B, N) and factors (R, B, L) or empty."""
+    if token_tiles.is_faster(A, tokens, mode):
         return token_tiles.forward(A, b, tokens, x0, lengths, rescale)
     states, final, factors = scan_forward(source_of(A, tokens), b, x0, lengths, rescale, mode)
     shape = tokens.shape
@@ -147,7 +152,7 @@ def backward(
     grad_states: Tensor | None, grad_final: Tensor | None, A: Tensor, b: Tensor | None, tokens: Tensor,
     x0: Tensor | None, lengths: Tensor | None, states: Tensor, factors: Tensor, *, rescale: bool, mode: str,
 ) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
-    """dA (R, V, N, N), db (R, V, N) or None, and dx0 (R, B, N)."""
+    """Return dA (R, V, N, N), db (R, V, N) or None, and dx0 (R, B, N)."""
     source = source_of(A, tokens)
     rows = (source.rows, source.length, source.state)
     adjoints, dx0, _ = scan_backward(

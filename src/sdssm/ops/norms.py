@@ -1,4 +1,4 @@
-"""Columns divided by their l_p norm: what keeps a selective dense recurrence from growing."""
+"""Normalisation of columns by their l_p norm, which keeps a dense recurrence from growing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.ops.checks import OpsError, check_kinds, check_rank, shape_of, values_are_checked
+from sdssm.ops.checks import can_read_values, check_kinds, check_rank, shape_of
+from sdssm.ops.errors import OpsError
 
 
 def check_p(op: str, p: float | Tensor) -> None:
-    """p is a finite number of at least 1; below 1 it is no norm and above all bounds it is not differentiable."""
+    """Raise `OpsError` unless p is a finite number of at least 1, or a real tensor.
+
+    Below 1 it does not define a norm, and the maximum norm is not differentiable.
+    """
     if isinstance(p, Tensor):
         if p.dtype.is_complex or p.dtype == torch.bool:
             raise OpsError(f"{op}: p has dtype {p.dtype}; it must be a real number or a tensor of them")
@@ -21,25 +25,28 @@ def check_p(op: str, p: float | Tensor) -> None:
 
 
 def check_p_values(op: str, p: Tensor) -> None:
-    """The same for a tensor, whose values must be looked at."""
-    if p.numel() and values_are_checked(p):
+    """Raise `OpsError` unless all entries of p are finite and at least 1. Reads the values."""
+    if p.numel() and can_read_values(p):
         least, most = torch.stack(torch.aminmax(p)).tolist()
         if not (least >= 1 and most < math.inf):
             raise OpsError(f"{op}: p holds {least if not least >= 1 else most}; a norm needs a finite p of at least 1")
 
 
 def column_norms(A: Tensor, p: float | Tensor) -> Tensor:
-    """The l_p norm of every column: (..., N, N) -> (..., N). A tensor p has the leading dimensions of A."""
+    """Return the l_p norm of every column: (..., N, N) -> (..., N).
+
+    A tensor p has the leading dimensions of A.
+    """
     exponent = p[..., None, None] if isinstance(p, Tensor) else p
     sums = A.abs().pow(exponent).sum(-2)
     return sums.pow(1 / (p[..., None] if isinstance(p, Tensor) else p))
 
 
 def column_norm(A: Tensor, p: float | Tensor) -> Tensor:
-    """A with every column divided by its l_p norm; `p` is a number or a tensor over leading dimensions.
+    """Divide every column of A by its l_p norm; `p` is a number or a tensor over leading dimensions.
 
-    "Column" j is the fixed input coordinate j: (A x)_i = sum_j A[i, j] x_j. The induced 1-norm of the result is at
-    most n^(1 - 1/p), and exactly 1 at p = 1. There is no epsilon, as published: a column of zeros gives NaN.
+    Column j holds the factors of input coordinate j: (A x)_i = sum_j A[i, j] x_j. The induced 1-norm of the result is
+    at most n^(1 - 1/p), and exactly 1 at p = 1. As in the paper there is no epsilon: a column of zeros gives NaN.
 
     >>> column_norm(torch.tensor([[3.0, 1.0], [4.0, 0.0]]), p=2)
     tensor([[0.6000, 1.0000],

@@ -1,4 +1,4 @@
-"""Scans whose matrices are given one by one: dense, block-diagonal and diagonal differ in the form of a matrix only."""
+"""Scans with a matrix for every step: dense, block-diagonal and diagonal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from sdssm.ops import backend
 from sdssm.ops.checks import check_kinds, check_rank, check_square, check_states, check_tail
 from sdssm.ops.layout import broadcast_leads, flatten, lead_of
-from sdssm.ops.operators import ScanOperator, Tensors, register
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
@@ -21,11 +20,16 @@ from sdssm.ops.prepare import (
     start_state,
 )
 from sdssm.ops.reference import rescaled
+from sdssm.ops.scan_operator import ScanOperator, Tensors
 
 
 @dataclasses.dataclass(frozen=True)
-class GivenScan:
-    """A scan by the form of its matrices, ("N", "N"), ("H", "S", "S") or ("N",), and its plain loop."""
+class MatrixScan:
+    """A scan described by the form of its matrices and its reference implementation.
+
+    form: the dimensions of a matrix: ("N", "N"), ("H", "S", "S") or ("N",).
+    complex_too: complex dtypes are allowed.
+    """
 
     kind: str
     form: tuple[str, ...]
@@ -34,6 +38,8 @@ class GivenScan:
     complex_too: bool = False
 
     def register(self) -> ScanOperator:
+        """Create the registered operator. Called once for each scan, on import."""
+
         def sizes(tensors: Tensors) -> tuple[tuple[int, ...], int, int]:
             A = tensors[0]
             assert A is not None
@@ -42,33 +48,32 @@ class GivenScan:
         def check_values(tensors: Tensors) -> None:
             check_length_values(f"{self.kind}_scan", tensors[3], sizes(tensors)[1])
 
-        return register(
-            ScanOperator(
-                kind=self.kind,
-                tensors=("A", "b", "x0", "lengths"),
-                differentiable=("A", "b", "x0"),
-                sizes=sizes,
-                check_values=check_values,
-            )
+        return ScanOperator(
+            self.kind,
+            tensors=("A", "b", "x0", "lengths"),
+            differentiable=("A", "b", "x0"),
+            sizes=sizes,
+            check_values=check_values,
         )
 
     def size(self, A: Tensor) -> int:
-        """N: the product of all of a matrix's dimensions but the second of its square ones."""
-        rest = A.shape[A.dim() - len(self.form) :]
-        return math.prod(rest[:-1]) if len(rest) > 1 else rest[0]
+        """Return N: the product of the dimensions of a matrix, without the second of the two square ones."""
+        shape = A.shape[A.dim() - len(self.form) :]
+        return math.prod(shape[:-1]) if len(shape) > 1 else shape[0]
 
-    def checked(
+    def check(
         self, op: str, form: tuple[str, ...], A: Tensor, b: Tensor | None, x: Tensor | None, x_name: str
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Check shapes, dtypes and devices; return the tensors in one dtype."""
         check_rank(op, "A", A, form)
         if len(self.form) > 1:
             check_square(op, "A", A)
-        first, b, x = one_dtype((A, b, x))
-        assert first is not None
-        check_kinds(op, [("A", first), ("b", b), (x_name, x)], complex_too=self.complex_too)
+        converted, b, x = one_dtype((A, b, x))
+        assert converted is not None
+        check_kinds(op, [("A", converted), ("b", b), (x_name, x)], complex_too=self.complex_too)
         if x is not None:
             check_tail(op, x_name, x, (self.size(A),), ("N",), "A", A)
-        return first, b, x
+        return converted, b, x
 
     def scan(
         self,
@@ -82,8 +87,9 @@ class GivenScan:
         mode: str,
         check_finite: bool,
     ) -> tuple[Tensor, Tensor]:
+        """Compute states and final state with the chosen backend."""
         op, form = f"{self.kind}_scan", ("L", *self.form)
-        A, b, x0 = self.checked(op, form, A, b, x0, "x0")
+        A, b, x0 = self.check(op, form, A, b, x0, "x0")
         tail, size = len(form), self.size(A)
         length = A.shape[A.dim() - tail]
         if b is not None:
@@ -105,21 +111,22 @@ class GivenScan:
                 None if x0 is None else flatten(x0, lead, 1, rows),
                 None if lengths is None else flatten(lengths.long(), lead, 0, rows),
             )
-            states, final = operator(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
+            states, final = operator.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
         if len(lead) != 1:
             states, final = states.reshape(*lead, length, size), final.reshape(*lead, size)
         return states, final
 
     def step(self, A: Tensor, x: Tensor, b: Tensor | None, *, rescale: bool) -> Tensor:
+        """Compute the next state."""
         op = f"{self.kind}_step"
-        A, b, checked = self.checked(op, self.form, A, b, x, "x")
-        assert checked is not None
+        A, b, state = self.check(op, self.form, A, b, x, "x")
+        assert state is not None
         check_homogeneous(op, b, rescale)
         if b is not None:
             check_tail(op, "b", b, (self.size(A),), ("N",), "A", A)
-        lead = broadcast_leads(op, [("A", A, len(self.form)), ("b", b, 1), ("x", checked, 1)])
+        lead = broadcast_leads(op, [("A", A, len(self.form)), ("b", b, 1), ("x", state, 1)])
         with backend.no_autocast(A):
-            if tuple(lead_of(checked, 1)) != tuple(lead):
-                checked = checked.expand(*lead, -1)
-            z = self.reference_step(A, checked, b)
+            if tuple(lead_of(state, 1)) != tuple(lead):
+                state = state.expand(*lead, -1)
+            z = self.reference_step(A, state, b)
             return rescaled(z) if rescale else z
