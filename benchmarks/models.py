@@ -36,7 +36,7 @@ from sdssm.layers.mixer import select_rows
 from sdssm.models import MODELS, Classifier, State, default_preset
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings
 from sdssm.tasks.stream import uniform_numbers
-from sdssm.training.engine import STEPS_PER_BLOCK, NOISE_STREAMS, TrainingEngine, new_model
+from sdssm.training.engine import NOISE_STREAMS, STEPS_PER_BLOCK, TrainingEngine, new_model
 
 TASK = sdssm.task("parity")
 LENGTH, BATCH, REPLICAS = 40, 128, 16
@@ -107,7 +107,7 @@ class Baseline:
         self.tokens, self.labels = strings.tokens[0, 0], strings.labels[0, 0]
         self.noise = {
             name: uniform_numbers(engine.stream.seeds, first_step, NOISE_STREAMS[name], shape)[0]
-            for name, shape in self.model.chance(BATCH, LENGTH).items()
+            for name, shape in self.model.noise_shapes(BATCH, LENGTH).items()
         }
         self.attraction: dict[str, Any] = {}
         if (
@@ -122,7 +122,7 @@ class Baseline:
         """Return the loss of the model itself; with the reference backend every scan is a Python loop."""
         noise = self.noise
         if tokens.shape[1] != LENGTH:
-            shapes = self.model.chance(len(tokens), tokens.shape[1])
+            shapes = self.model.noise_shapes(len(tokens), tokens.shape[1])
             noise = {name: torch.rand(shape, device=self.device) for name, shape in shapes.items()}
         return self.model.loss(tokens, self.labels, noise=noise, **self.attraction)[0]
 
@@ -132,7 +132,7 @@ class Baseline:
         if model.query is not None:
             tokens = torch.cat([tokens, torch.full_like(tokens[:, :1], model.query)], 1)
         state: State = None
-        for u in select_rows(model._table(), tokens).unbind(1):
+        for u in select_rows(model.input_table(), tokens).unbind(1):
             features, state = model._step(u, state)
         return model.readout.loss(features, self.labels, model.norm, vectors=model.vectors, **self.attraction)[0]
 

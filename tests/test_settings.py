@@ -282,7 +282,7 @@ def test_every_setting_can_be_changed_by_name(name: str) -> None:
 def test_a_setting_refuses_values_of_another_type(name: str) -> None:
     for wrong in ({}, [], object(), "3"):
         with pytest.raises(SettingsError, match=f"^{name} is "):
-            Settings().changed({name: wrong})
+            Settings().replace_values({name: wrong})
 
 
 def test_changes_override_a_preset() -> None:
@@ -299,9 +299,9 @@ def test_changes_override_a_preset() -> None:
 def test_rules_between_settings_are_checked_after_all_changes() -> None:
     values = {"initial_state": "zero", "rescale": False, "input_matrix": True}
     for order in (list(values), list(reversed(values))):
-        assert Settings().changed({name: values[name] for name in order}).model.mixer.input_matrix
+        assert Settings().replace_values({name: values[name] for name in order}).model.mixer.input_matrix
     with pytest.raises(SettingsError, match="set input_matrix=false"):
-        Settings().changed({"input_matrix": True})
+        Settings().replace_values({"input_matrix": True})
 
 
 @pytest.mark.parametrize("name", ["stat", "name", "mixer", "model", "train", "", 3])

@@ -144,7 +144,7 @@ def test_resume_twice_after_sigkill_and_with_a_damaged_checkpoint(
     capsys: pytest.CaptureFixture[str], uninterrupted: Path
 ) -> None:
     interrupt(*LONGER, "--quiet", "--out", "a", when=has_reached("a/seed-0", 20), how=signal.SIGKILL)
-    assert RunFolder.open("a/seed-0").interrupted
+    assert RunFolder.open("a/seed-0").is_interrupted
     newest = RunFolder.open("a/seed-0").checkpoints()[0]
     interrupt("train", "--resume", "a", "--quiet", when=has_reached("a/seed-0", newest + 40), how=signal.SIGKILL)
     folder = RunFolder.open("a/seed-0")

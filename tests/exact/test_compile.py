@@ -268,7 +268,7 @@ def test_d30_in_two_layers() -> None:
     assert phase_error(model, machine) < 1e-7
     # The first layer is the toggle. It is exact: it turns by exactly a half, in spite of the rounding of LayerNorm.
     tokens = torch.randint(2, (2, 5_000), generator=generator())
-    states, _ = model.mixers[0].mix_symbols(model._symbols(), tokens)
+    states, _ = model.mixers[0].mix_symbols(model.symbol_parts(), tokens)
     assert torch.equal(states[..., 0], 1.0 - 2.0 * ((tokens == 0).cumsum(1) % 2))
 
 
@@ -281,7 +281,7 @@ def test_rounding_of_layer_norm_does_not_matter() -> None:
             block.norm.weight.mul_(factor)
     first = model.mixers[0]
     assert isinstance(first, ComplexDiagonal)
-    assert torch.equal(model._symbols()[0][:, 0, 0], torch.tensor([-1.0, 1.0]))
+    assert torch.equal(model.symbol_parts()[0][:, 0, 0], torch.tensor([-1.0, 1.0]))
     assert_emulates(model, machine, 5_000)
     assert phase_error(model, machine) < 2e-7
 

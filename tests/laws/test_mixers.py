@@ -121,7 +121,7 @@ def first_state(mixer: Any, *lead: int) -> Any:
 
 
 def draw_noise(mixer: Any, length: int) -> Tensor | None:
-    shape = mixer.chance(length)
+    shape = mixer.noise_shapes(length)
     return None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(3))
 
 

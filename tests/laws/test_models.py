@@ -114,14 +114,14 @@ def test_piece_by_piece_equals_all_at_once(model: Classifier) -> None:
         pieces.append(logits)
     assert_same(torch.cat(pieces, 1), model(tokens))
     middle = model.advance_state(tokens[:, :7])
-    assert_same(model.last(tokens[:, 7:], middle), model(tokens)[:, -1])
+    assert_same(model.last_logits(tokens[:, 7:], middle), model(tokens)[:, -1])
 
 
 def test_last_logits_equal_those_of_the_prefix(model: Classifier) -> None:
     tokens = draw_tokens(3, 9)
     logits = model(tokens)
     for length in (1, 4, 9):
-        assert_same(model.last(tokens[:, :length]), logits[:, length - 1])
+        assert_same(model.last_logits(tokens[:, :length]), logits[:, length - 1])
 
 
 def test_rows_of_a_batch_do_not_influence_each_other(model: Classifier) -> None:

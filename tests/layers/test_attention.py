@@ -39,7 +39,7 @@ def random_tensor(*shape: int, seed: int = 1) -> Tensor:
 
 
 def make_noise(layer: Attention, *lead: int, seed: int = 2) -> Tensor:
-    return torch.rand(*lead, *layer.chance(1), generator=torch.Generator().manual_seed(seed))
+    return torch.rand(*lead, *layer.noise_shapes(1), generator=torch.Generator().manual_seed(seed))
 
 
 def assert_same(actual: Any, expected: Any) -> None:
@@ -117,7 +117,7 @@ def test_shapes_and_initial_values_of_parameters() -> None:
         make_layer(seed=1).draw, make_layer().draw
     )
     assert sum(p.numel() for p in make_layer(width=64, heads=8).parameters()) == 4 * 64 * 64
-    assert layer.transition_parameters() == 0 and layer.numbers == 8 * 256
+    assert layer.transition_parameters() == 0 and layer.numbers_per_symbol == 8 * 256
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])

@@ -7,7 +7,7 @@ import torch
 
 from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import MIXERS
-from sdssm.models import MODELS, PRESETS, Classifier, default_preset, preset
+from sdssm.models import MODELS, PRESETS, Classifier, default_preset, get_preset
 from sdssm.runs.schema import resolve_settings
 from sdssm.tasks import get_task
 
@@ -63,7 +63,7 @@ def test_every_model_is_complete() -> None:
         assert mixer.name == name
         assert len(mixer.emulates) > 20
         assert mixer.__doc__
-        assert preset(default_preset(name), name, "a5") is not None
+        assert get_preset(default_preset(name), name, "a5") is not None
 
 
 def test_a_preset_without_settings_is_refused() -> None:
@@ -81,9 +81,9 @@ def test_one_complex_diagonal_layer_without_b_ignores_the_order(readout: str) ->
     tokens = torch.randint(2, (6, 40), generator=torch.Generator().manual_seed(1))
     shuffled = tokens[:, torch.randperm(40, generator=torch.Generator().manual_seed(2))]
     blind = build_model("complex-diagonal", "paper-b0-mlp", "d30", readout=readout).double()
-    torch.testing.assert_close(blind.last(shuffled), blind.last(tokens), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(blind.last_logits(shuffled), blind.last_logits(tokens), rtol=1e-10, atol=1e-10)
     seeing = build_model("complex-diagonal", "paper", "d30", readout=readout).double()
-    assert (seeing.last(shuffled) - seeing.last(tokens)).abs().max() > 1e-3
+    assert (seeing.last_logits(shuffled) - seeing.last_logits(tokens)).abs().max() > 1e-3
 
 
 def test_published_settings_of_the_other_models() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import sdssm
 from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
-from sdssm.models import Classifier, ModelSettings, preset
+from sdssm.models import Classifier, ModelSettings, get_preset
 from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.runs.schema import resolve_settings
 from sdssm.tasks import PAPER_TASKS, get_task
@@ -401,11 +401,11 @@ def test_loading_onto_an_unknown_device_is_refused(tmp_path: Path) -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'paper'"):
-        preset("papper", "sd-ssm", "a5")
+        get_preset("papper", "sd-ssm", "a5")
     with pytest.raises(UnknownNameError, match="no model 'sdsm'"):
-        preset("paper", "sdsm", "a5")
+        get_preset("paper", "sdsm", "a5")
     with pytest.raises(SettingsError, match="no settings for sd-ssm on d30"):
-        preset("readme", "sd-ssm", "d30")
+        get_preset("readme", "sd-ssm", "d30")
     with pytest.raises(ModelError, match="need 4"):
         Classifier(ModelSettings(width=3, query=True), 3, 5, generator=torch.Generator())
 

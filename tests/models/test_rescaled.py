@@ -32,7 +32,9 @@ def test_logits_agree_while_states_are_finite(changed: dict[str, object]) -> Non
     first, state = rescaled.advance(tokens[:, :11])
     rest, _ = rescaled.advance(tokens[:, 11:], state)
     torch.testing.assert_close(torch.cat([first, rest], 1), expected, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(rescaled.last(tokens[:, 11:], rescaled.advance_state(tokens[:, :11])), expected[:, -1])
+    torch.testing.assert_close(
+        rescaled.last_logits(tokens[:, 11:], rescaled.advance_state(tokens[:, :11])), expected[:, -1]
+    )
 
 
 def doubling() -> Classifier:

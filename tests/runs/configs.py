@@ -7,4 +7,4 @@ from sdssm.tasks import get_task
 
 
 def make_config(seed: int = 0, name: str = "parity") -> RunConfig:
-    return create_config(get_task(name), seed, Settings().changed({"steps": 100}), "scale-free")
+    return create_config(get_task(name), seed, Settings().replace_values({"steps": 100}), "scale-free")

@@ -263,15 +263,15 @@ def test_two_processes_cannot_train_in_one_folder(folder: RunFolder) -> None:
         process.stdout.readline()
         while folder.step == 0:
             time.sleep(0.01)
-        assert not folder.interrupted
+        assert not folder.is_interrupted
         with pytest.raises(RunError, match="another process trains"):
             folder.log({})
         with pytest.raises(RunError, match="another process trains"):
             RunFolder.create(folder.path, make_config(), overwrite=True)
         process.kill()
-    assert folder.interrupted
+    assert folder.is_interrupted
     folder.log({"step": 0})
-    assert not folder.interrupted
+    assert not folder.is_interrupted
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def test_curricula() -> None:
     assert counts.sum() == 4000 and ((counts - 4000 / 9) ** 2 / (4000 / 9)).sum() < 26  # chi-square, 8 degrees, 0.1 %
     assert set(fixed) == {9}
     assert growing[:100].max() <= 1 and growing[900:1000].max() <= 5 and growing[2000:].max() == 9
-    longer = [replace(run, settings=run.settings.changed({"shortest": 4})) for run in runs]
+    longer = [replace(run, settings=run.settings.replace_values({"shortest": 4})) for run in runs]
     uniform, fixed, growing = schedules.lengths(longer, engine.stream, 0, 4000).T
     assert set(uniform) == set(range(4, 10)) and set(fixed) == {9}
     assert set(growing[:100]) == {4} and growing[900:1000].max() <= 5 and set(growing[2000:]) == set(range(4, 10))

@@ -31,10 +31,10 @@ def add_command(commands: Commands) -> None:
 
 
 def _models(options: argparse.Namespace) -> None:
-    from sdssm.models import MODELS, default_preset, preset
+    from sdssm.models import MODELS, default_preset, get_preset
 
     if options.name is not None:
-        preset(default_preset(options.name), options.name, options.task)  # raises an error for an unknown name
+        get_preset(default_preset(options.name), options.name, options.task)  # raises an error for an unknown name
         _show_model(_facts(options.name, options.task), options.json)
         return
     models = [_facts(name, options.task) for name in MODELS]

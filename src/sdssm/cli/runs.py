@@ -75,7 +75,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "model": run.config.model.name,
         "preset": run.config.preset,
         "seed": run.config.seed,
-        "status": "interrupted" if run.interrupted else progress.status,
+        "status": "interrupted" if run.is_interrupted else progress.status,
         "step": progress.step,
         "steps": progress.steps,
         "seconds": progress.seconds,

@@ -103,7 +103,7 @@ def _prefix_logits(
                 position, starts = position + piece.shape[1], None
         return
     tokens, labels = (torch.cat(blocks, 1) for blocks in zip(*strings.blocks(longest), strict=True))
-    count = max(1, _memory_limit(tokens) // (longest * model.numbers))
+    count = max(1, _memory_limit(tokens) // (longest * model.numbers_per_symbol))
     for first in range(0, strings.count, count):
         rows = slice(first, first + count)
         yield rows, slice(None), model.advance(tokens[rows])[0], labels[rows]
@@ -143,18 +143,18 @@ def has_growing_states(model: Classifier, strings: EvaluationStrings, longest: i
 def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None) -> Tensor:
     """Return the logits after whole strings: (B, L) -> (B, C)."""
     if not model.recurrent:  # whole strings, as many at a time as fit into memory
-        count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers))
-        return torch.cat([model.last(rows) for rows in torch.split(tokens, count)])
+        count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers_per_symbol))
+        return torch.cat([model.last_logits(rows) for rows in torch.split(tokens, count)])
     state: State = None
     *before, (end,) = _split_to_memory(model, tokens)
     for (piece,) in before:
         state, starts = model.advance_state(piece, state, starts=starts), None
-    return model.last(end, state, starts=starts)
+    return model.last_logits(end, state, starts=starts)
 
 
 def _split_to_memory(model: EvaluatedModel, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split tensors (B, T) along T into pieces whose logits and states fit into memory."""
-    count = max(1, _memory_limit(tensors[0]) // (len(tensors[0]) * model.numbers))
+    count = max(1, _memory_limit(tensors[0]) // (len(tensors[0]) * model.numbers_per_symbol))
     return zip(*(torch.split(tensor, count, dim=1) for tensor in tensors), strict=True)
 
 

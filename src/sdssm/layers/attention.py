@@ -97,7 +97,7 @@ class Attention(Mixer):
         return self.settings.positions
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """Queries, keys and values, before and after rotation.
 
         Narrow heads also materialise their attention weights: fused attention needs rows aligned to 16 bytes.
@@ -106,11 +106,11 @@ class Attention(Mixer):
         return 8 * self.width + (0 if fused else 2 * self.settings.heads * TYPICAL_LENGTH)
 
     @property
-    def pairs(self) -> int:
+    def numbers_per_pair(self) -> int:
         """The score and the weight of each head."""
         return 2 * self.settings.heads
 
-    def chance(self, length: int) -> tuple[int]:
+    def noise_shapes(self, length: int) -> tuple[int]:
         """One number for each position; the positions with the smallest numbers are taken."""
         return (self.settings.positions,)
 

@@ -91,7 +91,7 @@ class ComplexDiagonal(Mixer):
         return 2 * self.settings.state
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """Transitions, inputs B u, states and outputs, two numbers for each entry."""
         return max(self.width, 4 * self.outputs)
 

@@ -244,7 +244,7 @@ class LtiMixer(ChannelsFirst):
         return self.width
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         return 12 * self.width  # two spectra of twice the length, the inverse transform, and those of a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:

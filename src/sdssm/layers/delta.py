@@ -86,7 +86,7 @@ class DeltaRule(Mixer):
         return self.width
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """q, k and v before the convolution, after it and normalised; gates and outputs."""
         return 3 * self.projection.out_features + 4 * self.inner + self.width
 

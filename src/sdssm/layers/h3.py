@@ -111,7 +111,7 @@ class H3(ChannelsFirst):
         return self.width
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         return 16 * self.width  # q, k, v, two spectra of twice the length, the inverse transforms, and a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:

@@ -124,7 +124,7 @@ class Hyena(ChannelsFirst):
         return self.settings.longest  # type: ignore[no-any-return]  # settings is Any in Mixer
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         return 20 * self.width  # projections before and after the short convolution, two spectra, and a query
 
     def parts(self, u: Tensor) -> tuple[Tensor, ...]:

@@ -98,7 +98,7 @@ class Mamba(Mixer):
         return self.width
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         return 8 * self.channels + self.rank + 4 * self.settings.state
 
     def transition_parameters(self) -> int:

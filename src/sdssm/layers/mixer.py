@@ -25,7 +25,7 @@ FEW = 16
 class MixerSettings:
     """Base class of the settings of a mixer, see `sdssm.settings`."""
 
-    def shape(self) -> Self:
+    def without_replica_values(self) -> Self:
         """Return these settings without the values that may differ between replicas trained in one batch."""
         return self
 
@@ -73,17 +73,17 @@ class Mixer(nn.Module, ABC):
         return None
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """Estimate of the numbers in memory for each symbol of a string during evaluation."""
         return max(self.width, self.outputs)
 
     @property
     def numbers_per_input(self) -> int:
         """The same estimate for inputs that are not symbols, whose `parts` are all in memory."""
-        return self.numbers
+        return self.numbers_per_symbol
 
     @property
-    def pairs(self) -> int:
+    def numbers_per_pair(self) -> int:
         """Estimate of the numbers in memory for each pair of positions of a string during training."""
         return 0
 
@@ -134,7 +134,7 @@ class Mixer(nn.Module, ABC):
         """Run a single step: u (B, D) -> output (B, F) and the next state."""
         raise ModelError(f"{self.name} has no state to step from; pass whole sequences")
 
-    def chance(self, length: int) -> tuple[int, ...] | None:
+    def noise_shapes(self, length: int) -> tuple[int, ...] | None:
         """Return the shape of the noise that `mix` needs for this sequence length; None if it needs none."""
         return None
 

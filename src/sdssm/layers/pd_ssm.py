@@ -97,14 +97,14 @@ class PdSsm(Mixer):
         return 2 * self.settings.state
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """Inputs B u, states and outputs."""
         return 4 * self.outputs
 
     @property
     def numbers_per_input(self) -> int:
         """Also M and its softmax, which a GPU kernel does not write to memory."""
-        return self.numbers + (0 if self.dictionary.is_cuda else 2 * self.settings.state**2)
+        return self.numbers_per_symbol + (0 if self.dictionary.is_cuda else 2 * self.settings.state**2)
 
     @property
     def transition_size(self) -> int:

@@ -71,7 +71,7 @@ class RecurrentNetwork(Mixer):
         return self.settings.state
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """The input terms of the gates, and the vectors of a state."""
         return max(self.width, (self.gates + self.starts) * self.settings.state)
 

@@ -83,7 +83,7 @@ class RegularLrnn(Mixer):
         return self.settings.state
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """The blocks, before and after normalisation, and the states."""
         return max(self.width, (3 * self.settings.block_size + 3) * self.settings.state)
 

@@ -40,7 +40,7 @@ class SelectiveDenseSettings(MixerSettings):
         """Whether the softmax has a temperature other than 1."""
         return self.temperature != 1 or self.temperature_end is not None
 
-    def shape(self) -> SelectiveDenseSettings:
+    def without_replica_values(self) -> SelectiveDenseSettings:
         """Remove p and the temperature, which are buffers: each replica may have its own values."""
         norm = None if self.column_norm is None else 1.0
         return replace(self, column_norm=norm, temperature=2.0 if self.is_tempered else 1.0, temperature_end=None)

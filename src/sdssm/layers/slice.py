@@ -91,7 +91,7 @@ class Slice(Mixer):
         return self.settings.state
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """The blocks of a step, its input term and its state."""
         return max(self.width, self.settings.state * (self.settings.block_size + 2))
 

@@ -1,6 +1,6 @@
 """Models: the classifier, its settings, the presets, and loading from a folder."""
 
-from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, list_models, preset
+from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, get_preset, list_models
 from sdssm.models.classifier import Classifier
 from sdssm.models.presets import PRESETS
 from sdssm.models.saved import load_model
@@ -16,7 +16,7 @@ __all__ = [
     "ModelSettings",
     "State",
     "default_preset",
+    "get_preset",
     "list_models",
     "load_model",
-    "preset",
 ]

@@ -31,10 +31,10 @@ def default_preset(model: str) -> str:
     return DEFAULT_PRESET if model == DEFAULT_MODEL else "default"
 
 
-def preset(name: str, model: str, task: str) -> Mapping[str, Any]:
+def get_preset(name: str, model: str, task: str) -> Mapping[str, Any]:
     """Return the settings of a preset for a model and a task.
 
-    >>> preset("paper", "sd-ssm", "a5")["column_norm"]
+    >>> get_preset("paper", "sd-ssm", "a5")["column_norm"]
     1.3
     """
     if model not in MODELS:

@@ -54,12 +54,12 @@ class Classifier(Stack):
         self.vectors: Tensor | None
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_symbol(self) -> int:
         """Estimate of the numbers in memory for each symbol of a string during evaluation."""
         first, *others = self.mixers
-        return max(self.n_classes, first.numbers + sum(mixer.numbers_per_input for mixer in others))
+        return max(self.n_classes, first.numbers_per_symbol + sum(mixer.numbers_per_input for mixer in others))
 
-    def chance(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
+    def noise_shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the noise that `loss` needs for tokens (B, L), by name.
 
         Positions are the first axis, so the noise of a shorter string is a prefix of that of a longer one.
@@ -70,7 +70,7 @@ class Classifier(Stack):
         length += self.settings.query
         if self.settings.block_dropout:
             shapes["blocks"] = (length, len(self.layers), 2, batch, self.blocks[0].outputs)
-        mixer_shape = self.mixers[0].chance(length)
+        mixer_shape = self.mixers[0].noise_shapes(length)
         if mixer_shape is not None:
             shapes["mixers"] = (len(self.mixers), *mixer_shape)
         return shapes
@@ -102,20 +102,20 @@ class Classifier(Stack):
         if not self.recurrent and state is not None:
             raise ModelError(f"{self.settings.name} cannot continue from a state; pass whole strings")
         if not self.can_read_prefixes_at_once:
-            ends = [self.last(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
+            ends = [self.last_logits(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
             return torch.stack(ends, 1), None
         if self.query is None:
             outputs, after = self._run(tokens, state)
             return self.logits(outputs), after
         if self.is_single_sd_ssm:
-            symbols = self._symbols()
+            symbols = self.symbol_parts()
             states, final = self.mixers[0].mix_symbols(symbols, tokens, layer_state(state, 0))
             return self.logits(self.query_step(symbols, states)), (final,)
         if self.can_query:
             outputs, after = self._run_query(tokens, state)
             return self.logits(outputs), after
         # The state after the query is discarded, so this reads one symbol at a time, in constant memory.
-        table, features = self._table(), []
+        table, features = self.input_table(), []
         for u in select_rows(table, tokens).unbind(1):
             _, state = self._step(u, state)
             features.append(self._step(table[self.query].expand_as(u), state)[0])
@@ -126,14 +126,14 @@ class Classifier(Stack):
         token = self._check_tokens(token)
         lead, rows = token.shape, token.numel()
         state = self._first(_flat(state, lead), None if starts is None else starts.reshape(rows))
-        table = self._table()
+        table = self.input_table()
         features, state = self._step(select_rows(table, token.reshape(rows)), state)
         if self.query is not None:
             features = self._step(table[self.query].expand(rows, -1), state)[0]
         after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return self.logits(features).reshape(*lead, self.n_classes), after
 
-    def last(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
+    def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
         """Return the logits after the last symbol only: tokens (B, L) -> (B, C)."""
         return self.logits(self._features(tokens, self._first(state, starts), None, {}))
 
@@ -181,7 +181,7 @@ class Classifier(Stack):
 
     def symbol_matrices(self) -> Tensor | None:
         """Return the symbols' transition matrices of a single-layer SD-SSM, (V, N, N); else None."""
-        return self._symbols().A[: self.n_symbols] if self.is_single_sd_ssm else None
+        return self.symbol_parts().A[: self.n_symbols] if self.is_single_sd_ssm else None
 
     def _check_tokens(self, tokens: Tensor) -> Tensor:
         """Raise unless all tokens are symbols; the query has a row in the table, but is not a symbol."""

@@ -33,9 +33,9 @@ class RescaledModel:
 
     def __init__(self, model: Classifier) -> None:
         self.model = model
-        self.n_classes, self.numbers, self.recurrent = model.n_classes, model.numbers, True
+        self.n_classes, self.numbers_per_symbol, self.recurrent = model.n_classes, model.numbers_per_symbol, True
         with torch.no_grad():  # for evaluation only
-            symbols = model._symbols()
+            symbols = model.symbol_parts()
             A = torch.nn.functional.pad(symbols.A, (0, 1, 0, 1))  # (V, N + 1, N + 1)
             A[:, -1, -1] = 1
             if symbols.b is not None:
@@ -63,7 +63,7 @@ class RescaledModel:
         """Return the final state, as `Classifier.advance_state`."""
         return self.advance(tokens, state, starts=starts)[1]
 
-    def last(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
+    def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
         """Return the logits after the last symbol, as `Classifier.last`."""
         return self.advance(tokens, state, starts=starts)[0][:, -1]
 

@@ -130,6 +130,6 @@ class ModelSettings:
                 "set layers=1 block=bare"
             )
 
-    def shape(self) -> ModelSettings:
+    def without_replica_values(self) -> ModelSettings:
         """Return these settings without the values that may differ between replicas trained in one batch."""
-        return replace(self, mixer=self.mixer.shape(), scale=1.0, scale_end=None)
+        return replace(self, mixer=self.mixer.without_replica_values(), scale=1.0, scale_end=None)

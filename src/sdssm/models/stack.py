@@ -106,7 +106,7 @@ class Stack(nn.Module):
     def can_read_prefixes_at_once(self) -> bool:
         """Whether one pass over a string gives the same predictions as reading each prefix separately."""
         # Random positions depend on the length of the string, so a prefix has other positions than by itself.
-        is_random = any(mixer.chance(1) is not None for mixer in self.mixers)
+        is_random = any(mixer.noise_shapes(1) is not None for mixer in self.mixers)
         return self.recurrent or (self.causal and not is_random and (self.query is None or self.can_query))
 
     @property
@@ -122,19 +122,19 @@ class Stack(nn.Module):
 
     # -- running the layers ------------------------------------------------------------------------------------------
 
-    def _symbols(self) -> Any:
+    def symbol_parts(self) -> Any:
         """Return the `symbol_parts` of the first layer; for an SD-SSM its `SymbolTransitions`."""
         first = self.blocks[0]
         table = self._scaled_embedding()
         if table is not None or first.norm is not None:
-            table = first.inputs(self._table())
+            table = first.inputs(self.input_table())
         return first.mixer.symbol_parts(table)
 
     def _features(self, tokens: Tensor, state: State, lengths: Tensor | None, noise: Mapping[str, Tensor]) -> Tensor:
         """Return the features at the end of strings: tokens (B, L), lengths (B,) -> (B, F)."""
         if self.is_single_sd_ssm:
             # Using only the final state, the gradient needs no pass over all states.
-            mixer, symbols = self.mixers[0], self._symbols()
+            mixer, symbols = self.mixers[0], self.symbol_parts()
             if self.query is not None or symbols.skip is None:
                 _, final = mixer.mix_symbols(
                     symbols._replace(skip=None), tokens, layer_state(state, 0), lengths=lengths
@@ -176,7 +176,7 @@ class Stack(nn.Module):
             mixer_noise = noise["mixers"][i] if "mixers" in noise else None
             if i == 0:
                 mixed, x = mixer.mix_symbols(
-                    self._symbols(), tokens, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise
+                    self.symbol_parts(), tokens, layer_state(state, i), lengths=lengths, carry=carry, noise=mixer_noise
                 )
             else:
                 parts = mixer.parts(block.inputs(h))
@@ -186,7 +186,7 @@ class Stack(nn.Module):
                 h, mixed = _last_position(h, lengths), _last_position(mixed, lengths)
                 drops = None if drops is None else [_last_position(drop, lengths) for drop in drops]
             if i == 0 and block.is_residual:
-                h = select_rows(self._table(), h)
+                h = select_rows(self.input_table(), h)
             h = block.combine(h, mixed, drops)
             after.append(x)
         return h, tuple(after) if carry and self.recurrent else None
@@ -197,7 +197,7 @@ class Stack(nn.Module):
         The query does not affect the symbols after it, so each layer has inputs h for the symbols and q for the query.
         """
         assert self.query is not None
-        table, symbols, after = self._table(), self._symbols(), []
+        table, symbols, after = self.input_table(), self.symbol_parts(), []
         h, q = select_rows(table, tokens), table[self.query].expand(*tokens.shape, -1)
         for i, block in enumerate(self.blocks):
             mixer, x = block.mixer, layer_state(state, i)
@@ -234,7 +234,7 @@ class Stack(nn.Module):
         scale = self.settings.embedding_scale
         return self.embedding if self.embedding is None or scale == 1 else self.embedding * scale
 
-    def _table(self) -> Tensor:
+    def input_table(self) -> Tensor:
         """Return the input vector of every symbol, (V, D)."""
         table = self._scaled_embedding()
         if table is not None:

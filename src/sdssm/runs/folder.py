@@ -147,7 +147,7 @@ class RunFolder:
         return self.progress.status
 
     @property
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether its status is running, but no process trains it: the process was killed."""
         with write_errors(self.path):
             return self.status == "running" and is_held(self.path) is False

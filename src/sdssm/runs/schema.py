@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
-from sdssm.models import DEFAULT_PRESET, ModelSettings, preset
+from sdssm.models import DEFAULT_PRESET, ModelSettings, get_preset
 from sdssm.settings import (
     build_settings,
     check_at_least,
@@ -98,10 +98,10 @@ class Settings:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def changed(self, values: Mapping[str, Any]) -> Self:
+    def replace_values(self, values: Mapping[str, Any]) -> Self:
         """Return settings with other values for some names, which may belong to the mixer, the model or the training.
 
-        >>> Settings().changed({"state": 32, "lr": 1e-4}).model.mixer.state
+        >>> Settings().replace_values({"state": 32, "lr": 1e-4}).model.mixer.state
         32
         """
         parts: dict[str, dict[str, Any]] = {"mixer": {}, "model": {}, "train": {}}
@@ -133,8 +133,8 @@ def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
 
 def resolve_settings(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings of a preset for a model and a task, with some values changed."""
-    base = preset(preset_name, model, task_name)  # first: it has the better error for an unknown model
-    return Settings(model=ModelSettings(name=model)).changed({**base, **(values or {})})
+    base = get_preset(preset_name, model, task_name)  # first: it has the better error for an unknown model
+    return Settings(model=ModelSettings(name=model)).replace_values({**base, **(values or {})})
 
 
 @dataclass(frozen=True, kw_only=True)

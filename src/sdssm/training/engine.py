@@ -198,7 +198,7 @@ class TrainingEngine:
             inputs["lengths"] = lengths[:, None].expand(-1, batch.tokens.shape[1])
         if batch.starts is not None:
             inputs["starts"] = batch.starts
-        for name, noise in self.replicas.template.model.chance(*batch.tokens.shape[1:]).items():
+        for name, noise in self.replicas.template.model.noise_shapes(*batch.tokens.shape[1:]).items():
             step = torch.tensor(self.step) if self._cuda_stream is None else self._device_step + offset
             inputs[f"noise.{name}"] = uniform_numbers(self.stream.seeds, step, NOISE_STREAMS[name], noise)
         lr, bias1, bias2, attraction, *buffers = values.unbind(-1)
@@ -285,7 +285,7 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings, TrainSett
     tasks = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
     train = replace(train, shortest=1, curriculum="uniform", attraction=float(train.attraction > 0))
-    return tasks, run.model.shape(), train
+    return tasks, run.model.without_replica_values(), train
 
 
 def new_model(run: RunConfig) -> Classifier:

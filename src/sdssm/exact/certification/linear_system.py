@@ -45,7 +45,7 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
     _check_supported(model, machine)
     trimmed = TrimMachine.build(machine, valid)
     with torch.no_grad():
-        symbols = model._symbols()
+        symbols = model.symbol_parts()
         start = model.initial_state
     A = symbols.A.detach().cpu().double().numpy()
     n = A.shape[-1]

@@ -108,11 +108,11 @@ def phase_error(model: Classifier, machine: Machine) -> float:
     group = SymbolGroup.generate(machine)
     layer = model.mixers[-1]
     if len(model.blocks) == 1:
-        inputs = model._table()
+        inputs = model.input_table()
     else:
         words = _covering_strings(group)
-        outputs = model.mixers[0].mix_symbols(model._symbols(), words)[0]
-        inputs = model.blocks[1].inputs(outputs + model._table()[words])
+        outputs = model.mixers[0].mix_symbols(model.symbol_parts(), words)[0]
+        inputs = model.blocks[1].inputs(outputs + model.input_table()[words])
     a = torch.view_as_complex(layer.parts(inputs)[0].double())
     turns = a.angle() * group.size / (2 * torch.pi)
     return float((turns - turns.round()).abs().max() * (2 * torch.pi) / group.size)

@@ -61,7 +61,7 @@ def check_emulation(
     device = model.readout.weight.device
     encodings, norms = _encodings(model, table, start)
     tracer = PrefixLabeller.build(table, start, torch.arange(len(table)))
-    piece = max(1, min(PIECE, MOST_NUMBERS // (strings * model.numbers)))
+    piece = max(1, min(PIECE, MOST_NUMBERS // (strings * model.numbers_per_symbol)))
     q, state = torch.full((strings,), start), None
     wrong, first_wrong, drift = 0, None, 0.0
     for done in range(0, length, piece):

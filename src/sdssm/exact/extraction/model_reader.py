@@ -69,7 +69,7 @@ class ModelReader:
     def read(self, tokens: Ints, state: MixerState = None) -> tuple[Ints, Tensor, MixerState]:
         """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states."""
         rows = torch.from_numpy(tokens).to(next(self.model.parameters()).device)
-        piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers, self.model.n_classes)))
+        piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers_per_symbol, self.model.n_classes)))
         predictions = []
         for part in torch.split(rows, piece, dim=1):
             logits, state = self.model.advance(part, state)
@@ -84,7 +84,9 @@ class ModelReader:
         if not model.is_single_sd_ssm or model.initial_state is None:
             return 0
         start = model.initial_state
-        return int(model.logits(start if model.query is None else model.query_step(model._symbols(), start)).argmax())
+        return int(
+            model.logits(start if model.query is None else model.query_step(model.symbol_parts(), start)).argmax()
+        )
 
     def labels(self, tokens: Ints) -> Ints:
         """Return the label of every prefix of strings (B, L), -1 if the prefix is not a valid string."""

@@ -111,7 +111,7 @@ def _classify(
     if not model.is_single_sd_ssm:
         logits, state = model.advance(tokens, state)
         return logits[:, offsets], None, state
-    symbols = model._symbols()
+    symbols = model.symbol_parts()
     x = None if state is None else state[0]
     states, final = model.mixers[0].mix_symbols(symbols._replace(skip=None), tokens, x)
     states = states[:, offsets]

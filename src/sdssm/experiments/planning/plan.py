@@ -156,7 +156,7 @@ def _resolve_settings(row: Row, task: str, variant: Mapping[str, Any], budget: f
         settings = resolve_settings(row.model, row.preset, task, {**row.settings, **variant})
     except SdssmError as error:
         raise SpecError(f"row {row.label!r}: {error}") from None
-    return settings.changed({"steps": max(1, round(settings.train.steps * budget))})
+    return settings.replace_values({"steps": max(1, round(settings.train.steps * budget))})
 
 
 def _check_config(row: Row, config: RunConfig, task: Task) -> None:
