@@ -39,7 +39,7 @@ def test_auto_is_close_to_the_better_mode_at_measured_points(device: str) -> Non
     measured = list(points(device))
     assert len(measured) > 100
     for kind, N, L, B, value in measured:
-        chosen = costs.faster(kind, device, B, L, N, block_of(kind, N))
+        chosen = costs.faster_mode(kind, device, B, L, N, block_of(kind, N))
         better = "parallel" if value > 0 else "recurrent"
         regret = 1.0 if chosen == better else 2 ** abs(value)
         assert regret <= ALLOWED, f"{kind} N {N} L {L} B {B} on {device}: {chosen}, {regret:.2f} times slower"
@@ -61,13 +61,13 @@ def test_a_measurement_file_names_its_origin(device: str) -> None:
     ("kind", "device"), [("dense", "numba"), ("dense", "abacus"), ("toeplitz", "triton"), ("axes", "triton")]
 )
 def test_unmeasured_devices_and_scans_run_recurrent(kind: str, device: str) -> None:
-    assert costs.faster(kind, device, 1, 4096, 64, 64) == "recurrent"
+    assert costs.faster_mode(kind, device, 1, 4096, 64, 64) == "recurrent"
 
 
 @pytest.mark.parametrize("kind", ["token", "mixture", "dense", "block_diagonal", "diagonal"])
 def test_choice_outside_the_grid(kind: str) -> None:
     def choice(rows: int, L: int, N: int) -> str:
-        return costs.faster(kind, "triton", rows, L, N, block_of(kind, N))
+        return costs.faster_mode(kind, "triton", rows, L, N, block_of(kind, N))
 
     assert choice(1, 10**6, 64) == choice(1, 10**6, 5) == "parallel"
     assert choice(1, 1, 1) == choice(10**5, 10**5, 64) == choice(10**5, 40, 256) == "recurrent"
@@ -85,7 +85,9 @@ def test_blocks_are_interpolated_between_diagonal_and_dense() -> None:
 
 
 def test_a_cached_choice_is_fast() -> None:
-    seconds = min(timeit.repeat(lambda: costs.faster("dense", "triton", 3, 700, 50, 50), number=1000, repeat=5)) / 1000
+    seconds = (
+        min(timeit.repeat(lambda: costs.faster_mode("dense", "triton", 3, 700, 50, 50), number=1000, repeat=5)) / 1000
+    )
     assert seconds < 5e-6
 
 
@@ -100,6 +102,6 @@ def test_auto_runs_the_chosen_mode(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "forward", forward)
     for answer in ("parallel", "recurrent"):
-        monkeypatch.setattr(costs, "faster", lambda *sizes, answer=answer: answer)
+        monkeypatch.setattr(costs, "faster_mode", lambda *sizes, answer=answer: answer)
         ops.diagonal_scan(torch.ones(2, 9, 3))
     assert modes == ["parallel", "recurrent"]

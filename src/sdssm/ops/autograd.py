@@ -36,14 +36,14 @@ class LibraryEntry:
     optional: names of the tensor arguments that may be None.
     settings: the arguments after the tensors with their types, for example "bool rescale".
     forward_settings: further ones that only the forward pass takes.
-    kept: how many outputs of the forward pass follow the results; they are kept for the gradient.
+    n_saved: the number of outputs of the forward pass after the results; they are saved for the gradient.
     fake_forward, fake_backward: return empty outputs of the right shapes and dtypes, for tracing.
     """
 
     optional: frozenset[str]
     settings: tuple[str, ...]
     forward_settings: tuple[str, ...]
-    kept: int
+    n_saved: int
     fake_forward: Callable[..., tuple[Tensor, ...]]
     fake_backward: Callable[..., tuple[Tensor, ...]]
 
@@ -54,15 +54,15 @@ class DifferentiableOperation:
     `operation(*tensors, *settings)` returns the results. The last setting is the backend; by default its implementation
     `sdssm.ops.<kind>.<backend>` computes
 
-        forward(*tensors, *settings) -> results, then whatever else the gradient needs (all with the first dimension)
-        backward(*result_gradients, *tensors, *saved_outputs, *settings) -> gradients, None for an absent argument
+        forward(*tensors, *settings) -> results, then further tensors that the gradient needs
+        backward(*result_gradients, *tensors, *saved_outputs, *settings) -> gradients, None for arguments that are None
 
     name: the public function, used in messages and for the registered operator.
     tensors: names of the tensor arguments, each of which may be None.
-    differentiable: those that receive a gradient, in the order in which `backward` returns them.
+    differentiable: names of the tensors that receive a gradient, in the order of the results of `backward`.
     results: names of the outputs that the caller receives.
-    constant_results: the last of the results, those without a gradient.
-    unsaved_results: results that `backward` does not need.
+    constant_results: names of the results without a gradient; they are the last ones.
+    unsaved_results: names of the results that `backward` does not need.
     library: register the operation as well. A subclass may override `run_forward` and `run_backward`.
     """
 
@@ -95,7 +95,7 @@ class DifferentiableOperation:
             self._backward = _RegisteredPass(*backward, schemas[1], library.fake_backward)
 
     def __call__(self, *args: Any) -> tuple[Tensor, ...]:
-        """Return the results, without the outputs that are kept for the gradient."""
+        """Return the results, without the outputs that are saved for the gradient."""
         outputs: tuple[Tensor, ...] = self._forward(*args)
         return outputs[: self.n_results]
 
@@ -144,11 +144,11 @@ class DifferentiableOperation:
 
         tensors = [f"Tensor{'?' if name in library.optional else ''} {name}" for name in self.tensors]
         arriving = [f"Tensor? grad_{name}" for name in self.results[: self.n_with_gradient]]
-        saved = [f"Tensor saved{i}" for i in range(len(self.saved_results) + library.kept)]
+        saved = [f"Tensor saved{i}" for i in range(len(self.saved_results) + library.n_saved)]
         forward = ", ".join([*tensors, *library.settings, *library.forward_settings])
         backward = ", ".join([*arriving, *tensors, *saved, *library.settings])
         return (
-            f"{self.name}({forward}){arrow(self.n_results + library.kept)}",
+            f"{self.name}({forward}){arrow(self.n_results + library.n_saved)}",
             f"{self.name}_backward({backward}){arrow(len(self.differentiable))}",
         )
 
@@ -162,7 +162,7 @@ class _Pass:
         def forward(*args: Any) -> Any:
             return kernel(*args)
 
-        # torch inspects the signature of `forward` at every call: with one at hand that takes no time.
+        # torch inspects the signature of `forward` at every call, which is fast if it is stored.
         forward.__signature__ = _ANY_ARGUMENTS  # type: ignore[attr-defined]
         members = {"forward": forward, "setup_context": setup_context, "backward": gradient, "vmap": self._vmap}
         statics = {key: staticmethod(member) for key, member in members.items()}
@@ -192,7 +192,7 @@ class _RegisteredPass(_Pass):
         torch.library.register_autograd(f"sdssm::{name}", gradient, setup_context=setup_context, lib=_library)
 
     def __call__(self, *args: Any) -> Any:
-        # torch.func.grad does not see through a registered operator: there the autograd function stands in for it.
+        # torch.func.grad does not differentiate a registered operator, but the autograd function around it.
         if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
             return self.function.apply(*args)
         return self.kernel(*args)

@@ -140,7 +140,7 @@ def run(
     """
     module = implementation(kind, backend)
     if mode == "auto":
-        mode = costs.faster(kind, costs.device_kind(backend), *sizes)
+        mode = costs.faster_mode(kind, costs.measurements_name(backend), *sizes)
     function = getattr(module, direction)
     present = [tensor for tensor in tensors if tensor is not None]
     narrow = backend == "cpu" and any(tensor.dtype in NARROW for tensor in present)

@@ -1,7 +1,7 @@
 """Checks of arguments, with the messages of their errors.
 
 Shapes, dtypes and devices are known without reading a tensor, so these checks cost nothing. Values (a token outside the
-alphabet, a length above L) must be read, for which the host waits on a GPU; `unchecked()` turns those checks off.
+alphabet, a length above L) must be read, for which the host waits on a GPU; `unchecked()` turns the latter off.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ def check_complex(op: str, name: str, tensor: Tensor, real_name: str, real: Tens
         )
 
 
-def check_kinds(op: str, named: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
+def check_kinds(op: str, tensors: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
     """Check that the tensors of (name, tensor) pairs have the same floating dtype and device."""
     allowed = FLOATING + COMPLEX if complex_too else FLOATING
-    first_name, first = named[0]
+    first_name, first = tensors[0]
     assert first is not None
     if first.dtype not in allowed:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in allowed)
         raise OpsError(f"{op}: {first_name} has dtype {first.dtype}; it must be one of {names}")
-    for name, tensor in named[1:]:
+    for name, tensor in tensors[1:]:
         if tensor is None:
             continue
         if not isinstance(tensor, Tensor):

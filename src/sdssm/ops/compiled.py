@@ -2,7 +2,7 @@
 
 The threads come from a pool of this module instead of numba's `prange`: numba's default threading layer must not be
 entered by two Python threads at once and does not survive a fork, while here each thread runs a compiled function
-without the GIL on rows of its own. Every row is computed by the same instructions whatever the number of threads.
+without the GIL on rows of its own. Every row is computed by the same instructions for any number of threads.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from sdssm.ops.padding import power_of_two
 MEASURED_BLOCKS = 4
 
 
-def device_kind(backend: str) -> str:
+def measurements_name(backend: str) -> str:
     """Return the name of the measurements for a backend: "triton", "numba" or "torch"."""
     if backend == "triton":
         return "triton"
@@ -49,14 +49,14 @@ class Measurements(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def faster(kind: str, device_name: str, rows: int, length: int, size: int, block: int) -> str:
+def faster_mode(kind: str, device_name: str, rows: int, length: int, size: int, block: int) -> str:
     """Return the faster mode, "recurrent" or "parallel"; "recurrent" if it was not measured.
 
     block: the size of the blocks of the matrices, N for dense ones.
 
-    >>> faster("mixture", "triton", rows=1, length=4096, size=64, block=64)
+    >>> faster_mode("mixture", "triton", rows=1, length=4096, size=64, block=64)
     'parallel'
-    >>> faster("token", "triton", rows=128, length=40, size=64, block=64)
+    >>> faster_mode("token", "triton", rows=128, length=40, size=64, block=64)
     'recurrent'
     """
     ratio = log2_ratio(kind, device_name, rows, length, size, block)

@@ -22,15 +22,15 @@ def lead_of(tensor: Tensor, tail: int) -> torch.Size:
     return tensor.shape[: tensor.dim() - tail]
 
 
-def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) -> torch.Size:
+def broadcast_leads(op: str, tensors: Sequence[tuple[str, Tensor | None, int]]) -> torch.Size:
     """Return the common leading dimensions of tensors.
 
-    named: (name, tensor, number of dimensions that are not leading) for each.
+    tensors: (name, tensor, number of dimensions that are not leading) for each.
 
     The error names the first tensor that does not fit.
     """
     lead = torch.Size()
-    for at, (name, tensor, tail) in enumerate(named):
+    for at, (name, tensor, tail) in enumerate(tensors):
         if tensor is None:
             continue
         own = lead_of(tensor, tail)
@@ -39,7 +39,7 @@ def broadcast_leads(op: str, named: Sequence[tuple[str, Tensor | None, int]]) ->
         try:
             lead = torch.broadcast_shapes(lead, own)  # type: ignore[no-untyped-call]  # torch's own
         except RuntimeError:
-            before = ", ".join(f"{other} {shape_of(t)}" for other, t, _ in named[:at] if t is not None)
+            before = ", ".join(f"{other} {shape_of(t)}" for other, t, _ in tensors[:at] if t is not None)
             raise OpsError(
                 f"{op}: {name} of shape {shape_of(tensor)} has leading dimensions {tuple(own)}; "
                 f"they must broadcast with {tuple(lead)} of {before}"

@@ -49,7 +49,7 @@ def check_lengths(op: str, lengths: Tensor | None, first_name: str, first: Tenso
 def check_length_values(op: str, lengths: Tensor | None, length: int) -> None:
     """Check that all lengths lie in 0..length. Reads the values."""
     if lengths is not None:
-        check_range(op, "lengths", lengths, 0, length, "the length of a row must be in")
+        check_range(op, "lengths", lengths, 0, length, "lengths must be in")
 
 
 def start_state(x0: Tensor | None, lead: Sequence[int], like: Tensor, size: int) -> Tensor:

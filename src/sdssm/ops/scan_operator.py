@@ -27,7 +27,7 @@ class ScanOperator(DifferentiableOperation):
 
     kind: the scan is `<kind>_scan`, its implementations are `sdssm.ops.<kind>.<backend>`.
     tensors: names of the arguments, in the order of the implementations' `forward`; "lengths" is one of them.
-    differentiable: those that receive gradients, in the order of the results of `backward`; x0 is the last.
+    differentiable: names of the tensors that receive gradients, in the order of the results of `backward`; x0 is last.
     sizes: returns ((R, B) or (B,), L, N) for the tensors.
     check_values: raises `OpsError` if a tensor holds a value out of range.
     optional: names of the tensors that may be None.
@@ -57,7 +57,7 @@ class ScanOperator(DifferentiableOperation):
                 optional=optional,
                 settings=("bool rescale", "str mode", "str backend"),
                 forward_settings=("bool check_finite",),
-                kept=2 if has_norms else 1,
+                n_saved=2 if has_norms else 1,
                 fake_forward=self._fake_forward,
                 fake_backward=self._fake_backward,
             ),
@@ -84,20 +84,20 @@ class ScanOperator(DifferentiableOperation):
         tensors = [_contiguous(arg) for arg in args[: self.n_tensors]]
         rescale, mode, backend_name, check_finite = args[self.n_tensors :]
         self.check_values(tensors)
-        states, final, *kept = backend.run(
+        states, final, *saved = backend.run(
             "forward", self.kind, backend_name, mode, self._problem_size(tensors), tensors, rescale=rescale
         )
         if check_finite:
             check_states(self.name, states, self.argument(tensors, "lengths"))
         is_absent = [not rescale, self.has_norms and self.argument(tensors, "p") is None]
-        return states, final, *(absent(states) if no else out for out, no in zip(kept, is_absent, strict=False))
+        return states, final, *(absent(states) if no else out for out, no in zip(saved, is_absent, strict=False))
 
     def run_backward(self, *args: Any) -> tuple[Tensor, ...]:
-        *given, rescale, mode, backend_name = args
-        given = [_contiguous(arg) for arg in given]
-        tensors = given[self.n_with_gradient : self.n_with_gradient + self.n_tensors]
+        *inputs, rescale, mode, backend_name = args
+        inputs = [_contiguous(arg) for arg in inputs]
+        tensors = inputs[self.n_with_gradient : self.n_with_gradient + self.n_tensors]
         gradients = backend.run(
-            "backward", self.kind, backend_name, mode, self._problem_size(tensors), given, rescale=rescale
+            "backward", self.kind, backend_name, mode, self._problem_size(tensors), inputs, rescale=rescale
         )
         return tuple(absent(tensors[0]) if gradient is None else gradient for gradient in gradients)
 

@@ -25,7 +25,7 @@ class MixtureTransitions(Transitions):
         self.dictionary, self.weights, self.p = dictionary, weights, p
         self.rows, self.length, _ = weights.shape
         self.size = self.block = dictionary.shape[-1]
-        self.has_norms = norms is not None  # the backward pass is given them, the forward pass computes them
+        self.has_norms = norms is not None  # set by the backward pass; the forward pass computes them
         self.norms = norms
         self.chunks: MixtureTransitions | None = None
         if p is not None and norms is None:

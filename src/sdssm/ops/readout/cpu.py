@@ -32,11 +32,11 @@ def forward(
     attraction: Tensor | None,
     norm: bool,
     cosine: bool,
-    wanted: bool,
+    with_gradients: bool,
 ) -> tuple[Tensor, ...]:
     """Return loss (R,), correct (R,) and the gradients of x, weight, bias, gain, shift and attraction.
 
-    The gradients are empty if `wanted` is false, and for arguments that are None. x (R, B, N), weight (R, C, N),
+    The gradients are empty unless `with_gradients`, and for arguments that are None. x (R, B, N), weight (R, C, N),
     bias (R, C), gain and shift (R, N), labels (R, B), scale and attraction (R,).
     """
     normed, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, EPSILON) if norm else (x, x, x)
@@ -61,7 +61,7 @@ def forward(
         centre_loss = (gate * difference.square().sum(-1)).mean(-1)
         losses.add_(attraction * centre_loss)
     correct = (logits.argmax(-1) == labels).sum(-1)
-    if not wanted:
+    if not with_gradients:
         return losses, correct, *(absent(x) for _ in range(5)), centre_loss
 
     # g_<name> is the gradient of the loss with respect to <name>.

@@ -54,10 +54,10 @@ def class_tile(
 def forward_kernel(
     x, weight, bias, gain, shift, labels, scale, attraction, losses, centre_losses, hits, dx, parts, B,
     N: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, CT: tl.constexpr, TB: tl.constexpr, ROW: tl.constexpr,
-    EPS: tl.constexpr, NORM: tl.constexpr, COSINE: tl.constexpr, WANTED: tl.constexpr, ACC: tl.constexpr,
+    EPS: tl.constexpr, NORM: tl.constexpr, COSINE: tl.constexpr, GRADIENTS: tl.constexpr, ACC: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute losses, centre losses and hits, (R, tiles) each, and with WANTED the gradients.
+    """Compute losses, centre losses and hits, (R, tiles) each, and with GRADIENTS the gradients.
 
     Hits are correct predictions. dx is (R, B, N); parts (R, tiles, ROW) holds the sums of a tile for weight, bias, gain
     and shift.
@@ -135,7 +135,7 @@ def forward_kernel(
     tl.store(losses + at, tl.sum(tl.where(in_range, loss, 0.0), axis=0) / B)
     tl.store(hits + at, tl.sum((in_range & (prediction == label)).to(tl.int32), axis=0))
 
-    if WANTED:
+    if GRADIENTS:
         part = parts + at * ROW
         dh = tl.zeros((TB, NP), ACC)
         for first in range(0, C, CT):
@@ -251,11 +251,11 @@ def constants(R: int, B: int, C: int, N: int, dtype: torch.dtype) -> dict[str, A
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, labels: Tensor,
-    scale: Tensor | None, attraction: Tensor | None, norm: bool, cosine: bool, wanted: bool,
+    scale: Tensor | None, attraction: Tensor | None, norm: bool, cosine: bool, with_gradients: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return loss (R,), correct (R,), dx (R, B, N), parts (R, tiles, ROW) and the centre loss (R,).
 
-    dx and parts are for `backward`, and empty unless `wanted`; the centre loss is empty without attraction.
+    dx and parts are for `backward`, and empty unless `with_gradients`; the centre loss is empty without attraction.
     """
     R, B, N = x.shape
     C = weight.shape[1]
@@ -264,15 +264,15 @@ def forward(
     row = C * N + sum(0 if vector is None else vector.shape[1] for vector in (bias, gain, shift))
     loss, correct = x.new_empty(R), labels.new_empty(R)
     losses, hits = x.new_empty(R, tiles), labels.new_empty(R, tiles)
-    parts = x.new_empty(R, tiles, row) if wanted else absent(x)
-    dx = torch.empty_like(x) if wanted else absent(x)
+    parts = x.new_empty(R, tiles, row) if with_gradients else absent(x)
+    dx = torch.empty_like(x) if with_gradients else absent(x)
     centre_losses = None if attraction is None else torch.empty_like(losses)
     centre_loss = absent(x) if attraction is None else torch.empty_like(loss)
     if not R:
         return loss, correct, dx, parts, centre_loss
     forward_kernel[(tiles, R)](
         x, weight, bias, gain, shift, labels, scale, attraction, losses, centre_losses, hits, dx, parts, B,
-        ROW=row, EPS=EPSILON, NORM=norm, COSINE=cosine, WANTED=wanted,
+        ROW=row, EPS=EPSILON, NORM=norm, COSINE=cosine, GRADIENTS=with_gradients,
         ACC=tl.float64 if x.dtype == torch.float64 else tl.float32,
         PRECISION="ieee" if x.dtype == torch.float64 else PRECISION,
         num_warps=4 if sizes["NP"] * x.element_size() <= 256 and sizes["CT"] >= C else 8, **sizes,
