@@ -14,7 +14,6 @@ import pytest
 
 IN_INTERPRETER = os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.interpreted
-inside = interpreted
 
 
 def belongs_to_this_process(item: pytest.Item) -> bool:

@@ -212,9 +212,9 @@ def test_lengths_cut_each_row(mixer: Any) -> None:
 def test_symbols_equal_their_inputs(mixer: Any) -> None:
     table, tokens = draw(5, WIDTH), torch.tensor([[0, 3, 1, 1, 4], [2, 2, 0, 3, 3]])
     state = first_state(mixer, 2)
-    assert_same(mixer.mix_symbols(mixer.symbols(table), tokens, state), mixer(table[tokens], state))
+    assert_same(mixer.mix_symbols(mixer.symbol_parts(table), tokens, state), mixer(table[tokens], state))
     one_hot, tokens = torch.eye(WIDTH, dtype=torch.float64), tokens % WIDTH
-    assert_same(mixer.mix_symbols(mixer.symbols(None), tokens, state), mixer(one_hot[tokens], state))
+    assert_same(mixer.mix_symbols(mixer.symbol_parts(None), tokens, state), mixer(one_hot[tokens], state))
 
 
 # -- parameters and gradients ------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["torch", "cpu", "reference"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "cpu":
-        monkeypatch.setattr("sdssm.layers.recurrent.torch_reads", lambda u: False)
+        monkeypatch.setattr("sdssm.layers.recurrent.can_use_torch_rnn", lambda u: False)
     with ops.use_backend("reference" if request.param == "reference" else "cpu"):
         yield str(request.param)
 

@@ -173,7 +173,7 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], dtype: t
             raise AssertionError(f"{label} {name}: relative error {error:.2e}, allowed {allowed:.0e}")
 
 
-def face_reference(
+def compare_with_reference(
     case: Case, backend: str, mode: str, *, device: str = "cpu", through: str = "both", numba: bool = True
 ) -> None:
     """Compare the results of a backend and mode with the reference."""

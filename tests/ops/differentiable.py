@@ -102,7 +102,7 @@ def outputs_and_gradients(function: Function, leaves: Leaves, through: int = 0) 
     return results | {f"grad {name}": grad for name, grad in zip(fresh, grads, strict=True)}
 
 
-def face_reference(function: Function, leaves: Leaves, backend: str, label: str, through: int = 0) -> None:
+def compare_with_reference(function: Function, leaves: Leaves, backend: str, label: str, through: int = 0) -> None:
     """Compare outputs and gradients of a backend with the reference, in the dtype of the leaves."""
     with ops.use_backend("reference"):
         expected = outputs_and_gradients(function, leaves, through)

@@ -10,7 +10,7 @@ import torch
 
 from sdssm import ops
 from sdssm.ops import compiled
-from tests.ops.cases import KINDS, Case, assert_same, build, face_reference, outputs_and_gradients
+from tests.ops.cases import KINDS, Case, assert_same, build, compare_with_reference, outputs_and_gradients
 
 OPTIONS: list[dict[str, Any]] = [
     {"b": True, "x0": False},
@@ -56,7 +56,7 @@ def implementations(device: str, modes: tuple[str, ...] = ("recurrent", "paralle
     """Return (backend, mode, numba) of all implementations for a device."""
     if device != "cpu":
         return [("triton", mode, True) for mode in modes]
-    with_numba = [True, False] if compiled.available() else [False]
+    with_numba = [True, False] if compiled.is_available() else [False]
     return [("cpu", mode, numba) for mode in modes for numba in with_numba]
 
 
@@ -82,7 +82,9 @@ def test_agrees_with_the_reference(case: Case, device: str) -> None:
 def test_gradient_through_a_single_output(kind: str, through: str, device: str) -> None:
     for options in (OPTIONS[0], OPTIONS[4]):
         for backend, mode, numba in implementations(device, ("recurrent", "parallel", "auto")):
-            face_reference(Case(kind, 13, 4, **options), backend, mode, device=device, through=through, numba=numba)
+            compare_with_reference(
+                Case(kind, 13, 4, **options), backend, mode, device=device, through=through, numba=numba
+            )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,7 +92,7 @@ def test_agrees_in_float32(kind: str, device: str) -> None:
     for options in (OPTIONS[0], OPTIONS[3]):
         for backend, mode, numba in implementations(device):
             case = Case(kind, 40, 12, dtype=torch.float32, **options)
-            face_reference(case, backend, mode, device=device, numba=numba)
+            compare_with_reference(case, backend, mode, device=device, numba=numba)
 
 
 @pytest.mark.usefixtures("poisoned_memory")
@@ -101,13 +103,15 @@ def test_alphabet_sizes(symbols: int, options: dict[str, Any], device: str) -> N
     for lead in ((3,), (5, 411)):
         case = Case("token", 7, 33, lead=lead, dtype=torch.float32, symbols=symbols, **options)
         for through in ("final", "both"):
-            face_reference(case, "cpu" if device == "cpu" else "triton", "recurrent", device=device, through=through)
+            compare_with_reference(
+                case, "cpu" if device == "cpu" else "triton", "recurrent", device=device, through=through
+            )
 
 
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0, 3.5, None])
 def test_mixture_for_every_p(p: float | None, device: str) -> None:
     for backend, mode, numba in implementations(device):
-        face_reference(Case("mixture", 9, 5, p=p), backend, mode, device=device, numba=numba)
+        compare_with_reference(Case("mixture", 9, 5, p=p), backend, mode, device=device, numba=numba)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 6])
@@ -133,7 +137,7 @@ def test_replicas_with_their_own_p(device: str) -> None:
         torch.testing.assert_close(states[replica], alone)
 
 
-@pytest.mark.skipif(not compiled.available(), reason="needs numba")
+@pytest.mark.skipif(not compiled.is_available(), reason="needs numba")
 @pytest.mark.parametrize("kind", ["token", "block_diagonal", "diagonal", "diagonal_complex"])
 def test_a_numba_kernel_is_compiled_once_per_dtype(kind: str) -> None:
     """The options and the mode must not cause a new compilation, which takes seconds."""

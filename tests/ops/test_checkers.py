@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sdssm.ops import backend
-from tests.ops.cases import KINDS, Case, assert_same, face_reference, relative_error
+from tests.ops.cases import KINDS, Case, assert_same, compare_with_reference, relative_error
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -23,10 +23,10 @@ def test_a_wrong_gradient_is_detected(kind: str, which: int, device: str, monkey
         return tuple(outputs)
 
     fast = "cpu" if device == "cpu" else "triton"
-    face_reference(Case(kind, 5, 3), fast, "recurrent", device=device)
+    compare_with_reference(Case(kind, 5, 3), fast, "recurrent", device=device)
     monkeypatch.setattr(backend, "run", wrong)
     with pytest.raises(AssertionError, match="grad"):
-        face_reference(Case(kind, 5, 3), fast, "recurrent", device=device)
+        compare_with_reference(Case(kind, 5, 3), fast, "recurrent", device=device)
 
 
 def test_nan_is_an_infinite_error() -> None:

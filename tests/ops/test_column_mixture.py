@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.ops import backend
-from sdssm.ops.column_mixture import column_mixture_scan, mixed_columns
+from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, outputs_and_gradients, together
 
 
@@ -80,7 +80,7 @@ def test_equals_column_one_hot_scan_over_mixtures(case: ColumnMixtureCase, devic
     function, leaves = build(dataclasses.replace(case, lengths=False), device)
 
     def mix_then_scan(inputs: Leaves) -> tuple[Tensor, ...]:
-        P = mixed_columns(inputs["dictionary"].unsqueeze(-4), inputs["weights"])
+        P = column_softmax(inputs["dictionary"].unsqueeze(-4), inputs["weights"])
         return together(*ops.column_one_hot_scan(P, inputs["D"], None, inputs.get("b"), inputs.get("x0")))
 
     torch.testing.assert_close(outputs_and_gradients(function, leaves), outputs_and_gradients(mix_then_scan, leaves))

@@ -17,8 +17,8 @@ from tests.ops.differentiable import (
     Function,
     Leaves,
     Operation,
+    compare_with_reference,
     draws,
-    face_reference,
     fast,
     outputs_and_gradients,
     together,
@@ -158,7 +158,7 @@ def test_table_can_be_shared(device: str) -> None:
     def function(inputs: Leaves) -> tuple[Tensor, ...]:
         return (torch.view_as_real(column_one_hot_scan(inputs["P"], inputs["D"], tokens, x0=inputs["x0"])[0]),)
 
-    face_reference(function, {name: leaf.to(device) for name, leaf in leaves.items()}, fast(device), "shared")
+    compare_with_reference(function, {name: leaf.to(device) for name, leaf in leaves.items()}, fast(device), "shared")
 
 
 def test_conjugate_views(device: str) -> None:

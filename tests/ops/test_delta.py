@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdssm.ops import OpsError, backend, compiled, use_backend
 from sdssm.ops.delta import delta_scan, delta_step
-from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, face_reference, fast, together
+from tests.ops.differentiable import Function, Leaves, Operation, Tuning, compare_with_reference, draws, fast, together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +222,7 @@ def test_leading_dimensions_broadcast(device: str) -> None:
     _, leaves = build(DeltaCase((2, 3), 4, gate=True, S0=True), device)
     shared = {name: leaf[0, 0] if name in ("S0", "gate") else leaf[:, :1] for name, leaf in leaves.items()}
     shared["q"] = leaves["q"]
-    face_reference(
+    compare_with_reference(
         lambda inputs: delta_scan(inputs["q"], inputs["k"], inputs["v"], inputs["beta"], inputs["gate"], inputs["S0"]),
         shared,
         fast(device),

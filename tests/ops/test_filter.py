@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sdssm import ops
 from sdssm.ops.filter import causal_filter
-from tests.interpreted import inside
+from tests.interpreted import interpreted
 from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, fast, outputs_and_gradients, together
 
 
@@ -127,7 +127,7 @@ def test_replica_gives_the_same_result_alone(dtype: torch.dtype, device: str) ->
         check_replica_alone(device, dtype)
 
 
-@inside
+@interpreted
 def test_replica_gives_the_same_result_alone_interpreted() -> None:
     with ops.use_backend("triton"):
         check_replica_alone("cpu", torch.float32)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.ops import backend, compiled
-from tests.interpreted import inside
+from tests.interpreted import interpreted
 from tests.ops.differentiable import (
     Operation,
     Tuning,
     check_compiled,
     check_transforms,
-    face_reference,
+    compare_with_reference,
     fast,
     outputs_and_gradients,
 )
@@ -98,13 +98,13 @@ def faced(operation: Operation[Any]) -> list[tuple[Any, int]]:
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case through way", lambda operation: both_ways(operation, faced(operation)))
 def test_agrees_with_the_reference(operation: Operation[Any], case: Any, through: int, way: str, device: str) -> None:
-    face_reference(*operation.build(case, device, torch.float64), fast(device), f"{case} {way}", through)
+    compare_with_reference(*operation.build(case, device, torch.float64), fast(device), f"{case} {way}", through)
 
 
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case way", lambda operation: both_ways(operation, one_by_one(operation.wide)))
 def test_agrees_in_float32(operation: Operation[Any], case: Any, way: str, device: str) -> None:
-    face_reference(*operation.build(case, device, torch.float32), fast(device), f"{case} {way}")
+    compare_with_reference(*operation.build(case, device, torch.float32), fast(device), f"{case} {way}")
 
 
 @over(
@@ -129,44 +129,44 @@ def test_a_wrong_gradient_is_detected(
 
     monkeypatch.setattr(module, "backward", wrong)
     with pytest.raises(AssertionError, match=f"grad {leaf}: "):
-        face_reference(function, leaves, fast(device), f"wrong {way}")
+        compare_with_reference(function, leaves, fast(device), f"wrong {way}")
 
 
 # -- Triton, without a GPU ---------------------------------------------------------------------------------------------
 
 
-@inside
+@interpreted
 @pytest.mark.usefixtures("poisoned_memory")
 @over("case through", lambda operation: [run for run in faced(operation) if run[0] not in operation.slow])
 def test_interpreted(operation: Operation[Any], case: Any, through: int) -> None:
-    face_reference(*operation.build(case, "cpu", torch.float64), "triton", str(case), through)
+    compare_with_reference(*operation.build(case, "cpu", torch.float64), "triton", str(case), through)
 
 
-@inside
+@interpreted
 @pytest.mark.usefixtures("poisoned_memory")
 @over("tuning case through", lambda operation: [(tuning, *run) for tuning in operation.tunings for run in tuning.runs])
 def test_interpreted_with_other_constants(
     operation: Operation[Any], tuning: Tuning[Any], case: Any, through: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tuning.change(monkeypatch)
-    face_reference(*operation.build(case, "cpu", tuning.dtype), "triton", f"{tuning.name} {case}", through)
+    compare_with_reference(*operation.build(case, "cpu", tuning.dtype), "triton", f"{tuning.name} {case}", through)
 
 
-@inside
+@interpreted
 @over("case", lambda operation: one_by_one(operation.tiny))
 def test_interpreted_transforms(operation: Operation[Any], case: Any) -> None:
     with ops.use_backend("triton"):
         check_transforms(*operation.build(case, "cpu", torch.float64))
 
 
-@inside
+@interpreted
 @over("case", lambda operation: one_by_one(operation.tiny))
 def test_interpreted_results_are_the_same_without_gradients(operation: Operation[Any], case: Any) -> None:
     with ops.use_backend("triton"):
         check_without_a_gradient(operation, case, "cpu")
 
 
-@inside
+@interpreted
 @over("check", lambda operation: one_by_one(operation.own))
 def test_interpreted_further_checks(operation: Operation[Any], check: Callable[[], None]) -> None:
     with ops.use_backend("triton"):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdssm import ops
 from sdssm.ops.lstm import lstm_scan, lstm_step
-from tests.ops.differentiable import Function, Leaves, Operation, Tuning, draws, face_reference, fast, together
+from tests.ops.differentiable import Function, Leaves, Operation, Tuning, compare_with_reference, draws, fast, together
 from tests.ops.test_elman import ALONE as ELMAN_ALONE
 from tests.ops.test_elman import CASES, MANY, RecurrentCase, lengths_of
 
@@ -85,7 +85,7 @@ def test_saturated_gates_do_not_overflow(device: str) -> None:
     """Large drives saturate the gates; results and gradients still match the reference."""
     function, leaves = build(CASES[0], device, torch.float32)
     leaves["drive"] = leaves["drive"] * 1e4
-    face_reference(function, leaves, fast(device), "large")
+    compare_with_reference(function, leaves, fast(device), "large")
 
 
 ones = torch.ones

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from tests.ops.differentiable import Function, Leaves, Operation, draws, face_reference, fast
+from tests.ops.differentiable import Function, Leaves, Operation, compare_with_reference, draws, fast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ def test_leading_dimensions_broadcast(device: str) -> None:
     def function(leaves: Leaves) -> tuple[Tensor, ...]:
         return (ops.mixed_matrices(leaves["dictionary"], leaves["weights"], p),)
 
-    face_reference(function, leaves, fast(device), "broadcast")
+    compare_with_reference(function, leaves, fast(device), "broadcast")
     assert function(leaves)[0].shape == (5, 2, 2, 4, 4)
 
 
@@ -83,7 +83,7 @@ def test_mixed_matrices_are_the_matrices_of_a_mixture_scan(device: str) -> None:
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0])
 def test_a_zero_entry_has_a_finite_gradient(p: float, device: str) -> None:
     dictionary = torch.eye(3, dtype=torch.float64, device=device)[None]
-    face_reference(
+    compare_with_reference(
         lambda leaves: (ops.mixed_matrices(leaves["dictionary"], leaves["weights"], p),),
         {"dictionary": dictionary, "weights": torch.ones(2, 1, dtype=torch.float64, device=device)},
         fast(device),

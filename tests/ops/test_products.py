@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sdssm.ops import products
-from sdssm.ops.products import Product, linear, product, shared, shares
+from sdssm.ops.products import Product, count_pieces, linear, product, split_bmm
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -20,12 +20,12 @@ def numbers(*shape: int, device: str = "cpu") -> torch.Tensor:
 @pytest.mark.parametrize("transposed", [False, True])
 def test_split_product_equals_the_product(M: int, K: int, N: int, transposed: bool) -> None:
     x, y = numbers(2, K, M).mT if transposed else numbers(2, M, K), numbers(2, K, N)
-    torch.testing.assert_close(shared(x, y), x @ y)
+    torch.testing.assert_close(split_bmm(x, y), x @ y)
 
 
 def test_pieces_have_equal_and_sufficient_length() -> None:
     for M, K, N in ((1, 5120, 1), (64, 5120, 64), (64, 5120, 4096), (7, 130, 9), (5, 384, 5)):
-        pieces = shares(M, K, N)
+        pieces = count_pieces(M, K, N)
         assert K % pieces == 0 and (pieces == 1 or K // pieces >= products.ROWS)
 
 

@@ -13,8 +13,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm import ops
-from tests.interpreted import inside
-from tests.ops.differentiable import Function, Leaves, Operation, Tuning, check_compiled, draws, face_reference, fast
+from tests.interpreted import interpreted
+from tests.ops.differentiable import (
+    Function,
+    Leaves,
+    Operation,
+    Tuning,
+    check_compiled,
+    compare_with_reference,
+    draws,
+    fast,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +127,7 @@ def test_small_losses_keep_their_precision(loss: float, name: str, device: str) 
         check_small_loss(loss, device)
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("loss", SMALL_LOSSES)
 def test_interpreted_small_losses_keep_their_precision(loss: float) -> None:
     with ops.use_backend("triton"):
@@ -178,7 +187,7 @@ def test_parameters_can_be_shared(device: str) -> None:
     labels = torch.randint(0, 4, (5,), generator=torch.Generator().manual_seed(2)).to(device)
     leaves = {"x": draw(2, 3, 5, 6).to(device), "weight": draw(4, 6).to(device), "bias": draw(3, 4).to(device)}
     scale = torch.tensor([[1.0], [2.0]], dtype=torch.float64, device=device)
-    face_reference(
+    compare_with_reference(
         lambda leaves: ops.readout_loss(leaves["x"], leaves["weight"], labels, bias=leaves["bias"], scale=scale),
         leaves,
         fast(device),
@@ -205,7 +214,7 @@ def test_a_zero_vector_has_cosine_zero_and_no_gradient(device: str) -> None:
 def test_large_logits_do_not_overflow(device: str) -> None:
     function, leaves = build(Readout((), 6, 4, 5, norm=False), device, torch.float32)
     leaves["x"] = leaves["x"] * 1e4
-    face_reference(function, leaves, fast(device), "large")
+    compare_with_reference(function, leaves, fast(device), "large")
 
 
 def test_16_bit_dtypes_are_computed_in_float32(device: str) -> None:

@@ -20,8 +20,8 @@ from tests.ops.differentiable import (
     Leaves,
     Operation,
     Tuning,
+    compare_with_reference,
     draws,
-    face_reference,
     fast,
     outputs_and_gradients,
     together,
@@ -104,7 +104,7 @@ def test_decays_of_any_size_match_reference(implementation: str, device: str) ->
     rates = torch.tensor([-1e4, -300, -88, -86.5, -1e-3, 0, 20], device=device)
     leaves |= {"A": rates.expand(4, 7), "delta": torch.ones_like(leaves["delta"])}
     with IMPLEMENTATIONS[implementation]():
-        face_reference(function, leaves, fast(device), implementation)
+        compare_with_reference(function, leaves, fast(device), implementation)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -224,7 +224,7 @@ def test_leading_dimensions_broadcast(device: str) -> None:
     draw = draws()
     shapes = {"x": (2, 1, 4, 3), "delta": (3, 4, 3), "A": (2, 3, 5), "B": (4, 5), "C": (1, 3, 4, 5), "h0": (3, 5)}
     leaves = {name: draw(*shape).to(device) for name, shape in shapes.items()}
-    face_reference(lambda inputs: selective_scan(*inputs.values()), leaves, fast(device), "broadcast")
+    compare_with_reference(lambda inputs: selective_scan(*inputs.values()), leaves, fast(device), "broadcast")
     y, final = selective_scan(*leaves.values())
     assert y.shape == (2, 3, 4, 3) and final.shape == (2, 3, 3, 5)
 

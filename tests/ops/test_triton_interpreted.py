@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sdssm import ops
-from tests.interpreted import inside
-from tests.ops.cases import KINDS, Case, face_reference
+from tests.interpreted import interpreted
+from tests.ops.cases import KINDS, Case, compare_with_reference
 
 pytest.importorskip("triton")
 
@@ -29,61 +29,61 @@ CASES = [
 ] + [(Case(kind, 1, 1, b=True), mode) for kind in KINDS for mode in LENGTHS]
 
 
-@inside
+@interpreted
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 @pytest.mark.parametrize(("case", "mode"), CASES, ids=str)
 def test_agrees_with_the_reference(case: Case, mode: str) -> None:
-    face_reference(case, "triton", mode)
+    compare_with_reference(case, "triton", mode)
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("head", [None, 5])
 @pytest.mark.parametrize("count", [1, 3, 40, 100])  # one iteration of a program, and several
 def test_partial_sums(count: int, head: int | None) -> None:
     """Each group is summed in the same order as when it is alone, so the results are bit-identical."""
-    from sdssm.ops._triton.partial_sums import partial_sums
+    from sdssm.ops._triton.partial_sums import sum_parts
 
     parts = torch.randn(count, 3, 70, generator=torch.Generator().manual_seed(0))
-    out, rest = partial_sums(parts, torch.float32, head)
+    out, rest = sum_parts(parts, torch.float32, head)
     total = out if rest is None else torch.cat([out, rest], 1)
     torch.testing.assert_close(total, parts.sum(0))
     for group in range(3):
-        alone, alone_rest = partial_sums(parts[:, group : group + 1].contiguous(), torch.float32, head)
+        alone, alone_rest = sum_parts(parts[:, group : group + 1].contiguous(), torch.float32, head)
         assert torch.equal(alone[0], out[group])
         assert (
             alone_rest is None if rest is None else alone_rest is not None and torch.equal(alone_rest[0], rest[group])
         )
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("through", ["states", "final"])
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
 def test_gradient_through_a_single_output(mode: str, through: str) -> None:
-    face_reference(Case("token", 17, 3, b=True, lengths=True, lead=(3,)), "triton", mode, through=through)
+    compare_with_reference(Case("token", 17, 3, b=True, lengths=True, lead=(3,)), "triton", mode, through=through)
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("mode", ["recurrent", "parallel"])
 def test_a_block_large_enough_for_tl_dot(mode: str) -> None:
-    face_reference(Case("dense", 18, 17, rescale=True, lead=(1,)), "triton", mode)
-    face_reference(Case("dense", 18, 65, b=True, lead=(1,)), "triton", mode)
+    compare_with_reference(Case("dense", 18, 17, rescale=True, lead=(1,)), "triton", mode)
+    compare_with_reference(Case("dense", 18, 65, b=True, lead=(1,)), "triton", mode)
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("rescale", [False, True])
 def test_the_largest_complex_state_in_parallel_mode(rescale: bool) -> None:
     """A complex state has two real entries for each of its own: 256 of them are allowed in both modes."""
     case = Case("diagonal_complex", 17, 256, b=not rescale, rescale=rescale, lead=(1,))
-    face_reference(case, "triton", "parallel")
+    compare_with_reference(case, "triton", "parallel")
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("p", [1.0, 2.0, 9.0, None])
 def test_mixture_for_every_p(p: float | None) -> None:
-    face_reference(Case("mixture", 4, 3, p=p, lead=(1, 2)), "triton", "recurrent")
+    compare_with_reference(Case("mixture", 4, 3, p=p, lead=(1, 2)), "triton", "recurrent")
 
 
-@inside
+@interpreted
 def test_many_symbols() -> None:
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(20, 3, 3, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -97,7 +97,7 @@ def test_many_symbols() -> None:
     torch.testing.assert_close(gradient("triton"), gradient("reference"))
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("symbols", [1, 2, 3, 4])
 @pytest.mark.parametrize("options", [{"b": True, "x0": False}, {"rescale": True}], ids=str)
 def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,5 +109,5 @@ def test_token_tiles(symbols: int, options: dict[str, Any], monkeypatch: pytest.
     monkeypatch.setattr(token_tiles, "is_faster", lambda *args: used.append(is_faster(*args)) or used[-1])  # type: ignore[func-returns-value]
     monkeypatch.setattr(token_tiles, "LEAST_ROWS", 1)
     case = Case("token", 4, 17, lead=(2, 18), lengths=symbols > 1, dtype=torch.float32, symbols=symbols, **options)
-    face_reference(case, "triton", "recurrent")
+    compare_with_reference(case, "triton", "recurrent")
     assert used == [True]

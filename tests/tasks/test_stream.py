@@ -23,7 +23,7 @@ from sdssm.tasks import PAPER_TASKS, Task
 from sdssm.tasks.philox import philox4x32
 from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
 from sdssm.tasks.stream_tables import symbol_thresholds
-from tests.interpreted import inside
+from tests.interpreted import interpreted
 
 QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
 HUGE = (1 << 63) - 1
@@ -326,7 +326,7 @@ def test_invalid_greatest_lengths(most: list[Any]) -> None:
 # -- Triton ----------------------------------------------------------------------------------------------------------
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("options", [{}, {"task": "arithmetic"}, {"random_start": True, "batch": 33}], ids=str)
 def test_triton_draws_the_same(options: dict[str, Any]) -> None:
     triton, torch_ = (
@@ -335,7 +335,7 @@ def test_triton_draws_the_same(options: dict[str, Any]) -> None:
     assert same(triton, torch_)
 
 
-@inside
+@interpreted
 def test_triton_uniform_numbers() -> None:
     triton, torch_ = (
         uniform_numbers(torch.tensor([3, HUGE]), torch.tensor(9), 3, (5, 7), name) for name in ("triton", "torch")

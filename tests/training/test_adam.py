@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sdssm.training.adam import adam_step
-from tests.interpreted import inside
+from tests.interpreted import interpreted
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 
@@ -118,7 +118,7 @@ def test_accepts_parameters_that_require_gradients() -> None:
     assert not ours.step(torch.ones(1, 4, dtype=torch.float64)).requires_grad
 
 
-@inside
+@interpreted
 @pytest.mark.parametrize("clip", [1.0, None])
 @pytest.mark.parametrize("P", [1, 1024, 2500])
 def test_triton_kernels_match_the_torch_version(P: int, clip: float | None) -> None:

@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sdssm {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        command.add_to(commands)
+        command.add_command(commands)
     return parser
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, select_rows
-from sdssm.ops.column_mixture import column_mixture_scan, mixed_columns
+from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.products import linear
 from sdssm.settings import check_between, check_one_of, check_settings
@@ -158,7 +158,7 @@ class PdSsm(Mixer):
     ) -> tuple[Tensor, Tensor | None]:
         """Scan over tokens (B, L) with only V transition matrices in memory."""
         weights, D, *drive = symbols
-        P = mixed_columns(self.dictionary, weights)
+        P = column_softmax(self.dictionary, weights)
         b = to_complex(select_rows(drive[0], tokens)) if drive else None
         states, final = column_one_hot_scan(P, to_complex(D), tokens, b, self._start(state), lengths=lengths)
         return self._read(states), final if carry else None
@@ -166,7 +166,7 @@ class PdSsm(Mixer):
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run a single step: u (B, D), complex state (B, n) -> output (B, 2n), next state."""
         weights, D, *drive = self.parts(u)
-        P = mixed_columns(self.dictionary, weights)
+        P = column_softmax(self.dictionary, weights)
         x = column_one_hot_step(P, to_complex(D), self._start(state), to_complex(drive[0]) if drive else None)
         return self._read(x), x
 

@@ -13,7 +13,7 @@ from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
 from sdssm.ops.backend import TRITON_LARGEST_STATE
-from sdssm.ops.elman import elman_scan, elman_step, torch_reads, torch_rnn
+from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
 from sdssm.ops.products import linear
 from sdssm.settings import check_between, check_one_of, check_settings
@@ -42,7 +42,7 @@ class LstmSettings(RnnSettings):
 class RecurrentNetwork(Mixer):
     """Base class of both: weights in the layout of torch, all initialised uniform on +-1/sqrt(n).
 
-    On the CPU a single model uses torch's own networks (see `torch_reads`): a training step at batch 128, L = 20,
+    On the CPU a single model uses torch's own networks (see `can_use_torch_rnn`): a training step at batch 128, L = 20,
     n = 64, two symbols takes 9 ms for an LSTM, and 13 ms with `lstm_scan`; an RNN takes 3 ms either way. These networks
     apply the input weights themselves, and passing an identity matrix for them would more than double the time, so
     `parts` then returns the inputs (..., D) unchanged. In all other cases `parts` returns the input terms of the G
@@ -86,7 +86,7 @@ class RecurrentNetwork(Mixer):
 
     def parts(self, u: Tensor) -> tuple[Tensor]:
         """Return the input terms (..., G, N), or the inputs (..., D) if torch's own network reads them."""
-        if torch_reads(u):
+        if can_use_torch_rnn(u):
             return (u,)
         drive = self.drive(u)
         return (drive.reshape(*drive.shape[:-1], self.gates, self.settings.state),)

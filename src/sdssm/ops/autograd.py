@@ -108,7 +108,7 @@ class DifferentiableOperation:
         gradients = backend.implementation(self.kind, args[-1]).backward(*args[:-1])
         like = next(gradient for gradient in gradients if gradient is not None)
         # Some of torch's transforms do not accept None as an output.
-        return tuple(absent(like) if gradient is None else gradient for gradient in gradients)
+        return tuple(empty_placeholder(like) if gradient is None else gradient for gradient in gradients)
 
     def _save(self, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         # Without materialised gradients a loss on one result leaves the others' None, and kernels skip reading zeros.
@@ -202,7 +202,7 @@ def _save_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
     """The backward pass saves nothing: it has no gradient."""
 
 
-def absent(like: Tensor) -> Tensor:
+def empty_placeholder(like: Tensor) -> Tensor:
     """Return an empty tensor (R, 0) in place of None.
 
     It has the first dimension of `like`, which vmap splits.
@@ -210,7 +210,7 @@ def absent(like: Tensor) -> Tensor:
     return like.new_empty((like.shape[0], 0))
 
 
-def gradient_is_wanted(tensors: Sequence[Tensor | None]) -> bool:
+def needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
     """Whether a gradient may be computed later.
 
     Always true under torch.func, where tensors do not carry this information.

@@ -71,7 +71,7 @@ def choose(tensor: Tensor) -> str:
     return "triton" if tensor.is_cuda else "cpu"
 
 
-def plainly(chosen: str, first: Tensor) -> bool:
+def uses_reference(chosen: str, first: Tensor) -> bool:
     """Whether the reference computes the operation, for tensors like `first` and the backend `chosen`.
 
     It does if the user chose it, for 16-bit dtypes, and in compiled code, where the compiler fuses it.

@@ -50,7 +50,7 @@ def can_read_values(tensor: Tensor) -> bool:
     return not (backend.is_on_gpu(tensor) and torch.cuda.is_current_stream_capturing())
 
 
-def shape_of(tensor: Tensor) -> str:
+def format_shape(tensor: Tensor) -> str:
     """Return the shape as messages show it: "(2, 3)"."""
     return str(tuple(tensor.shape))
 
@@ -58,8 +58,8 @@ def shape_of(tensor: Tensor) -> str:
 def shape_error(op: str, name: str, tensor: Tensor, expected: str, other_name: str, other: Tensor) -> OpsError:
     """Return the error for a tensor whose shape does not fit another one."""
     return OpsError(
-        f"{op}: {name} has shape {shape_of(tensor)}; it must be {expected} to fit {other_name} "
-        f"of shape {shape_of(other)}"
+        f"{op}: {name} has shape {format_shape(tensor)}; it must be {expected} to fit {other_name} "
+        f"of shape {format_shape(other)}"
     )
 
 
@@ -69,24 +69,24 @@ def check_rank(op: str, name: str, tensor: Tensor, form: Shape) -> None:
         raise OpsError(f"{op}: {name} is a {type(tensor).__name__}; it must be a tensor (..., {', '.join(form)})")
     if tensor.dim() < len(form):
         raise OpsError(
-            f"{op}: {name} has shape {shape_of(tensor)}; it needs at least {len(form)} dimensions, "
+            f"{op}: {name} has shape {format_shape(tensor)}; it needs at least {len(form)} dimensions, "
             f"(..., {', '.join(form)})"
         )
     for size, letter in zip(tensor.shape[tensor.dim() - len(form) :], form, strict=True):
         if size == 0:
-            raise OpsError(f"{op}: {name} has shape {shape_of(tensor)}; its dimension {letter} must be at least 1")
+            raise OpsError(f"{op}: {name} has shape {format_shape(tensor)}; its dimension {letter} must be at least 1")
 
 
 def check_square(op: str, name: str, tensor: Tensor) -> None:
     """Check that the last two dimensions are equal."""
     if tensor.shape[-1] != tensor.shape[-2]:
         raise OpsError(
-            f"{op}: {name} has shape {shape_of(tensor)}; its last two dimensions must be equal, "
+            f"{op}: {name} has shape {format_shape(tensor)}; its last two dimensions must be equal, "
             f"got {tensor.shape[-2]} and {tensor.shape[-1]}"
         )
 
 
-def check_tail(
+def check_last_dimensions(
     op: str, name: str, tensor: Tensor, tail: Sequence[int], form: Shape, other_name: str, other: Tensor
 ) -> None:
     """Check that the last dimensions of `tensor` are `tail`, as those of `other` require."""
@@ -109,7 +109,7 @@ def check_complex(op: str, name: str, tensor: Tensor, real_name: str, real: Tens
         )
 
 
-def check_kinds(op: str, tensors: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
+def check_dtypes(op: str, tensors: Sequence[tuple[str, Tensor | None]], *, complex_too: bool = False) -> None:
     """Check that the tensors of (name, tensor) pairs have the same floating dtype and device."""
     allowed = FLOATING + COMPLEX if complex_too else FLOATING
     first_name, first = tensors[0]

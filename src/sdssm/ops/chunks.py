@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.ops.transitions import Transitions, cut, final_state, no_factors
+from sdssm.ops.transitions import Transitions, cut_into_chunks, final_state, no_factors
 
 
 def scan_forward(
@@ -128,7 +128,7 @@ def forward(
     steps = inner_lengths(lengths, rows, length, chunk, like.device)
     products, _ = chunk_products(inner, steps, rescale)
     over_chunks = transitions.of_products(products.reshape(rows, count, *products.shape[1:]))
-    inner_drive = None if drive is None else cut(drive, chunk)
+    inner_drive = None if drive is None else cut_into_chunks(drive, chunk)
     offsets = None
     if inner_drive is not None:
         from_zero, _ = inner.forward(inner_drive, None, steps, False, like)
@@ -178,8 +178,11 @@ def backward(
     grads = add_final_gradient(grad_states, grad_final, lengths, states)
     inner = transitions.chunked(chunk)
     steps = inner_lengths(lengths, rows, length, chunk, states.device)
-    inner_states, inner_factors = cut(states, chunk), cut(factors, chunk) if rescale else factors
-    inner_grads = cut(grads, chunk)
+    inner_states, inner_factors = (
+        cut_into_chunks(states, chunk),
+        cut_into_chunks(factors, chunk) if rescale else factors,
+    )
+    inner_grads = cut_into_chunks(grads, chunk)
     products, log_scale = chunk_products(inner, steps, rescale)
     if rescale:
         log_factors = inner_factors.log()

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.ops.transitions import Transitions, least_kept, no_factors
+from sdssm.ops.transitions import Transitions, flush_threshold, no_factors
 
 #: Multiplications below which a second thread costs more time than it saves.
 MIN_WORK_PER_THREAD = 200_000
@@ -31,7 +31,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
 
 
-def available() -> bool:
+def is_available() -> bool:
     """Whether numba is installed and not disabled by `without_numba`."""
     return _enabled
 
@@ -54,7 +54,7 @@ def _kernels() -> Any:
     return numba_kernels
 
 
-def _share(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> None:
+def run_over_rows(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> None:
     """Run kernel(first, last, *args) over the rows 0..rows, split over threads if it is worth it.
 
     work: the number of multiplications in all.
@@ -73,7 +73,7 @@ def _share(kernel: Callable[..., None], rows: int, work: int, *args: Any) -> Non
         job.result()
 
 
-def _array(tensor: Tensor | None, like: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def as_array(tensor: Tensor | None, like: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Return a numpy view for a kernel to read; None becomes an empty array of the rank of `shape`."""
     if tensor is None or tensor.numel() == 0:
         tensor = like.new_empty((0,) * len(shape))
@@ -97,14 +97,14 @@ def forward(
     rows, length = matrices[-1].shape[:2]
     states = like.new_empty(rows, length, size)
     factors = like.new_empty((rows, length), dtype=like.dtype.to_real()) if rescale else no_factors(like)
-    _share(
+    run_over_rows(
         getattr(_kernels(), f"{kind}_forward"),
         rows,
         rows * length * size * like.shape[-1],
         *(tensor.detach().contiguous().numpy() for tensor in matrices),
-        _array(drive, like, (0, 0, 0)),
-        _array(x0, like, (0, 0)),
-        _lengths(lengths, rows, length),
+        as_array(drive, like, (0, 0, 0)),
+        as_array(x0, like, (0, 0)),
+        lengths_array(lengths, rows, length),
         torch.finfo(like.dtype).tiny,
         states.numpy(),
         _factors(factors, states, rescale),
@@ -126,17 +126,17 @@ def backward(
     rows, length, size = states.shape
     adjoints = torch.empty_like(states)
     grad_x0 = states.new_empty(rows, size)
-    _share(
+    run_over_rows(
         getattr(_kernels(), f"{kind}_backward"),
         rows,
         rows * length * size * matrices[0].shape[-1],
         *(tensor.detach().contiguous().numpy() for tensor in matrices),
-        _array(grad_states, states, (0, 0, 0)),
-        _array(grad_final, states, (0, 0)),
-        _lengths(lengths, rows, length),
+        as_array(grad_states, states, (0, 0, 0)),
+        as_array(grad_final, states, (0, 0)),
+        lengths_array(lengths, rows, length),
         states.detach().contiguous().numpy(),
         _factors(factors, states, rescale),
-        least_kept(states.dtype),
+        flush_threshold(states.dtype),
         adjoints.numpy(),
         grad_x0.numpy(),
     )
@@ -152,7 +152,7 @@ def _factors(factors: Tensor, states: Tensor, rescale: bool) -> np.ndarray[Any, 
     return shaped.contiguous().numpy()
 
 
-def _lengths(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, Any]:
+def lengths_array(lengths: Tensor | None, rows: int, length: int) -> np.ndarray[Any, Any]:
     """Return the length of every row, (P,)."""
     return np.full(rows, length, dtype=np.int64) if lengths is None else lengths.numpy()
 
@@ -172,7 +172,7 @@ class CompiledTransitions(Transitions):
     def forward(
         self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
     ) -> tuple[Tensor, Tensor]:
-        if available():
+        if is_available():
             return forward(self.kernel, self.tables(adjoint=False), self.size, drive, x0, lengths, rescale)
         return super().forward(drive, x0, lengths, rescale, like)
 
@@ -185,7 +185,7 @@ class CompiledTransitions(Transitions):
         factors: Tensor,
         rescale: bool,
     ) -> tuple[Tensor, Tensor]:
-        if available():
+        if is_available():
             tables = self.tables(adjoint=True)
             return backward(self.kernel, tables, grad_states, grad_final, lengths, states, factors, rescale)
         return super().backward(grad_states, grad_final, lengths, states, factors, rescale)

@@ -28,7 +28,7 @@ from math import log2
 from typing import NamedTuple
 
 from sdssm.ops import compiled
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: The number of blocks in the block-diagonal matrices that were measured: N = 4 S.
 MEASURED_BLOCKS = 4
@@ -38,7 +38,7 @@ def measurements_name(backend: str) -> str:
     """Return the name of the measurements for a backend: "triton", "numba" or "torch"."""
     if backend == "triton":
         return "triton"
-    return "numba" if compiled.available() else "torch"
+    return "numba" if compiled.is_available() else "torch"
 
 
 class Measurements(NamedTuple):
@@ -69,7 +69,7 @@ def log2_ratio(kind: str, device_name: str, rows: int, length: int, size: int, b
     if measured is None or kind not in measured.tables:
         return None
     if device_name == "triton":
-        blocks, block = power_of_two(max(1, size // block)), power_of_two(block)
+        blocks, block = next_power_of_two(max(1, size // block)), next_power_of_two(block)
         size = blocks * block
     sizes, lengths, row_counts = measured.axes
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.checks import shape_of
+from sdssm.ops.checks import format_shape
 from sdssm.ops.errors import OpsError
 
 
@@ -39,15 +39,15 @@ def broadcast_leads(op: str, tensors: Sequence[tuple[str, Tensor | None, int]]) 
         try:
             lead = torch.broadcast_shapes(lead, own)  # type: ignore[no-untyped-call]  # torch's own
         except RuntimeError:
-            before = ", ".join(f"{other} {shape_of(t)}" for other, t, _ in tensors[:at] if t is not None)
+            before = ", ".join(f"{other} {format_shape(t)}" for other, t, _ in tensors[:at] if t is not None)
             raise OpsError(
-                f"{op}: {name} of shape {shape_of(tensor)} has leading dimensions {tuple(own)}; "
+                f"{op}: {name} of shape {format_shape(tensor)} has leading dimensions {tuple(own)}; "
                 f"they must broadcast with {tuple(lead)} of {before}"
             ) from None
     return lead
 
 
-def flatten(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
+def flatten_leading(tensor: Tensor, lead: Sequence[int], tail: int, shape: Sequence[int]) -> Tensor:
     """Broadcast the leading dimensions to `lead` and reshape them to `shape`; contiguous."""
     own, rest = lead_of(tensor, tail), tensor.shape[tensor.dim() - tail :]
     if tuple(own) != tuple(lead):

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import check_kinds, check_rank, check_square, check_states, check_tail
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of
+from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, check_square, check_states
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
     check_lengths,
     check_options,
-    one_dtype,
+    promote_under_autocast,
     start_state,
 )
 from sdssm.ops.reference import rescaled
@@ -68,11 +68,11 @@ class MatrixScan:
         check_rank(op, "A", A, form)
         if len(self.form) > 1:
             check_square(op, "A", A)
-        converted, b, x = one_dtype((A, b, x))
+        converted, b, x = promote_under_autocast((A, b, x))
         assert converted is not None
-        check_kinds(op, [("A", converted), ("b", b), (x_name, x)], complex_too=self.complex_too)
+        check_dtypes(op, [("A", converted), ("b", b), (x_name, x)], complex_too=self.complex_too)
         if x is not None:
-            check_tail(op, x_name, x, (self.size(A),), ("N",), "A", A)
+            check_last_dimensions(op, x_name, x, (self.size(A),), ("N",), "A", A)
         return converted, b, x
 
     def scan(
@@ -93,7 +93,7 @@ class MatrixScan:
         tail, size = len(form), self.size(A)
         length = A.shape[A.dim() - tail]
         if b is not None:
-            check_tail(op, "b", b, (length, size), ("L", "N"), "A", A)
+            check_last_dimensions(op, "b", b, (length, size), ("L", "N"), "A", A)
         check_lengths(op, lengths, "A", A)
         check_options(op, A, size, b, rescale, mode)
         lead = broadcast_leads(op, [("A", A, tail), ("b", b, 2), ("x0", x0, 1), ("lengths", lengths, 0)])
@@ -106,10 +106,10 @@ class MatrixScan:
                 return states, final
             rows = (math.prod(lead),)
             tensors = (
-                flatten(A, lead, tail, rows),
-                None if b is None else flatten(b, lead, 2, rows),
-                None if x0 is None else flatten(x0, lead, 1, rows),
-                None if lengths is None else flatten(lengths.long(), lead, 0, rows),
+                flatten_leading(A, lead, tail, rows),
+                None if b is None else flatten_leading(b, lead, 2, rows),
+                None if x0 is None else flatten_leading(x0, lead, 1, rows),
+                None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows),
             )
             states, final = operator.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
         if len(lead) != 1:
@@ -123,7 +123,7 @@ class MatrixScan:
         assert state is not None
         check_homogeneous(op, b, rescale)
         if b is not None:
-            check_tail(op, "b", b, (self.size(A),), ("N",), "A", A)
+            check_last_dimensions(op, "b", b, (self.size(A),), ("N",), "A", A)
         lead = broadcast_leads(op, [("A", A, len(self.form)), ("b", b, 1), ("x", state, 1)])
         with backend.no_autocast(A):
             if tuple(lead_of(state, 1)) != tuple(lead):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sdssm.ops.checks import can_read_values, check_kinds, check_rank, shape_of
+from sdssm.ops.checks import can_read_values, check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
 
 
@@ -53,7 +53,7 @@ def column_norm(A: Tensor, p: float | Tensor) -> Tensor:
             [0.8000, 0.0000]])
     """
     check_rank("column_norm", "A", A, ("N", "N"))
-    check_kinds("column_norm", [("A", A)])
+    check_dtypes("column_norm", [("A", A)])
     check_p("column_norm", p)
     if isinstance(p, Tensor):
         p = p.to(A)
@@ -62,7 +62,7 @@ def column_norm(A: Tensor, p: float | Tensor) -> Tensor:
             torch.broadcast_shapes(p.shape, A.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
         except RuntimeError:
             raise OpsError(
-                f"column_norm: p has shape {shape_of(p)}; it must broadcast with the leading dimensions of A "
-                f"of shape {shape_of(A)}"
+                f"column_norm: p has shape {format_shape(p)}; it must broadcast with the leading dimensions of A "
+                f"of shape {format_shape(A)}"
             ) from None
     return A / column_norms(A, p)[..., None, :]

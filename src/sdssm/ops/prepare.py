@@ -12,7 +12,7 @@ from sdssm.ops.checks import check_device, check_integers, check_range
 from sdssm.ops.errors import OpsError
 
 
-def one_dtype(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+def promote_under_autocast(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Convert the tensors to their widest dtype if autocast is on; otherwise return them unchanged.
 
     Under autocast some arguments arrive in 16 bits and parameters in 32.

@@ -61,7 +61,7 @@ class Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, y = ctx.saved_tensors
         needs_x, needs_y = ctx.needs_input_grad
-        return shared(grad, y.mT) if needs_x else None, shared(x.mT, grad) if needs_y else None
+        return split_bmm(grad, y.mT) if needs_x else None, split_bmm(x.mT, grad) if needs_y else None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, y: Tensor) -> tuple[Tensor, int]:
@@ -70,14 +70,14 @@ class Product(torch.autograd.Function):
         return result, dim
 
 
-def shared(x: Tensor, y: Tensor) -> Tensor:
+def split_bmm(x: Tensor, y: Tensor) -> Tensor:
     """Return x @ y for R pairs, with a long sum over K split into pieces if M and N are small.
 
     x (R, M, K), y (R, K, N) -> (R, M, N).
     """
     R, M, K = x.shape
     N = y.shape[-1]
-    pieces = shares(M, K, N)
+    pieces = count_pieces(M, K, N)
     if pieces == 1:
         return torch.bmm(x, y)
     left = x.reshape(R, M, pieces, K // pieces).transpose(1, 2).reshape(R * pieces, M, K // pieces)
@@ -85,10 +85,10 @@ def shared(x: Tensor, y: Tensor) -> Tensor:
     return torch.bmm(left, right).reshape(R, pieces, M, N).sum(1)
 
 
-def shares(M: int, K: int, N: int) -> int:
+def count_pieces(M: int, K: int, N: int) -> int:
     """Return the number of pieces into which a sum over K is split, a power of 2.
 
-    >>> shares(64, 5120, 64), shares(64, 5120, 4096), shares(64, 200, 64), shares(2, 5121, 2)
+    >>> count_pieces(64, 5120, 64), count_pieces(64, 5120, 4096), count_pieces(64, 200, 64), count_pieces(2, 5121, 2)
     (16, 1, 1, 1)
     """
     most = min(BLOCKS // (-(-M // SIDE) * -(-N // SIDE)), K // ROWS)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.autograd import DifferentiableOperation, LibraryEntry, absent
+from sdssm.ops.autograd import DifferentiableOperation, LibraryEntry, empty_placeholder
 from sdssm.ops.checks import check_states
 
 #: The tensor arguments of a scan in order; None for an argument that was not passed.
@@ -90,7 +90,11 @@ class ScanOperator(DifferentiableOperation):
         if check_finite:
             check_states(self.name, states, self.argument(tensors, "lengths"))
         is_absent = [not rescale, self.has_norms and self.argument(tensors, "p") is None]
-        return states, final, *(absent(states) if no else out for out, no in zip(saved, is_absent, strict=False))
+        return (
+            states,
+            final,
+            *(empty_placeholder(states) if no else out for out, no in zip(saved, is_absent, strict=False)),
+        )
 
     def run_backward(self, *args: Any) -> tuple[Tensor, ...]:
         *inputs, rescale, mode, backend_name = args
@@ -99,7 +103,7 @@ class ScanOperator(DifferentiableOperation):
         gradients = backend.run(
             "backward", self.kind, backend_name, mode, self._problem_size(tensors), inputs, rescale=rescale
         )
-        return tuple(absent(tensors[0]) if gradient is None else gradient for gradient in gradients)
+        return tuple(empty_placeholder(tensors[0]) if gradient is None else gradient for gradient in gradients)
 
     def _fake_forward(self, *args: Any) -> tuple[Tensor, ...]:
         tensors, rescale = args[: self.n_tensors], args[self.n_tensors]
@@ -107,18 +111,18 @@ class ScanOperator(DifferentiableOperation):
         lead, length, size = self.sizes(tensors)
         states, final = like.new_empty((*lead, length, size)), like.new_empty((*lead, size))
         dtype = factor_dtype(like.dtype)
-        factors = like.new_empty((*lead, length), dtype=dtype) if rescale else absent(states)
+        factors = like.new_empty((*lead, length), dtype=dtype) if rescale else empty_placeholder(states)
         if not self.has_norms:
             return states, final, factors
         if self.argument(tensors, "p") is None:
-            return states, final, factors, absent(states)
+            return states, final, factors, empty_placeholder(states)
         return states, final, factors, like.new_empty((*lead, length, size), dtype=dtype)
 
     def _fake_backward(self, *args: Any) -> tuple[Tensor, ...]:
         tensors = args[self.n_with_gradient : self.n_with_gradient + self.n_tensors]
         lead, _, size = self.sizes(tensors)
         *others, x0 = (self.argument(tensors, name) for name in self.differentiable)
-        gradients = [absent(tensors[0]) if tensor is None else torch.empty_like(tensor) for tensor in others]
+        gradients = [empty_placeholder(tensors[0]) if tensor is None else torch.empty_like(tensor) for tensor in others]
         # The gradient of x0 is computed even if x0 is None.
         return *gradients, tensors[0].new_empty((*lead, size)) if x0 is None else torch.empty_like(x0)
 

@@ -94,7 +94,7 @@ class Transitions(ABC):
             if lengths is not None:
                 g = torch.where((lengths > t)[:, None], g, 0)
             if not g.is_complex():
-                g = functional.hardshrink(g, least_kept(g.dtype))
+                g = functional.hardshrink(g, flush_threshold(g.dtype))
             adjoints.append(g)
             carry = self.adjoint(t, g)
         if lengths is not None and grad_final is not None:
@@ -107,7 +107,7 @@ def is_past_length(lengths: Tensor, length: int) -> Tensor:
     return torch.arange(length, device=lengths.device) >= lengths[:, None]
 
 
-def least_kept(dtype: torch.dtype) -> float:
+def flush_threshold(dtype: torch.dtype) -> float:
     """Return the threshold below which gradients become 0.
 
     It is close to the denormal numbers, with which a CPU computes a hundred times more slowly.
@@ -146,13 +146,13 @@ def final_state(states: Tensor, x0: Tensor | None, lengths: Tensor | None) -> Te
     return torch.where((lengths == 0)[:, None], start, final)
 
 
-def previous(states: Tensor, x0: Tensor | None) -> Tensor:
+def previous_states(states: Tensor, x0: Tensor | None) -> Tensor:
     """Return x_{t-1} for every t: (P, L, N) -> (P, L, N)."""
     start = torch.zeros_like(states[:, :1]) if x0 is None else x0[:, None]
     return torch.cat([start, states[:, :-1]], 1)
 
 
-def cut(data: Tensor, chunk: int) -> Tensor:
+def cut_into_chunks(data: Tensor, chunk: int) -> Tensor:
     """Cut sequences into chunks, padded with zeros: (P, L, ...) -> (P ceil(L / chunk), chunk, ...)."""
     rows, length, *rest = data.shape
     count = -(-length // chunk)

@@ -31,7 +31,7 @@ def partial_sums_kernel(parts, out, rest, count, size, row, head, PARTS: tl.cons
         tl.store(rest + group * (row - head) + place - head, total, mask=(n < size) & (place >= head))
 
 
-def partial_sums(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> tuple[Tensor, Tensor | None]:
+def sum_parts(parts: Tensor, dtype: torch.dtype, head: int | None = None) -> tuple[Tensor, Tensor | None]:
     """Sum parts (count, groups, row) over the first dimension: (groups, head) and (groups, row - head).
 
     Without `head` the first result is (groups, row) and the second None.

@@ -19,7 +19,7 @@ from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
 from sdssm.ops._triton.tile import DENSE, MIXTURE, TOKEN
 from sdssm.ops.backend import is_on_gpu
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: Blocks larger than this have no chunk products, since two of them do not fit one multiprocessor: a row is one chunk.
 MAX_PRODUCT = 128
@@ -65,13 +65,13 @@ class Source:
 
         all_blocks: a program holds all blocks of a state, as its norm requires; otherwise they are split over programs.
         """
-        padded = power_of_two(self.size)
+        padded = next_power_of_two(self.size)
         most = max(1, 256 // (padded * padded)) if self.size < 16 else 1
-        padded_blocks = power_of_two(self.blocks)
+        padded_blocks = next_power_of_two(self.blocks)
         blocks = padded_blocks if all_blocks else min(padded_blocks, most)
         bytes_each = self.dtype.itemsize
         entries = blocks * padded * padded
-        matrices = power_of_two(self.count)
+        matrices = next_power_of_two(self.count)
         resident = self.kind is MIXTURE and matrices * entries * bytes_each <= RESIDENT_BYTES
         held = entries * bytes_each // 4
         if resident:
@@ -88,7 +88,7 @@ class Source:
             "KP": matrices,
             "RESIDENT": resident,
             "ACC": tl.float64 if bytes_each == 8 else tl.float32,
-            "num_warps": min(max(power_of_two(held // 1024), 1), 8 if held <= 16384 else 16),
+            "num_warps": min(max(next_power_of_two(held // 1024), 1), 8 if held <= 16384 else 16),
         }
 
     def arguments(self) -> tuple[Tensor | None, ...]:
@@ -118,7 +118,7 @@ def chunk_length(source: Source, mode: str) -> int:
     """Return the steps per chunk: all in recurrent mode, else about as many as there are chunks."""
     if mode == "recurrent" or source.size > MAX_PRODUCT:
         return source.length
-    return min(64, max(16, power_of_two(int((source.rows * source.length) ** 0.5) // 2)))
+    return min(64, max(16, next_power_of_two(int((source.rows * source.length) ** 0.5) // 2)))
 
 
 def scan_forward(

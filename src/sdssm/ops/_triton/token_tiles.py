@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: Where it was faster: least number of rows, largest number of symbols (each costs a product), sizes of a state.
 LEAST_ROWS, MOST_SYMBOLS, STATES = 2048, 4, range(16, 65)
@@ -136,6 +136,6 @@ def forward(
     factors = A.new_empty((R, B, L) if rescale else (0,))
     tiles_forward_kernel[(triton.cdiv(B, ROWS), R)](
         A, b, tokens, x0, lengths, states, final, factors if rescale else None, L, B,
-        V=V, N=N, NP=power_of_two(N), TB=ROWS, RESCALE=rescale, PRECISION=PRECISION, num_warps=4,
+        V=V, N=N, NP=next_power_of_two(N), TB=ROWS, RESCALE=rescale, PRECISION=PRECISION, num_warps=4,
     )  # fmt: skip
     return states, final, factors

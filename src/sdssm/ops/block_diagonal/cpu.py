@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sdssm.ops import chunks
 from sdssm.ops.compiled import CompiledTransitions
-from sdssm.ops.transitions import Transitions, cut, previous
+from sdssm.ops.transitions import Transitions, cut_into_chunks, previous_states
 
 
 class BlockTransitions(CompiledTransitions):
@@ -32,7 +32,7 @@ class BlockTransitions(CompiledTransitions):
         return self.A[:, t]
 
     def chunked(self, chunk: int) -> Transitions:
-        return BlockTransitions(cut(self.A, chunk))
+        return BlockTransitions(cut_into_chunks(self.A, chunk))
 
     def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
         return (self.A,)
@@ -66,5 +66,5 @@ def backward(
         BlockTransitions(A), grad_states, grad_final, lengths, states, factors, rescale, mode
     )
     shape = (*states.shape[:2], *A.shape[2:4])  # (B, L, H, S)
-    left, right = adjoints.reshape(shape), previous(states, x0).reshape(shape)
+    left, right = adjoints.reshape(shape), previous_states(states, x0).reshape(shape)
     return left[..., :, None] * right[..., None, :], None if b is None else adjoints, grad_x0

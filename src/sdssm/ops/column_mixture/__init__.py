@@ -6,14 +6,14 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_complex, check_device, check_kinds, check_rank, check_square, check_tail
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_complex, check_device, check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.column_mixture import reference
-from sdssm.ops.column_mixture.reference import mixed_columns
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.column_mixture.reference import column_softmax
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
-__all__ = ["column_mixture_scan", "mixed_columns"]
+__all__ = ["column_mixture_scan", "column_softmax"]
 
 OPERATION = DifferentiableOperation(
     "column_mixture_scan",
@@ -63,17 +63,17 @@ def column_mixture_scan(
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
     check_rank(op, "weights", weights, ("B", "L", "K"))
-    check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
+    check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     size, length = dictionary.shape[-1], weights.shape[-2]
-    check_tail(op, "D", D, (length, size), ("L", "N"), "weights", weights)
+    check_last_dimensions(op, "D", D, (length, size), ("L", "N"), "weights", weights)
     check_device(op, "D", D, "dictionary", dictionary)
     check_complex(op, "D", D, "dictionary", dictionary)
-    check_kinds(op, [("dictionary", dictionary), ("weights", weights)])
-    check_kinds(op, [("D", D), ("b", b), ("x0", x0)], complex_too=True)
+    check_dtypes(op, [("dictionary", dictionary), ("weights", weights)])
+    check_dtypes(op, [("D", D), ("b", b), ("x0", x0)], complex_too=True)
     if b is not None:
-        check_tail(op, "b", b, (length, size), ("L", "N"), "weights", weights)
+        check_last_dimensions(op, "b", b, (length, size), ("L", "N"), "weights", weights)
     if x0 is not None:
-        check_tail(op, "x0", x0, (size,), ("N",), "dictionary", dictionary)
+        check_last_dimensions(op, "x0", x0, (size,), ("N",), "dictionary", dictionary)
     check_lengths(op, lengths, "dictionary", dictionary)
     check_length_values(op, lengths, length)
     backend.check_backend(op, D, size)
@@ -90,17 +90,17 @@ def column_mixture_scan(
     )
     chosen = backend.choose(D)
     with backend.no_autocast(D):
-        if plainly(chosen, dictionary):
+        if uses_reference(chosen, dictionary):
             return reference.scan(dictionary, weights, D, b, start_state(x0, lead, D, size), lengths)
         outer, replicas, rows = replicas_and_rows([lead_of(dictionary, 3)], lead)
         row_lead = (replicas, rows)
         states, final = OPERATION(
-            flatten(dictionary, outer, 3, (replicas,)),
-            flatten(weights, lead, 2, row_lead),
-            flatten(D, lead, 2, row_lead),
-            None if b is None else flatten(b, lead, 2, row_lead),
-            None if x0 is None else flatten(x0, lead, 1, row_lead),
-            None if lengths is None else flatten(lengths.long(), lead, 0, row_lead),
+            flatten_leading(dictionary, outer, 3, (replicas,)),
+            flatten_leading(weights, lead, 2, row_lead),
+            flatten_leading(D, lead, 2, row_lead),
+            None if b is None else flatten_leading(b, lead, 2, row_lead),
+            None if x0 is None else flatten_leading(x0, lead, 1, row_lead),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, row_lead),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

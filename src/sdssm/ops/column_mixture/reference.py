@@ -9,12 +9,12 @@ from sdssm.ops.column_one_hot.reference import step
 from sdssm.ops.reference import loop
 
 
-def mixed_columns(dictionary: Tensor, weights: Tensor) -> Tensor:
+def column_softmax(dictionary: Tensor, weights: Tensor) -> Tensor:
     """Return the softmax of each column of sum_k weights[k] dictionary_k.
 
     dictionary (..., K, N, N) and weights (..., *, K) -> (..., *, N, N).
 
-    >>> mixed_columns(torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]), torch.ones(1, 1)).round(decimals=1).tolist()
+    >>> column_softmax(torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]), torch.ones(1, 1)).round(decimals=1).tolist()
     [[[0.5, 0.0], [0.5, 1.0]]]
     """
     size = dictionary.shape[-1]
@@ -29,7 +29,7 @@ def scan(
     """Return all states and the last ones of x_t = P_t (D_t * x_{t-1}) + b_t, from x0 (..., B, N)."""
 
     def step_at(t: int, x: Tensor) -> Tensor:
-        P = mixed_columns(dictionary, weights[..., t, :])
+        P = column_softmax(dictionary, weights[..., t, :])
         return step(P, D[..., t, :], x, None if b is None else b[..., t, :])
 
     return loop(step_at, x0, weights.shape[-2], lengths, rescale=False)

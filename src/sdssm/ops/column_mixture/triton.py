@@ -24,12 +24,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.partial_sums import partial_sums
+from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops.column_one_hot.gradients import diagonal_gradient
 from sdssm.ops.column_one_hot.triton import as_pairs, run_backward, run_forward
 from sdssm.ops.layout import rows_as_replicas
-from sdssm.ops.padding import power_of_two
-from sdssm.ops.transitions import previous
+from sdssm.ops.padding import next_power_of_two
+from sdssm.ops.transitions import previous_states
 
 #: Entries of a program's tiles in float32, steps x N and matrices x N, and the most steps and matrices of a tile.
 STEP_ENTRIES, MATRIX_ENTRIES, MAX_STEPS, MAX_MATRICES = 4096, 2048, 64, 32
@@ -143,7 +143,7 @@ def kernel_constants(K: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
 
     float32 is multiplied as three tensor-core products of its parts, which keeps float32 precision.
     """
-    NP = max(MIN_TILE, power_of_two(N))
+    NP = max(MIN_TILE, next_power_of_two(N))
     is_float64 = dtype == torch.float64
     width = NP * (2 if is_float64 else 1)
     return {
@@ -151,7 +151,7 @@ def kernel_constants(K: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
         "N": N,
         "STEPS": max(MIN_TILE, min(MAX_STEPS, STEP_ENTRIES // width)),
         "NP": NP,
-        "KB": max(MIN_TILE, min(MAX_MATRICES, MATRIX_ENTRIES // width, power_of_two(K))),
+        "KB": max(MIN_TILE, min(MAX_MATRICES, MATRIX_ENTRIES // width, next_power_of_two(K))),
         "PRECISION": "ieee" if is_float64 else "tf32x3",
         "ACC": tl.float64 if is_float64 else tl.float32,
         "num_warps": 4 if NP <= 64 else 8,
@@ -189,7 +189,7 @@ def backward(
     others = rows_as_replicas(lengths, states, final)
     adjoints, dx0 = run_backward(grad_states, grad_final, targets.flatten(0, 1), D.flatten(0, 1), None, *others)
     adjoints = adjoints.view(D.shape)
-    previous_x = previous(states.flatten(0, 1), None if x0 is None else x0.flatten(0, 1)).view(D.shape)
+    previous_x = previous_states(states.flatten(0, 1), None if x0 is None else x0.flatten(0, 1)).view(D.shape)
     dD = diagonal_gradient(adjoints, previous_x, targets)
     constants = kernel_constants(dictionary.shape[1], N, dictionary.dtype)
     tiles, entries = triton.cdiv(B * L, constants["STEPS"]), dictionary[0].numel()
@@ -208,5 +208,5 @@ def backward(
         tiles_per_program,
         **constants,
     )
-    ddictionary = partial_sums(dcolumns, dictionary.dtype)[0].view(dictionary.shape).mT
+    ddictionary = sum_parts(dcolumns, dictionary.dtype)[0].view(dictionary.shape).mT
     return ddictionary, dweights, dD, None if b is None else adjoints, None if x0 is None else dx0.view(final.shape)

@@ -8,19 +8,19 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
-from sdssm.ops.backend import plainly
+from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import (
     check_complex,
     check_device,
+    check_dtypes,
     check_integers,
-    check_kinds,
+    check_last_dimensions,
     check_range,
     check_rank,
     check_square,
-    check_tail,
 )
 from sdssm.ops.column_one_hot import reference
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.prepare import check_length_values, check_lengths, start_state
 
 OPERATION = DifferentiableOperation(
@@ -74,7 +74,7 @@ def column_one_hot_scan(
     size = P.shape[-1]
     length = P.shape[-3] if tokens is None else _check_tokens(op, tokens, P)
     if b is not None:
-        check_tail(
+        check_last_dimensions(
             op,
             "b",
             b,
@@ -84,7 +84,7 @@ def column_one_hot_scan(
             P if tokens is None else tokens,
         )
     if x0 is not None:
-        check_tail(op, "x0", x0, (size,), ("N",), "P", P)
+        check_last_dimensions(op, "x0", x0, (size,), ("N",), "P", P)
     check_lengths(op, lengths, "P", P)
     check_length_values(op, lengths, length)
     backend.check_backend(op, D, size)
@@ -102,7 +102,7 @@ def column_one_hot_scan(
     )
     chosen = backend.choose(D)
     with backend.no_autocast(D):
-        if plainly(chosen, P):
+        if uses_reference(chosen, P):
             start = start_state(x0, lead, D, size)
             return reference.scan(P, D, None if tokens is None else tokens.long(), b, start, lengths)
         if own_transitions:
@@ -110,12 +110,12 @@ def column_one_hot_scan(
         else:
             outer, replicas, rows = replicas_and_rows([lead_of(P, 3), lead_of(D, 2)], lead)
         states, final = OPERATION(
-            flatten(P, outer, 3, (replicas,)),
-            flatten(D, outer, 2, (replicas,)),
-            None if tokens is None else flatten(tokens.long(), lead, 1, (replicas, rows)),
-            None if b is None else flatten(b, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(P, outer, 3, (replicas,)),
+            flatten_leading(D, outer, 2, (replicas,)),
+            None if tokens is None else flatten_leading(tokens.long(), lead, 1, (replicas, rows)),
+            None if b is None else flatten_leading(b, lead, 2, (replicas, rows)),
+            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
@@ -135,7 +135,7 @@ def column_one_hot_step(P: Tensor, D: Tensor, x: Tensor, b: Tensor | None = None
     _check_tables(op, P, D, ("N", "N"), [("x", x), ("b", b)])
     for name, tensor in (("x", x), ("b", b)):
         if tensor is not None:
-            check_tail(op, name, tensor, P.shape[-1:], ("N",), "P", P)
+            check_last_dimensions(op, name, tensor, P.shape[-1:], ("N",), "P", P)
     broadcast_leads(op, [("P", P, 2), ("D", D, 1), ("x", x, 1), ("b", b, 1)])
     with backend.no_autocast(D):
         return reference.step(P, D, x, b)
@@ -147,10 +147,10 @@ def _check_tables(
     """Check P, with the dimensions `form`, D and the complex `others`."""
     check_rank(op, "P", P, form)
     check_square(op, "P", P)
-    check_tail(op, "D", D, P.shape[P.dim() - len(form) : -1], form[:-1], "P", P)
+    check_last_dimensions(op, "D", D, P.shape[P.dim() - len(form) : -1], form[:-1], "P", P)
     check_device(op, "D", D, "P", P)
     check_complex(op, "D", D, "P", P)
-    check_kinds(op, [("D", D), *others], complex_too=True)
+    check_dtypes(op, [("D", D), *others], complex_too=True)
 
 
 def _check_tokens(op: str, tokens: Tensor, P: Tensor) -> int:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sdssm.ops import compiled
 from sdssm.ops.column_one_hot.gradients import step_gradients, table_gradients
-from sdssm.ops.transitions import final_state, least_kept, previous
+from sdssm.ops.transitions import final_state, flush_threshold, previous_states
 
 
 def resolved(x: Tensor | None) -> Tensor | None:
@@ -40,7 +40,7 @@ def forward(
     index, D_table, targets_table = transition_index(D, tokens), D.resolve_conj().flatten(0, 1), targets.flatten(0, 1)
     b_rows, x0_rows, ends = (None if tensor is None else tensor.flatten(0, 1) for tensor in (b, resolved(x0), lengths))
     rows, length = index.shape
-    if compiled.available() and rows:
+    if compiled.is_available() and rows:
         states = _compiled_forward(D_table, targets_table, index, b_rows, x0_rows, ends)
     else:
         x = D_table.new_zeros(rows, D_table.shape[-1]) if x0_rows is None else x0_rows
@@ -78,7 +78,7 @@ def backward(
         None if tensor is None else tensor.flatten(0, 1)
         for tensor in (resolved(grad_states), resolved(grad_final), lengths, resolved(x0))
     )
-    if compiled.available() and rows:
+    if compiled.is_available() and rows:
         adjoints, dx0 = _compiled_backward(D_table, targets_table, index, grad_states_rows, grad_final_rows, ends)
     else:
         ends = torch.full((rows,), length) if ends is None else ends
@@ -95,7 +95,7 @@ def backward(
             stack.append(grad)
             carry = (D_table[index_t].conj() * grad.gather(1, targets_table[index_t])).resolve_conj()
         adjoints, dx0 = torch.stack(stack[::-1], 1), dx0 + carry
-    previous_x = previous(states.flatten(0, 1), x0_rows)
+    previous_x = previous_states(states.flatten(0, 1), x0_rows)
     if tokens is None:
         dP, dD = step_gradients(adjoints, previous_x, D, targets)
     else:
@@ -129,10 +129,12 @@ def _compiled_forward(
 
     rows, length = index.shape
     states = D.new_empty(rows, length, D.shape[-1])
-    tables = [compiled._array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
-    optional = compiled._array(resolved(b), D, (0, 0, 0)), compiled._array(x0, D, (0, 0))
-    ends, least = compiled._lengths(lengths, rows, length), least_kept(D.dtype)
-    compiled._share(numba_kernels.forward, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy())
+    tables = [compiled.as_array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
+    optional = compiled.as_array(resolved(b), D, (0, 0, 0)), compiled.as_array(x0, D, (0, 0))
+    ends, least = compiled.lengths_array(lengths, rows, length), flush_threshold(D.dtype)
+    compiled.run_over_rows(
+        numba_kernels.forward, rows, 8 * states.numel(), *tables, *optional, ends, least, states.numpy()
+    )
     return states
 
 
@@ -149,9 +151,11 @@ def _compiled_backward(
 
     rows, length = index.shape
     adjoints, dx0 = D.new_empty(rows, length, D.shape[-1]), D.new_empty(rows, D.shape[-1])
-    tables = [compiled._array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
-    optional = compiled._array(grad_states, D, (0, 0, 0)), compiled._array(grad_final, D, (0, 0))
-    ends, least = compiled._lengths(lengths, rows, length), least_kept(D.dtype)
+    tables = [compiled.as_array(tensor, D, tensor.shape) for tensor in (D, targets, index)]
+    optional = compiled.as_array(grad_states, D, (0, 0, 0)), compiled.as_array(grad_final, D, (0, 0))
+    ends, least = compiled.lengths_array(lengths, rows, length), flush_threshold(D.dtype)
     outputs = adjoints.numpy(), dx0.numpy()
-    compiled._share(numba_kernels.backward, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs)
+    compiled.run_over_rows(
+        numba_kernels.backward, rows, 8 * adjoints.numel(), *tables, *optional, ends, least, *outputs
+    )
     return adjoints, dx0

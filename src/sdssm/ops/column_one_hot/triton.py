@@ -20,9 +20,9 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops.column_one_hot.gradients import step_gradients, table_gradients
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.token.triton import weight_gradient
-from sdssm.ops.transitions import previous
+from sdssm.ops.transitions import previous_states
 
 #: Arguments whose values must not lead to a new compilation.
 ANY_SIZE = ["L", "V", "B"]
@@ -142,7 +142,7 @@ def backward_kernel(
 
 def kernel_constants(N: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the compile-time constants of the kernels and their warps."""
-    NP = max(2, power_of_two(N))
+    NP = max(2, next_power_of_two(N))
     warps = min(8, max(1, NP * NP // 1024))
     return {"N": N, "NP": NP, "ACC": tl.float64 if dtype == torch.complex128 else tl.float32, "num_warps": warps}
 
@@ -200,7 +200,7 @@ def backward(
     if not states.numel():
         return torch.zeros_like(P), torch.zeros_like(D), adjoints, dx0
     if tokens is None:
-        previous_x = previous(states[:, 0], None if x0 is None else x0[:, 0])
+        previous_x = previous_states(states[:, 0], None if x0 is None else x0[:, 0])
         dP, dD = step_gradients(adjoints[:, 0], previous_x, D, targets)
     else:
         dP, dD = table_gradients(sum_by_symbol(tokens, x0, lengths, states, adjoints, D.shape[1]), D, targets)

@@ -7,14 +7,14 @@ import math
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_kinds, check_rank, check_tail
+from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
 from sdssm.ops.delta import reference
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten
+from sdssm.ops.layout import broadcast_leads, flatten_leading
 from sdssm.ops.precision import call_in_float32
-from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype
+from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
 
 OPERATION = DifferentiableOperation(
     "delta_scan",
@@ -70,18 +70,18 @@ def delta_scan(
         raise OpsError(f"{op}: steps is {steps!r}; it must be an integer of at least 1")
     check_rank(op, "q", q, ("L", "H", "Dk"))
     q, k, v, beta, gate, S0 = _one_dtype(q, k, v, beta, gate, S0)
-    check_kinds(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("gate", gate), ("S0", S0)])
+    check_dtypes(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("gate", gate), ("S0", S0)])
     L, H, Dk = q.shape[-3:]
     all_steps = "L" if steps == 1 else f"L*{steps}"
-    check_tail(op, "k", k, (L * steps, H, Dk), (all_steps, "H", "Dk"), "q", q)
+    check_last_dimensions(op, "k", k, (L * steps, H, Dk), (all_steps, "H", "Dk"), "q", q)
     check_rank(op, "v", v, (all_steps, "H", "Dv"))
     Dv = v.shape[-1]
-    check_tail(op, "v", v, (L * steps, H, Dv), (all_steps, "H", "Dv"), "q", q)
-    check_tail(op, "beta", beta, (L * steps, H), (all_steps, "H"), "q", q)
+    check_last_dimensions(op, "v", v, (L * steps, H, Dv), (all_steps, "H", "Dv"), "q", q)
+    check_last_dimensions(op, "beta", beta, (L * steps, H), (all_steps, "H"), "q", q)
     if gate is not None:
-        check_tail(op, "gate", gate, (L, H), ("L", "H"), "q", q)
+        check_last_dimensions(op, "gate", gate, (L, H), ("L", "H"), "q", q)
     if S0 is not None:
-        check_tail(op, "S0", S0, (H, Dv, Dk), ("H", "Dv", "Dk"), "q", q)
+        check_last_dimensions(op, "S0", S0, (H, Dv, Dk), ("H", "Dv", "Dk"), "q", q)
     check_lengths(op, lengths, "q", q)
     arguments = [("q", q, 3), ("k", k, 3), ("v", v, 3), ("beta", beta, 2), ("gate", gate, 2), ("S0", S0, 3)]
     lead = broadcast_leads(op, [*arguments, ("lengths", lengths, 0)])
@@ -94,15 +94,17 @@ def delta_scan(
             'use more heads or use_backend("reference")'
         )
     with backend.no_autocast(q):
-        if plainly(chosen, q):
+        if uses_reference(chosen, q):
             start = q.new_zeros(H, Dv, Dk) if S0 is None else S0
             start = start.expand(*lead, *start.shape[-3:])
             queries = q.expand(*lead, *q.shape[-3:])
             return call_in_float32(reference.scan, queries, k, v, beta, gate, start, lengths, steps)
         rows = (1, math.prod(lead))
-        tensors = [None if tensor is None else flatten(tensor, lead, tail, rows) for _, tensor, tail in arguments]
-        ends = None if lengths is None else flatten(lengths.long(), lead, 0, rows)
-        needs_grad = gradient_is_wanted(tensors)
+        tensors = [
+            None if tensor is None else flatten_leading(tensor, lead, tail, rows) for _, tensor, tail in arguments
+        ]
+        ends = None if lengths is None else flatten_leading(lengths.long(), lead, 0, rows)
+        needs_grad = needs_gradient(tensors)
         outputs, final = OPERATION(*tensors, ends, steps, needs_grad, chosen)
     return outputs.reshape(*lead, L, H, Dv), final.reshape(*lead, H, Dv, Dk)
 
@@ -125,18 +127,18 @@ def delta_step(
     check_rank(op, "q", q, ("H", "Dk"))
     q, k, v, beta, gate, state = _one_dtype(q, k, v, beta, gate, S)
     assert state is not None
-    check_kinds(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("S", state), ("gate", gate)])
+    check_dtypes(op, [("q", q), ("k", k), ("v", v), ("beta", beta), ("S", state), ("gate", gate)])
     H, Dk = q.shape[-2:]
     check_rank(op, "k", k, ("n", "H", "Dk"))
     n = k.shape[-3]
-    check_tail(op, "k", k, (n, H, Dk), ("n", "H", "Dk"), "q", q)
+    check_last_dimensions(op, "k", k, (n, H, Dk), ("n", "H", "Dk"), "q", q)
     check_rank(op, "v", v, ("n", "H", "Dv"))
     Dv = v.shape[-1]
-    check_tail(op, "v", v, (n, H, Dv), ("n", "H", "Dv"), "k", k)
-    check_tail(op, "beta", beta, (n, H), ("n", "H"), "k", k)
-    check_tail(op, "S", state, (H, Dv, Dk), ("H", "Dv", "Dk"), "q", q)
+    check_last_dimensions(op, "v", v, (n, H, Dv), ("n", "H", "Dv"), "k", k)
+    check_last_dimensions(op, "beta", beta, (n, H), ("n", "H"), "k", k)
+    check_last_dimensions(op, "S", state, (H, Dv, Dk), ("H", "Dv", "Dk"), "q", q)
     if gate is not None:
-        check_tail(op, "gate", gate, (H,), ("H",), "q", q)
+        check_last_dimensions(op, "gate", gate, (H,), ("H",), "q", q)
     broadcast_leads(op, [("q", q, 2), ("k", k, 3), ("v", v, 3), ("beta", beta, 2), ("S", state, 3), ("gate", gate, 1)])
     with backend.no_autocast(q):
         return reference.step(q, k, v, beta, gate, state)
@@ -146,6 +148,6 @@ def _one_dtype(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, gate: Tensor | None, S: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return the arguments in one dtype, as autocast requires."""
-    queries, keys, values, betas, gate, S = one_dtype((q, k, v, beta, gate, S))
+    queries, keys, values, betas, gate, S = promote_under_autocast((q, k, v, beta, gate, S))
     assert queries is not None and keys is not None and values is not None and betas is not None
     return queries, keys, values, betas, gate, S

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.ops import compiled
-from sdssm.ops.autograd import absent
-from sdssm.ops.transitions import least_kept
+from sdssm.ops.autograd import empty_placeholder
+from sdssm.ops.transitions import flush_threshold
 
 #: Dimensions of q, k, v, beta, gate and S0 as the compiled kernels read them: R and B are one.
 RANKS = (4, 4, 4, 3, 3, 4)
@@ -99,8 +99,8 @@ def forward(
     That is S every T positions, (R, C, B H, Dv, Dk), and the errors (R, L n, B H, Dv, 1); both are empty unless
     `needs_grad`, or if the compiled kernels ran.
     """
-    if compiled.available():
-        return *_compiled_forward(q, k, v, beta, gate, S0, lengths, steps), absent(q), absent(q)
+    if compiled.is_available():
+        return *_compiled_forward(q, k, v, beta, gate, S0, lengths, steps), empty_placeholder(q), empty_placeholder(q)
     R, B, L, H, Dk = q.shape
     Dv, M = v.shape[-1], R * B * H
     past_end = past_end_mask(lengths, L, H)
@@ -125,7 +125,7 @@ def forward(
         outputs.masked_fill_(past_end[..., None], 0)
     rows_outputs = outputs.view(L, R * B, H, Dv).transpose(0, 1).reshape(R, B, L, H, Dv)
     if not needs_grad:
-        return rows_outputs, S.view(R, B, H, Dv, Dk), absent(q), absent(q)
+        return rows_outputs, S.view(R, B, H, Dv, Dk), empty_placeholder(q), empty_placeholder(q)
     # vmap splits saved tensors along R, so R comes first.
     checkpoints, errors = (
         saved.view(len(saved), R, B * H, *saved.shape[2:]).transpose(0, 1) for saved in (checkpoints, errors)
@@ -195,7 +195,7 @@ def backward(
                 dS.addcmul_(de, inputs.k[s], value=-1)
             if inputs.gate is not None and dgate is not None:
                 dgate[t] = (dS * states[-1]).sum((1, 2), keepdim=True)
-                dS = functional.hardshrink(dS.mul_(inputs.gate[t]), least_kept(dS.dtype))  # denormals are slow
+                dS = functional.hardshrink(dS.mul_(inputs.gate[t]), flush_threshold(dS.dtype))  # denormals are slow
     if past_end is not None:
         dbeta.masked_fill_(past_end.repeat_interleave(steps, 0)[..., None, None], 0)
         if dgate is not None:
@@ -219,9 +219,9 @@ def _compiled_forward(
 
     R, B, L, H, Dk = q.shape
     outputs, final = q.new_empty(R, B, L, H, v.shape[-1]), q.new_empty(R, B, H, v.shape[-1], Dk)
-    compiled._share(
+    compiled.run_over_rows(
         numba_kernels.forward, R * B, 2 * L * steps * final.numel(),
-        *_input_arrays(q, k, v, beta, gate, S0, lengths), steps, least_kept(q.dtype),
+        *_input_arrays(q, k, v, beta, gate, S0, lengths), steps, flush_threshold(q.dtype),
         outputs.flatten(0, 1).numpy(), final.flatten(0, 1).numpy(),
     )  # fmt: skip
     return outputs, final
@@ -237,10 +237,10 @@ def _compiled_backward(
 
     R, B, L = q.shape[:3]
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in (q, k, v, beta, gate, S0)]
-    compiled._share(
+    compiled.run_over_rows(
         numba_kernels.backward, R * B, 8 * k.numel() * v.shape[-1],
         _array(grad_outputs, q, 4), _array(grad_final, q, 4),
-        *_input_arrays(q, k, v, beta, gate, S0, lengths), steps, checkpoint_interval(L), least_kept(q.dtype),
+        *_input_arrays(q, k, v, beta, gate, S0, lengths), steps, checkpoint_interval(L), flush_threshold(q.dtype),
         *(_array(grad, q, rank) for grad, rank in zip(grads, RANKS, strict=True)),
     )  # fmt: skip
     return tuple(grads)
@@ -248,7 +248,7 @@ def _compiled_backward(
 
 def _array(tensor: Tensor | None, like: Tensor, rank: int) -> np.ndarray[Any, Any]:
     """Return a view with R and B as one dimension; None becomes an empty array."""
-    return compiled._array(None if tensor is None else tensor.flatten(0, 1), like, (0,) * rank)
+    return compiled.as_array(None if tensor is None else tensor.flatten(0, 1), like, (0,) * rank)
 
 
 def _input_arrays(
@@ -257,5 +257,5 @@ def _input_arrays(
     """Return the arguments as the compiled kernels read them."""
     return [
         *(_array(tensor, q, rank) for tensor, rank in zip((q, k, v, beta, gate, S0), RANKS, strict=True)),
-        compiled._lengths(None if lengths is None else lengths.flatten(), q.shape[0] * q.shape[1], q.shape[2]),
+        compiled.lengths_array(None if lengths is None else lengths.flatten(), q.shape[0] * q.shape[1], q.shape[2]),
     ]

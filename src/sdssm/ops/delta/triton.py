@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.autograd import empty_placeholder
+from sdssm.ops.padding import next_power_of_two
 
 #: Entries of S, in float32, per program of one warp in the forward pass.
 FORWARD_ENTRIES = 1024
@@ -185,13 +185,13 @@ def checkpoint_interval(L: int, gated: bool) -> int:
     """Return T, the positions between two checkpoints of S."""
     if not gated:
         return UNGATED_INTERVAL
-    return max(4, power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
+    return max(4, next_power_of_two(int((L / 4) ** 0.5)))  # memory grows with L / T, work per position with T / 2
 
 
 def kernel_constants(q: Tensor, v: Tensor, steps: int, backward: bool) -> dict[str, Any]:
     """Return the compile-time constants of a kernel and its warps; float64 takes half of everything."""
     H, DK, DV = q.shape[-2], q.shape[-1], v.shape[-1]
-    KP, VP = power_of_two(DK), power_of_two(DV)
+    KP, VP = next_power_of_two(DK), next_power_of_two(DV)
     words = q.element_size() // 4
     if backward:
         VB = min(VP, BACKWARD_ROWS, max(1, BACKWARD_ENTRIES // (KP * words)))
@@ -222,8 +222,8 @@ def forward(
     outputs, final = q.new_empty(R, B, L, H, Dv), q.new_empty(R, B, H, Dv, Dk)
     T = checkpoint_interval(L, gate is not None)
     C = triton.cdiv(L, T)
-    checkpoints = q.new_empty(R, B, H, C, Dv, Dk) if needs_grad else absent(q)
-    errors = torch.empty_like(v) if needs_grad else absent(q)
+    checkpoints = q.new_empty(R, B, H, C, Dv, Dk) if needs_grad else empty_placeholder(q)
+    errors = torch.empty_like(v) if needs_grad else empty_placeholder(q)
     if not R * B:
         return outputs, final, checkpoints, errors
     constants = kernel_constants(q, v, steps, backward=False)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sdssm.ops import chunks
 from sdssm.ops.compiled import CompiledTransitions
-from sdssm.ops.transitions import Transitions, cut, previous
+from sdssm.ops.transitions import Transitions, cut_into_chunks, previous_states
 
 
 class DiagonalTransitions(CompiledTransitions):
@@ -29,7 +29,7 @@ class DiagonalTransitions(CompiledTransitions):
         return self.A[:, t]
 
     def chunked(self, chunk: int) -> Transitions:
-        return DiagonalTransitions(cut(self.A, chunk))
+        return DiagonalTransitions(cut_into_chunks(self.A, chunk))
 
     def of_products(self, products: Tensor) -> Transitions:
         return DiagonalTransitions(products)
@@ -65,5 +65,5 @@ def backward(
     adjoints, grad_x0 = chunks.scan_backward(
         DiagonalTransitions(A), grad_states, grad_final, lengths, states, factors, rescale, mode
     )
-    grad_A = (adjoints * previous(states, x0).conj()).resolve_conj()
+    grad_A = (adjoints * previous_states(states, x0).conj()).resolve_conj()
     return grad_A, None if b is None else adjoints, grad_x0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
 from sdssm.ops._triton.tile import COMPLEX, DENSE
-from sdssm.ops.transitions import previous
+from sdssm.ops.transitions import previous_states
 
 
 def pairs(x: Tensor | None) -> Tensor | None:
@@ -54,5 +54,5 @@ def backward(
         source_of(A), pairs(grad_states), pairs(grad_final), lengths, real_states, factors, rescale, mode
     )
     dz = torch.view_as_complex(adjoints.view(*adjoints.shape[:-1], -1, 2)) if A.is_complex() else adjoints
-    dA = (dz * previous(states, x0).conj()).to(A.dtype)
+    dA = (dz * previous_states(states, x0).conj()).to(A.dtype)
     return dA, None if b is None else numbers(adjoints, b), numbers(dx0, A)

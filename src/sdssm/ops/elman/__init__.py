@@ -12,12 +12,12 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_kinds, check_rank, check_square, check_tail
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, check_square
 from sdssm.ops.elman import reference
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
-from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype, start_state
+from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast, start_state
 
 OPERATION = DifferentiableOperation(
     "elman_scan",
@@ -34,13 +34,13 @@ def _validate(
     """Check shapes, dtypes and devices; return W, drive and the state in one dtype."""
     check_rank(op, "W", W, ("N", "N"))
     check_square(op, "W", W)
-    weight, inputs, x = one_dtype((W, drive, x))
+    weight, inputs, x = promote_under_autocast((W, drive, x))
     assert weight is not None and inputs is not None
-    check_kinds(op, [("W", weight), ("drive", inputs), (x_name, x)])
+    check_dtypes(op, [("W", weight), ("drive", inputs), (x_name, x)])
     check_rank(op, "drive", inputs, drive_dims)
     for name, tensor in (("drive", inputs), (x_name, x)):
         if tensor is not None:
-            check_tail(op, name, tensor, W.shape[-1:], ("N",), "W", W)
+            check_last_dimensions(op, name, tensor, W.shape[-1:], ("N",), "W", W)
     return weight, inputs, x
 
 
@@ -73,14 +73,14 @@ def elman_scan(
     lead = broadcast_leads(op, [("drive", drive, 2), ("W", W.unsqueeze(-3), 2), ("x0", x0, 1), ("lengths", lengths, 0)])
     chosen = backend.choose(W)
     with backend.no_autocast(W):
-        if plainly(chosen, W) or not math.prod(lead):
+        if uses_reference(chosen, W) or not math.prod(lead):
             return call_in_float32(reference.scan, W, drive, start_state(x0, lead, W, size), lengths)
         outer, replicas, rows = replicas_and_rows([lead_of(W, 2)], lead)
         states, final = OPERATION(
-            W.reshape(1, size, size).contiguous() if replicas == 1 else flatten(W, outer, 2, (replicas,)),
-            flatten(drive, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
+            W.reshape(1, size, size).contiguous() if replicas == 1 else flatten_leading(W, outer, 2, (replicas,)),
+            flatten_leading(drive, lead, 2, (replicas, rows)),
+            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size)
@@ -98,14 +98,14 @@ def elman_step(W: Tensor, drive: Tensor, x: Tensor) -> Tensor:
         return reference.step(W, drive, state)
 
 
-def torch_reads(u: Tensor) -> bool:
+def can_use_torch_rnn(u: Tensor) -> bool:
     """Return whether torch's own RNN and LSTM can be used for inputs u.
 
     They map inputs to drives themselves and are faster on the CPU for a single model. They support neither `vmap` over
     replicas nor the choice of a backend, so both go to `elman_scan` and `lstm_scan`.
     """
     chosen = backend.choose(u)
-    if chosen != "cpu" or plainly(chosen, u) or torch._C._are_functorch_transforms_active():
+    if chosen != "cpu" or uses_reference(chosen, u) or torch._C._are_functorch_transforms_active():
         return False
     backend.check_backend("elman_scan", u, 1)
     return not backend.is_autocast_enabled(u)

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: Rows per program: the fewest that tensor cores multiply.
 ROWS = 16
@@ -33,7 +33,7 @@ def kernel_constants(dtype: torch.dtype, size: int, largest_resident: int) -> di
     is_float64 = dtype == torch.float64
     return {
         "N": size,
-        "NP": max(16, power_of_two(size)) if size <= largest_resident else CHUNK_OUT,
+        "NP": max(16, next_power_of_two(size)) if size <= largest_resident else CHUNK_OUT,
         "TB": ROWS,
         "CK": CHUNK_IN,
         "RESIDENT": size <= largest_resident,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sdssm.ops.elman.gradients import weight_gradient
 from sdssm.ops.elman.tiles import ROWS, kernel_constants, load_matrix, row_tile, streamed_product
-from sdssm.ops.products import shared
+from sdssm.ops.products import split_bmm
 
 #: Entries of the largest state whose W stays on chip: 64 KiB of float32, a quarter of a multiprocessor's registers.
 LARGEST_RESIDENT = 128
@@ -197,4 +197,4 @@ def backward(
     grad_x0 = None if x0 is None else torch.empty_like(x0)
     grid, options = launch_options(W, B)
     backward_kernel[grid](grad_states, grad_final, W, lengths, states, grad_drive, grad_x0, L, B, **options)
-    return weight_gradient(grad_drive, states, x0, shared), grad_drive, grad_x0
+    return weight_gradient(grad_drive, states, x0, split_bmm), grad_drive, grad_x0

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, format_shape
 from sdssm.ops.errors import OpsError
 from sdssm.ops.filter import reference
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
-from sdssm.ops.prepare import one_dtype
+from sdssm.ops.prepare import promote_under_autocast
 
 OPERATION = DifferentiableOperation(
     "causal_filter",
@@ -62,21 +62,21 @@ def causal_filter(
     op = "causal_filter"
     check_rank(op, "x", x, ("B", "L", "C"))
     check_rank(op, "filters", filters, ("T", "C"))
-    inputs, weights, bias, before = one_dtype((x, filters, bias, before))
+    inputs, weights, bias, before = promote_under_autocast((x, filters, bias, before))
     assert inputs is not None and weights is not None
     x, filters = inputs, weights
-    check_kinds(op, [("x", x), ("filters", filters), ("bias", bias), ("before", before)])
+    check_dtypes(op, [("x", x), ("filters", filters), ("bias", bias), ("before", before)])
     length, channels = x.shape[-2:]
-    check_tail(op, "filters", filters, (channels,), ("C",), "x", x)
+    check_last_dimensions(op, "filters", filters, (channels,), ("C",), "x", x)
     taps = filters.shape[-2]
     if bias is not None:
-        check_tail(op, "bias", bias, (channels,), ("C",), "x", x)
+        check_last_dimensions(op, "bias", bias, (channels,), ("C",), "x", x)
     if taps == 1 and before is not None:
         if before.shape[-2:] != (0, channels):
-            raise OpsError(f"{op}: before has shape {shape_of(before)}; one tap needs no earlier inputs, pass None")
+            raise OpsError(f"{op}: before has shape {format_shape(before)}; one tap needs no earlier inputs, pass None")
         before = None
     if before is not None:
-        check_tail(op, "before", before, (taps - 1, channels), ("T-1", "C"), "filters", filters)
+        check_last_dimensions(op, "before", before, (taps - 1, channels), ("T-1", "C"), "filters", filters)
     if vectors < 0 or size < 1 or vectors * size > channels:
         raise OpsError(
             f"{op}: vectors is {vectors} and size is {size}; they must be at least 0 and 1, and their product at most "
@@ -99,20 +99,20 @@ def causal_filter(
         # For a single step on a CPU the reference is faster than the overhead of an autograd function.
         single_step = chosen == "cpu" and length == 1
         too_large = chosen == "triton" and vectors > 0 and size > backend.TRITON_LARGEST_STATE
-        if plainly(chosen, x) or single_step or too_large:
+        if uses_reference(chosen, x) or single_step or too_large:
             (y,) = call_in_float32(reference.filter_inputs, x, filters, bias, before, vectors, size)
             return y.expand(*lead, *y.shape[-2:]), after
         leads = [lead_of(filters, 2), *([] if bias is None else [lead_of(bias, 1)])]
         outer, replicas, rows = replicas_and_rows(leads, lead)
 
         def flatten_parameter(tensor: Tensor, tail: int) -> Tensor:
-            return flatten(tensor, lead_of(tensor, tail) if replicas == 1 else outer, tail, (replicas,))
+            return flatten_leading(tensor, lead_of(tensor, tail) if replicas == 1 else outer, tail, (replicas,))
 
         (y,) = OPERATION(
-            flatten(x, lead, 2, (replicas, rows)),
+            flatten_leading(x, lead, 2, (replicas, rows)),
             flatten_parameter(filters, 2),
             None if bias is None else flatten_parameter(bias, 1),
-            None if before is None else flatten(before, lead, 2, (replicas, rows)),
+            None if before is None else flatten_leading(before, lead, 2, (replicas, rows)),
             vectors,
             size,
             chosen,

@@ -21,9 +21,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.partial_sums import partial_sums
+from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops.filter.reference import NORM_EPSILON
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: Channels of a tile, 256 contiguous bytes, and its entries, 16 per thread: more would not fit the registers.
 TILE_CHANNELS, TILE_ENTRIES = 64, 2048
@@ -212,8 +212,8 @@ def kernel_constants(
 
     None of them depends on the number of replicas, so that a replica gets the same bits alone and beside others.
     """
-    DP = power_of_two(size) if vectors else min(TILE_CHANNELS, power_of_two(C))
-    TC = max(DP, min(TILE_CHANNELS, power_of_two(C)))
+    DP = next_power_of_two(size) if vectors else min(TILE_CHANNELS, next_power_of_two(C))
+    TC = max(DP, min(TILE_CHANNELS, next_power_of_two(C)))
     constants = {
         "C": C,
         "T": T,
@@ -270,6 +270,6 @@ def backward(
     length = L if before is None else L + T - 1
     input_gradient_kernel[launch_grid(B * length, R, C, constants, 1, 1)](dz, filters, dx, dbefore, B, L, **constants)
     if stacks > 1:  # partial sum n belongs to stack n mod stacks
-        partials = partial_sums(partials.view(STACK, stacks * R, entries), x.dtype)[0].view(stacks, R, entries)
-    dfilters, dbias = partial_sums(partials, x.dtype, None if bias is None else T * C)
+        partials = sum_parts(partials.view(STACK, stacks * R, entries), x.dtype)[0].view(stacks, R, entries)
+    dfilters, dbias = sum_parts(partials, x.dtype, None if bias is None else T * C)
     return dx, dfilters.view(filters.shape), dbias, dbefore

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_kinds, check_rank, check_tail, shape_of
+from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank, format_shape
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.lstm import reference
 from sdssm.ops.precision import call_in_float32
-from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype, start_state
+from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast, start_state
 
 OPERATION = DifferentiableOperation(
     "lstm_scan",
@@ -42,16 +42,16 @@ def _validate(
     check_rank(op, "W", W, ("4N", "N"))
     if W.shape[-2] != 4 * W.shape[-1]:
         raise OpsError(
-            f"{op}: W has shape {shape_of(W)}; it must be (..., 4N, N), the rows of the gates i, f, g and o stacked"
+            f"{op}: W has shape {format_shape(W)}; it must be (..., 4N, N), the rows of the gates i, f, g and o stacked"
         )
-    weight, inputs, x, c = one_dtype((W, drive, x, c))
+    weight, inputs, x, c = promote_under_autocast((W, drive, x, c))
     assert weight is not None and inputs is not None
-    check_kinds(op, [("W", weight), ("drive", inputs), (names[0], x), (names[1], c)])
+    check_dtypes(op, [("W", weight), ("drive", inputs), (names[0], x), (names[1], c)])
     check_rank(op, "drive", inputs, drive_dims)
-    check_tail(op, "drive", inputs, W.shape[-2:-1], ("4N",), "W", W)
+    check_last_dimensions(op, "drive", inputs, W.shape[-2:-1], ("4N",), "W", W)
     for name, tensor in zip(names, (x, c), strict=True):
         if tensor is not None:
-            check_tail(op, name, tensor, W.shape[-1:], ("N",), "W", W)
+            check_last_dimensions(op, name, tensor, W.shape[-1:], ("N",), "W", W)
     return weight, inputs, x, c
 
 
@@ -97,17 +97,17 @@ def lstm_scan(
     )
     chosen = backend.choose(W)
     with backend.no_autocast(W):
-        if plainly(chosen, W) or not math.prod(lead):
+        if uses_reference(chosen, W) or not math.prod(lead):
             x, c = (start_state(start, lead, W, size) for start in (x0, c0))
             return call_in_float32(reference.scan, W, drive, x, c, lengths)
         outer, replicas, rows = replicas_and_rows([lead_of(W, 2)], lead)
         states, final, cell = OPERATION(
-            W.reshape(1, 4 * size, size).contiguous() if replicas == 1 else flatten(W, outer, 2, (replicas,)),
-            flatten(drive, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
-            None if c0 is None else flatten(c0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
-            gradient_is_wanted((W, drive, x0, c0)),
+            W.reshape(1, 4 * size, size).contiguous() if replicas == 1 else flatten_leading(W, outer, 2, (replicas,)),
+            flatten_leading(drive, lead, 2, (replicas, rows)),
+            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
+            None if c0 is None else flatten_leading(c0, lead, 1, (replicas, rows)),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
+            needs_gradient((W, drive, x0, c0)),
             chosen,
         )
     return states.reshape(*lead, length, size), final.reshape(*lead, size), cell.reshape(*lead, size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
+from sdssm.ops.autograd import empty_placeholder
 from sdssm.ops.elman.gradients import incoming_gradients, start_gradient, weight_gradient
 from sdssm.ops.elman.lengths import last_states, longest_length, past_end_mask
 
@@ -63,7 +63,7 @@ def forward(
         past_end = past_end_mask(lengths, L)
         states.masked_fill_(past_end, 0)
         cells.masked_fill_(past_end, 0)
-    saved = (gates, cells) if needs_grad else (absent(W), absent(W))
+    saved = (gates, cells) if needs_grad else (empty_placeholder(W), empty_placeholder(W))
     return states, last_states(states, x0, lengths), last_states(cells, c0, lengths), *saved
 
 

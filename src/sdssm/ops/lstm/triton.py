@@ -17,11 +17,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
+from sdssm.ops.autograd import empty_placeholder
 from sdssm.ops.elman.gradients import weight_gradient
 from sdssm.ops.elman.tiles import ROWS, kernel_constants, load_matrix, row_tile, streamed_product
 from sdssm.ops.lstm.gates import add_streamed_products, dot, load_gates, step_backward, step_forward, store_gates
-from sdssm.ops.products import shared
+from sdssm.ops.products import split_bmm
 
 #: Entries of the largest state whose four matrices stay on chip: 64 KiB of them in float32.
 LARGEST_RESIDENT = {torch.float32: 64, torch.float64: 32}
@@ -248,7 +248,7 @@ def forward(
     grid, options = launch_options(W, B)
     cells = torch.empty_like(states) if needs_grad or not options["RESIDENT"] else None
     forward_kernel[grid](W, drive, x0, c0, lengths, states, final, cell, gates, cells, L, B, **options)
-    saved = (gates, cells) if needs_grad else (absent(W), absent(W))
+    saved = (gates, cells) if needs_grad else (empty_placeholder(W), empty_placeholder(W))
     return states, final, cell, *saved  # type: ignore[return-value]  # no None if needs_grad
 
 
@@ -271,5 +271,5 @@ def backward(
     backward_kernel[grid](
         grad_states, grad_final, grad_cell, W, c0, lengths, gates, cells, grad_drive, grad_x0, grad_c0, L, B, **options
     )
-    grad_W = weight_gradient(grad_drive, states, x0, shared)
+    grad_W = weight_gradient(grad_drive, states, x0, split_bmm)
     return grad_W, grad_drive, None if x0 is None else grad_x0, None if c0 is None else grad_c0

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_tail
-from sdssm.ops.layout import broadcast_leads, flatten
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_device, check_dtypes, check_last_dimensions, check_rank, check_square
+from sdssm.ops.layout import broadcast_leads, flatten_leading
 from sdssm.ops.mixed import reference
 from sdssm.ops.norms import check_p, check_p_values
-from sdssm.ops.prepare import one_dtype
+from sdssm.ops.prepare import promote_under_autocast
 
 OPERATION = DifferentiableOperation(
     "mixed_matrices",
@@ -41,12 +41,12 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     op = "mixed_matrices"
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    converted, converted_weights = one_dtype((dictionary, weights))
+    converted, converted_weights = promote_under_autocast((dictionary, weights))
     assert converted is not None and converted_weights is not None
     dictionary, weights = converted, converted_weights
-    check_kinds(op, [("dictionary", dictionary), ("weights", weights)])
+    check_dtypes(op, [("dictionary", dictionary), ("weights", weights)])
     check_rank(op, "weights", weights, ("V", "K"))
-    check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
+    check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     size = dictionary.shape[-1]
     backend.check_backend(op, dictionary, size)
     exponent = p.detach() if isinstance(p, Tensor) else None
@@ -58,16 +58,16 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     lead = broadcast_leads(op, [("dictionary", dictionary, 3), ("weights", weights, 2), ("p", exponent, 0)])
     chosen = backend.choose(dictionary)
     with backend.no_autocast(dictionary):
-        if plainly(chosen, dictionary):
+        if uses_reference(chosen, dictionary):
             return _run_reference(dictionary, weights, p if exponent is None else exponent, lead)
         replicas = (math.prod(lead),)
         flat_p: Tensor | None = None
         if exponent is not None:
-            flat_p = flatten(exponent.to(dictionary.dtype), lead, 0, replicas)
+            flat_p = flatten_leading(exponent.to(dictionary.dtype), lead, 0, replicas)
         elif p is not None:
             flat_p = dictionary.new_full(replicas, float(p))
         (matrices,) = OPERATION(
-            flatten(dictionary, lead, 3, replicas), flatten(weights, lead, 2, replicas), flat_p, chosen
+            flatten_leading(dictionary, lead, 3, replicas), flatten_leading(weights, lead, 2, replicas), flat_p, chosen
         )
     return matrices.reshape(*lead, *matrices.shape[1:])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
+from sdssm.ops.autograd import empty_placeholder
 
 
 def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -16,7 +16,7 @@ def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tens
     R, K, N, _ = dictionary.shape
     mixed = torch.bmm(weights, dictionary.view(R, K, N * N)).view(R, -1, N, N)
     if p is None:
-        return mixed, absent(mixed), absent(mixed)
+        return mixed, empty_placeholder(mixed), empty_placeholder(mixed)
     # A number instead of a tensor for a single replica: torch has faster code for the powers 1 and 2.
     exponent = float(p[0]) if R == 1 else p[:, None, None, None]
     powers = mixed.abs().pow_(exponent)

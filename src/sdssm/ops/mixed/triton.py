@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.partial_sums import partial_sums
+from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.tile import over_columns
-from sdssm.ops.autograd import absent
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.autograd import empty_placeholder
+from sdssm.ops.padding import next_power_of_two
 
 #: Matrices of the dictionary that a program holds at a time.
 MATRICES_AT_ONCE = 16
@@ -130,10 +130,10 @@ def constants(
     R: int, N: int, K: int, dtype: torch.dtype, shapes: tuple[tuple[int, int], tuple[int, int]]
 ) -> dict[str, Any]:
     """Return the sizes of the tiles for R replicas, and the number of warps; float64 has half the size."""
-    padded = power_of_two(N)
+    padded = next_power_of_two(N)
     columns, entries_per_warp = shapes[R * padded >= PROGRAMS * 8]
     columns = min(columns, max(2, columns * 64 // padded))
-    matrices = min(power_of_two(K), MATRICES_AT_ONCE if dtype == torch.float32 else MATRICES_AT_ONCE // 2)
+    matrices = min(next_power_of_two(K), MATRICES_AT_ONCE if dtype == torch.float32 else MATRICES_AT_ONCE // 2)
     return {
         "N": N,
         "K": K,
@@ -156,7 +156,7 @@ def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tens
     tiles = triton.cdiv(N, sizes["TJ"])
     share = V if R * tiles >= PROGRAMS else 1
     matrices = dictionary.new_empty(R, V, N, N)
-    norms = absent(matrices) if p is None else dictionary.new_empty(R, V, N)
+    norms = empty_placeholder(matrices) if p is None else dictionary.new_empty(R, V, N)
     if matrices.numel():
         forward_kernel[(tiles, triton.cdiv(V, share), R)](dictionary, weights, p, matrices, norms, V, share, **sizes)
     return matrices, norms
@@ -180,5 +180,5 @@ def backward(
     backward_kernel[(tiles, stacks * groups, R)](
         grad, dictionary, weights, p, matrices, norms, ddictionary, dweights, V, share, groups, **sizes
     )
-    total = ddictionary[0] if groups == 1 else partial_sums(ddictionary, dictionary.dtype)[0]
-    return total.view(dictionary.shape), partial_sums(dweights, weights.dtype)[0].view(weights.shape)
+    total = ddictionary[0] if groups == 1 else sum_parts(ddictionary, dictionary.dtype)[0]
+    return total.view(dictionary.shape), sum_parts(dweights, weights.dtype)[0].view(weights.shape)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.checks import check_device, check_kinds, check_rank, check_square, check_states, check_tail
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.checks import check_device, check_dtypes, check_last_dimensions, check_rank, check_square, check_states
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.mixture import reference
 from sdssm.ops.norms import check_p, check_p_values
 from sdssm.ops.prepare import (
@@ -15,7 +15,7 @@ from sdssm.ops.prepare import (
     check_length_values,
     check_lengths,
     check_options,
-    one_dtype,
+    promote_under_autocast,
     start_state,
 )
 from sdssm.ops.reference import rescaled
@@ -60,16 +60,16 @@ def _check(
     """Check shapes, dtypes and devices; return dictionary, weights, b and the state in one dtype."""
     check_rank(op, "dictionary", dictionary, ("K", "N", "N"))
     check_square(op, "dictionary", dictionary)
-    converted, converted_weights, b, x = one_dtype((dictionary, weights, b, x))
+    converted, converted_weights, b, x = promote_under_autocast((dictionary, weights, b, x))
     assert converted is not None and converted_weights is not None
-    check_kinds(op, [("dictionary", converted), ("weights", converted_weights), ("b", b), (x_name, x)])
+    check_dtypes(op, [("dictionary", converted), ("weights", converted_weights), ("b", b), (x_name, x)])
     check_rank(op, "weights", weights, form)
-    check_tail(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
+    check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     if b is not None:
         tail = (*weights.shape[weights.dim() + 1 - len(form) : -1], dictionary.shape[-1])
-        check_tail(op, "b", b, tail, (*form[1:-1], "N"), "weights", weights)
+        check_last_dimensions(op, "b", b, tail, (*form[1:-1], "N"), "weights", weights)
     if x is not None:
-        check_tail(op, x_name, x, dictionary.shape[-1:], ("N",), "dictionary", dictionary)
+        check_last_dimensions(op, x_name, x, dictionary.shape[-1:], ("N",), "dictionary", dictionary)
     if p is not None:
         check_p(op, p)
         if isinstance(p, Tensor):
@@ -138,15 +138,17 @@ def mixture_scan(
             flat_p: Tensor | None = dictionary.new_full((replicas,), float(p), dtype=_exponent_dtype(dictionary))
         else:
             flat_p = (
-                None if exponent is None else flatten(exponent.to(_exponent_dtype(dictionary)), outer, 0, (replicas,))
+                None
+                if exponent is None
+                else flatten_leading(exponent.to(_exponent_dtype(dictionary)), outer, 0, (replicas,))
             )
         tensors = (
-            flatten(dictionary, outer, 3, (replicas,)),
-            flatten(weights, lead, 2, (replicas, rows)),
-            None if b is None else flatten(b, lead, 2, (replicas, rows)),
-            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
+            flatten_leading(dictionary, outer, 3, (replicas,)),
+            flatten_leading(weights, lead, 2, (replicas, rows)),
+            None if b is None else flatten_leading(b, lead, 2, (replicas, rows)),
+            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
             flat_p,
-            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
         )
         states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sdssm.ops import chunks
 from sdssm.ops.block_diagonal.cpu import BlockTransitions
-from sdssm.ops.transitions import Transitions, cut, no_factors, previous
+from sdssm.ops.transitions import Transitions, cut_into_chunks, no_factors, previous_states
 
 #: Entries of the mixed matrices that exist at a time: few enough to stay in the caches, many enough for one call.
 ENTRIES_AT_ONCE = 1 << 19
@@ -94,7 +94,7 @@ class MixtureTransitions(Transitions):
         missing = -self.length % chunk
 
         def pad(data: Tensor) -> Tensor:
-            return cut(torch.cat([data, data[:, -1:].expand(-1, missing, -1)], 1), chunk)
+            return cut_into_chunks(torch.cat([data, data[:, -1:].expand(-1, missing, -1)], 1), chunk)
 
         norms = pad(self.norms) if self.has_norms and self.norms is not None else None
         self.chunks = MixtureTransitions(self.dictionary, pad(self.weights), self.p, norms)
@@ -244,7 +244,7 @@ def backward(
     flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in (grad_states, grad_final, lengths, x0)]
     flat_states = states.flatten(0, 1)
     flat_factors = factors.flatten(0, 1) if rescale else factors
-    gradients = ParameterGradients(transitions, previous(flat_states, flat[3]))
+    gradients = ParameterGradients(transitions, previous_states(flat_states, flat[3]))
     if mode == "parallel":
         adjoints, grad_x0 = chunks.backward(transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale)
         for steps in transitions.ranges():

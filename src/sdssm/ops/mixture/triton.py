@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops._triton.partial_sums import partial_sums
+from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.scan import Source, accumulator, scan_backward, scan_forward
 from sdssm.ops._triton.tile import MIXTURE, over_columns
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: Desired number of programs for the kernels that treat positions independently.
 PROGRAMS = 2048
@@ -167,7 +167,7 @@ def constants(dictionary: Tensor) -> dict[str, Any]:
     return {
         "N": dictionary.shape[-1],
         "K": dictionary.shape[1],
-        "KP": power_of_two(dictionary.shape[1]),
+        "KP": next_power_of_two(dictionary.shape[1]),
         "ACC": tl.float64 if dictionary.dtype == torch.float64 else tl.float32,
     }
 
@@ -179,7 +179,7 @@ def column_norms(dictionary: Tensor, weights: Tensor, p: Tensor) -> Tensor:
     norms = dictionary.new_empty((R, B, L, N), dtype=accumulator(dictionary.dtype))
     if norms.numel() == 0:
         return norms
-    padded = power_of_two(N)
+    padded = next_power_of_two(N)
     fixed = constants(dictionary)
     columns = max(1, min(padded, WARPS * ENTRIES_PER_WARP // (fixed["KP"] * padded)))
     tiles = triton.cdiv(N, columns)
@@ -211,8 +211,8 @@ def parameter_gradients(
         dictionary, weights, norms, p, adjoints, pullbacks, states, x0, ddictionary, dweights,
         B * L, B, L, segment, groups, E=entries, num_warps=WARPS, **fixed,
     )  # fmt: skip
-    dictionary_gradient, _ = partial_sums(ddictionary.view(segments, R, -1), dictionary.dtype)
-    weights_gradient, _ = partial_sums(dweights.view(groups, R, -1), weights.dtype)
+    dictionary_gradient, _ = sum_parts(ddictionary.view(segments, R, -1), dictionary.dtype)
+    weights_gradient, _ = sum_parts(dweights.view(groups, R, -1), weights.dtype)
     return dictionary_gradient.view(dictionary.shape), weights_gradient.view(weights.shape)
 
 

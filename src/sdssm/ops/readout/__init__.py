@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
-from sdssm.ops.backend import plainly
+from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
+from sdssm.ops.backend import uses_reference
 from sdssm.ops.checks import (
     check_device,
+    check_dtypes,
     check_integers,
-    check_kinds,
+    check_last_dimensions,
     check_range,
     check_rank,
-    check_tail,
 )
 from sdssm.ops.errors import OpsError
-from sdssm.ops.layout import broadcast_leads, flatten
-from sdssm.ops.prepare import one_dtype
+from sdssm.ops.layout import broadcast_leads, flatten_leading
+from sdssm.ops.prepare import promote_under_autocast
 from sdssm.ops.readout import reference
 
 OPERATION = DifferentiableOperation(
@@ -65,20 +65,20 @@ def readout_loss(
     """
     op = "readout_loss"
     check_rank(op, "x", x, ("B", "N"))
-    converted, converted_weight, bias, gain, shift = one_dtype((x, weight, bias, gain, shift))
+    converted, converted_weight, bias, gain, shift = promote_under_autocast((x, weight, bias, gain, shift))
     assert converted is not None and converted_weight is not None
     x, weight = converted, converted_weight
-    check_kinds(op, [("x", x), ("weight", weight), ("bias", bias), ("gain", gain), ("shift", shift)])
+    check_dtypes(op, [("x", x), ("weight", weight), ("bias", bias), ("gain", gain), ("shift", shift)])
     check_rank(op, "weight", weight, ("C", "N"))
-    check_tail(op, "weight", weight, x.shape[-1:], ("N",), "x", x)
+    check_last_dimensions(op, "weight", weight, x.shape[-1:], ("N",), "x", x)
     check_integers(op, "labels", labels)
-    check_tail(op, "labels", labels, x.shape[-2:-1], ("B",), "x", x)
+    check_last_dimensions(op, "labels", labels, x.shape[-2:-1], ("B",), "x", x)
     check_device(op, "labels", labels, "x", x)
     if bias is not None:
-        check_tail(op, "bias", bias, weight.shape[-2:-1], ("C",), "weight", weight)
+        check_last_dimensions(op, "bias", bias, weight.shape[-2:-1], ("C",), "weight", weight)
     for name, vector in (("gain", gain), ("shift", shift)):
         if vector is not None:
-            check_tail(op, name, vector, x.shape[-1:], ("N",), "x", x)
+            check_last_dimensions(op, name, vector, x.shape[-1:], ("N",), "x", x)
     _check_options(op, bias, gain, shift, norm, cosine, attraction)
     scale, attraction = _check_number(op, "scale", scale, x), _check_number(op, "attraction", attraction, x)
     classes = weight.shape[-2]
@@ -98,7 +98,7 @@ def readout_loss(
     )
     chosen = backend.choose(x)
     with backend.no_autocast(x):
-        if plainly(chosen, x) or (chosen == "triton" and x.shape[-1] > backend.TRITON_LARGEST_STATE):
+        if uses_reference(chosen, x) or (chosen == "triton" and x.shape[-1] > backend.TRITON_LARGEST_STATE):
             backend.check_backend(op, x, 1)  # the reference computes features that are too wide for the kernels
             return _run_reference(
                 x, weight, labels, (bias, gain, shift), (scale, attraction), lead, norm=norm, cosine=cosine
@@ -111,13 +111,13 @@ def readout_loss(
                 return None
             if not isinstance(tensor, Tensor):
                 return x.new_full(R, float(tensor))
-            return flatten(tensor, lead, tail, R)
+            return flatten_leading(tensor, lead, tail, R)
 
         flat_attraction = flat(attraction, 0)
         loss, correct = OPERATION(
             flat(x, 2), flat(weight, 2), flat(bias, 1), flat(gain, 1), flat(shift, 1), flat(labels.long(), 1),
             flat(scale, 0), flat_attraction,
-            norm, cosine, gradient_is_wanted((x, weight, bias, gain, shift, flat_attraction)), chosen,
+            norm, cosine, needs_gradient((x, weight, bias, gain, shift, flat_attraction)), chosen,
         )  # fmt: skip
     return loss.reshape(lead), correct.reshape(lead)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
+from sdssm.ops.autograd import empty_placeholder
 from sdssm.ops.readout.reference import EPSILON, margins
 
 
@@ -53,7 +53,7 @@ def forward(
     index = labels[..., None]
     log_probabilities = logits.log_softmax(-1)
     losses = log_probabilities.gather(-1, index)[..., 0].mean(-1).neg_()
-    centre_loss = absent(x)
+    centre_loss = empty_placeholder(x)
     if attraction is not None:
         centre_index = index.expand(*labels.shape, x.shape[-1])  # the row of `weight` of each label
         difference = z - weight.gather(1, centre_index)
@@ -62,7 +62,7 @@ def forward(
         losses.add_(attraction * centre_loss)
     correct = (logits.argmax(-1) == labels).sum(-1)
     if not with_gradients:
-        return losses, correct, *(absent(x) for _ in range(5)), centre_loss
+        return losses, correct, *(empty_placeholder(x) for _ in range(5)), centre_loss
 
     # g_<name> is the gradient of the loss with respect to <name>.
     g_products = log_probabilities.exp_()
@@ -76,9 +76,9 @@ def forward(
         g_difference = difference.mul_((gate * (2 / labels.shape[-1] * attraction)[:, None])[..., None])
         g_h.add_(g_difference)
         g_rows.scatter_add_(1, centre_index, g_difference.neg())
-    g_bias = absent(x) if bias is None else g_products.sum(-2)
-    g_gain = absent(x) if gain is None else (g_h * normed).sum(-2)
-    g_shift = absent(x) if shift is None else g_h.sum(-2)
+    g_bias = empty_placeholder(x) if bias is None else g_products.sum(-2)
+    g_gain = empty_placeholder(x) if gain is None else (g_h * normed).sum(-2)
+    g_shift = empty_placeholder(x) if shift is None else g_h.sum(-2)
     if gain is not None:
         g_h = g_h * gain[:, None]
     if norm:

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.autograd import empty_placeholder
+from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.readout.reference import EPSILON
 
 #: Entries of a tile of classes: the rows of `weight` that a program holds at a time, in float32.
@@ -242,9 +242,9 @@ def constants(R: int, B: int, C: int, N: int, dtype: torch.dtype) -> dict[str, A
 
     float64 has half as many classes; there are more strings per program if there are many.
     """
-    padded = max(16, power_of_two(N))
+    padded = max(16, next_power_of_two(N))
     classes = CLASS_ENTRIES // padded * 4 // dtype.itemsize
-    class_tile_size = max(16, min(power_of_two(C), classes))
+    class_tile_size = max(16, min(next_power_of_two(C), classes))
     strings = 16 if R * B <= 2**18 or padded > 128 else 32
     return {"N": N, "C": C, "NP": padded, "CT": class_tile_size, "TB": strings}
 
@@ -264,10 +264,10 @@ def forward(
     row = C * N + sum(0 if vector is None else vector.shape[1] for vector in (bias, gain, shift))
     loss, correct = x.new_empty(R), labels.new_empty(R)
     losses, hits = x.new_empty(R, tiles), labels.new_empty(R, tiles)
-    parts = x.new_empty(R, tiles, row) if with_gradients else absent(x)
-    dx = torch.empty_like(x) if with_gradients else absent(x)
+    parts = x.new_empty(R, tiles, row) if with_gradients else empty_placeholder(x)
+    dx = torch.empty_like(x) if with_gradients else empty_placeholder(x)
     centre_losses = None if attraction is None else torch.empty_like(losses)
-    centre_loss = absent(x) if attraction is None else torch.empty_like(loss)
+    centre_loss = empty_placeholder(x) if attraction is None else torch.empty_like(loss)
     if not R:
         return loss, correct, dx, parts, centre_loss
     forward_kernel[(tiles, R)](
@@ -278,7 +278,15 @@ def forward(
         num_warps=4 if sizes["NP"] * x.element_size() <= 256 and sizes["CT"] >= C else 8, **sizes,
     )  # fmt: skip
     totals_kernel[(R,)](
-        losses, centre_losses, hits, loss, centre_loss, correct, tiles, PARTS=min(256, power_of_two(tiles)), num_warps=1
+        losses,
+        centre_losses,
+        hits,
+        loss,
+        centre_loss,
+        correct,
+        tiles,
+        PARTS=min(256, next_power_of_two(tiles)),
+        num_warps=1,
     )
     return loss, correct, dx, parts, centre_loss
 

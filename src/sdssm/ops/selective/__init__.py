@@ -7,12 +7,12 @@ from typing import cast
 from torch import Tensor
 
 from sdssm.ops import backend
-from sdssm.ops.autograd import DifferentiableOperation, gradient_is_wanted
-from sdssm.ops.backend import plainly
-from sdssm.ops.checks import check_kinds, check_rank, check_tail
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
+from sdssm.ops.backend import uses_reference
+from sdssm.ops.checks import check_dtypes, check_last_dimensions, check_rank
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.precision import call_in_float32
-from sdssm.ops.prepare import check_length_values, check_lengths, one_dtype
+from sdssm.ops.prepare import check_length_values, check_lengths, promote_under_autocast
 from sdssm.ops.selective import reference
 
 OPERATION = DifferentiableOperation(
@@ -36,15 +36,15 @@ def _validate(op: str, arguments: Arguments, time_dims: tuple[str, ...], state_n
     check_rank(op, "x", x, (*time_dims, "D"))
     check_rank(op, "A", A, ("D", "N"))
     names = ("x", "delta", "A", "B", "C", state_name)
-    x, delta, A, B, C, h = cast(Arguments, tuple(one_dtype(arguments)))
-    check_kinds(op, list(zip(names, (x, delta, A, B, C, h), strict=True)))
+    x, delta, A, B, C, h = cast(Arguments, tuple(promote_under_autocast(arguments)))
+    check_dtypes(op, list(zip(names, (x, delta, A, B, C, h), strict=True)))
     time_shape, (D, N) = tuple(x.shape[-len(time_dims) : -1]), A.shape[-2:]
-    check_tail(op, "A", A, (x.shape[-1], N), ("D", "N"), "x", x)
-    check_tail(op, "delta", delta, (*time_shape, D), (*time_dims[1:], "D"), "x", x)
-    check_tail(op, "B", B, (*time_shape, N), (*time_dims[1:], "N"), "A", A)
-    check_tail(op, "C", C, (*time_shape, N), (*time_dims[1:], "N"), "A", A)
+    check_last_dimensions(op, "A", A, (x.shape[-1], N), ("D", "N"), "x", x)
+    check_last_dimensions(op, "delta", delta, (*time_shape, D), (*time_dims[1:], "D"), "x", x)
+    check_last_dimensions(op, "B", B, (*time_shape, N), (*time_dims[1:], "N"), "A", A)
+    check_last_dimensions(op, "C", C, (*time_shape, N), (*time_dims[1:], "N"), "A", A)
     if h is not None:
-        check_tail(op, state_name, h, (D, N), ("D", "N"), "A", A)
+        check_last_dimensions(op, state_name, h, (D, N), ("D", "N"), "A", A)
     return x, delta, A, B, C, h
 
 
@@ -104,21 +104,21 @@ def selective_scan(
     )
     chosen = backend.choose(x)
     with backend.no_autocast(x):
-        if plainly(chosen, x):
+        if uses_reference(chosen, x):
             size = (*lead, D, N)
             h = x.new_zeros(size) if h0 is None else h0.expand(size)
             return call_in_float32(reference.scan, x, delta, A, B, C, h, lengths)
         outer, replicas, rows = replicas_and_rows([lead_of(A, 2)], lead)
         row_lead = (replicas, rows)
         y, final = OPERATION(
-            flatten(x, lead, 2, row_lead),
-            flatten(delta, lead, 2, row_lead),
-            flatten(A, outer, 2, (replicas,)),
-            flatten(B, lead, 2, row_lead),
-            flatten(C, lead, 2, row_lead),
-            None if h0 is None else flatten(h0, lead, 2, row_lead),
-            None if lengths is None else flatten(lengths.long(), lead, 0, row_lead),
-            gradient_is_wanted((x, delta, A, B, C, h0)),
+            flatten_leading(x, lead, 2, row_lead),
+            flatten_leading(delta, lead, 2, row_lead),
+            flatten_leading(A, outer, 2, (replicas,)),
+            flatten_leading(B, lead, 2, row_lead),
+            flatten_leading(C, lead, 2, row_lead),
+            None if h0 is None else flatten_leading(h0, lead, 2, row_lead),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, row_lead),
+            needs_gradient((x, delta, A, B, C, h0)),
             chosen,
         )
     return y.reshape(*lead, length, D), final.reshape(*lead, D, N)

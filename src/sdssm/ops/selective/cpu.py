@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.ops import compiled
-from sdssm.ops.autograd import absent
-from sdssm.ops.transitions import least_kept
+from sdssm.ops.autograd import empty_placeholder
+from sdssm.ops.transitions import flush_threshold
 
 #: Steps between two checkpoints of the state.
 STRIDE = 8
@@ -63,14 +63,14 @@ def forward(
     x, delta (R, B, L, D), A (R, D, N), B, C (R, B, L, N), h0 (R, B, D, N), lengths (R, B). The checkpoints are empty
     unless `needs_grad`, or if the compiled kernels ran.
     """
-    if compiled.available():
-        return *_compiled_forward(x, delta, A, B, C, h0, lengths), absent(x)
+    if compiled.is_available():
+        return *_compiled_forward(x, delta, A, B, C, h0, lengths), empty_placeholder(x)
     L, (D, N) = x.shape[2], A.shape[1:]
     x, delta, B, C = zero_past_end((x, delta, B, C), lengths)
     drive = delta * x
     y = torch.zeros_like(x)
     final = x.new_empty(*x.shape[:2], D, N)
-    checkpoints = x.new_zeros(*x.shape[:2], checkpoint_count(L), D, N) if needs_grad else absent(x)
+    checkpoints = x.new_zeros(*x.shape[:2], checkpoint_count(L), D, N) if needs_grad else empty_placeholder(x)
     for block, steps in row_blocks(x, N, lengths):
         h = torch.zeros_like(final[block]) if h0 is None else h0[block].clone()
         decay = torch.empty_like(h)
@@ -142,7 +142,7 @@ def backward(
                     dC[block][:, t] = torch.bmm(incoming[:, None], states[i + 1])[:, 0]
                 dx[block][:, t] = torch.bmm(g, B[block][:, t, :, None])[..., 0]
                 dB[block][:, t] = torch.bmm(drive[block][:, t, None], g)[:, 0]
-                g = functional.hardshrink(g.mul_(decay[i]), least_kept(g.dtype))
+                g = functional.hardshrink(g.mul_(decay[i]), flush_threshold(g.dtype))
                 torch.mul(g, states[i], out=product)
                 dA_block.addcmul_(times[i], product)
                 ddelta[block][:, t] = product.mul_(rates).sum(-1)
@@ -161,9 +161,9 @@ def _compiled_forward(
 
     R, rows, L, D = x.shape
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, A.shape[-1])
-    compiled._share(
+    compiled.run_over_rows(
         numba_kernels.forward, R * rows, 4 * L * final.numel(),
-        *_input_arrays(x, delta, A, B, C, h0, lengths), rows, least_kept(x.dtype),
+        *_input_arrays(x, delta, A, B, C, h0, lengths), rows, flush_threshold(x.dtype),
         y.flatten(0, 1).numpy(), final.flatten(0, 1).numpy(),
     )  # fmt: skip
     return y, final
@@ -183,9 +183,9 @@ def _compiled_backward(
     empty = x.new_empty(0, 0, 0)
     incoming = ((empty if grad is None else grad.flatten(0, 1)).numpy() for grad in (grad_y, grad_final))
     grads = ((empty if grad is None else grad.flatten(0, 1)).numpy() for grad in (dx, ddelta, dA, dB, dC, dh0))
-    compiled._share(
+    compiled.run_over_rows(
         numba_kernels.backward, R * rows, 16 * L * dA.numel(),
-        *incoming, *_input_arrays(x, delta, A, B, C, h0, lengths), rows, least_kept(x.dtype), *grads,
+        *incoming, *_input_arrays(x, delta, A, B, C, h0, lengths), rows, flush_threshold(x.dtype), *grads,
     )  # fmt: skip
     return dx, ddelta, dA.sum(1), dB, dC, dh0
 
@@ -200,6 +200,6 @@ def _input_arrays(*tensors: Tensor | None) -> list[np.ndarray[Any, Any]]:
     rows, L = x.shape[0] * x.shape[1], x.shape[2]
     flat = [tensor if tensor is None or tensor is A else tensor.flatten(0, 1) for tensor in (x, delta, A, B, C, h0)]
     return [
-        *(compiled._array(tensor, x, (0, 0, 0)) for tensor in flat),
-        compiled._lengths(None if lengths is None else lengths.flatten(), rows, L),
+        *(compiled.as_array(tensor, x, (0, 0, 0)) for tensor in flat),
+        compiled.lengths_array(None if lengths is None else lengths.flatten(), rows, L),
     ]

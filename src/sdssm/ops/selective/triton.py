@@ -21,8 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sdssm.ops.autograd import absent
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.autograd import empty_placeholder
+from sdssm.ops.padding import next_power_of_two
 from sdssm.ops.selective.sums import FOLD, stack_four, sum_channels, sum_last_axis, sum_neighbours
 
 #: Steps per group in the backward kernel, which has variables for four states.
@@ -208,8 +208,8 @@ def kernel_constants(D: int, N: int, dtype: torch.dtype) -> dict[str, Any]:
 
     In float64 a tile has half as many channels.
     """
-    NP = max(2, power_of_two(N))
-    DB = max(2, min(power_of_two(D), max(MIN_CHANNELS, TILE_ENTRIES // NP) * 4 // dtype.itemsize))
+    NP = max(2, next_power_of_two(N))
+    DB = max(2, min(next_power_of_two(D), max(MIN_CHANNELS, TILE_ENTRIES // NP) * 4 // dtype.itemsize))
     warps = max(1, min(MAX_WARPS, DB * NP * dtype.itemsize // 4 // (32 * ENTRIES_PER_THREAD)))
     even = D % DB == 0
     return {"N": N, "DB": DB, "NP": NP, "EVEN": even, "STRIDE": STRIDE, "num_warps": warps}
@@ -246,7 +246,7 @@ def forward(
     constants = kernel_constants(D, N, x.dtype)
     checkpoints_per_row = triton.cdiv(L, STRIDE)
     y, final = torch.empty_like(x), x.new_empty(R, rows, D, N)
-    checkpoints = x.new_empty(R, rows, checkpoints_per_row, D, N) if needs_grad else absent(x)
+    checkpoints = x.new_empty(R, rows, checkpoints_per_row, D, N) if needs_grad else empty_placeholder(x)
     if y.numel():
         forward_kernel[(R * rows, triton.cdiv(D, constants["DB"]))](
             x, delta, A, B, C, h0, lengths, y, final, checkpoints if needs_grad else None,

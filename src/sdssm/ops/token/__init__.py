@@ -7,21 +7,21 @@ from torch import Tensor
 from sdssm.ops import backend
 from sdssm.ops.checks import (
     check_device,
+    check_dtypes,
     check_integers,
-    check_kinds,
+    check_last_dimensions,
     check_range,
     check_rank,
     check_square,
     check_states,
-    check_tail,
 )
-from sdssm.ops.layout import broadcast_leads, flatten, lead_of, replicas_and_rows
+from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
 from sdssm.ops.prepare import (
     check_homogeneous,
     check_length_values,
     check_lengths,
     check_options,
-    one_dtype,
+    promote_under_autocast,
     start_state,
 )
 from sdssm.ops.reference import rescaled
@@ -62,16 +62,16 @@ def _check(
     """Check shapes, dtypes and devices; return A, b and the state in one dtype."""
     check_rank(op, "A", A, ("V", "N", "N"))
     check_square(op, "A", A)
-    converted, b, x = one_dtype((A, b, x))
+    converted, b, x = promote_under_autocast((A, b, x))
     assert converted is not None
-    check_kinds(op, [("A", converted), ("b", b), (x_name, x)])
+    check_dtypes(op, [("A", converted), ("b", b), (x_name, x)])
     check_integers(op, "tokens", tokens)
     check_rank(op, "tokens", tokens, form)
     check_device(op, "tokens", tokens, "A", A)
     if b is not None:
-        check_tail(op, "b", b, A.shape[-3:-1], ("V", "N"), "A", A)
+        check_last_dimensions(op, "b", b, A.shape[-3:-1], ("V", "N"), "A", A)
     if x is not None:
-        check_tail(op, x_name, x, A.shape[-1:], ("N",), "A", A)
+        check_last_dimensions(op, x_name, x, A.shape[-1:], ("N",), "A", A)
     return converted, b, x
 
 
@@ -127,11 +127,11 @@ def token_scan(
         parameters = [lead_of(A, 3)] if b is None else [lead_of(A, 3), lead_of(b, 2)]
         outer, replicas, rows = replicas_and_rows(parameters, lead)
         tensors = (
-            flatten(A, outer, 3, (replicas,)),
-            None if b is None else flatten(b, outer, 2, (replicas,)),
-            flatten(tokens.long(), lead, 1, (replicas, rows)),
-            None if x0 is None else flatten(x0, lead, 1, (replicas, rows)),
-            None if lengths is None else flatten(lengths.long(), lead, 0, (replicas, rows)),
+            flatten_leading(A, outer, 3, (replicas,)),
+            None if b is None else flatten_leading(b, outer, 2, (replicas,)),
+            flatten_leading(tokens.long(), lead, 1, (replicas, rows)),
+            None if x0 is None else flatten_leading(x0, lead, 1, (replicas, rows)),
+            None if lengths is None else flatten_leading(lengths.long(), lead, 0, (replicas, rows)),
         )
         states, final = OPERATOR.scan(tensors, rescale=rescale, mode=mode, check_finite=check_finite)
     return states.reshape(*lead, length, size), final.reshape(*lead, size)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sdssm.ops import chunks
 from sdssm.ops.compiled import CompiledTransitions
-from sdssm.ops.transitions import Transitions, cut, previous
+from sdssm.ops.transitions import Transitions, cut_into_chunks, previous_states
 
 #: Up to this many symbols multiplying with all matrices and selecting is faster than gathering a matrix for each row
 #: (without numba).
@@ -46,7 +46,7 @@ class TokenTransitions(CompiledTransitions):
         return self.pool[self.index[:, t]].unsqueeze(1)  # (P, 1, N, N)
 
     def chunked(self, chunk: int) -> Transitions:
-        return TokenTransitions(self.pool, cut(self.index, chunk), self.replicas)
+        return TokenTransitions(self.pool, cut_into_chunks(self.index, chunk), self.replicas)
 
     def tables(self, *, adjoint: bool) -> tuple[Tensor, ...]:
         return (self.pool if adjoint else self.pool.mT.contiguous()), self.index  # each pass reads contiguous memory
@@ -109,7 +109,7 @@ def backward(
     adjoints, grad_x0 = chunks.scan_backward(
         transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale, mode
     )
-    grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous(flat_states, flat[3]))
+    grad_A, grad_b = sum_by_symbol(transitions, adjoints, previous_states(flat_states, flat[3]))
     shape = (*tokens.shape[:2], -1)
     return grad_A.reshape(A.shape), None if b is None else grad_b.reshape(b.shape), grad_x0.reshape(shape)
 

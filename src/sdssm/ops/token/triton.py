@@ -14,10 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton import token_tiles
-from sdssm.ops._triton.partial_sums import partial_sums
+from sdssm.ops._triton.partial_sums import sum_parts
 from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
 from sdssm.ops._triton.tile import TOKEN
-from sdssm.ops.padding import power_of_two
+from sdssm.ops.padding import next_power_of_two
 
 #: Up to this many symbols every program reads all positions with a mask; above it the positions are sorted by symbol.
 MASKED_SYMBOLS = 12
@@ -112,7 +112,7 @@ def weight_gradient(
         starts = torch.arange(V + 1, device=A.device, dtype=symbols.dtype).expand(R, -1).contiguous()
         bounds = torch.searchsorted(symbols, starts)
     positions_at_once = 32
-    tile = min(64, max(16, power_of_two(N)))
+    tile = min(64, max(16, next_power_of_two(N)))
     tiles = triton.cdiv(N, tile) ** 2
     share = positions if order is None else triton.cdiv(positions, V)
     splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, MAX_SPLITS), 1)
@@ -123,7 +123,7 @@ def weight_gradient(
         N=N, TILE=tile, POSITIONS=positions_at_once, BIAS=b is not None,
         ACC=tl.float64 if adjoints.dtype == torch.float64 else tl.float32, num_warps=4, num_stages=1,
     )  # fmt: skip
-    dA, db = partial_sums(parts, A.dtype, None if b is None else N * N)
+    dA, db = sum_parts(parts, A.dtype, None if b is None else N * N)
     return dA.view(A.shape), None if db is None else db.view(R, V, N)
 
 
