@@ -24,7 +24,7 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
 
     If preset is None, they are compared with the defaults.
 
-    >>> changed_settings(resolve("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
+    >>> changed_settings(resolve_settings("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
     {'lr': 0.01}
     """
     base = Settings(model=ModelSettings(name=settings.model.name))

@@ -43,7 +43,7 @@ def find_runs(path: Path | str) -> list[RunFolder]:
 def natural_sort_key(text: str) -> list[tuple[str, int]]:
     """Return a sort key that orders numbers within names by their value.
 
-    >>> sorted(["seed-10", "seed-2"], key=natural)
+    >>> sorted(["seed-10", "seed-2"], key=natural_sort_key)
     ['seed-2', 'seed-10']
     """
     return [(words, int(number or -1)) for words, number in re.findall(r"(\D*)(\d*)", text)]

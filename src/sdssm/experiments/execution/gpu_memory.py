@@ -24,9 +24,9 @@ LEAST_SHARE = 1 / 8
 def bytes_needed(runs: Sequence[RunConfig]) -> int:
     """Return an estimate of the peak GPU memory of a group of runs that train side by side.
 
-    >>> from sdssm.runs.schema import configure, resolve
+    >>> from sdssm.runs.schema import create_config, resolve_settings
     >>> from sdssm.tasks import get_task
-    >>> run = configure(get_task("a5"), 0, resolve("sd-ssm", "paper", "a5"), "paper")
+    >>> run = create_config(get_task("a5"), 0, resolve_settings("sd-ssm", "paper", "a5"), "paper")
     >>> bytes_needed([run]) < bytes_needed([run] * 3) < 2 * 2**30
     True
     """

@@ -24,11 +24,11 @@ def fingerprint(config: RunConfig, ignore: Sequence[str] = ()) -> str:
     It covers the task and the settings that differ from the defaults, so that a setting added in a later version
     does not change it. `ignore` names further training settings to leave out.
 
-    >>> from sdssm.runs.schema import configure, resolve
+    >>> from sdssm.runs.schema import create_config, resolve_settings
     >>> from sdssm.tasks import get_task
-    >>> first, second = (resolve("sd-ssm", "paper", "a5", {"log_every": every}) for every in (None, 10))
+    >>> first, second = (resolve_settings("sd-ssm", "paper", "a5", {"log_every": every}) for every in (None, 10))
     >>> a5 = get_task("a5")
-    >>> fingerprint(configure(a5, 0, first, "paper")) == fingerprint(configure(a5, 1, second, "readme"))
+    >>> fingerprint(create_config(a5, 0, first, "paper")) == fingerprint(create_config(a5, 1, second, "readme"))
     True
     """
     settings = settings_to_dict(config.settings)
