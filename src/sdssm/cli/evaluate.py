@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import format_chance_level, make_lines_printable, make_printable, print_json, print_table
-from sdssm.report.rendering import format_percent
+from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table
+from sdssm.report.rendering import format_chance, format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -197,10 +197,8 @@ def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
 
 
 def _chance(run: RunEvaluation) -> str:
-    """The accuracy of guessing, from the number of classes in the run's folder."""
-    from sdssm.runs import RunFolder
-
-    return "-" if run.folder is None else format_chance_level(RunFolder.open(run.folder).config.n_classes)
+    """The accuracy of a random guess in %."""
+    return "-" if run.chance is None else format_chance(run.chance)
 
 
 def _radius(run: RunEvaluation) -> str:

@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any
 
 from sdssm.report.rendering import format_chance
+from sdssm.tasks import chance_accuracy
 
 
 def make_printable(text: str) -> str:
@@ -46,7 +47,7 @@ def format_chance_level(*class_counts: int) -> str:
     >>> format_chance_level(2, 2), format_chance_level(2, 60)
     ('50', '1.67 to 50')
     """
-    levels = sorted(100 / count for count in class_counts)
+    levels = sorted(map(chance_accuracy, class_counts))
     return " to ".join(dict.fromkeys(map(format_chance, (levels[0], levels[-1]))))
 
 

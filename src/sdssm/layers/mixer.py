@@ -119,7 +119,7 @@ class Mixer(nn.Module, ABC):
             state: the state to continue from; None for the initial state.
             lengths: (B,), the length of each row. Inputs past the end of a row are ignored.
             carry: whether the final state is needed; if not, None may be returned for it.
-            noise: uniform random numbers on [0, 1) of the shape that `chance` returns, for mixers that need them.
+            noise: uniform random numbers on [0, 1) of the shape that `noise_shapes` returns, for mixers that need them.
         """
 
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:

@@ -20,7 +20,7 @@ SIZE, DPI = (7.0, 3.6), 150  # inches, and dots per inch of a PNG
 #: With more curves than this the legend is outside the axes, where it covers nothing.
 MOST_INSIDE = 2
 #: With more curves than this there are no bands, as they would cover each other.
-MOST_BANDS = 3
+MOST_BANDS = 5
 #: Inches for each line of an outside legend.
 LEGEND_LINE = 0.19
 STYLES = ("-", "--", "-.")

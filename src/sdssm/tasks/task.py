@@ -23,6 +23,15 @@ from sdssm.tasks.validity import LabelledTable, label_states
 MOST_COUNTS = 1 << 27
 
 
+def chance_accuracy(n_classes: int) -> float:
+    """Return the accuracy of predicting one of `n_classes` labels uniformly at random, in percent.
+
+    >>> chance_accuracy(2), round(chance_accuracy(60), 2)
+    (50.0, 1.67)
+    """
+    return 100 / n_classes
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Strings and the labels of all their prefixes, both int64 (batch, length).
@@ -79,8 +88,8 @@ class Task:
 
     @property
     def chance_accuracy(self) -> float:
-        """The accuracy, in percent, of predicting a label uniformly at random: 100 / n_classes."""
-        return 100 / self.n_classes
+        """The accuracy of predicting a label uniformly at random, in percent."""
+        return chance_accuracy(self.n_classes)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.machine!r})"

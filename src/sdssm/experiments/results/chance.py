@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from sdssm.experiments.specs.spec import Spec
-from sdssm.tasks import Task, get_task
-
-
-def chance_of(task: Task) -> float:
-    """Return the accuracy of guessing labels uniformly at random, in percent.
-
-    >>> chance_of(get_task("parity")), round(chance_of(get_task("a5")), 2)
-    (50.0, 1.67)
-    """
-    return 100 / task.n_classes
+from sdssm.tasks import get_task
 
 
 def chance_by_cell(spec: Spec) -> dict[tuple[str, str], float]:
     """Return the chance level of every cell of an experiment, in percent, by row and column."""
-    by_task = {name: chance_of(get_task(name)) for row in spec.rows for name in row.tasks}
+    by_task = {name: get_task(name).chance_accuracy for row in spec.rows for name in row.tasks}
     return {(row.label, row.column_of(name)): by_task[name] for row in spec.rows for name in row.tasks}

@@ -8,7 +8,6 @@ from typing import Any
 from sdssm.evaluation.description import changed_settings
 from sdssm.experiments.execution.evaluations import read_evaluations
 from sdssm.experiments.planning.plan import Plan, PlannedRun
-from sdssm.experiments.results.chance import chance_of
 from sdssm.experiments.specs.scores import Score
 from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import FINAL_STATUSES, RunFolder
@@ -58,7 +57,7 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
         "within": None,
         "first_below_99": None,
         "accuracy": None,
-        "chance": chance_of(run.task),
+        "chance": run.task.chance_accuracy,
     }
     if curve is not None:
         for score in evaluation.scores:
@@ -86,7 +85,7 @@ def merge_records(plan: Plan, old: Sequence[Record], new: Sequence[Record]) -> l
     lengths no longer match the spec are dropped.
     """
     max_length = plan.spec.evaluate.max_length
-    chances = {(run.row, run.column): chance_of(run.task) for run in plan.runs}
+    chances = {(run.row, run.column): run.task.chance_accuracy for run in plan.runs}
     planned = {(run.row, run.column, run.training, max_length or run.task.test_length) for run in plan.runs}
     matching: dict[tuple[Any, ...], Record] = {}
     for record in (*old, *new):
