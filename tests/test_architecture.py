@@ -43,7 +43,7 @@ def test_every_package_has_a_row() -> None:
 
 
 def test_the_files_named_on_the_pages_exist() -> None:
-    """A path in backticks is one of the repository, or one below src/sdssm."""
+    """A path in backticks exists in the repository or below src/sdssm; links and pictures of the README exist."""
     missing = []
     for page in ("ARCHITECTURE.md", "CONTRIBUTING.md"):
         for path in re.findall(r"`([\w./-]+(?:/|\.py|\.md|\.toml|\.txt))`", (ROOT / page).read_text()):
@@ -52,4 +52,8 @@ def test_the_files_named_on_the_pages_exist() -> None:
             named_alone = "/" not in path and any(SOURCE.rglob(path))
             if not (named_alone or (ROOT / path).exists() or (SOURCE / path).exists()):
                 missing.append(f"{page}: {path}")
+    for target in re.findall(r'src="([^"]+)"|\]\(([^)#:]+)\)', (ROOT / "README.md").read_text()):
+        path = "".join(target)
+        if not (ROOT / path).exists():
+            missing.append(f"README.md: {path}")
     assert not missing
