@@ -96,6 +96,16 @@ def test_plots_show_chance(tmp_path: Path) -> None:
     assert picture.count("stroke-dasharray") >= 2
 
 
+def test_curve_on_top_of_another_has_gaps(tmp_path: Path) -> None:
+    run = {"task": "a5", "model": "sd-ssm", "seed": 0, "train_length": 2, "max_length": 3}
+    dashes = []
+    for second in ([100.0, 100.0, 99.5], [100.0, 50.0, 10.0]):
+        runs = [{**run, "accuracy": [100.0] * 3}, {**run, "model": "lstm", "accuracy": second}]
+        save_plot({"runs": runs}, tmp_path / "curves.svg")
+        dashes.append((tmp_path / "curves.svg").read_text().count("stroke-dasharray"))
+    assert dashes[0] > dashes[1]
+
+
 @pytest.mark.parametrize("lengths", [[1], [7], [100, 200], [5, 10_000, 1_000_000], list(range(1, 3000))])
 @pytest.mark.parametrize("width", [10, 72])
 def test_terminal_plot_of_any_lengths(lengths: list[int], width: int) -> None:

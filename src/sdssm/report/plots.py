@@ -24,6 +24,8 @@ MOST_BANDS = 5
 #: Inches for each line of an outside legend.
 LEGEND_LINE = 0.19
 STYLES = ("-", "--", "-.")
+#: A line with gaps, for a curve on top of another, and how close (in percent) the two are to count as one line.
+GAPS, HIDDEN = (0, (5, 5)), 1.0
 #: With more chance levels than this the legend names only the lowest and the highest.
 MOST_LEVELS = 4
 
@@ -68,9 +70,11 @@ def _draw(curves: list[Curve], kind: str) -> bytes:
     for number, curve in enumerate(curves):
         name = curve.name if curve.seeds == 1 else f"{curve.name}, {curve.seeds} seeds"
         marker = "o" if len(curve.lengths) <= 20 else None
-        style = STYLES[number // 10 % len(STYLES)]  # there are ten colours
+        style: Any = STYLES[number // 10 % len(STYLES)]  # there are ten colours
+        if any(_coincide(curve, other) for other in curves[:number]):
+            style = GAPS  # the curve below shows through
         (line,) = axes.plot(
-            curve.lengths, curve.mean, style, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3
+            curve.lengths, curve.mean, linestyle=style, lw=1.6, marker=marker, ms=4, label=name, clip_on=False, zorder=3
         )
         if curve.seeds > 1 and len(curves) <= MOST_BANDS:
             axes.fill_between(curve.lengths, curve.low, curve.high, color=line.get_color(), alpha=0.2, lw=0)
@@ -94,6 +98,11 @@ def _draw(curves: list[Curve], kind: str) -> bytes:
     # Without a date or a version the same curves always give the same bytes.
     figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return out.getvalue()
+
+
+def _coincide(curve: Curve, other: Curve) -> bool:
+    """Whether two curves are so close everywhere that the second would hide the first."""
+    return np.array_equal(curve.lengths, other.lengths) and bool(np.all(np.abs(curve.mean - other.mean) < HIDDEN))
 
 
 def _draw_chance(axes: Any, levels: Sequence[float]) -> None:
