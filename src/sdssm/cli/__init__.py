@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands and their options."""
+    """Return the parser of all commands and their options."""
     parser = CommandParser(
         prog="sdssm",
         description="Train sequence models to emulate finite automata on short strings, measure how they generalise to "

@@ -55,7 +55,7 @@ def _models(options: argparse.Namespace) -> None:
 
 
 def _facts(name: str, task_name: str) -> dict[str, Any]:
-    """What is known about a model with its default settings on a task."""
+    """Return facts about a model with its default settings on a task."""
     import torch
 
     from sdssm.layers import MIXERS
@@ -83,7 +83,7 @@ def _facts(name: str, task_name: str) -> dict[str, Any]:
 
 
 def _reading(facts: dict[str, Any]) -> str:
-    """How the model reads a string, in words."""
+    """Describe how the model reads a string."""
     if facts["recurrent"]:
         words = "step by step"
     else:

@@ -111,7 +111,7 @@ class Attention(Mixer):
         return 2 * self.settings.heads
 
     def noise_shapes(self, length: int) -> tuple[int]:
-        """One number for each position; the positions with the smallest numbers are taken."""
+        """Return the shape of the noise: a number for each position; those with the smallest are used."""
         return (self.settings.positions,)
 
     def parts(self, u: Tensor) -> tuple[Tensor]:

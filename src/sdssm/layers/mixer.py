@@ -65,7 +65,7 @@ class Mixer(nn.Module, ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """F, the width of an output."""
+        """The width of an output, F."""
 
     @property
     def longest(self) -> int | None:

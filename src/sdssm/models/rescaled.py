@@ -64,7 +64,7 @@ class RescaledModel:
         return self.advance(tokens, state, starts=starts)[1]
 
     def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
-        """Return the logits after the last symbol, as `Classifier.last`."""
+        """Return the logits after the last symbol, as `Classifier.last_logits`."""
         return self.advance(tokens, state, starts=starts)[0][:, -1]
 
     def _first(self, state: State, starts: Tensor | None, tokens: Tensor) -> Tensor:

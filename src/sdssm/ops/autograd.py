@@ -137,7 +137,7 @@ class DifferentiableOperation:
         )
 
     def _schemas(self, library: LibraryEntry) -> tuple[str, str]:
-        """The signatures of the forward and the backward operator, in torch's schema language."""
+        """Return the signatures of the forward and the backward operator, in torch's schema language."""
 
         def arrow(outputs: int) -> str:
             return " -> (" + ", ".join(["Tensor"] * outputs) + ")"
@@ -199,7 +199,7 @@ class _RegisteredPass(_Pass):
 
 
 def _save_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """The backward pass saves nothing: it has no gradient."""
+    """Save nothing: the backward pass has no gradient."""
 
 
 def empty_placeholder(like: Tensor) -> Tensor:

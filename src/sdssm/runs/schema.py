@@ -99,7 +99,7 @@ class Settings:
         check_settings(self)
 
     def replace_values(self, values: Mapping[str, Any]) -> Self:
-        """Return settings with other values for some names, which may belong to the mixer, the model or the training.
+        """Return the settings with some values replaced; names may be of the mixer, model or training.
 
         >>> Settings().replace_values({"state": 32, "lr": 1e-4}).model.mixer.state
         32

@@ -130,5 +130,5 @@ class LabelWalk:
 
 
 def _split_into_words(tokens: Tensor, m: int) -> Tensor:
-    """(B, T) -> (B, W, m)."""
+    """Split strings into W words of m symbols: (B, T) -> (B, W, m)."""
     return torch.nn.functional.pad(tokens, (0, -tokens.shape[1] % m)).view(len(tokens), -1, m)

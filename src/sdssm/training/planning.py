@@ -1,4 +1,4 @@
-"""Planning: turn a training request into runs, and check all that can be wrong with them before anything starts."""
+"""Planning: turn the arguments of `train` into runs, and check them all before anything starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def plan_runs(
 
 
 def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
-    """Group the runs that can train side by side and were started together; `describe` gives their config and task."""
+    """Group the runs that can train side by side and were started together.
+
+    `describe` returns the config and the task of a run.
+    """
     groups: dict[Any, list[AnyRun]] = {}
     for run in runs:
         config, task = describe(run)
@@ -126,7 +129,10 @@ def expand_seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overwrite: bool) -> None:
-    """Refuse the plan if a folder is not free, and does not hold the planned run to resume; no folder is changed."""
+    """Raise an error if a folder is not free and does not hold the planned run to resume.
+
+    No folder is changed.
+    """
     seen = dict[Path, RunConfig]()
     for folder, _, config in planned:
         if folder in seen:

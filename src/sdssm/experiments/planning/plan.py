@@ -36,7 +36,7 @@ class PlannedRun:
 
     @property
     def status(self) -> str:
-        """missing, or the status of its folder: running, finished, stopped or diverged."""
+        """The status of its folder (running, finished, stopped or diverged), or "missing"."""
         return RunFolder.open(self.folder).status if (self.folder / CONFIG_FILE).exists() else "missing"
 
 
