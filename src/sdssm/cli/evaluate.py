@@ -91,8 +91,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
     for note in sorted({run.note for run in evaluation if run.note}):
         folders = [run.folder for run in evaluation if run.note == note and run.folder]
-        which = f" ({make_printable(', '.join(folders))})" if len(folders) < len(evaluation) else ""
-        print(f"\nNote: {make_printable(note)}{which}")
+        suffix = f" ({make_printable(', '.join(folders))})" if len(folders) < len(evaluation) else ""
+        print(f"\nNote: {make_printable(note)}{suffix}")
     if options.plot is not None:
         print(f"\nPlot: {make_printable(str(options.plot))}")
 

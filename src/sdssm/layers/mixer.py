@@ -128,7 +128,7 @@ class Mixer(nn.Module, ABC):
         Output t is the one that the mixer would give to query t after inputs 0..t, without the earlier queries. A
         mixer with `can_query` does this for all prefixes in one pass.
         """
-        raise ModelError(f"{self.name} cannot read a query after all prefixes at once")
+        raise ModelError(f"{self.name} cannot read a query after all prefixes at once; use `step` after each symbol")
 
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         """Run a single step: u (B, D) -> output (B, F) and the next state."""

@@ -217,7 +217,7 @@ class Classifier(Stack):
             write_atomic(folder / WEIGHTS_FILE, self.to_safetensors())
         except (OSError, ValueError) as error:
             raise OutputError(
-                f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}"
+                f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}; choose another folder"
             ) from None
 
     def to_safetensors(self) -> bytes:

@@ -77,7 +77,7 @@ class Stack(nn.Module):
     def _single_layer(self) -> SelectiveDense:
         mixer = self.mixers[0]
         if not self.is_single_sd_ssm or not isinstance(mixer, SelectiveDense):
-            raise AttributeError("not a single-layer SD-SSM")
+            raise AttributeError(f"only a single-layer SD-SSM has this attribute; the model is {self.settings.name}")
         return mixer
 
     # -- properties --------------------------------------------------------------------------------------------------

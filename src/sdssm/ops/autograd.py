@@ -1,7 +1,7 @@
 """Operations with gradient kernels: the one place that builds their autograd functions.
 
 `DifferentiableOperation` describes an operation: its tensor arguments, its results, what its gradient needs. From that
-it makes all that torch asks for: the autograd function, the rule for `torch.func.vmap`, and the refusal of a second
+it creates all that torch requires: the autograd function, the rule for `torch.func.vmap`, and the refusal of a second
 gradient. With a `LibraryEntry` it also registers `sdssm::<name>` and `sdssm::<name>_backward` with `torch.library`, so
 that `torch.compile` can trace the operation.
 

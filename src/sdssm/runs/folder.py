@@ -314,13 +314,15 @@ def _read_config(path: Path) -> RunConfig:
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
     if is_folder and not has_config:
-        raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}")
+        raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs . lists the runs")
     if not is_folder:
         raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if not isinstance(version, int):
-        raise RunError(f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run")
+        raise RunError(
+            f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; sdssm runs . lists the runs"
+        )
     if version > FORMAT:
         raise RunError(
             f"{name} was written by {_writer_name(data)} in format {version}; this version reads formats up to "

@@ -16,7 +16,7 @@ from torch import Tensor
 
 #: The most entries of the table of words; larger tables do not fit into the processor's cache.
 WORD_TABLE = 1 << 17
-#: The loop on the host is faster for batches of fewer strings than this, if they have at least so many words.
+#: The loop on the host is faster for batches of fewer strings than this, if they have at least this many words.
 FEW_STRINGS = 48
 MANY_WORDS = 64
 

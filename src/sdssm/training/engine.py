@@ -60,7 +60,8 @@ class TrainingEngine:
         self.tasks = [task] * len(self.runs) if isinstance(task, Task) else list(task)
         if len({group_key(run, task) for run, task in zip(self.runs, self.tasks, strict=True)}) != 1:
             raise SettingsError(
-                "these runs differ in more than replicas side by side may; train each shape in an engine of its own"
+                "the runs of an engine must have the same `group_key`, and these differ; "
+                "train each shape in its own engine"
             )
         first = runs[0]
         self.train = first.train
@@ -256,6 +257,7 @@ class TrainingEngine:
     def window_state(self, replica: int) -> dict[str, Tensor]:
         """Return the sums of the current logging window and the moving accuracy, for a checkpoint."""
         self.wait()
+        # These names are part of the format of checkpoints.
         sums = {"window.loss": self._loss_sum[replica], "window.right": self._correct_sum[replica]}
         return sums | {
             "window.count": torch.tensor(self._window_steps),

@@ -90,7 +90,7 @@ def make_plans(specs: Sequence[Spec], out: Path, selection: Selection = ALL) -> 
     """
     for spec in specs:
         if spec.kind != "accuracy":
-            raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it")
+            raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it; use sdssm reproduce")
     selection.check(specs)
     planner = _Planner(out, selection)
     return [planner.plan(spec) for spec in specs]

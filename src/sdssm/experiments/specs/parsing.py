@@ -85,7 +85,9 @@ def _parse_spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Sp
     evaluation = _parse_evaluation(_section("evaluate", data.get("evaluate", {}), _EVALUATE_KEYS))
     for row in rows:
         if row.score is not None and row.score not in [score.name for score in evaluation.scores]:
-            raise SpecError(f"row {row.label!r} has score {row.score!r}, which [evaluate] does not list in scores")
+            raise SpecError(
+                f"row {row.label!r} has score {row.score!r}, which [evaluate] does not list; add it to scores"
+            )
     _check_cells(rows)
     published = data.get("published")
     return Spec(
@@ -150,7 +152,9 @@ def _parse_evaluation(data: dict[str, Any]) -> EvaluationSpec:
     plain = build_settings(_PlainEvaluation, values)
     for score in map(Score, scores):
         if score.listed_length is not None and score.listed_length not in lengths:
-            raise SpecError(f"the score {score.name!r} needs {score.listed_length} among the lengths of [evaluate]")
+            raise SpecError(
+                f"the score {score.name!r} needs {score.listed_length} among the lengths of [evaluate]; add it"
+            )
     return EvaluationSpec(
         max_length=plain.max_length,
         fresh=plain.fresh,

@@ -210,7 +210,7 @@ def kernel_constants(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the constants of all kernels, and those of the kernels that normalise vectors.
 
-    None of them depends on the number of replicas, so that a replica gets the same bits alone and beside others.
+    None of them depends on the number of replicas, so that a replica gets the same bits alone and together with others.
     """
     DP = next_power_of_two(size) if vectors else min(TILE_CHANNELS, next_power_of_two(C))
     TC = max(DP, min(TILE_CHANNELS, next_power_of_two(C)))
