@@ -1,3 +1,5 @@
+"""Machines: validation, running, minimisation, comparison and products."""
+
 from __future__ import annotations
 
 import copy

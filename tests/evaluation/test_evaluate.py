@@ -1,3 +1,5 @@
+"""`evaluate`: accuracies, notes, files and invalid requests."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Experiments as TOML: the packaged ones, published numbers, and invalid specs."""
+
 from __future__ import annotations
 
 from pathlib import Path
