@@ -232,7 +232,7 @@ def _join_notes(*notes: str | None) -> str | None:
 
 def _why_prefixes_cannot_be_used(model: Classifier, strings: EvaluationStrings) -> str | None:
     """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
-    if not model.causal:
+    if not model.is_causal:
         return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
     if not model.can_read_prefixes_at_once:
         return "fresh strings for each length: the model reads a prefix differently from a string of that length"

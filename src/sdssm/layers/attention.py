@@ -59,7 +59,7 @@ class Attention(Mixer):
 
     name = "transformer"
     Settings = AttentionSettings
-    recurrent = False
+    is_recurrent = False
     has_output_projection = True
     emulates = (
         "Transformers of log precision compute only functions in TC0 (Merrill and Sabharwal 2023). For each fixed "
@@ -82,7 +82,7 @@ class Attention(Mixer):
         self.draw: Tensor
 
     @property
-    def causal(self) -> bool:  # type: ignore[override]  # depends on a setting
+    def is_causal(self) -> bool:  # type: ignore[override]  # depends on a setting
         """Whether outputs do not depend on later inputs."""
         return self.settings.causal_mask
 

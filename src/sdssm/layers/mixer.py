@@ -51,8 +51,8 @@ class Mixer(nn.Module, ABC):
 
     name: ClassVar[str]  # in the catalogue
     Settings: ClassVar[type[Any]]  # the class of its settings
-    causal: ClassVar[bool] = True  # an output does not depend on later inputs
-    recurrent: ClassVar[bool] = True  # it can continue from a state, and step
+    is_causal: ClassVar[bool] = True  # an output does not depend on later inputs
+    is_recurrent: ClassVar[bool] = True  # it can continue from a state, and step
     has_output_projection: ClassVar[bool] = False  # it ends in a linear map to the width of its inputs
     can_query: ClassVar[bool] = False  # it implements `mix_query`
     emulates: ClassVar[str] = ""  # which automata it provably emulates, in one sentence
@@ -119,7 +119,7 @@ class Mixer(nn.Module, ABC):
             state: the state to continue from; None for the initial state.
             lengths: (B,), the length of each row. Inputs past the end of a row are ignored.
             carry: whether the final state is needed; if not, None may be returned for it.
-            noise: uniform random numbers on [0, 1) of the shape that `chance` returns, for mixers that need them.
+            noise: uniform random numbers on [0, 1) of the shape that `noise_shapes` returns, for mixers that need them.
         """
 
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:

@@ -120,7 +120,7 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
     for name, values in grid.items():
         if not isinstance(values, list) or not values:
             raise SpecError(
-                f"grid {name} of row {label!r} is {format_value(values)}; give a list of values, as [1e-4, 1e-3]"
+                f"grid {name} of row {label!r} is {format_value(values)}; give a list of values, such as [1e-4, 1e-3]"
             )
     settings = _typed("settings", table.get("settings", {}), dict)
     duplicates = [name for name in settings if name in grid]
@@ -240,7 +240,7 @@ def _typed(name: str, value: Any, expected: Any) -> Any:
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise SpecError(f'{name} are {format_value(value)}; give a list of texts, as ["a5"]')
+        raise SpecError(f'{name} are {format_value(value)}; give a list of texts, such as ["a5"]')
     if len(set(value)) != len(value):
         raise SpecError(f"{name} contain a duplicate: {format_value(value)}; remove it")
     return tuple(value)
@@ -248,7 +248,7 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
 
 def _positive_integers(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(item) is int and item >= 1 for item in value):
-        raise SpecError(f"{name} are {format_value(value)}; give a list of integers of at least 1, as [500, 5000]")
+        raise SpecError(f"{name} are {format_value(value)}; give a list of integers of at least 1, such as [500, 5000]")
     return tuple(sorted(set(value)))
 
 
