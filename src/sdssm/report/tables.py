@@ -164,7 +164,7 @@ def _format_accuracy(cell: Mapping[str, Any]) -> str:
 
 
 def _format_band(cell: Mapping[str, Any]) -> str:
-    """Format the confidence interval of the average by its longer side, as the other may be clipped at 100."""
+    """Format the interval of the average by its longer side, as the other may be clipped at 100."""
     low, high = cell["average_low"], cell["average_high"]
     return "" if low is None else f" ± {max(cell['average'] - low, high - cell['average'], 0.0):.1f}"
 

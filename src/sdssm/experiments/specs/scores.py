@@ -65,7 +65,7 @@ class Score:
         return mean_of_known(curve["accuracy"][first - 1 : last])
 
     def band(self, curve: Mapping[str, Any], longest: int | None = None) -> Sequence[float] | None:
-        """Return the confidence interval that the evaluation computed for this score, if it is for these lengths."""
+        """Return the confidence interval of this score, if the evaluation has it for these lengths."""
         if self.name not in BANDS or (self.name != "within" and longest not in (None, curve["max_length"])):
             return None
         band: Sequence[float] | None = curve.get(BANDS[self.name])
