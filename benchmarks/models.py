@@ -188,7 +188,7 @@ def has_loop(model: Classifier) -> bool:
 
     Attention and convolutions are not: they see all inputs at once.
     """
-    return model.recurrent and not any(isinstance(part, Convolution) for part in model.modules())
+    return model.is_recurrent and not any(isinstance(part, Convolution) for part in model.modules())
 
 
 class CallCounter(TorchFunctionMode):

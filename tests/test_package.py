@@ -98,7 +98,7 @@ def public_definitions(path: Path) -> Iterator[str]:
             yield node.name
 
 
-def test_no_public_function_or_class_has_the_name_of_a_module_beside_it() -> None:
+def test_no_public_function_or_class_has_the_name_of_a_module_next_to_it() -> None:
     """Exported by the package, such a name would hide the module."""
     offenders = []
     for path in FILES:

@@ -76,7 +76,7 @@ def format_value(value: object, max_length: int = 60) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Return the end of an error message: the known names most similar to `name`, or else all known names.
+    """Return the end of an error message: the known names most similar to `name`, or all known names.
 
     If there are too many names to list, pass as `otherwise` a text that says where they are listed.
 

@@ -59,6 +59,6 @@ def describe_file_error(error: OSError | ValueError) -> str:
 
 
 def format_path(path: Path) -> str:
-    """Format a path for an error message: as it is, or quoted if it contains characters that are not printable."""
+    """Format a path for an error message; quote it if it contains characters that are not printable."""
     text = str(path)
     return text if text.isprintable() else format_value(text)

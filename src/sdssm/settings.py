@@ -1,4 +1,6 @@
-"""Settings as frozen dataclasses: values are checked against their annotations and can be given as JSON or options.
+"""Settings as frozen dataclasses whose values are checked against their annotations.
+
+Values can be passed in Python, read from JSON, or parsed from the options of a command.
 
 A settings class states its defaults once. Its `__post_init__` calls `check_settings` and then checks the rules that an
 annotation cannot express.
@@ -38,7 +40,7 @@ def setting_types(kind: type[Any]) -> dict[str, Any]:
 
 
 def build_settings(kind: type[S], values: Mapping[str, Any]) -> S:
-    """Build settings of this class from plain values, as in JSON; names that are missing keep their defaults."""
+    """Build settings of this class from plain values, as in JSON; the other values are defaults."""
     known = setting_types(kind)
     for name in values:
         if name not in known:

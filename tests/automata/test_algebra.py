@@ -1,3 +1,5 @@
+"""The algebra of machines, compared with its definitions and with sympy."""
+
 from __future__ import annotations
 
 import time

@@ -1,3 +1,5 @@
+"""Machines as JSON and DOT, and conversion to other libraries."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The named machines, compared with reference data and with their definitions."""
+
 from __future__ import annotations
 
 import csv

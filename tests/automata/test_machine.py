@@ -1,3 +1,5 @@
+"""Machines: validation, running, minimisation, comparison and products."""
+
 from __future__ import annotations
 
 import copy
@@ -44,8 +46,8 @@ PARITY = Machine(table=[[0, 1], [1, 0]], states=["even", "odd"])
         ({"table": [[0]], "outputs": [2**31]}, "below 2^31"),
         ({"table": [[0]], "outputs": ["x"]}, "whole numbers, not 'x'"),
         ({"table": [[0]], "outputs": 3}, "outputs must be a list"),
-        ({"table": [[0], [0]], "states": ["a", "a"]}, "state name 'a' stands for both 0 and 1; rename one"),
-        ({"table": [[0, 0]], "symbols": ["a", "a"]}, "symbol name 'a' stands for both 0 and 1; rename one"),
+        ({"table": [[0], [0]], "states": ["a", "a"]}, "state name 'a' is used for both 0 and 1; rename one"),
+        ({"table": [[0, 0]], "symbols": ["a", "a"]}, "symbol name 'a' is used for both 0 and 1; rename one"),
         ({"table": [[0]], "symbols": [""]}, "names are non-empty texts"),
         ({"table": [[0]], "symbols": [3]}, "names are non-empty texts"),
         ({"table": [[0]], "symbols": "a"}, "a list of texts"),

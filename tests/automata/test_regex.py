@@ -1,3 +1,5 @@
+"""Regular expressions as machines, compared with Python's `re` and with automata-lib."""
+
 from __future__ import annotations
 
 import re

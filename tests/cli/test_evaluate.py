@@ -166,5 +166,5 @@ def test_a_changed_task_is_an_error(tmp_path: Path, capsys: Capture) -> None:
     path.write_text(json.dumps({**config, "digest": "0" * 16}))
     code, _, err = run_command(capsys, "evaluate", str(tmp_path))
     assert code == 2
-    assert "changed since this run began" in err
+    assert "changed since this run was started" in err
     assert err.count("\n") == 1

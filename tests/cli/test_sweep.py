@@ -127,10 +127,10 @@ def test_ctrl_c_prints_the_command_to_rerun(
         (("a5", "--range", "state=2..800000", "--search", "random", "--trials", "3"), "state is"),
         (("a5", "--grid", "lr=1", "--keep", "2"), "keep is 2"),
         (("a5", "--grid", "lr=1", "--rungs", "0.5,0.2"), "rungs are"),
-        (("a5", "--grid", "lr=1", "--rungs", "0.25,0.5", "--dry-run"), "give --keep too"),
+        (("a5", "--grid", "lr=1", "--rungs", "0.25,0.5", "--dry-run"), "give --keep 0.5 too"),
         (
             ("a5", "--grid", "lr=1", "--search", "random", "--trials", "2", "--rungs", "0.5", "--dry-run"),
-            "give --keep too",
+            "give --keep 0.5 too",
         ),
         (("a5", "--grid", "lr=1", "--models", "mamba"), "--models narrows"),
         (("a5", "--grid", "lr=1", "--device", "cuda:99"), "cuda:99"),

@@ -99,9 +99,9 @@ def test_bad_input_is_one_line_and_writes_nothing(
 BAD_FILES = {
     "missing.json": ('{"table": [[0, 1], [1]]}', "state 1 has 1 of 2 entries"),
     "range.json": ('{"table": [[0, 7]]}', "symbol 1 sends state 0 to 7"),
-    "names.json": ('{"table": [[0, 0]], "symbols": ["a", "a"]}', "symbol name 'a' stands for both 0 and 1"),
+    "names.json": ('{"table": [[0, 0]], "symbols": ["a", "a"]}', "symbol name 'a' is used for both 0 and 1"),
     "empty.json": ('{"table": [[]]}', "the alphabet is empty"),
-    "surrogate.json": ('{"table": [[0, 0]], "symbols": ["\\ud800", "b"]}', "half a surrogate pair is no letter"),
+    "surrogate.json": ('{"table": [[0, 0]], "symbols": ["\\ud800", "b"]}', "half of a surrogate pair"),
     "digits.json": ('{"table": [[' + "9" * 5000 + "]]}", "a number that is too long"),
     "broken.json": ('{"table": [[0, 1]', "not JSON"),
     "broken.dot": ("digraph { a -> ", "the graph ends too early"),

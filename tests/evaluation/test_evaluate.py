@@ -1,3 +1,5 @@
+"""`evaluate`: accuracies, notes, files and invalid requests."""
+
 from __future__ import annotations
 
 import json
@@ -158,7 +160,7 @@ def test_note_explains_why_fresh_strings_were_used() -> None:
 
 def test_non_causal_model_reads_fresh_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     model = exact(get_machine("parity"))
-    monkeypatch.setattr(SelectiveDense, "causal", False)
+    monkeypatch.setattr(SelectiveDense, "is_causal", False)
     result = evaluate_one(model, task="parity", max_length=9, strings=16)
     assert (result.read, result.mean) == ("fresh", 100.0)
     assert "depends on the symbols after it" in str(result.note)

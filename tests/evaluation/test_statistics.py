@@ -1,3 +1,5 @@
+"""Confidence intervals cover the true accuracy."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Results: cells, records, claims and timings."""
+
 from __future__ import annotations
 
 import json

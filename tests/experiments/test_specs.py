@@ -1,3 +1,5 @@
+"""Experiments as TOML: the packaged ones, published numbers, and invalid specs."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -152,7 +154,7 @@ def test_invalid_settings_are_refused_by_make_plan() -> None:
     with pytest.raises(SpecError, match="row 'lstm': there is no setting 'stat'; did you mean 'state'"):
         make_plan(spec, Path("runs"))
     spec = parse_spec('name = "x"' + ROW + "settings = { validate_length = 400 }", source="mine.toml")
-    with pytest.raises(SpecError, match="test lengths choose nothing"):
+    with pytest.raises(SpecError, match="test lengths must not choose weights"):
         make_plan(spec, Path("runs"))
 
 

@@ -103,8 +103,8 @@ def mixer(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(
-    params=[case for case in CASES if MIXERS[case[0]].recurrent],
-    ids=[label for (name, _), label in zip(CASES, IDS, strict=True) if MIXERS[name].recurrent],
+    params=[case for case in CASES if MIXERS[case[0]].is_recurrent],
+    ids=[label for (name, _), label in zip(CASES, IDS, strict=True) if MIXERS[name].is_recurrent],
 )
 def recurrent_mixer(request: pytest.FixtureRequest) -> Any:
     name, changes = request.param
@@ -138,7 +138,7 @@ def test_later_inputs_change_no_output(mixer: Any) -> None:
     other = torch.cat([u[:, :5], draw(2, 4, WIDTH, seed=5)], dim=1)
     state, noise = first_state(mixer, 2), draw_noise(mixer, 9)
     outputs, changed = (mixer(inputs, state, noise=noise)[0] for inputs in (u, other))
-    if not mixer.causal:
+    if not mixer.is_causal:
         assert not torch.allclose(changed[:, :5], outputs[:, :5], rtol=1e-6, atol=1e-6)
         return
     assert_same(changed[:, :5], outputs[:, :5])
@@ -157,7 +157,7 @@ def test_rows_do_not_influence_each_other(mixer: Any) -> None:
 
 def test_a_mixer_without_a_state_cannot_step() -> None:
     for name in MIXERS:
-        if not MIXERS[name].recurrent:
+        if not MIXERS[name].is_recurrent:
             with pytest.raises(ModelError, match="no state"):
                 build(name).step(draw(2, WIDTH))
 

@@ -93,7 +93,7 @@ def test_later_symbols_change_no_earlier_logits(model: Classifier) -> None:
 
 def test_step_by_step_equals_all_at_once(model: Classifier) -> None:
     tokens = draw_tokens(3, 9)
-    if not model.recurrent:
+    if not model.is_recurrent:
         with pytest.raises(sdssm.SdssmError):
             model.step(tokens[:, 0])
         return
@@ -106,7 +106,7 @@ def test_step_by_step_equals_all_at_once(model: Classifier) -> None:
 
 def test_piece_by_piece_equals_all_at_once(model: Classifier) -> None:
     tokens = draw_tokens(3, 11)
-    if not model.recurrent:
+    if not model.is_recurrent:
         return
     state, pieces = None, []
     for piece in torch.split(tokens, [1, 6, 4], dim=1):

@@ -190,10 +190,10 @@ def test_only_a_causal_layer_ignores_later_inputs(form: str) -> None:
     layer, u = make_layer(**FORMS[form]), random_tensor(2, 6, WIDTH)
     noise = make_noise(layer)
     other = torch.cat([u[:, :4], random_tensor(2, 2, WIDTH, seed=5)], dim=1)
-    assert layer.causal is layer.settings.causal_mask
+    assert layer.is_causal is layer.settings.causal_mask
     for draw in (noise, None):
         difference = (layer(other, noise=draw)[0] - layer(u, noise=draw)[0])[:, :4].abs().max()
-        assert difference < 1e-12 if layer.causal else difference > 1e-3
+        assert difference < 1e-12 if layer.is_causal else difference > 1e-3
         assert_same(layer(u[1:], noise=draw)[0], layer(u, noise=draw)[0][1:])
 
 

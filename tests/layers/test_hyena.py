@@ -88,7 +88,7 @@ def test_inputs_longer_than_the_limit_are_refused() -> None:
 
 def test_there_is_no_state() -> None:
     layer, u = make_layer(), random_tensor(2, 5, WIDTH)
-    assert not layer.recurrent and layer(u)[1] is None
+    assert not layer.is_recurrent and layer(u)[1] is None
     with pytest.raises(ModelError, match="no state to step from"):
         layer.step(u[:, 0])
     with pytest.raises(ModelError, match="no state to continue from"):

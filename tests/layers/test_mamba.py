@@ -94,7 +94,7 @@ def test_number_of_parameters_as_published() -> None:
     assert {name: value.numel() for name, value in layer.named_parameters()} == by_hand
     assert sum(by_hand.values()) == 75_648
     assert layer.transition_parameters() == 128 * 128 + 128 * 4 + (4 * 128 + 128)
-    assert layer.outputs == 64 and layer.has_output_projection and layer.causal and layer.recurrent
+    assert layer.outputs == 64 and layer.has_output_projection and layer.is_causal and layer.is_recurrent
     assert not dict(layer.named_buffers())
     assert all(value.dtype == torch.float32 for value in layer.parameters())
 

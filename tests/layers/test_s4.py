@@ -31,7 +31,7 @@ FORMS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "hyena": (Hyena, {"longest": 600, "filter_width": 7}),
     "hyena, bands": (Hyena, {"longest": 20, "filter_width": 7, "bands": 2, "learned_features": False, "conv": 1}),
 }
-RECURRENT = [form for form, (kind, _) in FORMS.items() if kind.recurrent]
+RECURRENT = [form for form, (kind, _) in FORMS.items() if kind.is_recurrent]
 
 
 def make_layer(form: str, *, seed: int = 0, width: int = WIDTH) -> Any:
@@ -216,7 +216,7 @@ def test_fft_sizes() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_class_attributes(form: str) -> None:
     layer = make_layer(form)
-    assert isinstance(layer, Mixer) and layer.has_output_projection and layer.causal and layer.outputs == WIDTH
+    assert isinstance(layer, Mixer) and layer.has_output_projection and layer.is_causal and layer.outputs == WIDTH
     assert layer.emulates and layer.transition_parameters() == 0 and layer.noise_shapes(5) is None
     assert all(p.dtype == torch.float32 for p in copy.deepcopy(layer).float().parameters())
     assert "width=3" in repr(layer)
@@ -229,7 +229,7 @@ def test_a_query_after_every_prefix(form: str, length: int) -> None:
     layer = make_layer(form)
     length = min(length, (layer.longest or length + 1) - 1)
     u, other = random_tensor(2, length, WIDTH), random_tensor(2, length, WIDTH, seed=2)
-    _, state = layer(random_tensor(2, 5, WIDTH, seed=3)) if layer.recurrent else (None, None)
+    _, state = layer(random_tensor(2, 5, WIDTH, seed=3)) if layer.is_recurrent else (None, None)
     for start in (None, state):
         actual = layer.mix_query(layer.parts(u), layer.parts(other), start)
         ends = [layer(torch.cat([u[:, : t + 1], other[:, t : t + 1]], 1), start)[0][:, -1] for t in range(length)]

@@ -1,3 +1,5 @@
+"""Curves and plots of evaluations."""
+
 from __future__ import annotations
 
 import ast

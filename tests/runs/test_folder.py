@@ -312,7 +312,7 @@ def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:
     assert folder.read_json("evaluation.json") == {"accuracy": [None, 50.0]}
 
 
-def test_forget_after_a_step(folder: RunFolder) -> None:
+def test_rewind_removes_all_that_is_later_than_a_step(folder: RunFolder) -> None:
     folder.log({"text": "started"})
     for step in (10, 20):
         folder.log({"step": step})

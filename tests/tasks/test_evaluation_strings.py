@@ -1,3 +1,5 @@
+"""Evaluation strings: labels, seeds and distributions."""
+
 from __future__ import annotations
 
 import numpy as np

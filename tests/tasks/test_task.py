@@ -1,3 +1,5 @@
+"""Tasks: sampled strings, and the labels of their prefixes."""
+
 from __future__ import annotations
 
 import pickle

@@ -337,7 +337,7 @@ def test_checkpoint_of_another_size_than_the_config_is_refused(tmp_path: Path) -
         ({"settings": {"batch": 10**12}}, SettingsError, "from 1 to 1,048,576"),
         ({"seeds": True}, SettingsError, "seeds are True"),
         ({"task": []}, SettingsError, "no task"),
-        ({"settings": {"validate_length": 41}}, SettingsError, "test lengths choose nothing"),
+        ({"settings": {"validate_length": 41}}, SettingsError, "test lengths must not choose weights"),
         ({"settings": {"shortest": 0}}, SettingsError, "shortest is 0"),
         ({"settings": {"shortest": 41, "train_length": None}}, SettingsError, "trained on strings of at most 40"),
         ({"settings": {"shortest": 9, "train_length": 8}}, SettingsError, "at most as long as the longest"),

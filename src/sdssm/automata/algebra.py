@@ -49,7 +49,7 @@ class Algebra:
 
     @cached_property
     def _map_symbols(self) -> list[int]:
-        """The first symbol with each of the maps."""
+        """The first symbol of each of the maps."""
         columns = np.ascontiguousarray(self.table.T)
         first = {column.tobytes(): symbol for symbol, column in reversed(list(enumerate(columns)))}
         first.pop(np.arange(len(self.table), dtype=columns.dtype).tobytes(), None)
@@ -171,7 +171,7 @@ class Algebra:
 
     @cached_property
     def _image_sets(self) -> ImageSets:
-        """The image sets.
+        """The image sets of the transition monoid.
 
         There are at most as many as elements: if the monoid can be listed, they are complete.
         """

@@ -42,9 +42,9 @@ def from_json(text: str) -> Machine:
     except FormatError:
         raise
     except ValueError:  # a number with thousands of digits
-        raise FormatError("not a machine: the JSON holds a number that is too long") from None
+        raise FormatError("not a machine: the JSON holds a number that is too long; states are below 2^63") from None
     except RecursionError:
-        raise FormatError("not a machine: the JSON is nested too deeply") from None
+        raise FormatError("not a machine: the JSON is nested too deeply; a machine is one JSON object") from None
     if not isinstance(data, dict) or "table" not in data:
         raise FormatError('a machine is a JSON object with a "table": [[next state for each symbol] for each state]')
     for key in data:

@@ -51,6 +51,7 @@ class FiniteGroup:
         if not 1 <= count < self.size:
             raise AutomatonError(
                 f"{name} needs {count} generators, but {self.name} has {self.size - 1} elements other than the identity"
+                "; use fewer"
             )
         rng = np.random.default_rng(seed)
         for _ in range(DRAWS):

@@ -100,7 +100,7 @@ def _get_factor(name: str) -> Machine:
 
 
 def _suggest(name: str) -> str:
-    """Suggest the most similar known name, or where to find the names."""
+    """Return a hint for the error message: the most similar known name, or where the names are listed."""
     if match := re.match(r"(c2xc|[dzsa])([0-9]{1,3})[:.]([0-9]{1,3})", name):
         return f"random generators are written as in '{match[1]}{match[2]}:{match[3]}:0'"
     known = [*FIXED, "random:10x2:0", "regex:(ab)*"]

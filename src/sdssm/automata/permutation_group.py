@@ -70,7 +70,7 @@ class PermutationGroup:
         try:
             if self._regular is not None:
                 return self.degree
-            if self._contains_all_even:
+            if self._has_all_even:
                 return self._largest_order
             chain, full = self._chain
             if not full:
@@ -93,13 +93,13 @@ class PermutationGroup:
         try:
             if self._regular is not None:
                 return _is_regular_group_solvable(self._regular)
-            if self._has_alternating_orbit or _exceeds_solvable_order(self._chain[0]):
+            if self._has_alternating_orbit or _is_too_large_to_be_solvable(self._chain[0]):
                 return False
             chain, full = self._chain
             current, budget = chain.generators if full else self.generators, self._budget()
             while current:
                 derived = _derived_subgroup(current, budget)
-                if _exceeds_solvable_order(derived) or derived.contains(np.stack(current)):
+                if _is_too_large_to_be_solvable(derived) or derived.contains(np.stack(current)):
                     return False
                 current = derived.generators
         except BudgetExceededError:
@@ -118,7 +118,7 @@ class PermutationGroup:
         return factorial(self.degree) // (1 + all(is_even(g) for g in self.generators))
 
     @cached_property
-    def _contains_all_even(self) -> bool:
+    def _has_all_even(self) -> bool:
         """Whether the group is known to contain every even permutation."""
         return bool(orbit(self.generators, 0).all()) and _has_long_prime_cycle(self.generators, self._budget())
 
@@ -132,7 +132,7 @@ class PermutationGroup:
                 points = orbit(self.generators, int(remaining.argmax()))
                 remaining &= ~points
                 if points.all():
-                    return self._contains_all_even
+                    return self._has_all_even
                 number = np.cumsum(points) - 1
                 if _has_long_prime_cycle([number[g[points]] for g in self.generators], budget):
                     return True
@@ -242,7 +242,7 @@ def _has_long_prime_cycle(generators: Sequence[Permutation], budget: WorkBudget)
     return False
 
 
-def _exceeds_solvable_order(chain: StabiliserChain) -> bool:
+def _is_too_large_to_be_solvable(chain: StabiliserChain) -> bool:
     """Whether a group is too large to be solvable.
 
     A solvable group of n points has at most 24^((n - 1) / 3) elements (Dixon, 1967).

@@ -29,7 +29,7 @@ class WorkBudget:
         self.remaining = budget
 
     def spend(self, entries: int) -> None:
-        """Count one array operation that moves so many entries, or raise BudgetExceededError."""
+        """Count one array operation on this many entries, or raise BudgetExceededError."""
         self.remaining -= entries + CALL_COST
         if self.remaining < 0:
             raise BudgetExceededError

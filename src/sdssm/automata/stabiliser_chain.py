@@ -22,7 +22,7 @@ from sdssm.automata.permutations import (
     inverse,
 )
 
-#: A chain counts as full once so many random elements in a row are contained.
+#: A chain counts as full once this many random elements in a row are contained.
 TRIALS = 20
 #: Array entries processed at once.
 CHUNK = 1_000_000

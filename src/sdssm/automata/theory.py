@@ -1,4 +1,4 @@
-"""What is proved about emulating a machine, in one sentence.
+"""Summarise in one sentence what is proved about emulating a machine.
 
 "Proposition 1" is the paper's: with x_0 = enc(q_0), no input matrix, and transition matrices that are diagonal in one
 common basis, a single layer's state does not depend on the order of the symbols.

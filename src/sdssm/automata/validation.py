@@ -103,11 +103,11 @@ def validate_names(kind: str, names: Sequence[str] | None, count: int) -> tuple[
             raise AutomatonError(f"the name of {kind} {number} is {format_value(name)}; names are non-empty texts")
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise AutomatonError(
-                f"the name of {kind} {number} is {format_value(name)}; half a surrogate pair is no letter"
+                f"the name of {kind} {number} is {format_value(name)}, with half of a surrogate pair; use valid Unicode"
             )
         if name in first:
             raise AutomatonError(
-                f"{kind} name {format_value(name)} stands for both {first[name]} and {number}; rename one"
+                f"{kind} name {format_value(name)} is used for both {first[name]} and {number}; rename one"
             )
         first[name] = number
     return names
@@ -130,7 +130,7 @@ def _to_int64(values: list[Any] | Ints, name: str) -> Ints:
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
-        raise AutomatonError(f"{name} must be below 2^63") from None
+        raise AutomatonError(f"{name} must be below 2^63; use smaller numbers") from None
 
 
 def _freeze(array: Ints) -> Ints:

@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands and their options."""
+    """Return the parser of all commands and their options."""
     parser = CommandParser(
         prog="sdssm",
         description="Train sequence models to emulate finite automata on short strings, measure how they generalise to "
@@ -95,8 +95,8 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print warnings of this package in one line, and all others with their place in the code."""
-    ours = f"sdssm: warning: {message}\n" if issubclass(category, RunWarning) else None
-    print(ours or warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
+    text = f"sdssm: warning: {message}\n" if issubclass(category, RunWarning) else None
+    print(text or warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
 
 
 def _discard_output() -> None:

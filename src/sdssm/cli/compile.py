@@ -127,7 +127,7 @@ def _compile(options: argparse.Namespace) -> None:
 
 
 def _format_facts(facts: dict[str, Any]) -> dict[str, str]:
-    """The facts as lines of text."""
+    """Return the facts as lines of text."""
     unit = "characters" if facts["encoding"] == "characters" else "entries"
     layers = "one layer" if facts["layers"] == 1 else f"{facts['layers']} layers"
     total = facts["strings"] * facts["length"]

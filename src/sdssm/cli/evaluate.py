@@ -91,8 +91,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
     for note in sorted({run.note for run in evaluation if run.note}):
         folders = [run.folder for run in evaluation if run.note == note and run.folder]
-        which = f" ({make_printable(', '.join(folders))})" if len(folders) < len(evaluation) else ""
-        print(f"\nNote: {make_printable(note)}{which}")
+        suffix = f" ({make_printable(', '.join(folders))})" if len(folders) < len(evaluation) else ""
+        print(f"\nNote: {make_printable(note)}{suffix}")
     if options.plot is not None:
         print(f"\nPlot: {make_printable(str(options.plot))}")
 
@@ -113,7 +113,7 @@ def _show_tables(evaluation: Evaluation) -> None:
 
 
 def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
-    """Columns that identify each run: task, model and seed, and more only if runs agree in all of these."""
+    """Return the columns that identify each run: task, model, seed, and more if these do not suffice."""
     from sdssm.report import describe_differences
 
     differences = describe_differences([vars(run) for run in runs])
@@ -129,7 +129,7 @@ def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
 
 
 def _show_summary(evaluation: Evaluation) -> None:
-    """Print the best, mean and worst seed of each training: over all lengths, or for each of the listed ones."""
+    """Print the best, mean and worst seed of each training, over all lengths or at each listed one."""
     from sdssm.evaluation.records import group_by_training
 
     listed = any(run.lengths is not None for run in evaluation)
@@ -168,7 +168,7 @@ def _max_mean_min(values: Sequence[float]) -> tuple[float | None, float | None, 
 
 
 def _values(run: RunEvaluation) -> dict[str, str]:
-    """Cells of a run that was measured at every length."""
+    """Return the cells of a run that was measured at every length."""
     band = "-" if run.mean_band is None else f"{format_percent(run.mean_band[0])}-{format_percent(run.mean_band[1])}"
     return {
         "to length": f"{run.max_length:,}",
@@ -183,7 +183,7 @@ def _values(run: RunEvaluation) -> dict[str, str]:
 
 
 def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
-    """Cells of a run that was measured at listed lengths."""
+    """Return the cells of a run that was measured at listed lengths."""
     row = {
         f"at {length:,}": format_percent(value)
         for length, value in zip(run.evaluated_lengths, run.accuracy, strict=True)
@@ -197,12 +197,12 @@ def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
 
 
 def _chance(run: RunEvaluation) -> str:
-    """The accuracy of a random guess in %."""
+    """Return the accuracy of a random guess in %."""
     return "-" if run.chance is None else format_chance(run.chance)
 
 
 def _radius(run: RunEvaluation) -> str:
-    """The largest spectral radius of a symbol's matrix."""
+    """Return the largest spectral radius of a symbol's matrix."""
     return "-" if run.spectral_radius is None else f"{max(run.spectral_radius):.3f}"
 
 

@@ -17,7 +17,10 @@ RUNS = Path("runs")
 
 
 def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str = "the experiment's") -> None:
-    """Add the options of every command that trains experiments; `default_seeds` describes the default of --seeds."""
+    """Add the options that every command that trains experiments has.
+
+    `default_seeds` describes the default of --seeds in the help.
+    """
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print what would be trained and an estimate of the time, then exit")
     add(
@@ -69,20 +72,20 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
 
 
 def make_executor(options: argparse.Namespace) -> Executor:
-    """The executor that --engine names; it starts nothing before it is entered."""
+    """Return the executor that --engine names; it starts nothing before it is entered."""
     from sdssm.experiments.execution.executors import get_executor
 
     return get_executor(options.engine, device=options.device, workers=options.workers, address=options.address)
 
 
 def reuse_folders(options: argparse.Namespace) -> list[Path]:
-    """The folders from which finished runs are taken."""
+    """Return the folders from which finished runs are taken."""
     folders: list[Path] | None = options.reuse
     return [path for path in (RUNS,) if path.is_dir()] if folders is None else folders
 
 
 def make_selection(options: argparse.Namespace) -> Selection:
-    """The part of an experiment that is trained."""
+    """Return the part of an experiment that is trained."""
     from sdssm.experiments import Selection
 
     return Selection(
@@ -91,7 +94,7 @@ def make_selection(options: argparse.Namespace) -> Selection:
 
 
 def selection_arguments(options: argparse.Namespace) -> list[str]:
-    """The same part as arguments of a command, for the results."""
+    """Return the selected part of an experiment as arguments of a command, for the results."""
     arguments = [] if options.budget == 1.0 else ["--budget", f"{options.budget:g}"]
     for name in ("models", "rows", "tasks"):
         values = getattr(options, name)
@@ -103,5 +106,5 @@ def selection_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def spec_argument(text: str) -> str:
-    """An experiment as the results record it: the name of a TOML file without its folder."""
+    """Return an experiment as the results record it: the name of a TOML file without its folder."""
     return Path(text).name if text.endswith(".toml") else text

@@ -28,7 +28,7 @@ def add_command(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
-    add("--task", help="task of a saved model, such as a compiled one; a run knows its task")
+    add("--task", help="task of a saved model, such as a compiled one; not needed for a run")
     add(
         "--max-length",
         metavar="N",

@@ -55,7 +55,7 @@ def _models(options: argparse.Namespace) -> None:
 
 
 def _facts(name: str, task_name: str) -> dict[str, Any]:
-    """What is known about a model with its default settings on a task."""
+    """Return facts about a model with its default settings on a task."""
     import torch
 
     from sdssm.layers import MIXERS
@@ -71,8 +71,8 @@ def _facts(name: str, task_name: str) -> dict[str, Any]:
         "model": name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "transition_parameters": sum(layer.transition_parameters() for layer in model.mixers),
-        "causal": model.causal,
-        "recurrent": model.recurrent,
+        "causal": model.is_causal,
+        "recurrent": model.is_recurrent,
         "longest": model.longest,
         "emulates": mixer.emulates,
         "what": (mixer.__doc__ or name).strip().splitlines()[0],
@@ -83,7 +83,7 @@ def _facts(name: str, task_name: str) -> dict[str, Any]:
 
 
 def _reading(facts: dict[str, Any]) -> str:
-    """How the model reads a string, in words."""
+    """Describe how the model reads a string."""
     if facts["recurrent"]:
         words = "step by step"
     else:

@@ -1,4 +1,4 @@
-"""Options of the command line: how a command is declared, and how the texts of its options are parsed."""
+"""Options of the command line: declare a command, and parse the texts of its options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def declare_command(
 
 
 def parse_whole_number(text: str) -> int:
-    """A whole number from 0, with or without underscores.
+    """Parse a whole number from 0, with or without underscores.
 
     >>> parse_whole_number("5000"), parse_whole_number("5_000")
     (5000, 5000)
@@ -62,7 +62,7 @@ def parse_whole_number(text: str) -> int:
 
 
 def parse_whole_numbers(text: str) -> list[int]:
-    """Whole numbers separated by commas.
+    """Parse whole numbers separated by commas.
 
     >>> parse_whole_numbers("500,5000")
     [500, 5000]
@@ -71,7 +71,7 @@ def parse_whole_numbers(text: str) -> list[int]:
 
 
 def parse_number(text: str) -> float:
-    """Any number."""
+    """Parse a number."""
     try:
         return float(text)
     except ValueError:
@@ -79,12 +79,12 @@ def parse_number(text: str) -> float:
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
-    """Numbers separated by commas."""
+    """Parse numbers separated by commas."""
     return tuple(parse_number(part) for part in text.split(","))
 
 
 def parse_budget(text: str) -> float:
-    """A share of the steps: a number above 0.
+    """Parse a share of the steps: a number above 0.
 
     >>> parse_budget("0.05")
     0.05
@@ -93,7 +93,7 @@ def parse_budget(text: str) -> float:
 
 
 def parse_minutes(text: str) -> float:
-    """Minutes: a number above 0, up to a year.
+    """Parse a number of minutes: above 0, up to a year.
 
     >>> parse_minutes("2.5")
     2.5
@@ -112,7 +112,7 @@ def _parse_positive(text: str, largest: float, problem: str) -> float:
 
 
 def parse_seeds(text: str) -> int | list[int]:
-    """The number of seeds, or a list of them.
+    """Parse the number of seeds, or a list of them.
 
     >>> parse_seeds("3"), parse_seeds("0,1,5"), parse_seeds("7,")
     (3, [0, 1, 5], [7])
@@ -133,7 +133,7 @@ def parse_seeds(text: str) -> int | list[int]:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a setting: a number, true, false, none, a JSON list, or a word.
+    """Parse the value of a setting: a number, true, false, none, a JSON list, or a word.
 
     >>> parse_value("1e-3"), parse_value("true"), parse_value("None"), parse_value("[0.9, 0.99]"), parse_value("cosine")
     (0.001, True, None, [0.9, 0.99], 'cosine')
@@ -150,7 +150,7 @@ def parse_value(text: str) -> Any:
 
 
 def split_assignment(text: str) -> tuple[str, str | None]:
-    """The name and the value of NAME=VALUE; None without an equals sign or without a name.
+    """Return the name and the value of NAME=VALUE; None without an equals sign or without a name.
 
     >>> split_assignment("train-length = 40"), split_assignment("state")
     (('train_length', '40'), ('state', None))
@@ -161,7 +161,7 @@ def split_assignment(text: str) -> tuple[str, str | None]:
 
 
 def collect_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings given by --set and by the options that are settings themselves."""
+    """Return the settings given by --set and by the options that are settings themselves."""
     settings = {name: getattr(options, name) for name in SETTING_OPTIONS if hasattr(options, name)}
     for item in options.set:
         name, value = split_assignment(item)

@@ -23,17 +23,17 @@ def make_printable(text: str) -> str:
 
 
 def make_lines_printable(text: str) -> str:
-    """`make_printable` for each line of a text."""
+    """Apply `make_printable` to each line of a text."""
     return "\n".join(make_printable(line) for line in text.split("\n"))
 
 
 def quote_argument(argument: Any) -> str:
-    """A path or word as it is typed in a shell."""
+    """Return a path or word as it is typed in a shell."""
     return make_printable(quote(str(argument)))
 
 
 def format_loss(loss: float | None) -> str:
-    """Four decimals, without the sign of a negative zero; a dash if there is no loss.
+    """Format a loss with four decimals, without the sign of a negative zero; None as a dash.
 
     >>> format_loss(0.25), format_loss(-1e-9), format_loss(None)
     ('0.2500', '0.0000', '-')
@@ -42,7 +42,9 @@ def format_loss(loss: float | None) -> str:
 
 
 def format_chance_level(*class_counts: int) -> str:
-    """The accuracy in % of guessing uniformly at random; a range if tasks have different numbers of classes.
+    """Return the accuracy in % of guessing uniformly at random, as text.
+
+    It is a range if the tasks have different numbers of classes.
 
     >>> format_chance_level(2, 2), format_chance_level(2, 60)
     ('50', '1.67 to 50')

@@ -58,7 +58,7 @@ def _show_groups(groups: Sequence[GroupEstimate], device: str) -> None:
 
 
 def _format_duration(seconds: float | None) -> str:
-    """Seconds, or hours and minutes.
+    """Format a duration as seconds, or as hours and minutes.
 
     >>> _format_duration(42), _format_duration(4000), _format_duration(None)
     ('42 s', '1 h 6 min', '-')
@@ -72,7 +72,7 @@ def _format_duration(seconds: float | None) -> str:
 
 
 def evaluation_counter(options: argparse.Namespace) -> EvaluationCallback | None:
-    """A callback that shows how many runs were evaluated; None with --quiet or without a terminal."""
+    """Return a callback that shows how many runs were evaluated; None if quiet or not on a terminal."""
     return None if options.quiet or not sys.stderr.isatty() else _show_count
 
 

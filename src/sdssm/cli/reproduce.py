@@ -133,7 +133,7 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
 
 
 def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
-    """Plans of the experiments of which something is left after narrowing."""
+    """Return the plans of the experiments of which at least one cell is selected."""
     from sdssm.experiments import make_plans, reuse_runs
 
     if options.minutes is not None:
@@ -154,7 +154,7 @@ def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan
 
 
 def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
-    """The budget that takes the minutes of --minutes; the same when the command is repeated."""
+    """Return the budget that takes the minutes of --minutes; the same when the command is repeated."""
     from sdssm.experiments import make_plans, merge_plans
     from sdssm.experiments.planning.estimates import budget_for, estimate_plan
 
@@ -170,7 +170,10 @@ def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
 
 
 def _run_accuracy(plans: Sequence[Plan], executor: Executor, options: argparse.Namespace) -> None:
-    """Train all plans together; then evaluate them in turn, because two may evaluate the same run differently."""
+    """Train all plans together, then evaluate them one after the other.
+
+    They are evaluated in turn because two experiments may evaluate the same run differently.
+    """
     from sdssm.experiments import merge_plans, write_results
     from sdssm.experiments.planning.remaining import unfinished_runs
     from sdssm.training.progress import progress_for
@@ -208,5 +211,5 @@ def _finish(folder: Path, results: dict[str, Any], options: argparse.Namespace, 
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command as the results record it: what decides the numbers, without folders and devices."""
+    """Return the command as the results record it: all that affects numbers, no folders or devices."""
     return join(["sdssm", "reproduce", *map(spec_argument, options.specs), *selection_arguments(options)])

@@ -87,7 +87,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
 
 
 def _evaluation(run: RunFolder) -> dict[str, Any]:
-    """The mean accuracy and the longest length in evaluation.json; empty if the run was not evaluated."""
+    """Return mean accuracy and longest length from evaluation.json; empty if there is none."""
     try:
         evaluation = run.read_json("evaluation.json")
     except RunError:  # a damaged file counts as none

@@ -113,7 +113,7 @@ def add_command(commands: Commands) -> None:
 
 
 def _split_assignments(option: str, items: Sequence[str], form: str) -> dict[str, str]:
-    """Names and values of NAME=VALUE items; each name may occur once."""
+    """Return the names and values of NAME=VALUE items; each name may occur once."""
     values: dict[str, str] = {}
     for item in items:
         name, value = split_assignment(item)
@@ -126,7 +126,7 @@ def _split_assignments(option: str, items: Sequence[str], form: str) -> dict[str
 
 
 def parse_choices(text: str) -> list[Any]:
-    """Values separated by commas; commas in brackets belong to a list.
+    """Parse values separated by commas; commas in brackets belong to a list.
 
     >>> parse_choices("1e-4,none,cosine"), parse_choices("[0.9,0.99],[0.9,0.999]")
     ([0.0001, None, 'cosine'], [[0.9, 0.99], [0.9, 0.999]])
@@ -148,7 +148,7 @@ def _make_search(options: argparse.Namespace) -> Search:
 
 
 def _make_spec(options: argparse.Namespace, search: Search) -> Spec:
-    """The experiment to search: one that is named, or one that the options describe."""
+    """Return the experiment to search: one that is named, or one that the options describe."""
     from sdssm.experiments import get_spec, list_experiments
     from sdssm.experiments.specs.spec import CHOICES
     from sdssm.experiments.sweeps.sweep_spec import check_results_name, make_sweep_spec
@@ -248,7 +248,7 @@ def _show_plan(sweep: Sweep, folder: Path, device: str) -> None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command as the results record it: what decides the numbers, without folders and devices."""
+    """Return the command as the results record it: all that affects numbers, no folders or devices."""
     parts = ["sdssm", "sweep", *map(spec_argument, options.what)]
     for name in ("model", "preset", "trials", "search_seed", "parallel", "keep", "select", "max_length", "name"):
         value = getattr(options, name)

@@ -12,7 +12,7 @@ from sdssm.cli.output import make_lines_printable, make_printable
 
 
 def terminal_width() -> int | None:
-    """The width of the terminal; None if standard output is not a terminal."""
+    """Return the width of the terminal; None if standard output is not a terminal."""
     return get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 

@@ -65,7 +65,7 @@ def add_command(commands: Commands) -> None:
 
 
 def _whole_number_between(least: int, most: int) -> Callable[[str], int]:
-    """A function that parses a whole number within bounds."""
+    """Return a function that parses a whole number within bounds."""
 
     def parse(text: str) -> int:
         if not text.lstrip("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
@@ -123,7 +123,7 @@ def _show_task(options: argparse.Namespace) -> None:
 
 
 def describe_algebra(task: Task) -> str:
-    """The algebra of a task's automaton in a few words."""
+    """Describe the algebra of a task's automaton in a few words."""
     machine = task.machine
     words = ["commutative" if machine.is_commutative else "not commutative"]
     if machine.is_group:
@@ -171,7 +171,7 @@ def _facts(task: Task) -> dict[str, Any]:
 
 
 def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
-    """The facts as lines of text."""
+    """Return the facts as lines of text."""
     unknown = task.machine.algebra.unknown if None in facts.values() else ""
     states = f"{facts['states']:,}"
     if facts["minimal_states"] != facts["states"]:

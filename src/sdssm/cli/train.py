@@ -101,7 +101,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _out_folder(options: argparse.Namespace) -> Path:
-    """The folder given by --resume or --out, or the default one of the tasks."""
+    """Return the folder given by --resume or --out, or the default one of the tasks."""
     if isinstance(options.resume, Path):
         if options.out is not None and options.out != options.resume:
             resumed, out = format_path(options.resume), format_path(options.out)
@@ -144,7 +144,10 @@ def _resume(options: argparse.Namespace, out: Path, settings: dict[str, Any]) ->
 
 
 def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
-    """Print the outcome of each run and the command to evaluate them; with `quiet`, one line for all runs."""
+    """Print the outcome of each run, and the command that evaluates them.
+
+    With `quiet`, print one line for all runs.
+    """
     if quiet:
         print(_summarise(runs, out))
         return

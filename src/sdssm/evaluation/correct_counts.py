@@ -94,7 +94,7 @@ def _prefix_logits(
     model: EvaluatedModel, strings: EvaluationStrings, longest: int
 ) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
     """Yield the logits after every prefix in parts: rows of strings, positions, logits and labels there."""
-    if model.recurrent:
+    if model.is_recurrent:
         state, starts, position = None, strings.start_states(), 0
         for tokens, labels in strings.blocks(longest):
             for piece, piece_labels in _split_to_memory(model, tokens, labels):
@@ -142,7 +142,7 @@ def has_growing_states(model: Classifier, strings: EvaluationStrings, longest: i
 
 def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None) -> Tensor:
     """Return the logits after whole strings: (B, L) -> (B, C)."""
-    if not model.recurrent:  # whole strings, as many at a time as fit into memory
+    if not model.is_recurrent:  # whole strings, as many at a time as fit into memory
         count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers_per_symbol))
         return torch.cat([model.last_logits(rows) for rows in torch.split(tokens, count)])
     state: State = None

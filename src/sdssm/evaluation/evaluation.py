@@ -49,7 +49,7 @@ EVALUATION_FILE, LENGTHS_FILE = "evaluation.json", "evaluation-lengths.json"
 
 
 def evaluate(
-    what: Subject | Iterable[Subject],
+    source: Subject | Iterable[Subject],
     *,
     task: str | Task | Machine | None = None,
     max_length: int | None = None,
@@ -66,7 +66,7 @@ def evaluate(
     evaluation-lengths.json. A run that diverged is evaluated at its last checkpoint and left out of the aggregate.
 
     Args:
-        what: a model, a run, the path of a run or of a folder of runs, or several of these.
+        source: a model, a run, the path of a run or of a folder of runs, or several of these.
         task: the task of a model. Runs know their task.
         max_length: evaluate every length up to this one. Default: the task's test length.
         lengths: evaluate these lengths instead.
@@ -84,7 +84,7 @@ def evaluate(
     """
     request = validate_request(max_length, lengths, strings, seed, fresh, device)
     results = []
-    subjects = _expand(what)
+    subjects = _expand(source)
     for subject in subjects:
         if isinstance(subject, Classifier):
             result = _evaluate_model(subject, task, request)
@@ -232,7 +232,7 @@ def _join_notes(*notes: str | None) -> str | None:
 
 def _why_prefixes_cannot_be_used(model: Classifier, strings: EvaluationStrings) -> str | None:
     """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
-    if not model.causal:
+    if not model.is_causal:
         return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
     if not model.can_read_prefixes_at_once:
         return "fresh strings for each length: the model reads a prefix differently from a string of that length"
@@ -264,11 +264,11 @@ def _percents(shares: np.ndarray) -> tuple[float, ...]:
     return tuple((100 * shares).tolist())
 
 
-def _expand(what: Subject | Iterable[Subject]) -> list[Classifier | RunFolder]:
+def _expand(source: Subject | Iterable[Subject]) -> list[Classifier | RunFolder]:
     """Return the models and runs, each run once."""
-    is_single = isinstance(what, str) or not isinstance(what, Iterable)
+    is_single = isinstance(source, str) or not isinstance(source, Iterable)
     subjects: dict[object, Classifier | RunFolder] = {}
-    for item in [what] if is_single else what:  # type: ignore[union-attr]  # is_single: it is iterable
+    for item in [source] if is_single else source:  # type: ignore[union-attr]  # is_single: it is iterable
         if isinstance(item, Classifier):
             subjects[id(item)] = item
         elif isinstance(item, RunFolder | str | Path):

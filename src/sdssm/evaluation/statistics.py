@@ -96,7 +96,7 @@ def _central_interval(means: np.ndarray, share: float, strings: int) -> Interval
     """Return the central part of the resampled means.
 
     If all strings have the same score, resampling always gives the same mean although other strings might not. It is
-    then the Wilson interval for this share of so many strings, which is valid for any score from 0 to 1.
+    then the Wilson interval for this share of the strings, which is valid for any score from 0 to 1.
     """
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     if low == high:

@@ -32,7 +32,7 @@ class SnappedModel:
         return {"extraction": self.extraction.to_json(), "certificate": self.certificate.to_json()}
 
     def save(self, folder: str | Path) -> None:
-        """Save the model, so that `sdssm.load` can read it, and the extraction and the certificate next to it."""
+        """Save the model, for `sdssm.load`, with the extraction and the certificate next to it."""
         self.model.save(folder)
         write_text(Path(folder) / EVIDENCE, json.dumps(self.to_json(), indent=1) + "\n")
 

@@ -59,7 +59,7 @@ class Attention(Mixer):
 
     name = "transformer"
     Settings = AttentionSettings
-    recurrent = False
+    is_recurrent = False
     has_output_projection = True
     emulates = (
         "Transformers of log precision compute only functions in TC0 (Merrill and Sabharwal 2023). For each fixed "
@@ -82,7 +82,7 @@ class Attention(Mixer):
         self.draw: Tensor
 
     @property
-    def causal(self) -> bool:  # type: ignore[override]  # depends on a setting
+    def is_causal(self) -> bool:  # type: ignore[override]  # depends on a setting
         """Whether outputs do not depend on later inputs."""
         return self.settings.causal_mask
 
@@ -111,7 +111,7 @@ class Attention(Mixer):
         return 2 * self.settings.heads
 
     def noise_shapes(self, length: int) -> tuple[int]:
-        """One number for each position; the positions with the smallest numbers are taken."""
+        """Return the shape of the noise: a number for each position; those with the smallest are used."""
         return (self.settings.positions,)
 
     def parts(self, u: Tensor) -> tuple[Tensor]:

@@ -116,7 +116,7 @@ class ModalSystem(LtiSystem):
     """
 
     def __init__(self, width: int, eigenvalues: Tensor, settings: ModeSettings, *, generator: torch.Generator) -> None:
-        """`eigenvalues` (M,) are the initial ones of every channel."""
+        """Initialise every channel with `eigenvalues` (M,)."""
         super().__init__(width, generator=generator)
         low, high = math.log(settings.dt_min), math.log(settings.dt_max)
         self.log_dt = nn.Parameter(torch.rand(width, generator=generator) * (high - low) + low)
@@ -154,7 +154,7 @@ class DiagonalSystem(ModalSystem):
         input_matrix: bool = False,
         generator: torch.Generator,
     ) -> None:
-        """B is initialised to 1; it is trained only with `input_matrix`."""
+        """Initialise B to 1; it is trained only with `input_matrix`."""
         super().__init__(width, eigenvalues, settings, generator=generator)
         self.discretisation = discretisation
         ones = torch.ones(len(eigenvalues))

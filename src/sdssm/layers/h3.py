@@ -40,7 +40,7 @@ class ShiftSystem(LtiSystem):
 
     @property
     def places(self) -> int:
-        """N, the number of taps."""
+        """The number of taps, N."""
         return self.C.shape[-1]
 
     def kernel(self, length: int) -> Tensor:

@@ -97,7 +97,7 @@ class Hyena(ChannelsFirst):
 
     name = "hyena"
     Settings = HyenaSettings
-    recurrent = False
+    is_recurrent = False
     has_output_projection = True
     can_query = True
     emulates = (

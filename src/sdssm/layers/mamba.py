@@ -50,10 +50,10 @@ class Mamba(Mixer):
     delta_t, B_t and C_t depend on the input. For each of E = expand * D channels, with B_t, C_t in R^N shared by all of
     them:
 
-        (x, z)  W_in u;  x = SiLU(causal convolution of each channel + bias)
+        (x, z) = W_in u,  x = SiLU(causal convolution of each channel + bias)
         (r, B_t, C_t) = W_x x,  delta_t = softplus(W_dt r + b_dt)
-        h_t     exp(delta_t A) h_{t-1} + delta_t B_t x_t,  A = -exp(A_log), h_0 = 0
-        out     W_out ((C_t h_t + D x_t) * SiLU(z))
+        h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t,  A = -exp(A_log), h_0 = 0
+        output_t = W_out ((C_t h_t + D x_t) * SiLU(z))
 
     The state is the last inputs of the convolution (B, E, conv - 1) and h (B, E, N). Initially A[d, n] = -n, D = 1, and
     softplus(b_dt) is between 1e-3 and 0.1.

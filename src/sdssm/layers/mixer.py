@@ -51,8 +51,8 @@ class Mixer(nn.Module, ABC):
 
     name: ClassVar[str]  # in the catalogue
     Settings: ClassVar[type[Any]]  # the class of its settings
-    causal: ClassVar[bool] = True  # an output does not depend on later inputs
-    recurrent: ClassVar[bool] = True  # it can continue from a state, and step
+    is_causal: ClassVar[bool] = True  # an output does not depend on later inputs
+    is_recurrent: ClassVar[bool] = True  # it can continue from a state, and step
     has_output_projection: ClassVar[bool] = False  # it ends in a linear map to the width of its inputs
     can_query: ClassVar[bool] = False  # it implements `mix_query`
     emulates: ClassVar[str] = ""  # which automata it provably emulates, in one sentence
@@ -65,7 +65,7 @@ class Mixer(nn.Module, ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """F, the width of an output."""
+        """The width of an output, F."""
 
     @property
     def longest(self) -> int | None:
@@ -128,7 +128,7 @@ class Mixer(nn.Module, ABC):
         Output t is the one that the mixer would give to query t after inputs 0..t, without the earlier queries. A
         mixer with `can_query` does this for all prefixes in one pass.
         """
-        raise ModelError(f"{self.name} cannot read a query after all prefixes at once")
+        raise ModelError(f"{self.name} cannot read a query after all prefixes at once; use `step` after each symbol")
 
     def mix_step(self, u: Tensor, state: MixerState = None) -> tuple[Tensor, MixerState]:
         """Run a single step: u (B, D) -> output (B, F) and the next state."""

@@ -99,7 +99,7 @@ class Classifier(Stack):
 
     def _advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Run `advance` on tokens (B, L)."""
-        if not self.recurrent and state is not None:
+        if not self.is_recurrent and state is not None:
             raise ModelError(f"{self.settings.name} cannot continue from a state; pass whole strings")
         if not self.can_read_prefixes_at_once:
             ends = [self.last_logits(tokens[:, : end + 1]) for end in range(tokens.shape[1])]
@@ -163,7 +163,7 @@ class Classifier(Stack):
             labels: (B,), the labels of the whole strings.
             lengths: (B,), the lengths of the strings; None: all have length L.
             starts: (B,), the automaton states that the strings start from, with a state embedding.
-            noise: uniform random numbers on [0, 1) of the shapes that `chance` returns; None: no dropout.
+            noise: uniform random numbers on [0, 1) of the shapes that `noise_shapes` returns; None: no dropout.
             attraction: (), the weight of the centre loss, see `Readout.loss`; None: cross-entropy only.
             classes: (C,), 1 for the classes that occur in the task.
         """
@@ -217,7 +217,7 @@ class Classifier(Stack):
             write_atomic(folder / WEIGHTS_FILE, self.to_safetensors())
         except (OSError, ValueError) as error:
             raise OutputError(
-                f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}"
+                f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}; choose another folder"
             ) from None
 
     def to_safetensors(self) -> bytes:

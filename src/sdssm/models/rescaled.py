@@ -33,7 +33,7 @@ class RescaledModel:
 
     def __init__(self, model: Classifier) -> None:
         self.model = model
-        self.n_classes, self.numbers_per_symbol, self.recurrent = model.n_classes, model.numbers_per_symbol, True
+        self.n_classes, self.numbers_per_symbol, self.is_recurrent = model.n_classes, model.numbers_per_symbol, True
         with torch.no_grad():  # for evaluation only
             symbols = model.symbol_parts()
             A = torch.nn.functional.pad(symbols.A, (0, 1, 0, 1))  # (V, N + 1, N + 1)
@@ -64,7 +64,7 @@ class RescaledModel:
         return self.advance(tokens, state, starts=starts)[1]
 
     def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
-        """Return the logits after the last symbol, as `Classifier.last`."""
+        """Return the logits after the last symbol, as `Classifier.last_logits`."""
         return self.advance(tokens, state, starts=starts)[0][:, -1]
 
     def _first(self, state: State, starts: Tensor | None, tokens: Tensor) -> Tensor:

@@ -68,5 +68,5 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     except ValueError:
         raise ModelError(f"{format_path(path)} cannot be read: it is not JSON") from None
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-        raise ModelError(f"{path} does not describe a model")
+        raise ModelError(f"{path} does not describe a model; pass a folder that a model or a run was saved in")
     return config

@@ -77,7 +77,7 @@ class Stack(nn.Module):
     def _single_layer(self) -> SelectiveDense:
         mixer = self.mixers[0]
         if not self.is_single_sd_ssm or not isinstance(mixer, SelectiveDense):
-            raise AttributeError("not a single-layer SD-SSM")
+            raise AttributeError(f"only a single-layer SD-SSM has this attribute; the model is {self.settings.name}")
         return mixer
 
     # -- properties --------------------------------------------------------------------------------------------------
@@ -93,21 +93,21 @@ class Stack(nn.Module):
         return [block for block in self.layers if isinstance(block, Block)]
 
     @property
-    def causal(self) -> bool:
+    def is_causal(self) -> bool:
         """Whether the prediction for a prefix does not depend on later symbols."""
-        return all(mixer.causal for mixer in self.mixers)
+        return all(mixer.is_causal for mixer in self.mixers)
 
     @property
-    def recurrent(self) -> bool:
+    def is_recurrent(self) -> bool:
         """Whether a string can be read in pieces, with a state carried from one piece to the next."""
-        return all(mixer.recurrent and mixer.causal for mixer in self.mixers)
+        return all(mixer.is_recurrent and mixer.is_causal for mixer in self.mixers)
 
     @property
     def can_read_prefixes_at_once(self) -> bool:
         """Whether one pass over a string gives the same predictions as reading each prefix separately."""
         # Random positions depend on the length of the string, so a prefix has other positions than by itself.
         is_random = any(mixer.noise_shapes(1) is not None for mixer in self.mixers)
-        return self.recurrent or (self.causal and not is_random and (self.query is None or self.can_query))
+        return self.is_recurrent or (self.is_causal and not is_random and (self.query is None or self.can_query))
 
     @property
     def can_query(self) -> bool:
@@ -189,7 +189,7 @@ class Stack(nn.Module):
                 h = select_rows(self.input_table(), h)
             h = block.combine(h, mixed, drops)
             after.append(x)
-        return h, tuple(after) if carry and self.recurrent else None
+        return h, tuple(after) if carry and self.is_recurrent else None
 
     def _run_query(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the features of the query after each prefix of tokens (B, L), and the final states.
@@ -207,11 +207,11 @@ class Stack(nn.Module):
             else:
                 parts, query_parts = mixer.parts(block.inputs(h)), mixer.parts(block.inputs(q))
             q = block.combine(q, mixer.mix_query(parts, query_parts, x))
-            if not block.is_last or self.recurrent:  # of the last layer only the state is needed
-                mixed, x = mixer.mix(parts, x, carry=self.recurrent)
+            if not block.is_last or self.is_recurrent:  # of the last layer only the state is needed
+                mixed, x = mixer.mix(parts, x, carry=self.is_recurrent)
                 h = h if block.is_last else block.combine(h, mixed)
             after.append(x)
-        return q, tuple(after) if self.recurrent else None
+        return q, tuple(after) if self.is_recurrent else None
 
     def _step(self, u: Tensor, state: State) -> tuple[Tensor, tuple[Any, ...]]:
         """Run one step of all layers: inputs (B, D) -> features (B, F) and states."""

@@ -1,7 +1,7 @@
 """Operations with gradient kernels: the one place that builds their autograd functions.
 
 `DifferentiableOperation` describes an operation: its tensor arguments, its results, what its gradient needs. From that
-it makes all that torch asks for: the autograd function, the rule for `torch.func.vmap`, and the refusal of a second
+it creates all that torch requires: the autograd function, the rule for `torch.func.vmap`, and the refusal of a second
 gradient. With a `LibraryEntry` it also registers `sdssm::<name>` and `sdssm::<name>_backward` with `torch.library`, so
 that `torch.compile` can trace the operation.
 
@@ -137,7 +137,7 @@ class DifferentiableOperation:
         )
 
     def _schemas(self, library: LibraryEntry) -> tuple[str, str]:
-        """The signatures of the forward and the backward operator, in torch's schema language."""
+        """Return the signatures of the forward and the backward operator, in torch's schema language."""
 
         def arrow(outputs: int) -> str:
             return " -> (" + ", ".join(["Tensor"] * outputs) + ")"
@@ -199,7 +199,7 @@ class _RegisteredPass(_Pass):
 
 
 def _save_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """The backward pass saves nothing: it has no gradient."""
+    """Save nothing: the backward pass has no gradient."""
 
 
 def empty_placeholder(like: Tensor) -> Tensor:

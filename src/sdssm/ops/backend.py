@@ -1,4 +1,4 @@
-"""Which implementation runs, and in which mode: the only module that asks for the device of a tensor.
+"""Choose the implementation and the mode; the only module that looks at the device of a tensor.
 
 By default tensors on an NVIDIA GPU are computed by Triton kernels and all others by the CPU implementation.
 `SDSSM_BACKEND=reference` in the environment, or `with use_backend("reference"):` in the program, overrides that.

@@ -71,7 +71,7 @@ class ScanOperator(DifferentiableOperation):
         return states, final
 
     def argument(self, tensors: Tensors, name: str) -> Tensor | None:
-        """Return the tensor argument with that name."""
+        """Return the tensor argument with this name."""
         return tensors[self.tensors.index(name)]
 
     def _problem_size(self, tensors: Tensors) -> tuple[int, int, int, int]:

@@ -156,15 +156,15 @@ def _describe_score(score: str) -> str:
 
 
 def _format_accuracy(cell: Mapping[str, Any]) -> str:
-    ours = NOTHING
+    measured = NOTHING
     if cell["max"] is not None:
-        ours = f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
+        measured = f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
     published = [_format_published(cell[name]) for name in ("published_max", "published_average")]
-    return ours if published == [NOTHING, NOTHING] else f"{ours} ({' / '.join(published)})"
+    return measured if published == [NOTHING, NOTHING] else f"{measured} ({' / '.join(published)})"
 
 
 def _format_band(cell: Mapping[str, Any]) -> str:
-    """Format the band of the average by its longer side, as the other may be clipped at 100."""
+    """Format the interval of the average by its longer side, as the other may be clipped at 100."""
     low, high = cell["average_low"], cell["average_high"]
     return "" if low is None else f" ± {max(cell['average'] - low, high - cell['average'], 0.0):.1f}"
 

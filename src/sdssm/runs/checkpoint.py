@@ -1,4 +1,4 @@
-"""Checkpoints: named tensors of a step as a safetensors file, with a checksum that detects any damage."""
+"""Checkpoints: the named tensors of a step in a safetensors file with a checksum."""
 
 from __future__ import annotations
 

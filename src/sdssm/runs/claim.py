@@ -66,7 +66,10 @@ def _count_open_files() -> int:
 
 
 def claim_folder(path: Path) -> bool:
-    """Hold the folder until `release_folder` or the end of the process; return False if it was held already."""
+    """Hold the folder until `release_folder` or the end of the process.
+
+    Return False if this process holds it already.
+    """
     key = _key(path)
     if key in _held:
         check_owner(path)
@@ -84,7 +87,10 @@ def claim_folder(path: Path) -> bool:
 
 
 def check_owner(path: Path) -> None:
-    """Raise an error if another process, perhaps on another machine, has claimed a folder that this process holds."""
+    """Raise an error if another process has claimed a folder that this process holds.
+
+    The other process may be on another machine.
+    """
     mark = _held.get(_key(path), (-1, None))[1]
     if mark is not None and _read_mark(path) != mark:
         raise RunError(f"another process has taken over the training in {format_path(path)}; this one stops")

@@ -39,7 +39,10 @@ def to_json_value(value: Any) -> Any:
 
 
 def append(path: Path, event: Mapping[str, Any]) -> None:
-    """Append an event, after removing an incomplete last line that a killed process or a full disk has left."""
+    """Append an event to the file.
+
+    An incomplete last line, which a killed process or a full disk may leave, is removed first.
+    """
     with path.open("a+b") as file:
         end = _complete_size(file)
         file.truncate(end)

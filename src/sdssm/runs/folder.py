@@ -51,7 +51,10 @@ FINAL_STATUSES = ("finished", "diverged")
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """The contents of status.json: while the run is running, as of its last checkpoint. Accuracy is in percent."""
+    """The contents of status.json, with the accuracy in percent.
+
+    While the run is running, they are those of its last checkpoint.
+    """
 
     status: Literal["running"] | EndStatus = "running"
     step: int = 0
@@ -89,7 +92,10 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path | str, *, overwrite: bool = False) -> None:
-        """Raise an error if `create` would refuse the folder; call it for all folders before creating the first."""
+        """Raise an error if `create` would refuse the folder.
+
+        Call it for all folders before creating the first.
+        """
         path = Path(path)
         with write_errors(path):
             names = [item.name for item in path.iterdir() if not _is_leftover(item)] if path.exists() else []
@@ -201,7 +207,10 @@ class RunFolder:
         self._write_status(status)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
-        """Return the checkpoint of a step, or else the newest; a damaged newest one is skipped with a warning."""
+        """Return the checkpoint of a step, by default the newest that is not damaged.
+
+        A damaged checkpoint is skipped with a warning, unless its step was passed.
+        """
         steps = self.checkpoints()
         if not steps:
             raise RunError(f"{format_path(self.path)} has no checkpoint yet; start again with --overwrite")
@@ -232,7 +241,7 @@ class RunFolder:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def log(self, event: Mapping[str, Any]) -> None:
-        """Append an event to events.jsonl, with its step if it has one, as in `log({"step": 100, "loss": 0.3})`."""
+        """Append an event to events.jsonl, as in `log({"step": 100, "loss": 0.3})`."""
         self.claim()
         with write_errors(self.path):
             events.append(self.path / EVENTS_FILE, event)
@@ -291,7 +300,10 @@ def _is_leftover(path: Path) -> bool:
 
 
 def _is_partial_file(path: Path) -> bool:
-    """Return whether it is a partly written file of a training; results may be being written by an evaluation."""
+    """Return whether a file is one that the training has written only in part.
+
+    Partly written results do not count: an evaluation in another process may be writing them now.
+    """
     return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN_FILES)
 
 
@@ -302,13 +314,15 @@ def _read_config(path: Path) -> RunConfig:
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
     if is_folder and not has_config:
-        raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}")
+        raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs . lists the runs")
     if not is_folder:
         raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if not isinstance(version, int):
-        raise RunError(f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run")
+        raise RunError(
+            f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; sdssm runs . lists the runs"
+        )
     if version > FORMAT:
         raise RunError(
             f"{name} was written by {_writer_name(data)} in format {version}; this version reads formats up to "

@@ -99,7 +99,7 @@ class Settings:
         check_settings(self)
 
     def replace_values(self, values: Mapping[str, Any]) -> Self:
-        """Return settings with other values for some names, which may belong to the mixer, the model or the training.
+        """Return the settings with some values replaced; names may be of the mixer, model or training.
 
         >>> Settings().replace_values({"state": 32, "lr": 1e-4}).model.mixer.state
         32
@@ -205,8 +205,8 @@ class RunConfig:
                 raise RunError(f"the task {self.task} of this run no longer exists: {error}") from None
         if current.digest != self.digest:
             raise RunError(
-                f"the task {self.task} changed since this run began (fingerprint {self.digest}, now {current.digest}); "
-                "restore it or train again"
+                f"the task {self.task} changed since this run was started (fingerprint {self.digest}, now "
+                f"{current.digest}); restore it or train again"
             )
         default_length = self.train_length if self.train.train_length is None else task.train_length
         return replace(task, train_length=default_length, test_length=self.test_length)

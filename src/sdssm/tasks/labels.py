@@ -16,7 +16,7 @@ from torch import Tensor
 
 #: The most entries of the table of words; larger tables do not fit into the processor's cache.
 WORD_TABLE = 1 << 17
-#: The loop on the host is faster for batches of fewer strings than this, if they have at least so many words.
+#: The loop on the host is faster for batches of fewer strings than this, if they have at least this many words.
 FEW_STRINGS = 48
 MANY_WORDS = 64
 
@@ -130,5 +130,5 @@ class LabelWalk:
 
 
 def _split_into_words(tokens: Tensor, m: int) -> Tensor:
-    """(B, T) -> (B, W, m)."""
+    """Split strings into W words of m symbols: (B, T) -> (B, W, m)."""
     return torch.nn.functional.pad(tokens, (0, -tokens.shape[1] % m)).view(len(tokens), -1, m)

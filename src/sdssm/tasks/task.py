@@ -78,12 +78,12 @@ class Task:
 
     @property
     def n_symbols(self) -> int:
-        """Symbols are 0..n_symbols-1."""
+        """The number of symbols; they are 0..n_symbols-1."""
         return self.machine.n_symbols
 
     @property
     def n_classes(self) -> int:
-        """Labels are 0..n_classes-1."""
+        """The number of classes; labels are 0..n_classes-1."""
         return self.machine.n_outputs
 
     @property

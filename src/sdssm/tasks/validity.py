@@ -13,7 +13,7 @@ from sdssm.automata.refinement import Ints, reachable_states
 
 
 class LabelledTable(NamedTuple):
-    """A transition table whose states know the label of the strings that end there.
+    """A transition table with the label of the strings that end in each state.
 
     `table` is (Q, V), `start` the number of the start state, and `labels` (Q,) is -1 at states where no valid string
     ends. Every state is reachable.

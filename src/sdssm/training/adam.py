@@ -1,4 +1,6 @@
-"""One step of Adam for R replicas side by side, each with its own learning rate, weight decay and gradient clipping.
+"""One step of Adam for R replicas side by side.
+
+Each replica has its own learning rate, weight decay and gradient clipping.
 
 The update is that of `torch.optim.Adam` (coupled weight decay) after `torch.nn.utils.clip_grad_norm_`. A replica whose
 loss or gradient is not finite keeps its parameters and is never updated again.
@@ -33,7 +35,9 @@ def adam_step(
     alive: Tensor,
     loss: Tensor,
 ) -> Tensor:
-    """Update parameters and both moments, (R, P) each, in place; return the norms (R,) of the unclipped gradients.
+    """Update parameters and moments in place; return the norms (R,) of the unclipped gradients.
+
+    parameters, gradient, first, second: (R, P); the last two are Adam's moments.
 
     lr, weight_decay, loss: (R,).
     bias1, bias2: (R,), the bias corrections 1 - beta1^t and 1 - beta2^t at step t, counted from 1.
@@ -78,7 +82,10 @@ def _update(
     eps: float,
     betas: tuple[float, float],
 ) -> None:
-    """Update the moments m and v with g, then p -= rate m / (sqrt(v) + eps); both include the bias corrections."""
+    """Update the moments m and v with g, then p -= rate m / (sqrt(v) + eps).
+
+    `rate` and `eps` include the bias corrections.
+    """
     if scale < 1.0:
         g.mul_(scale)
     if decay:

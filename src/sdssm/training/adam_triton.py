@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""`adam_step` on a GPU in two launches: the sums of squares of blocks of each gradient, then the update.
+"""`adam_step` on a GPU in two launches: sums of squares of blocks of the gradients, then the update.
 
 Every program of the second kernel adds up the block sums of its replica in the same order and so gets the same norm,
 without synchronization. Nothing is read on the host: a step can be captured in a graph and is bit-reproducible.
@@ -84,7 +84,10 @@ def adam_step(
     alive: Tensor,
     loss: Tensor,
 ) -> Tensor:
-    """Compute `adam.adam_step`. Parameters, moments and `alive` must be contiguous; lr, ... may have any stride."""
+    """Compute `adam.adam_step` on a GPU.
+
+    Parameters, moments and `alive` must be contiguous; lr and the other rows may have any stride.
+    """
     assert all(tensor.is_contiguous() for tensor in (parameters, first, second, alive))
     gradient = gradient.contiguous()
     R, P = parameters.shape

@@ -1,4 +1,4 @@
-"""Collect the errors of several pieces of work, so that one failure does not keep the others from being saved."""
+"""Collect errors of several pieces of work, so that after one failure the others are still saved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class DeferredErrors:
-    """Context manager that catches errors, so that all pieces of work run before the first error is raised.
+    """A context manager that catches errors, to raise the first after all pieces of work have run.
 
     Put each piece of work in a `with errors:` block, then call `raise_first`. Only subclasses of `Exception` are
     caught: Ctrl-C still stops at once.

@@ -1,4 +1,4 @@
-"""The training engine: sample -> loss -> gradient -> step for R replicas side by side, all on the device."""
+"""The training engine: draw strings, compute losses and gradients, and update R replicas at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class WindowMeans(NamedTuple):
 
 
 class TrainingEngine:
-    """Trains replicas of one model shape for one number of steps, on one task for all or on one task each.
+    """Trains replicas of one model shape for the same number of steps.
+
+    All replicas have the same task, or each has its own.
 
     `step` is the number of steps done. All randomness is a function of a replica's seed and the step. The configs
     `runs` must agree in `group_key`.
@@ -58,7 +60,8 @@ class TrainingEngine:
         self.tasks = [task] * len(self.runs) if isinstance(task, Task) else list(task)
         if len({group_key(run, task) for run, task in zip(self.runs, self.tasks, strict=True)}) != 1:
             raise SettingsError(
-                "these runs differ in more than replicas side by side may; train each shape in an engine of its own"
+                "the runs of an engine must have the same `group_key`, and these differ; "
+                "train each shape in its own engine"
             )
         first = runs[0]
         self.train = first.train
@@ -102,7 +105,10 @@ class TrainingEngine:
     # -- many steps --------------------------------------------------------------------------------------------------
 
     def advance(self, steps: int, stop: Callable[[], bool] = lambda: False) -> None:
-        """Train `steps` more steps, or fewer if `stop()` becomes true. On a GPU this returns before they are done."""
+        """Train `steps` more steps, or fewer if `stop()` becomes true.
+
+        On a GPU this returns before the steps are done.
+        """
         end = self.step + steps
         with self._on_device(), ops.unchecked():
             while self.step < end and not stop():
@@ -170,7 +176,10 @@ class TrainingEngine:
             self.step += 1
 
     def _run_on_gpu(self, count: int) -> None:
-        """Train `count` steps on the GPU. A graph captures this: all that changes between calls is on the device."""
+        """Train `count` steps on the GPU.
+
+        A CUDA graph captures this function, so all that changes between calls is in device memory.
+        """
         assert self._plan is not None
         rows = self._plan_row + torch.arange(count, device=self.device)
         lengths, values = (part.index_select(0, rows) for part in self._plan)
@@ -246,8 +255,9 @@ class TrainingEngine:
         return means
 
     def window_state(self, replica: int) -> dict[str, Tensor]:
-        """Return the sums of the current logging window and the moving average of the accuracy, for a checkpoint."""
+        """Return the sums of the current logging window and the moving accuracy, for a checkpoint."""
         self.wait()
+        # These names are part of the format of checkpoints.
         sums = {"window.loss": self._loss_sum[replica], "window.right": self._correct_sum[replica]}
         return sums | {
             "window.count": torch.tensor(self._window_steps),
@@ -314,7 +324,7 @@ def _plan_steps(
     ramped_buffers: Sequence[str],
     attractions: Sequence[float],
 ) -> tuple[schedules.Ints, np.ndarray]:
-    """Return the lengths (count, R) and the scheduled values, float32 (count, R, columns), of the next steps.
+    """Return the string lengths (count, R) and scheduled values (count, R, columns) of the next steps.
 
     The columns are the learning rate, Adam's two bias corrections, the weight of the centre loss, the ramped buffers.
     """

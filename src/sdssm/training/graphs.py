@@ -10,7 +10,7 @@ import torch
 
 
 class CudaGraph:
-    """A function that runs eagerly on the first call, is captured on the second, and is replayed from then on.
+    """A function that runs eagerly on the first call, is captured on the second, and then replayed.
 
     The eager call compiles kernels and fills caches, which must not happen during a capture. Capturing executes
     nothing, so the second call captures and then replays. All tensors that the function reads and writes must keep
@@ -38,7 +38,10 @@ class CudaGraph:
 
 @contextmanager
 def _garbage_collection_disabled() -> Iterator[None]:
-    """Collect garbage now and not again within the block: destroying another graph would invalidate the capture."""
+    """Collect garbage now, and disable the garbage collector inside the block.
+
+    Destroying another graph during a capture would invalidate the capture.
+    """
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()

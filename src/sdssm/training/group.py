@@ -1,4 +1,4 @@
-"""A group of replicas that train side by side: its engine, the run folders, and what is written to them."""
+"""A group of replicas that train side by side: its engine, and what it writes to the run folders."""
 
 from __future__ import annotations
 
@@ -41,12 +41,17 @@ GroupState = Literal["waiting", "training", "stopped", "ended"]
 
 
 def log_every(train: TrainSettings) -> int:
-    """Return the number of steps between events; the default is a multiple of ten, the steps of one CUDA graph."""
+    """Return the number of steps between events.
+
+    The default is a multiple of ten, the number of steps in a CUDA graph.
+    """
     return train.log_every or max(10, train.steps // EVENTS_PER_RUN // 10 * 10)
 
 
 def last_step(train: TrainSettings, share: float = 1.0) -> int:
-    """Return the step at which a training stops after a share of its steps: one with an event, so accuracy is known.
+    """Return the step at which a training stops after a share of its steps.
+
+    It is a step with an event, so that the accuracy is known.
 
     >>> last_step(TrainSettings(steps=1000), 0.25), last_step(TrainSettings(steps=1000))
     (250, 1000)
@@ -109,7 +114,10 @@ class ReplicaGroup:
         return self.engine.step >= self.end_step or not any(self.alive)
 
     def snapshot(self) -> list[tuple[float, float, bool]] | None:
-        """Return loss, accuracy and whether it is alive for each replica; NaN while it waits, None before a window."""
+        """Return loss, accuracy and whether it is alive for each replica; None before the first window.
+
+        Loss and accuracy are NaN while the group waits.
+        """
         if self.latest is not None:
             return list(zip(self.latest.loss, self.latest.accuracy, self.latest.alive, strict=True))
         return None if self.state == "training" else [(math.nan, math.nan, True)] * len(self.folders)
@@ -178,7 +186,10 @@ class ReplicaGroup:
     # -- training ----------------------------------------------------------------------------------------------------
 
     def advance(self, windows: int, stop: Callable[[], bool]) -> Iterator[None]:
-        """Train up to `windows` logging windows, but not past a checkpoint or validation; yield after each turn."""
+        """Train up to `windows` logging windows, and yield after each turn.
+
+        It stops earlier at a step with a checkpoint or a validation.
+        """
         engine = self.engine
         end = min(self.end_step, (engine.step // self._log_every + windows) * self._log_every)
         for every in (self.train.checkpoint_every, self.train.validate_every if self._best is not None else None):
@@ -312,7 +323,10 @@ class ReplicaGroup:
         )
 
     def _last_means(self, replica: int) -> tuple[float | None, float | None]:
-        """Return the last known loss and accuracy; before the first window after a resume, those of the folder."""
+        """Return the last known loss and accuracy.
+
+        Before the first window after a resume they come from the folder.
+        """
         if self.latest is None:
             progress = self.folders[replica].progress
             return progress.loss, progress.accuracy

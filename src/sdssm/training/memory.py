@@ -1,4 +1,4 @@
-"""Memory of the training process: keep what a step frees on the CPU, return what a group frees on a GPU."""
+"""Memory of the training: keep what a step frees on a CPU, return what a group frees on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = (-3, 1 << 25), (-1, 1 << 30)
 
 @cache
 def keep_freed_memory() -> bool:
-    """Make the C library keep freed memory for the next allocation; return whether it supports that (glibc does).
+    """Make the C library keep freed memory for the next allocation; return whether it can (glibc does).
 
     By default glibc returns large blocks to the system at once, and training on a CPU allocates and frees the same
     blocks at every step: with five replicas the system had to supply 4,800 new pages a step, a sixth of the time.

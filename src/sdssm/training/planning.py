@@ -1,4 +1,4 @@
-"""Planning: turn a training request into runs, and check all that can be wrong with them before anything starts."""
+"""Planning: turn the arguments of `train` into runs, and check them all before anything starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sdssm.training.engine import group_key, new_model
 TaskLike = str | Task | Machine
 #: A run to train: its folder, its task and its config.
 RunPlan = tuple[Path, Task, RunConfig]
-#: Any object that stands for a run.
+#: Any object that represents a run.
 AnyRun = TypeVar("AnyRun")
 
 
@@ -48,21 +48,24 @@ def plan_runs(
         raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     preset_name = default_preset(model) if preset is None else preset
-    begun = start_stamp()
+    stamp = start_stamp()
     planned: list[RunPlan] = []
     for task in tasks:
         task_folder = path if len(tasks) == 1 else path / folder_name(task.name)
         for variant, changes in _check_variants(variants).items():
             resolved = resolve_settings(model, preset_name, task.name, {**values, **changes})
             for seed in seed_list:
-                config = create_config(task, seed, resolved, preset_name, begun)
+                config = create_config(task, seed, resolved, preset_name, stamp)
                 check_config(config, task, device)
                 planned.append((task_folder / variant / f"seed-{seed}", task, config))
     return path, planned
 
 
 def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunConfig, Task]]) -> list[list[AnyRun]]:
-    """Group the runs that can train side by side and were started together; `describe` gives their config and task."""
+    """Group the runs that can train side by side and were started together.
+
+    `describe` returns the config and the task of a run.
+    """
     groups: dict[Any, list[AnyRun]] = {}
     for run in runs:
         config, task = describe(run)
@@ -75,13 +78,14 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
     limit = config.train.validate_length
     if limit is not None and limit > task.train_length:
         raise SettingsError(
-            f"validate_length is {limit}; {task.name} is tested beyond {task.train_length}, and test lengths choose "
-            "nothing"
+            f"validate_length is {limit}; {task.name} is tested beyond {task.train_length}, and test lengths must "
+            f"not choose weights; set at most {task.train_length}"
         )
     machine = task.machine
     if config.model.state_embedding is not None and machine.outputs.tolist() != list(range(machine.n_states)):
         raise SettingsError(
-            f"state_embedding needs a task whose labels are its states, and those of {task.name} are not"
+            f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
+            "choose a group, such as a5"
         )
     if getattr(config.model.mixer, "initial_state", None) == "given" and config.model.state_embedding is None:
         raise SettingsError(
@@ -126,7 +130,10 @@ def expand_seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overwrite: bool) -> None:
-    """Refuse the plan if a folder is not free, and does not hold the planned run to resume; no folder is changed."""
+    """Raise an error if a folder is not free and does not hold the planned run to resume.
+
+    No folder is changed.
+    """
     seen = dict[Path, RunConfig]()
     for folder, _, config in planned:
         if folder in seen:

@@ -39,7 +39,7 @@ class Progress(Protocol):
         """Show that replicas with these names are at step `first` of `steps`."""
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
-        """Show the state after `step` steps: loss, accuracy in percent and whether it is alive, for each replica.
+        """Show loss, accuracy in percent and whether it is alive, for each replica after `step` steps.
 
         A replica that diverged is not alive. One that waits for room on the device has NaN as loss and accuracy; if
         some had to wait, `step` is a mean over all replicas.
@@ -73,7 +73,7 @@ class WarningProgress(SilentProgress):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of replicas after `step` steps: loss, accuracy in percent and whether it is alive, for each."""
+    """Loss, accuracy in percent and whether it is alive, for each replica after `step` steps."""
 
     step: int
     loss: Sequence[float]
@@ -81,7 +81,9 @@ class Snapshot:
     alive: Sequence[bool]
 
     def summary(self) -> tuple[str, str]:
-        """Format accuracy and loss: of a single replica, or the least, median and greatest of those that train.
+        """Format accuracy and loss of a single replica, or the least, median and greatest of several.
+
+        Replicas that have diverged or wait are left out.
 
         >>> Snapshot(1, [0.5, 0.7, 9.9], [90.0, 80.0, 50.0], [True, True, False]).summary()
         ('80.0 / 85.0 / 90.0', '0.5000 / 0.6000 / 0.7000')
@@ -204,7 +206,10 @@ class PlainLines:
 
 
 class LiveTable:
-    """A progress display for terminals: a table that is redrawn; with `keep` it remains on the screen at the end."""
+    """A progress display for terminals: a table that is redrawn.
+
+    With `keep` it remains on the screen at the end.
+    """
 
     def __init__(self, *, keep: bool = True, clock: Callable[[], float] = monotonic, console: Any = None) -> None:
         from rich.console import Console

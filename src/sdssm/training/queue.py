@@ -1,4 +1,4 @@
-"""The training queue: which groups train on the device, and which wait because it has no room for them."""
+"""The training queue: which groups train on the device, and which wait for room there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeviceMemoryError(RunError):
 
 
 class TrainingQueue:
-    """The groups of a training in their order: some train, the others wait for room on the device or have ended.
+    """The groups of a training, in order: they wait for room on the device, train, or have ended.
 
     `at_once` is the greatest number of groups that train at once, by default 16 on a GPU and 4 on a CPU. `memory`
     returns the bytes that the training has reserved on the device and the bytes that are free there.
@@ -130,7 +130,10 @@ class TrainingQueue:
         return [folder for group in self.groups for folder in group.folders]
 
     def show(self, progress: Progress) -> None:
-        """Update the display with the state of each replica, once every group in training has finished a window."""
+        """Update the display with the state of each replica.
+
+        It is first updated when every group in training has finished a logging window.
+        """
         rows = []
         for group in self.groups:
             snapshot = group.snapshot()

@@ -31,7 +31,10 @@ class _Loss(nn.Module):
 
 
 class Replicas:
-    """The state of R replicas: parameters `flat` (R, P), Adam's moments `first` and `second` (R, P), `alive` (R,).
+    """The parameters and optimizer state of R replicas of one model shape.
+
+    `flat` (R, P) are the parameters, `first` and `second` (R, P) Adam's moments, and `alive` (R,) is False for replicas
+    that have diverged.
 
     A model is written without the replica axis; `torch.func.vmap` adds it. A single replica is called without vmap.
     """
@@ -79,18 +82,21 @@ class Replicas:
         return loss.detach(), correct, torch.cat([grad.reshape(len(self), -1) for grad in grads], dim=1)
 
     def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the loss and the number of correct predictions of one replica with these parameters and buffers."""
+        """Return loss and number of correct predictions of one replica with these parameters and buffers."""
         result: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (inputs,))
         return result
 
     def leaf(self, name: str) -> Tensor | None:
-        """A parameter of all replicas, (R, *shape), by its name in checkpoints; None if there is none of this name."""
+        """Return a parameter of all replicas, (R, *shape), by its name in checkpoints; None if unknown."""
         return self.leaves[self.file_names.index(name)] if name in self.file_names else None
 
     # -- single replicas ---------------------------------------------------------------------------------------------
 
     def model(self, replica: int, ramped: Mapping[str, float], flat: Tensor | None = None) -> Classifier:
-        """Return a replica as a separate model, with these values of its ramped buffers; `flat` overrides its rows."""
+        """Return a replica as a separate model, with these values of its ramped buffers.
+
+        `flat` (R, P) replaces the parameters of the replicas.
+        """
         model = copy.deepcopy(self.template.model)
         row = (self.flat if flat is None else flat)[replica]
         with torch.no_grad():
@@ -111,7 +117,7 @@ class Replicas:
         }
 
     def restore(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
-        """Parameters and moments as a checkpoint holds them."""
+        """Load the parameters and moments of a replica from the tensors of a checkpoint."""
         for name, shape in zip(self.file_names, self.shapes, strict=True):
             for prefix in ("", *MOMENTS):
                 value = tensors.get(prefix + name)
@@ -126,5 +132,5 @@ class Replicas:
                 buffer[replica] = value.to(self.flat.device)
 
     def joined(self, tensors: Mapping[str, Tensor], prefix: str = "") -> Tensor:
-        """Parameters by name as one row (P,)."""
+        """Return parameters by name as one row (P,)."""
         return torch.cat([tensors[prefix + name].flatten() for name in self.file_names])

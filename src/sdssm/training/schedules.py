@@ -21,7 +21,10 @@ GROWTH = 0.5
 
 
 def learning_rate(run: RunConfig, step: Ints) -> Floats:
-    """Return the rate at each step (counted from 0): a linear warm-up, then constant or a half cosine down to 0."""
+    """Return the learning rate at each step, counted from 0.
+
+    After a linear warm-up it is constant, or falls to 0 as half a cosine.
+    """
     train = run.train
     warmup_steps = train.warmup * train.steps
     warmup_factor = np.minimum(1.0, (step + 1) / max(warmup_steps, 1))

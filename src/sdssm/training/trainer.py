@@ -1,4 +1,4 @@
-"""`train` and `resume`: from a task and settings, or from run folders on disk, to trained models in run folders."""
+"""`train` and `resume`: start a training, or continue the runs in a folder."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def train(
     progress: Progress | None = None,
     tensorboard: bool = False,
 ) -> Runs:
-    """Train a model on short strings of one or several tasks, once for each seed, and return the run folders.
+    """Train a model on short strings of one or more tasks, once per seed; return the run folders.
 
     task: a name, a `Task` or a `Machine`, or a list of them.
     model: a name of `sdssm models`.
@@ -130,7 +130,9 @@ def train_runs(
     at_once: int | None = None,
     until: float = 1.0,
 ) -> Runs:
-    """Train planned runs, each in its own folder below `path`; runs of one shape train side by side in a group.
+    """Train planned runs, each in its own folder below `path`.
+
+    Runs of one shape train side by side in a group.
 
     planned: folder, task and config of each run.
     resume: resume the runs that exist, if they are the planned ones, and start the others.
@@ -253,7 +255,10 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
 
 
 def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> None:
-    """Take one item of each iterator in turn until all are exhausted or failed: a GPU works on all groups at once."""
+    """Take one item of each iterator in turn until all are exhausted or have failed.
+
+    This queues work of all groups on a GPU at the same time.
+    """
     while iterators:
         unfinished = []
         for iterator in iterators:
@@ -265,7 +270,7 @@ def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> None
 
 
 def _display_name(path: Path, parent: Path) -> str:
-    """Return the name of a replica in the display: its folder, relative to the folder of all runs if it is below."""
+    """Return the name of a replica in the display: its folder, relative to the folder of all runs."""
     if path == parent:
         return path.name
     return str(path.relative_to(parent) if path.is_relative_to(parent) else path)

@@ -181,7 +181,10 @@ def _certify_by_bounds(system: LinearSystem, strings: int, longest: int, generat
 
 
 def _word_length(system: LinearSystem, d: int) -> int:
-    """Return the length of the longest words whose matrices are affordable, for a subspace of dimension d."""
+    """Return the length of the longest words whose matrices fit into the budget.
+
+    d: the dimension of the subspace.
+    """
     n_symbols, n_states = len(system.A), len(system.machine.table)
     for m in range(1, LONGEST_WORD):
         words = n_symbols ** (m + 1)

@@ -158,7 +158,7 @@ class ExhaustiveSearch:
                 np.maximum.at(bounds[:, column], states, np.where(usable, round_up(values), np.inf))
 
     def _check_labels(self, x: Floats, errors: Floats, states: Ints, strings: Ints, rounded: bool) -> None:
-        """Record whether all labels of strings of one length are proved correct, or which one is proved wrong."""
+        """Record whether all labels of strings of one length are proved correct, or one is proved wrong."""
         transformed, position = self.transformed, strings.shape[1]
         labels = transformed.system.machine.labels[states]
         valid = np.flatnonzero(labels >= 0)

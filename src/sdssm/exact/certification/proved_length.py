@@ -14,7 +14,7 @@ from sdssm.exact.certification.transformed_system import TransformedSystem
 
 #: Up to this length each machine state has its own bound; beyond it one bound covers all states.
 MOST_SEPARATE = 2_048
-#: Words between two checks of the labels, to begin with, when one bound covers all states.
+#: Initial number of words between two checks of the labels, when one bound covers all states.
 STRIDE = 512
 #: Upper bound on the effect of rounding on the norm of a state in one step, as a power of two.
 ROUNDING_EXPONENT = 1e-3

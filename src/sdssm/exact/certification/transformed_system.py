@@ -53,7 +53,7 @@ class StateNorms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TransformedSystem:
-    """A linear system in new coordinates, with bounds on the rounding errors of the change of coordinates."""
+    """A linear system in new coordinates, with bounds on the rounding errors of changing them."""
 
     system: LinearSystem
     coordinates: Coordinates

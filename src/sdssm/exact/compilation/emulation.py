@@ -88,8 +88,10 @@ def _check_compatible(model: Classifier, machine: Machine) -> None:
         raise ExactError(
             f"the model reads {model.n_symbols} symbols and the machine {machine.n_symbols}; both must agree"
         )
-    if not model.recurrent:
-        raise ExactError(f"{model.settings.name} carries no state from one piece of a string to the next")
+    if not model.is_recurrent:
+        raise ExactError(
+            f"{model.settings.name} carries no state from one piece of a string to the next; use sdssm.evaluate"
+        )
 
 
 def _trace(tracer: PrefixLabeller, q: Tensor, tokens: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`extract`: find the automaton that a trained token model implements, with the evidence that it does."""
+"""`extract`: find the automaton that a trained token model implements, with evidence for it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Extraction:
 
     @property
     def difference(self) -> Word | None:
-        """A shortest valid string that the machine labels differently from the task, or None if there is none.
+        """A shortest valid string that the machine labels differently from the task, or None.
 
         It is searched in the product of the two machines, so None is a proof that they agree on every valid string
         except the empty one.

@@ -147,7 +147,7 @@ def check_extractable(model: Classifier) -> None:
         raise ExactError(f"{format_value(model)} is not a token model; pass a Classifier, a run, or the folder of one")
     if model.settings.layers != 1:
         raise ExactError(f"the model has {model.settings.layers} layers; extraction needs a model of one layer")
-    if not model.recurrent:
+    if not model.is_recurrent:
         raise ExactError(f"{model.settings.name} carries no state; extraction needs a recurrent model")
     if getattr(model.settings.mixer, "initial_state", None) == "given":
         raise ExactError(

@@ -49,7 +49,10 @@ class _Position(NamedTuple):
 def read_prefixes(
     model: Classifier, test: EvaluationStrings, lengths: list[int], words: WordMatrices | None
 ) -> Iterator[HorizonReading]:
-    """Read prefixes of the same strings; only pieces with classified positions go through the whole model."""
+    """Read the same strings at several prefix lengths.
+
+    Only pieces with classified positions go through the whole model.
+    """
     assert test.positions is not None
     windows = [(max(1, length - POSITIONS + 1), length) for length in lengths]
     classified = {position for first, last in windows for position in range(first, last + 1)}

@@ -157,7 +157,7 @@ def _check_measurable(model: Classifier, task: Task) -> None:
             f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
             f"{task.n_symbols} and {task.n_classes}; pass the task that the model was trained on"
         )
-    if not model.recurrent or model.settings.state_embedding is not None:
+    if not model.is_recurrent or model.settings.state_embedding is not None:
         raise ExactError(f"{model.settings.name} carries no state from one piece to the next; use sdssm evaluate")
 
 

@@ -73,9 +73,9 @@ def missing_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> list[
     """Return the names of the evaluation files that a run folder lacks."""
     run = RunFolder.open(folder)
     names = []
-    if not _covers(_read(run, EVALUATION_FILE), task, spec):
+    if not _has_every_length(_read(run, EVALUATION_FILE), task, spec):
         names.append(EVALUATION_FILE)
-    if spec.lengths and not _has_lengths(_read(run, LENGTHS_FILE), spec):
+    if spec.lengths and not _has_listed_lengths(_read(run, LENGTHS_FILE), spec):
         names.append(LENGTHS_FILE)
     return names
 
@@ -87,7 +87,7 @@ def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[di
     """
     run = RunFolder.open(folder)
     curve, listed = _read(run, EVALUATION_FILE), _read(run, LENGTHS_FILE)
-    return curve if _covers(curve, task, spec) else None, listed if _has_lengths(listed, spec) else {}
+    return curve if _has_every_length(curve, task, spec) else None, listed if _has_listed_lengths(listed, spec) else {}
 
 
 def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
@@ -117,7 +117,7 @@ def _read(run: RunFolder, name: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _covers(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> bool:
+def _has_every_length(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> bool:
     """Return whether an evaluation has the lengths and the strings that the spec requires."""
     longest = spec.max_length or task.test_length
     is_long_enough = isinstance(evaluation.get("max_length"), int) and evaluation["max_length"] >= longest
@@ -130,7 +130,7 @@ def _covers(evaluation: dict[str, Any], task: Task, spec: EvaluationSpec) -> boo
     return is_forced or evaluation.get("read") == (READ_FRESH if spec.fresh else READ_PREFIXES)
 
 
-def _has_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
+def _has_listed_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
     return evaluation.get("lengths") == list(spec.lengths) and _has_same_strings(evaluation, spec)
 
 

@@ -15,7 +15,7 @@ CONTEXT_BYTES = 2**30
 ACTIVATION_COPIES = 8
 #: Copies of the parameters: themselves, two moments, gradients separate and joined, and one in reserve.
 PARAMETER_COPIES = 6
-#: The part of a GPU's memory that is assigned; the rest is for what this estimate does not know.
+#: The part of a GPU's memory that is assigned; the rest is for memory that this estimate leaves out.
 USABLE = 0.9
 #: The smallest share: a GPU runs processes in turns, and more than eight at a time gain nothing.
 LEAST_SHARE = 1 / 8

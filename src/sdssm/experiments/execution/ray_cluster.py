@@ -74,12 +74,12 @@ def check_address(address: str) -> None:
     ...     check_address("nowhere")
     ... except ClusterError as error:
     ...     print(error)
-    the address 'nowhere' is not HOST:PORT, as 10.0.0.1:6379, or auto
+    the address 'nowhere' is not HOST:PORT, such as 10.0.0.1:6379, or auto
     """
     if address != "auto":
         match = re.fullmatch(r"\[?([^\s/]+?)\]?:(\d{1,5})", address)
         if match is None or not 0 < int(match[2]) < 2**16:
-            raise ClusterError(f"the address {format_value(address)} is not HOST:PORT, as 10.0.0.1:6379, or auto")
+            raise ClusterError(f"the address {format_value(address)} is not HOST:PORT, such as 10.0.0.1:6379, or auto")
         try:
             socket.create_connection((match[1], int(match[2])), timeout=CONNECT_SECONDS).close()
         except (OSError, UnicodeError) as error:

@@ -36,7 +36,7 @@ class PlannedRun:
 
     @property
     def status(self) -> str:
-        """missing, or the status of its folder: running, finished, stopped or diverged."""
+        """The status of its folder (running, finished, stopped or diverged), or "missing"."""
         return RunFolder.open(self.folder).status if (self.folder / CONFIG_FILE).exists() else "missing"
 
 
@@ -90,7 +90,7 @@ def make_plans(specs: Sequence[Spec], out: Path, selection: Selection = ALL) -> 
     """
     for spec in specs:
         if spec.kind != "accuracy":
-            raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it")
+            raise SpecError(f"{spec.name} is of kind {spec.kind}: nothing is trained for it; use sdssm reproduce")
     selection.check(specs)
     planner = _Planner(out, selection)
     return [planner.plan(spec) for spec in specs]

@@ -13,7 +13,7 @@ from sdssm.experiments.specs.catalogue import PublishedCell, published_numbers
 from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.specs.spec import Spec
 
-#: Student's t for a 95 % band, by degrees of freedom (seeds - 1); the last value is used beyond.
+#: Student's t for a 95 % confidence interval, by degrees of freedom (seeds - 1); the last value is used beyond.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
 
 #: How the best candidate of a grid was chosen, in words.
@@ -116,7 +116,7 @@ def _join_names(names: Iterable[str | None]) -> str | None:
 
 
 def t_band(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % confidence band of the mean over seeds by Student's t, clipped to 0..100.
+    """Return the 95 % confidence interval of the mean over seeds by Student's t, clipped to 0..100.
 
     It assumes that the values of seeds are normally distributed.
 

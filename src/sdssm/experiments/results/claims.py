@@ -54,7 +54,7 @@ def check_claims(spec: Spec) -> None:
             for row in claim.rows:
                 for column in claim.columns:
                     if (row, column) not in cells:
-                        raise SpecError(f"claim {claim.id}: {claim.spec} has no cell {row!r}, {column!r}")
+                        raise SpecError(f"claim {claim.id}: {claim.spec} has no cell {row!r}, {column!r}; correct them")
 
 
 def _published_claims(spec: Spec) -> dict[str, dict[str, Any]]:

@@ -85,7 +85,9 @@ def _parse_spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Sp
     evaluation = _parse_evaluation(_section("evaluate", data.get("evaluate", {}), _EVALUATE_KEYS))
     for row in rows:
         if row.score is not None and row.score not in [score.name for score in evaluation.scores]:
-            raise SpecError(f"row {row.label!r} has score {row.score!r}, which [evaluate] does not list in scores")
+            raise SpecError(
+                f"row {row.label!r} has score {row.score!r}, which [evaluate] does not list; add it to scores"
+            )
     _check_cells(rows)
     published = data.get("published")
     return Spec(
@@ -118,7 +120,7 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
     for name, values in grid.items():
         if not isinstance(values, list) or not values:
             raise SpecError(
-                f"grid {name} of row {label!r} is {format_value(values)}; give a list of values, as [1e-4, 1e-3]"
+                f"grid {name} of row {label!r} is {format_value(values)}; give a list of values, such as [1e-4, 1e-3]"
             )
     settings = _typed("settings", table.get("settings", {}), dict)
     duplicates = [name for name in settings if name in grid]
@@ -150,7 +152,9 @@ def _parse_evaluation(data: dict[str, Any]) -> EvaluationSpec:
     plain = build_settings(_PlainEvaluation, values)
     for score in map(Score, scores):
         if score.listed_length is not None and score.listed_length not in lengths:
-            raise SpecError(f"the score {score.name!r} needs {score.listed_length} among the lengths of [evaluate]")
+            raise SpecError(
+                f"the score {score.name!r} needs {score.listed_length} among the lengths of [evaluate]; add it"
+            )
     return EvaluationSpec(
         max_length=plain.max_length,
         fresh=plain.fresh,
@@ -236,7 +240,7 @@ def _typed(name: str, value: Any, expected: Any) -> Any:
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise SpecError(f'{name} are {format_value(value)}; give a list of texts, as ["a5"]')
+        raise SpecError(f'{name} are {format_value(value)}; give a list of texts, such as ["a5"]')
     if len(set(value)) != len(value):
         raise SpecError(f"{name} contain a duplicate: {format_value(value)}; remove it")
     return tuple(value)
@@ -244,7 +248,7 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
 
 def _positive_integers(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(item) is int and item >= 1 for item in value):
-        raise SpecError(f"{name} are {format_value(value)}; give a list of integers of at least 1, as [500, 5000]")
+        raise SpecError(f"{name} are {format_value(value)}; give a list of integers of at least 1, such as [500, 5000]")
     return tuple(sorted(set(value)))
 
 

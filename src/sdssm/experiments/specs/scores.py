@@ -9,7 +9,7 @@ from typing import Any
 
 from sdssm.errors import SdssmError, format_value
 
-#: The scores with a name, and the field of an evaluation that holds the confidence band of each.
+#: The scores with a name, and the field of an evaluation that holds the confidence interval of each.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
 
 
@@ -65,7 +65,7 @@ class Score:
         return mean_of_known(curve["accuracy"][first - 1 : last])
 
     def band(self, curve: Mapping[str, Any], longest: int | None = None) -> Sequence[float] | None:
-        """Return the confidence band that the evaluation computed for this score, if it is for these lengths."""
+        """Return the confidence interval of this score, if the evaluation has it for these lengths."""
         if self.name not in BANDS or (self.name != "within" and longest not in (None, curve["max_length"])):
             return None
         band: Sequence[float] | None = curve.get(BANDS[self.name])
@@ -76,7 +76,7 @@ class Score:
         return self._listed_value(listed, "accuracy" if self.name.startswith("at") else "mean_to")
 
     def listed_band(self, listed: Mapping[str, Any]) -> Sequence[float] | None:
-        """Return the confidence band of the score "at N"; "to N" has none."""
+        """Return the confidence interval of the score "at N"; "to N" has none."""
         if self.name.startswith("to"):
             return None
         low, high = (self._listed_value(listed, name) for name in ("accuracy_low", "accuracy_high"))

@@ -59,8 +59,8 @@ class Range:
             match = None
         if match is None:
             raise SpecError(
-                f"the range of {name} is {format_value(text)}; give two numbers, as 1e-5..1e-2, with :log or :linear "
-                "behind them if needed"
+                f"the range of {name} is {format_value(text)}; give two numbers, such as 1e-5..1e-2, and if needed "
+                ":log or :linear after them"
             )
         log = match[3] == "log" if match[3] else low > 0 and high / low >= LOG_RATIO
         try:
@@ -124,9 +124,8 @@ class SearchSpace:
     def valid_corners(self, check: Callable[[dict[str, Any]], Exception | None]) -> list[dict[str, Any]]:
         """Return valid candidates that together contain all extremes.
 
-        `check` returns the error of a candidate, or None if it is valid. Two extremes that are invalid together are
-        no mistake, so each is tried with others. An extreme that is invalid in every candidate tried raises its first
-        error.
+        `check` returns the error of a candidate, or None if it is valid. Two extremes may be invalid together only,
+        so each is tried with others. An extreme that is invalid in every candidate tried raises its first error.
         """
         errors = [(corner, check(corner)) for corner in self.corners()]
         valid = [corner for corner, error in errors if error is None]

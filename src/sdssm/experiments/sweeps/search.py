@@ -42,7 +42,7 @@ class Search:
             raise SettingsError(
                 f"trials is {self.trials}, but a grid is searched completely; omit it, or use --search random or optuna"
                 if self.kind == "grid"
-                else f"a search of kind {self.kind} needs a number of candidates; give one, as --trials 20"
+                else f"a search of kind {self.kind} needs a number of candidates; give one, as in --trials 20"
             )
         for name in ("trials", "parallel"):
             if getattr(self, name) is not None:
@@ -55,7 +55,7 @@ class Search:
             raise SettingsError(f"rungs are {self.rungs}; give increasing shares of the steps, above 0 and below 1")
         if self.rungs is not None and self.keep is None and self.kind != "optuna":
             raise SettingsError(
-                f"rungs are {self.rungs}, but no candidate is stopped there; give --keep too, as 0.5, or omit --rungs"
+                f"rungs are {self.rungs}, but no candidate is stopped there; give --keep 0.5 too, or omit --rungs"
             )
         if self.kind == "optuna":
             import_extra("optuna", "--search optuna")

@@ -45,7 +45,7 @@ def make_sweep_spec(
         tasks: the columns of the table.
         model, preset, settings: what is trained, as for `sdssm.train`.
         choices: values to try, by setting.
-        ranges: ranges to sample from, by setting, as 1e-5..1e-2; integers for a setting that is an integer.
+        ranges: ranges to sample from, by setting, such as 1e-5..1e-2; integers for a setting that is an integer.
         search: how candidates are chosen.
         seeds: how many, or which.
         select: choose the best candidate by accuracy at training lengths ("within") or by its score ("score").
@@ -107,7 +107,7 @@ def _check_values(setting: str, values: Sequence[Any]) -> list[Any]:
     if duplicates:
         raise SpecError(f"the list of {setting} has {format_value(duplicates[0])} twice; remove one of them")
     if not values:
-        raise SpecError(f"the list of {setting} is empty; give values, as 1e-4,1e-3")
+        raise SpecError(f"the list of {setting} is empty; give values, such as 1e-4,1e-3")
     return values
 
 
@@ -118,7 +118,7 @@ def _check_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
     if duplicates:
         raise SpecError(f"the task {duplicates[0]} is given twice; remove one of them")
     if not names:
-        raise SpecError("no task is given; name one, as a5")
+        raise SpecError("no task is given; name one, such as a5")
     return names
 
 

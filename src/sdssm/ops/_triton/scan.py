@@ -73,11 +73,11 @@ class Source:
         entries = blocks * padded * padded
         matrices = next_power_of_two(self.count)
         resident = self.kind is MIXTURE and matrices * entries * bytes_each <= RESIDENT_BYTES
-        held = entries * bytes_each // 4
+        registers = entries * bytes_each // 4
         if resident:
-            held *= max(1, matrices // 4)
+            registers *= max(1, matrices // 4)
         if adjoint and not resident:  # sums down the columns cross warps, so fewer warps are faster
-            held //= 2
+            registers //= 2
         return {
             "count": self.count,
             "SOURCE": self.kind,
@@ -88,7 +88,7 @@ class Source:
             "KP": matrices,
             "RESIDENT": resident,
             "ACC": tl.float64 if bytes_each == 8 else tl.float32,
-            "num_warps": min(max(next_power_of_two(held // 1024), 1), 8 if held <= 16384 else 16),
+            "num_warps": min(max(next_power_of_two(registers // 1024), 1), 8 if registers <= 16384 else 16),
         }
 
     def arguments(self) -> tuple[Tensor | None, ...]:
@@ -105,7 +105,7 @@ def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, in
     return source.rows * triton.cdiv(source.length, chunk), triton.cdiv(source.blocks, constants["HB"])
 
 
-def prefetches(source: Source, constants: dict[str, Any]) -> bool:
+def can_prefetch(source: Source, constants: dict[str, Any]) -> bool:
     """Whether A_t is loaded a step ahead.
 
     It is if two of them fit the registers, unless it is in the caches anyway.
@@ -138,7 +138,7 @@ def scan_forward(
     constants = source.tile(all_blocks=rescale)
     forward_kernel[grid(source, chunk, constants)](
         *source.arguments(), b, x0, carries, lengths, states, final, factors if rescale else None,
-        *source.sizes(chunk), PREFETCH=prefetches(source, constants), RESCALE=rescale, **constants,
+        *source.sizes(chunk), PREFETCH=can_prefetch(source, constants), RESCALE=rescale, **constants,
     )  # fmt: skip
     return states, final, factors
 
@@ -183,7 +183,7 @@ def scan_backward(
     backward_kernel[grid(source, chunk, constants)](
         *source.arguments(), grad_states, grad_final, carries, lengths, states, factors if rescale else None,
         adjoints, sent, dx0, *source.sizes(chunk),
-        PREFETCH=prefetches(source, constants), RESCALE=rescale, PROJECT=project, **constants,
+        PREFETCH=can_prefetch(source, constants), RESCALE=rescale, PROJECT=project, **constants,
     )  # fmt: skip
     return adjoints, dx0, sent
 
@@ -226,7 +226,7 @@ def chunk_products(
     products_kernel[(*grid(source, chunk, constants), groups)](
         *source.arguments(), b, grad_states, grad_final, lengths, factors if rescale else None,
         products, remainders, scales, *source.sizes(chunk),
-        RESCALE=rescale, ADJOINT=adjoint, JB=columns, DOT=size >= 16, WIDE=wide_products(source),
+        RESCALE=rescale, ADJOINT=adjoint, JB=columns, DOT=size >= 16, WIDE=needs_wide_products(source),
         num_stages=1, **constants,
     )  # fmt: skip
     if groups > 1:
@@ -234,7 +234,7 @@ def chunk_products(
     return products, remainders, scales
 
 
-def wide_products(source: Source) -> bool:
+def needs_wide_products(source: Source) -> bool:
     """Whether float32 blocks are multiplied in float64, which is faster with tensor cores for it."""
     if not is_on_gpu(source.A):
         return True

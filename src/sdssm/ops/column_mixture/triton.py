@@ -42,14 +42,14 @@ MAX_PARTIAL_ENTRIES, MIN_PROGRAMS = 1 << 24, 32
 
 @triton.jit
 def load_weights(weights, step, step_mask, start, K: tl.constexpr, KB: tl.constexpr):
-    """The weights of KB matrices from `start` on: (STEPS, KB)."""
+    """Load the weights of KB matrices from `start` on: (STEPS, KB)."""
     k = start + tl.arange(0, KB)
     return tl.load(weights + step[:, None] * K + k[None, :], mask=step_mask[:, None] & (k < K)[None, :], other=0.0)
 
 
 @triton.jit
 def load_column(columns, j, start, K: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr):
-    """Column j of KB matrices from `start` on: (KB, NP)."""
+    """Load column j of KB matrices from `start` on: (KB, NP)."""
     k = start + tl.arange(0, KB)
     i = tl.arange(0, NP)
     return tl.load(columns + (k[:, None] * N + j) * N + i[None, :], mask=(k < K)[:, None] & (i < N)[None, :], other=0.0)
@@ -60,7 +60,7 @@ def mix_column(
     columns, weights, w, step, step_mask, j, K: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, KB: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Column j of the mixtures M_t, (STEPS, NP), with -inf as padding.
+    """Return column j of the mixtures M_t, (STEPS, NP), with -inf as padding.
 
     w holds the weights of the first KB matrices.
     """
@@ -76,7 +76,7 @@ def targets_kernel(
     columns, weights, targets, step_count, K: tl.constexpr, N: tl.constexpr, STEPS: tl.constexpr, NP: tl.constexpr,
     KB: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The row of the largest entry of each column, for STEPS of the steps of a replica."""
+    """Store the row of the largest entry of each column, for STEPS of the steps of a replica."""
     replica = tl.program_id(1).to(tl.int64)
     step = tl.program_id(0).to(tl.int64) * STEPS + tl.arange(0, STEPS)
     step_mask = step < step_count

@@ -30,7 +30,7 @@ ANY_SIZE = ["L", "V", "B"]
 
 @triton.jit
 def transition_index(tokens, row, t, L, V, B):
-    """The index of the transition that a row takes at step t."""
+    """Return the index of the transition that a row takes at step t."""
     index = row * L + t
     if tokens is not None:
         index = (row // B) * V + tl.load(tokens + index)
@@ -39,7 +39,7 @@ def transition_index(tokens, row, t, L, V, B):
 
 @triton.jit
 def load_transition(targets, D, index, n, N: tl.constexpr):
-    """targets(j), -1 for padding, and the real and imaginary parts of D_j."""
+    """Load targets(j), -1 for padding, and the real and imaginary parts of D_j."""
     offsets = index * N + n
     target = tl.load(targets + offsets, mask=n < N, other=-1)
     real = tl.load(D + 2 * offsets, mask=n < N, other=0.0)
@@ -51,7 +51,7 @@ def load_transition(targets, D, index, n, N: tl.constexpr):
 def forward_kernel(
     targets, D, tokens, b, x0, lengths, states, final, L, V, B, N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr
 ):
-    """x_t = P_t (D_t * x_{t-1}) + b_t."""
+    """Compute x_t = P_t (D_t * x_{t-1}) + b_t."""
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, NP)
     mask = n < N
@@ -96,7 +96,7 @@ def backward_kernel(
     targets, D, tokens, grad_states, grad_final, lengths, adjoints, dx0, L, V, B,
     N: tl.constexpr, NP: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Adjoints a_t = g_t + h_{t+1} with h_t = conj(D_t) * (P_t^T a_t), backward in t.
+    """Compute the adjoints a_t = g_t + h_{t+1} with h_t = conj(D_t) * (P_t^T a_t), backward in t.
 
     dx0 is h at the first step.
     """

@@ -31,7 +31,7 @@ def scale(S, factor, least):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def update(S, key, value, strength, error):
-    """S += strength e key^T with e = value - S key, which is stored in `error`."""
+    """Compute S += strength e key^T with e = value - S key, which is stored in `error`."""
     for i in range(S.shape[0]):
         row = S[i]
         e = value[i]
@@ -45,7 +45,7 @@ def update(S, key, value, strength, error):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def add_update(S, key, strength, error):
-    """S += strength error key^T."""
+    """Compute S += strength error key^T."""
     for i in range(S.shape[0]):
         row, change = S[i], strength * error[i]
         for j in range(len(key)):
@@ -80,7 +80,7 @@ def update_backward(S, dS, key, strength, error, dkey, dvalue):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def output_backward(S, dS, query, grad, dquery):
-    """The gradient of the output S query: dS += grad query^T, and dquery = S^T grad."""
+    """Add the gradient of the output S query: dS += grad query^T, and set dquery = S^T grad."""
     dquery[:] = 0
     for i in range(S.shape[0]):
         row, drow, g = S[i], dS[i], grad[i]
@@ -92,7 +92,7 @@ def output_backward(S, dS, query, grad, dquery):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def inner_product(A, B):
-    """Sum of A * B over all entries."""
+    """Return the sum of A * B over all entries."""
     total = A[0, 0] * 0
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):

@@ -35,7 +35,7 @@ ANY_LENGTH = ["L", "T", "C"]
 
 @triton.jit
 def head_tile(H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr):
-    """Which part of S this program holds.
+    """Return which part of S this program holds.
 
     Returns the index of the (row, head) pair, row, head, rows i and columns j of S, their masks (VB,), (KP,) and
     (VB, KP), and the offsets of S (VB, KP).
@@ -58,7 +58,7 @@ def forward_kernel(
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, KP: tl.constexpr, VB: tl.constexpr, STEPS: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
-    """S_t = gate_t S_{t-1}, then STEPS times S += beta (v - S k) k^T, and o_t = S_t q_t.
+    """Compute S_t = gate_t S_{t-1}, then STEPS times S += beta (v - S k) k^T, and o_t = S_t q_t.
 
     checkpoints (rows, H, C, DV, DK) receives S before positions 0, T, 2 T ..., errors (like v) receives v - S k; both
     may be None.
@@ -106,7 +106,7 @@ def add_updates(
     S, k, beta, errors, first_step, i, j,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """S after the STEPS steps of a position, recomputed from their errors."""
+    """Return S after the STEPS steps of a position, recomputed from their errors."""
     for n in range(STEPS):
         key = tl.load(k + (first_step + n * H) * DK + j, mask=j < DK, other=0.0)
         error = tl.load(errors + (first_step + n * H) * DV + i, mask=i < DV, other=0.0)
@@ -257,7 +257,7 @@ def backward(
     programs = triton.cdiv(v.shape[-1], constants["VB"])  # per head
 
     def partial_gradients(like: Tensor | None, count: int = programs) -> Tensor | None:
-        """Memory for `count` partial sums of a gradient, zero past the ends of rows, where no program stores."""
+        """Allocate `count` partial sums of a gradient, zero past the ends of rows, where no program stores."""
         if like is None:
             return None
         shape = (count, *like.shape)

@@ -33,7 +33,7 @@ def incoming_gradients(
 
 
 def start_gradient(grad_start: Tensor, grad_final: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """Return the gradient of the start state; for a row of length 0 it is the gradient of the final state."""
+    """Return the gradient of the start state; for a row of length 0 that of the final state."""
     if lengths is None or grad_final is None:
         return grad_start
     return torch.where((lengths == 0)[..., None], grad_final, grad_start)

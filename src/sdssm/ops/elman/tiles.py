@@ -44,7 +44,7 @@ def kernel_constants(dtype: torch.dtype, size: int, largest_resident: int) -> di
 
 @triton.jit
 def row_tile(lengths, L, B, TB: tl.constexpr):
-    """The TB rows of this program: their indices, the mask of existing rows, and their lengths."""
+    """Return the TB rows of this program: their indices, the mask of existing rows, and their lengths."""
     index = tl.program_id(0) * TB + tl.arange(0, TB)
     row_mask = index < B
     row = tl.program_id(1).to(tl.int64) * B + index
@@ -56,7 +56,7 @@ def row_tile(lengths, L, B, TB: tl.constexpr):
 
 @triton.jit
 def load_matrix(W, N: tl.constexpr, NP: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """W (N, N) as a tile (NP, NP), transposed for products of rows of states with W^T."""
+    """Load W (N, N) as a tile (NP, NP), transposed for products of rows of states with W^T."""
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
     offsets = j * N + i if TRANSPOSED else i * N + j
@@ -68,7 +68,7 @@ def streamed_product(
     x, row_mask, W, n, N: tl.constexpr, K: tl.constexpr, TB: tl.constexpr, NP: tl.constexpr, CK: tl.constexpr,
     TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Columns n of x W for W (K, N), or of x W^T for W (N, K), read in tiles.
+    """Return columns n of x W for W (K, N), or of x W^T for W (N, K), read in tiles.
 
     x holds TB pointers to rows of K entries.
     """

@@ -31,7 +31,7 @@ def forward_kernel(
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """h_t = relu(W h_{t-1} + drive_t)."""
+    """Compute h_t = relu(W h_{t-1} + drive_t)."""
     row, row_mask, length = row_tile(lengths, L, B, TB)
     max_length = tl.max(length, axis=0)
     W += tl.program_id(1).to(tl.int64) * N * N
@@ -85,7 +85,7 @@ def forward_kernel(
 
 @triton.jit
 def load_step(grad_states, grad_final, states, step_offsets, offsets, t, length, mask, L, N: tl.constexpr):
-    """The gradient of h_t from the loss, with that of `final` at the last step of a row, and h_t itself."""
+    """Load h_t and its gradient from the loss, with that of `final` at the last step of a row."""
     h = tl.load(states + step_offsets + t * N, mask=mask, other=0.0)
     grad = tl.zeros_like(h)
     if grad_states is not None:
@@ -101,7 +101,7 @@ def backward_kernel(
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """grad_drive_t = grad_states_t + W^T grad_drive_{t+1} where h_t > 0, and 0 elsewhere.
+    """Compute grad_drive_t = grad_states_t + W^T grad_drive_{t+1} where h_t > 0, and 0 elsewhere.
 
     Past the end of a row h_t is 0, and so is the gradient.
     """

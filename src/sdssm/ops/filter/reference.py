@@ -21,7 +21,10 @@ def prepend(x: Tensor, before: Tensor | None, count: int) -> Tensor:
 
 
 def convolve(inputs: Tensor, filters: Tensor, bias: Tensor | None) -> Tensor:
-    """Return sum_i filters[i] inputs[t + i] + bias: (..., B, T - 1 + L, C), (..., T, C) -> (..., B, L, C)."""
+    """Return sum_i filters[i] inputs[t + i] + bias for every t: (..., B, L, C).
+
+    inputs: (..., B, T - 1 + L, C); filters: (..., T, C).
+    """
     # A sum of shifted products: under vmap, torch's convolution would become a slow one with many groups.
     taps = filters.shape[-2]
     length = inputs.shape[-2] - taps + 1

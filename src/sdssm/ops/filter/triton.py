@@ -39,7 +39,7 @@ ANY_SIZE = ["rows", "L"]
 
 @triton.jit
 def channel_tile(C: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TC: tl.constexpr):
-    """The channels of TC / DP vectors, each padded from D to DP, and the mask of those that exist."""
+    """Return the channels of TC / DP vectors, each padded from D to DP, and the mask of existing ones."""
     j = tl.arange(0, TC)
     c = tl.program_id(1) * TC + j
     if D == DP:
@@ -55,7 +55,7 @@ def load_tap(
     x, before, replica, row, row_mask, c, c_mask, rows, L, i,
     C: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    """The inputs of tap i, (TR, TC): T - 1 - i steps back, or from `before` at the start."""
+    """Load the inputs of tap i, (TR, TC): T - 1 - i steps back, or from `before` at the start."""
     t = row % L
     distance = T - 1 - i
     offsets = (replica * rows + row - distance)[:, None] * C + c[None, :]
@@ -71,7 +71,7 @@ def weighted_tap(
     x, filters, before, replica, row, row_mask, c, c_mask, rows, L, i,
     C: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    """The term of tap i in the convolution, (TR, TC)."""
+    """Return the term of tap i in the convolution, (TR, TC)."""
     weight = tl.load(filters + (replica * T + i) * C + c, mask=c_mask, other=0.0)
     return weight[None, :] * load_tap(x, before, replica, row, row_mask, c, c_mask, rows, L, i, C, T)
 
@@ -81,7 +81,7 @@ def convolve(
     x, filters, bias, before, replica, row, row_mask, c, c_mask, rows, L,
     C: tl.constexpr, T: tl.constexpr, TR: tl.constexpr, TC: tl.constexpr, UNROLL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The argument of SiLU, (TR, TC)."""
+    """Return the argument of SiLU, (TR, TC)."""
     z = tl.zeros((TR, TC), ACC)
     if UNROLL:
         for i in tl.static_range(T):
@@ -96,7 +96,7 @@ def convolve(
 
 @triton.jit
 def vector_sums(y, TR: tl.constexpr, TC: tl.constexpr, DP: tl.constexpr):
-    """The sum over each vector, broadcast to all of its channels, (TR, TC)."""
+    """Return the sum over each vector, broadcast to all of its channels, (TR, TC)."""
     sums = tl.sum(tl.reshape(y, (TR, TC // DP, DP)), axis=2)
     return tl.reshape(tl.broadcast_to(sums[:, :, None], (TR, TC // DP, DP)), (TR, TC))
 
@@ -166,7 +166,7 @@ def silu_gradient_kernel(
 def tap_gradient(
     dz, filters, replica, sequence, position, row_mask, c, c_mask, B, L, i, C: tl.constexpr, T: tl.constexpr
 ):
-    """The gradient of the inputs at `position` through tap i, (TR, TC).
+    """Return the gradient of the inputs at `position` through tap i, (TR, TC).
 
     Positions are counted from the start of `before`.
     """
@@ -210,7 +210,7 @@ def kernel_constants(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the constants of all kernels, and those of the kernels that normalise vectors.
 
-    None of them depends on the number of replicas, so that a replica gets the same bits alone and beside others.
+    None of them depends on the number of replicas, so that a replica gets the same bits alone and together with others.
     """
     DP = next_power_of_two(size) if vectors else min(TILE_CHANNELS, next_power_of_two(C))
     TC = max(DP, min(TILE_CHANNELS, next_power_of_two(C)))

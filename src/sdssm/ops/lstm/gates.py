@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def tanh(x):
-    """(1 - e) / (1 + e) with e = exp(-2 |x|), which does not overflow for any x."""
+    """Return tanh(x), from e = exp(-2 |x|) so that nothing overflows: |tanh(x)| = (1 - e) / (1 + e)."""
     e = tl.exp(-2.0 * tl.abs(x))
     size = (1.0 - e) / (1.0 + e)
     return tl.where(x < 0.0, -size, size)
@@ -18,13 +18,13 @@ def tanh(x):
 
 @triton.jit
 def sigmoid(x):
-    """1 / (1 + exp(-x)); an exponential that overflows gives 0."""
+    """Return 1 / (1 + exp(-x)); an exponential that overflows gives 0."""
     return 1.0 / (1.0 + tl.exp(-x))
 
 
 @triton.jit
 def load_gates(pointers, mask, N: tl.constexpr):
-    """The parts i, f, g, o of vectors of 4N entries."""
+    """Load the parts i, f, g, o of vectors of 4N entries."""
     i = tl.load(pointers, mask=mask, other=0.0)
     f = tl.load(pointers + N, mask=mask, other=0.0)
     g = tl.load(pointers + 2 * N, mask=mask, other=0.0)
@@ -43,7 +43,7 @@ def store_gates(pointers, i, f, g, o, mask, N: tl.constexpr):
 
 @triton.jit
 def step_forward(i, f, g, o, c):
-    """The activated gates, the next cell and the next state.
+    """Return the activated gates, the next cell and the next state.
 
     The arguments are the gates before activation and the previous cell.
     """
@@ -54,7 +54,7 @@ def step_forward(i, f, g, o, c):
 
 @triton.jit
 def step_backward(i, f, g, o, c, previous_c, dh, dc, in_length):
-    """Gradients of the gates before activation and of the previous cell; 0 past the end.
+    """Return the gradients of the gates before activation and of the previous cell; 0 past the end.
 
     dh and dc are the gradients of h_t and c_t.
     """
@@ -69,7 +69,7 @@ def step_backward(i, f, g, o, c, previous_c, dh, dc, in_length):
 
 @triton.jit
 def dot(x, w, PRECISION: tl.constexpr, ACC: tl.constexpr):
-    """x @ w in the precision and with the accumulator of the kernel."""
+    """Return x @ w in the precision and with the accumulator of the kernel."""
     return tl.dot(x, w, input_precision=PRECISION, out_dtype=ACC)
 
 

@@ -36,7 +36,7 @@ def forward_kernel(
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """c_t = f c_{t-1} + i g, h_t = o tanh(c_t); i, f, g, o from W h_{t-1} + drive_t.
+    """Compute c_t = f c_{t-1} + i g, h_t = o tanh(c_t); i, f, g, o from W h_{t-1} + drive_t.
 
     `gates` is None if no gradient is needed; then `cells` may be None if RESIDENT.
     """
@@ -121,7 +121,7 @@ def forward_kernel(
 
 @triton.jit
 def load_step(grad_states, grad_final, grad_cell, gates, cells, c0, row, m, t, length, mask, L, N: tl.constexpr):
-    """The inputs of a backward step.
+    """Load the inputs of a backward step.
 
     These are the activated gates, c_t, c_{t-1}, and the gradients of h_t and c_t from the loss.
     """
@@ -149,7 +149,7 @@ def backward_kernel(
     N: tl.constexpr, NP: tl.constexpr, TB: tl.constexpr, CK: tl.constexpr, RESIDENT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of drive_t, from the last step to the first, then those of x0 and c0."""
+    """Compute the gradient of drive_t, from the last step to the first, then those of x0 and c0."""
     row, row_mask, length = row_tile(lengths, L, B, TB)
     max_length = tl.max(length, axis=0)
     W += tl.program_id(1).to(tl.int64) * 4 * N * N

@@ -48,7 +48,7 @@ ANY_SIZE = ["L", "D", "checkpoints_per_row", "rows_per_replica"]
 
 @triton.jit
 def channel_tile(A, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr):
-    """The tile of this program: row, channels d, entries n, offsets and mask (DB, NP), and A log2(e)."""
+    """Return the tile of this program: row, channels, entries, offsets and mask (DB, NP), A log2(e)."""
     row = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * DB + tl.arange(0, DB)
     n = tl.arange(0, NP)
@@ -60,7 +60,7 @@ def channel_tile(A, D, rows_per_replica, N: tl.constexpr, DB: tl.constexpr, NP: 
 
 @triton.jit
 def load_vector(pointer, i, size, FULL: tl.constexpr, POLICY: tl.constexpr):
-    """Entries i of a vector, zero from `size` on; FULL says that i has no such entry."""
+    """Load entries i of a vector, zero from `size` on; FULL says that all i are below `size`."""
     if FULL:
         return tl.load(pointer + i, eviction_policy=POLICY)
     else:
@@ -71,7 +71,7 @@ def load_vector(pointer, i, size, FULL: tl.constexpr, POLICY: tl.constexpr):
 def load_inputs(
     x, delta, B, t, length, d, n, D, N: tl.constexpr, NP: tl.constexpr, EVEN: tl.constexpr, POLICY: tl.constexpr
 ):
-    """x, delta (DB) and B (NP) of step t of a row; past its end those of its last step, and delta = 0."""
+    """Load x, delta (DB) and B (NP) of step t; past the end of the row the last ones, with delta = 0."""
     s = tl.minimum(t, length - 1)
     x_t = load_vector(x + s * D, d, D, EVEN, POLICY)
     delta_t = load_vector(delta + s * D, d, D, EVEN, POLICY)
@@ -80,7 +80,7 @@ def load_inputs(
 
 @triton.jit
 def next_state(h, x, delta, B, t, length, d, n, A2, D, N: tl.constexpr, EVEN: tl.constexpr):
-    """The state after step t, from the one before it."""
+    """Return the state after step t, from the one before it."""
     x_t, delta_t, B_t = load_inputs(x, delta, B, t, length, d, n, D, N, A2.shape[1], EVEN, FORWARD_POLICY)
     return tl.exp2(delta_t[:, None] * A2) * h + (delta_t * x_t)[:, None] * B_t[None, :]
 
@@ -149,7 +149,10 @@ def backward_kernel(
     N: tl.constexpr, DB: tl.constexpr, NP: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr, NEAR: tl.constexpr,
     W: tl.constexpr,
 ):  # fmt: skip
-    """Fill dx, ddelta (rows, L, D), dA_rows and dh0 (rows, D, N), dBC (2, rows, blocks of channels, L, N)."""
+    """Fill the gradients of x, delta, A, B, C and h0.
+
+    dx, ddelta: (rows, L, D); dA_rows, dh0: (rows, D, N); dBC: (2, rows, blocks of channels, L, N).
+    """
     part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)  # index of its partial sums of dB, dC
     row, d, n, offsets, mask, A2 = channel_tile(A, D, rows_per_replica, N, DB, NP)
     g = tl.zeros((DB, NP), A2.dtype)
