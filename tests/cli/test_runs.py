@@ -60,6 +60,7 @@ def test_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "steps": 100,
             "seconds": 1.5,
             "accuracy": 98.765,
+            "chance": 100 / 60,
             "loss": 0.25,
             "mean": 99.5,
             "max_length": 500,

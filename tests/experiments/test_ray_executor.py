@@ -85,7 +85,7 @@ class StepRecorder(SilentProgress):
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def start(self, names: Any, steps: int, first: int) -> None:
+    def start(self, names: Any, steps: int, first: int, chance: Any = ()) -> None:
         self.steps += [steps, first]
 
     def update(self, step: int, *_: Any) -> None:

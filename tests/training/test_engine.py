@@ -91,7 +91,7 @@ def test_replicas_may_differ_in_tasks(device: str) -> None:
 )
 def test_runs_of_different_shapes_are_refused(name: str, values: dict[str, Any]) -> None:
     runs = [config("a5", "scale-free", 0), config(name, "scale-free", 1, **values)]
-    with pytest.raises(SettingsError, match="engine of its own"):
+    with pytest.raises(SettingsError, match="its own engine"):
         TrainingEngine([get_task(run.task) for run in runs], runs, torch.device("cpu"))
 
 

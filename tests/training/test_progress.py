@@ -50,6 +50,17 @@ def test_plain_lines_are_few() -> None:
     assert 45 <= len(plain_lines(seconds=3600)) <= 65  # not silent for much longer than a minute
 
 
+def test_plain_lines_show_the_chance_level() -> None:
+    file = io.StringIO()
+    lines = PlainLines(file, clock=lambda: 0.0)
+    for chance in ([100 / 60], [50.0, 100 / 60]):
+        lines.start(["run"] * len(chance), 10, 0, chance)
+        lines.update(1, [1.0] * len(chance), [60.0] * len(chance), [True] * len(chance))
+    first, second = file.getvalue().splitlines()
+    assert "accuracy 60.0 % (chance 1.67), loss" in first
+    assert "% (chance 1.67 to 50), loss" in second
+
+
 def test_plain_lines_show_accuracy_first() -> None:
     written = plain_lines(seconds=600)
     assert written[0] == "step 10 of 1,000, 1.7 steps/s, 9:54 left: accuracy 1.0 %, loss 0.5000"
@@ -120,6 +131,18 @@ def test_live_table() -> None:
     assert rows["a5/seed-0"] == ["100.0", "0.5000"]
     assert rows["a5/seed-3"] == ["diverged", "3.5000"]
     assert "all" not in rows
+
+
+def test_live_table_shows_the_chance_level() -> None:
+    from rich.console import Console
+
+    file = io.StringIO()
+    table = LiveTable(console=Console(file=file, force_terminal=True, width=100, color_system=None))
+    table.start(["a5/seed-0", "parity/seed-0"], 10, 0, [100 / 60, 50.0])
+    table.update(5, [1.0, 0.5], [20.0, 90.0], [True, True])
+    table.stop()
+    rows = {line.split()[0]: line.split()[1:] for line in file.getvalue().splitlines() if "seed-0" in line}
+    assert rows == {"a5/seed-0": ["20.0", "1.67", "1.0000"], "parity/seed-0": ["90.0", "50", "0.5000"]}
 
 
 def test_live_table_of_many_replicas() -> None:

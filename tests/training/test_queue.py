@@ -36,7 +36,7 @@ class Recorder(SilentProgress):
         self.steps: list[int] = []
         self.waiting: list[int] = []
 
-    def start(self, names: Sequence[str], steps: int, first: int) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
         self.names = names
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:

@@ -239,7 +239,7 @@ def test_runs_started_separately_resume_each_from_its_own_step(tmp_path: Path) -
     first_steps: list[int] = []
 
     class FirstStep(SilentProgress):
-        def start(self, names: Any, steps: int, first: int) -> None:
+        def start(self, names: Any, steps: int, first: int, chance: Any = ()) -> None:
             first_steps.append(first)
 
     sdssm.resume(tmp_path / "interrupted", device="cpu", progress=FirstStep())

@@ -11,6 +11,7 @@ from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import format_chance_level, format_loss, print_json, print_table
 from sdssm.errors import RunError, RunWarning
 from sdssm.report.rendering import format_percent
+from sdssm.tasks import chance_accuracy
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -80,6 +81,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "steps": progress.steps,
         "seconds": progress.seconds,
         "accuracy": progress.accuracy,
+        "chance": chance_accuracy(run.config.n_classes),
         "loss": progress.loss,
         "mean": evaluation.get("mean"),
         "max_length": evaluation.get("max_length"),

@@ -35,8 +35,11 @@ LINE_SECONDS, LINE_SHARE, MAX_LINE_SECONDS = 10.0, 0.05, 60.0
 class Progress(Protocol):
     """What a progress display implements: `start` once, then `update` and `message`, then `stop`."""
 
-    def start(self, names: Sequence[str], steps: int, first: int) -> None:
-        """Show that replicas with these names are at step `first` of `steps`."""
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+        """Show that replicas with these names are at step `first` of `steps`.
+
+        `chance` is the chance level of each replica in percent, empty if it is unknown.
+        """
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         """Show loss, accuracy in percent and whether it is alive, for each replica after `step` steps.
@@ -55,7 +58,7 @@ class Progress(Protocol):
 class SilentProgress:
     """A progress display that shows nothing."""
 
-    def start(self, names: Sequence[str], steps: int, first: int) -> None: ...
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None: ...
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None: ...
 
@@ -159,6 +162,15 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def _format_chance(level: float) -> str:
+    """Return a chance level in percent with three digits.
+
+    >>> _format_chance(50), _format_chance(100 / 60)
+    ('50', '1.67')
+    """
+    return f"{level:.3g}"
+
+
 class PlainLines:
     """A progress display for pipes and files: a line of text now and then."""
 
@@ -168,9 +180,12 @@ class PlainLines:
         self._rate = StepRate(0, 0, clock)
         self._snapshot: Snapshot | None = None
         self._last_line: tuple[float, int] | None = None  # time and step
+        self._chance = ""
 
-    def start(self, names: Sequence[str], steps: int, first: int) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
         self._rate, self._snapshot, self._last_line = StepRate(steps, first, self._clock), None, None
+        levels = list(dict.fromkeys(map(_format_chance, sorted(chance))))
+        self._chance = f" (chance {' to '.join(dict.fromkeys((levels[0], levels[-1])))})" if levels else ""
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         self._rate.add(step)
@@ -190,7 +205,7 @@ class PlainLines:
         assert self._snapshot is not None
         self._last_line = self._clock(), self._snapshot.step
         accuracy, loss = self._snapshot.summary()
-        results = f"accuracy {accuracy} %, loss {loss}{self._snapshot.others}"
+        results = f"accuracy {accuracy} %{self._chance}, loss {loss}{self._snapshot.others}"
         self.message(f"{self._rate.describe(self._snapshot.step)}: {results}")
 
     def message(self, text: str) -> None:
@@ -220,11 +235,13 @@ class LiveTable:
         self._clock = clock
         self._rate = StepRate(0, 0, clock)
         self._names: list[str] = []
+        self._chance: list[str] = []
         self._snapshot: Snapshot | None = None
         self._draw_time = -REFRESH_SECONDS
 
-    def start(self, names: Sequence[str], steps: int, first: int) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
         self._names = [name if name.isprintable() else format_value(name) for name in names]
+        self._chance = list(map(_format_chance, chance))
         self._rate, self._snapshot = StepRate(steps, first, self._clock), None
         self._live.start()
 
@@ -246,19 +263,22 @@ class LiveTable:
 
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("run")
-        for header in ("accuracy %", "loss"):
+        # Without chance levels there is no such column.
+        for header in ("accuracy %", *(["chance %"] if self._chance else []), "loss"):
             table.add_column(header, justify="right", no_wrap=True)
         rows = list(zip(self._names, state.accuracy, state.loss, state.alive, strict=True))
-        for name, accuracy, loss, alive in rows[:MAX_ROWS]:
+        for number, (name, accuracy, loss, alive) in enumerate(rows[:MAX_ROWS]):
+            chance = self._chance[number : number + 1]
             if alive and math.isnan(accuracy):
-                table.add_row(Text(name), Text("waiting", style="dim"), "")
+                table.add_row(Text(name), Text("waiting", style="dim"), *chance, "")
                 continue
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
             text = f"{accuracy:.1f}" if alive else "diverged"
-            table.add_row(Text(name), Text(text, style=style), format_loss(loss))
+            table.add_row(Text(name), Text(text, style=style), *chance, format_loss(loss))
         if len(rows) > MAX_ROWS:
             title = f"all {len(rows)}: least / median / greatest{state.others}"
-            table.add_row(title, *state.summary(), style="bold")
+            accuracies, losses = state.summary()
+            table.add_row(title, accuracies, *([""] if self._chance else []), losses, style="bold")
         return Group(Text(self._rate.describe(state.step)), table)
 
     def message(self, text: str) -> None:
@@ -286,9 +306,9 @@ class SafeProgress:
             with suppress(Exception):
                 broken.stop()  # a live table gives standard output back
 
-    def start(self, names: Sequence[str], steps: int, first: int) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
         with self._catch_errors():
-            self._inner.start(names, steps, first)
+            self._inner.start(names, steps, first, chance)
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         with self._catch_errors():

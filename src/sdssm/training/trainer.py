@@ -18,7 +18,7 @@ from sdssm.models.classifier import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.schema import RunConfig
-from sdssm.tasks import Task
+from sdssm.tasks import Task, chance_accuracy
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.group import ReplicaGroup, last_step
 from sdssm.training.memory import keep_freed_memory
@@ -216,7 +216,9 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     """
     if not queue.groups:
         return runs
-    progress.start([_display_name(folder.path, runs.path) for folder in queue.folders], queue.steps, queue.step)
+    names = [_display_name(folder.path, runs.path) for folder in queue.folders]
+    chance = [chance_accuracy(folder.config.n_classes) for folder in queue.folders]
+    progress.start(names, queue.steps, queue.step, chance)
     if queue.device.type == "cpu":
         keep_freed_memory()
     windows = 1  # logging windows in a round

@@ -81,7 +81,8 @@ class ProgressWatcher:
         self._ended: dict[Path, RunProgress] = {}
         self._next_update = 0.0
         names = [str(run.folder.relative_to(out)) for run in runs]
-        progress.start(names, self._steps, self._mean_step(self._read()))
+        chance = [run.task.chance_accuracy for run in runs]
+        progress.start(names, self._steps, self._mean_step(self._read()), chance)
 
     def update(self, *, force: bool = False) -> None:
         """Read the folders and update the display, unless the last update was too recent."""
