@@ -68,7 +68,7 @@ def test_snap_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])
     options.run(options)
     out = capsys.readouterr().out
-    assert "the same as the task's machine" in out and "proved to emulate the machine for every length" in out
+    assert "the same as the task's machine" in out and "proved to emulate the extracted machine for every length" in out
     assert accuracy(load(tmp_path / "out"), "d4", 1000) == 100
     written = json.loads((tmp_path / "out" / "extraction.json").read_text())
     assert written["extraction"]["equals_task"] is True
@@ -76,6 +76,17 @@ def test_snap_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     options = parser.parse_args(["snap", str(run.path), "--out", str(run.path)])
     with pytest.raises(OutputError, match="holds a run"):
         options.run(options)
+
+
+def test_snap_command_says_if_the_machine_is_not_that_of_the_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(tmp_path / "run", tiring_parity(5), task="parity")
+    parser = argparse.ArgumentParser()
+    command.add_command(parser.add_subparsers())
+    options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])
+    options.run(options)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("The extracted machine is not that of the task")
 
 
 def test_compiled_model_is_certified_and_measured_from_its_folder(

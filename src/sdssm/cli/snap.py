@@ -41,4 +41,6 @@ def _snap(options: argparse.Namespace) -> None:
     show_extraction(str(options.run_folder), snapped.extraction)
     certified = snapped.certificate.horizon
     lengths = "for every length" if certified is None else f"up to length {certified:,}"
-    print(f"\nExact model: {make_printable(str(options.out))}, proved to emulate the machine {lengths}")
+    print(f"\nExact model: {make_printable(str(options.out))}, proved to emulate the extracted machine {lengths}")
+    if snapped.extraction.difference is not None:
+        print("The extracted machine is not that of the task: see the string above on which they differ.")
