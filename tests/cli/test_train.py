@@ -43,7 +43,7 @@ def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) ->
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     progress, table = out[: out.index("accuracy %")], out[out.index("accuracy %") :]
-    assert re.search(r"^step 40 of 40, .*: accuracy .* %, loss ", progress, re.MULTILINE)
+    assert re.search(r"^step 40 of 40, .*: accuracy .* % \(chance 50\), loss ", progress, re.MULTILINE)
     rows = [line.split() for line in table.splitlines()]
     assert [row[-1] for row in rows[1:3]] == ["runs/parity/seed-0", "runs/parity/seed-1"]
     assert [row[1] for row in rows[1:3]] == ["50", "50"]  # chance

@@ -42,5 +42,5 @@ def _snap(options: argparse.Namespace) -> None:
     certified = snapped.certificate.horizon
     lengths = "for every length" if certified is None else f"up to length {certified:,}"
     print(f"\nExact model: {make_printable(str(options.out))}, proved to emulate the extracted machine {lengths}")
-    if snapped.extraction.difference is not None:
+    if snapped.extraction.expected is not None and snapped.extraction.difference is not None:
         print("The extracted machine is not that of the task: see the string above on which they differ.")
