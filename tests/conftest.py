@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+import torch
 
 from tests.interpreted import IN_INTERPRETER, belongs_to_this_process, patch_language_once
 
@@ -24,6 +26,16 @@ else:
 
 if IN_INTERPRETER:
     patch_language_once()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Use one thread: test workers share the cores, and waiting threads make small scans a hundred times slower."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 #: Files with long tests, the longest first: started last, such a test would leave the other cores idle.
 LONG_FILES = [

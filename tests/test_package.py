@@ -33,6 +33,7 @@ ORDER = [
     "errors",
     "extras",
     "files",
+    "formatting",
     "settings",
     "devices",
     "automata",

@@ -6,7 +6,6 @@ A new mixer is covered as soon as it is in the catalogue; add settings that chan
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -79,13 +78,7 @@ CASES = [(name, changes) for name in MIXERS for changes in ({}, *VARIANTS.get(na
 IDS = ["-".join([name, *(f"{key}={value}" for key, value in changes.items())]) for name, changes in CASES]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread: with several, small tensors wait for threads of other test processes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def build(name: str, seed: int = 0, **changes: Any) -> Any:

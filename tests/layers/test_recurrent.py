@@ -20,12 +20,7 @@ KINDS: dict[str, type[RecurrentNetwork]] = {"rnn": Rnn, "lstm": Lstm}
 STARTS = ("zero", "learned", "given")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=KINDS)

@@ -13,12 +13,8 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread: test workers share the cores, and waiting threads make small scans a hundred times slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def run_on_one_thread(one_thread: None) -> None:
+    """Run every test of this folder on one thread."""
 
 
 @pytest.fixture(params=DEVICES)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
 from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table
-from sdssm.report.rendering import format_chance, format_percent
+from sdssm.formatting import format_chance
+from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -140,7 +141,7 @@ def _show_summary(evaluation: Evaluation) -> None:
     for name, runs, aggregate in zip(names, trainings, aggregates, strict=True):
         cells = [*(name[key] for key in name if key not in ("seed", "folder")), str(aggregate.seeds)]
         cells += [str(aggregate.diverged)] if any_diverged else []
-        chance = _chance(runs[0])
+        chance = format_chance(runs[0].chance)
         if not listed:
             rows.append(
                 [
@@ -176,7 +177,7 @@ def _values(run: RunEvaluation) -> dict[str, str]:
         "95 % band": band,
         "trained lengths": format_percent(run.mean_within),
         "beyond": format_percent(run.mean_beyond),
-        "chance": _chance(run),
+        "chance": format_chance(run.chance),
         "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
         "radius": _radius(run),
     }
@@ -193,12 +194,7 @@ def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
             f"mean to {length:,}": format_percent(value)
             for length, value in zip(run.evaluated_lengths, run.mean_to, strict=True)
         }
-    return {**row, "chance": _chance(run), "radius": _radius(run)}
-
-
-def _chance(run: RunEvaluation) -> str:
-    """Return the accuracy of a random guess in %."""
-    return "-" if run.chance is None else format_chance(run.chance)
+    return {**row, "chance": format_chance(run.chance), "radius": _radius(run)}
 
 
 def _radius(run: RunEvaluation) -> str:

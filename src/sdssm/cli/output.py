@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from shlex import quote
 from typing import Any
 
-from sdssm.report.rendering import format_chance
+from sdssm.formatting import format_chance
 from sdssm.tasks import chance_accuracy
 
 
@@ -32,15 +32,6 @@ def quote_argument(argument: Any) -> str:
     return make_printable(quote(str(argument)))
 
 
-def format_loss(loss: float | None) -> str:
-    """Format a loss with four decimals, without the sign of a negative zero; None as a dash.
-
-    >>> format_loss(0.25), format_loss(-1e-9), format_loss(None)
-    ('0.2500', '0.0000', '-')
-    """
-    return "-" if loss is None else f"{loss:z.4f}"
-
-
 def format_chance_level(*class_counts: int) -> str:
     """Return the accuracy in % of guessing uniformly at random, as text.
 
@@ -49,8 +40,7 @@ def format_chance_level(*class_counts: int) -> str:
     >>> format_chance_level(2, 2), format_chance_level(2, 60)
     ('50', '1.67 to 50')
     """
-    levels = sorted(map(chance_accuracy, class_counts))
-    return " to ".join(dict.fromkeys(map(format_chance, (levels[0], levels[-1]))))
+    return format_chance(*map(chance_accuracy, class_counts))
 
 
 def print_json(value: Any) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
-from sdssm.cli.output import format_chance_level, format_loss, print_json, print_table
+from sdssm.cli.output import format_chance_level, print_json, print_table
 from sdssm.errors import RunError, RunWarning
+from sdssm.formatting import format_loss
 from sdssm.report.rendering import format_percent
 from sdssm.tasks import chance_accuracy
 

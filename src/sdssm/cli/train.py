@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import DEVICE_HELP, collect_settings, declare_command, parse_seeds, parse_value
-from sdssm.cli.output import format_chance_level, format_loss, print_table, quote_argument
+from sdssm.cli.output import format_chance_level, print_table, quote_argument
 from sdssm.errors import SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
+from sdssm.formatting import format_loss
 from sdssm.models import DEFAULT_MODEL
 from sdssm.report.rendering import format_percent
 

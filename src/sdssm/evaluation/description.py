@@ -33,7 +33,7 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
             base = resolve_settings(settings.model.name, preset, task)
     values, base_values = _flatten(settings), _flatten(base)
     changed = {name: value for name, value in values.items() if name not in base_values or base_values[name] != value}
-    return to_json_value(changed)  # type: ignore[no-any-return]  # finite() of a dict is a dict
+    return to_json_value(changed)  # type: ignore[no-any-return]  # of a dict it is a dict
 
 
 def _flatten(settings: Settings) -> dict[str, Any]:

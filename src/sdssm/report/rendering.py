@@ -12,6 +12,7 @@ from typing import Any
 
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.formatting import format_chance as format_chance  # offered beside the other formats of a cell
 
 #: Shown in a cell that has no value.
 NOTHING = "-"
@@ -46,15 +47,6 @@ def format_percent(value: float | None) -> str:
     if value is None or math.isnan(value):
         return NOTHING
     return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
-
-
-def format_chance(value: float | None) -> str:
-    """Format a chance level with at most two digits after the point.
-
-    >>> format_chance(50.0), format_chance(12.5), format_chance(100 / 60), format_chance(None)
-    ('50', '12.5', '1.67', '-')
-    """
-    return NOTHING if value is None else f"{round(value, 2):g}"
 
 
 def write_table(table: Table, folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from sdssm.errors import RunWarning, format_value
+from sdssm.formatting import format_chance, format_loss
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -142,15 +143,6 @@ class StepRate:
         return text
 
 
-def format_loss(loss: float) -> str:
-    """Format a loss with four decimals and without the sign of a negative zero.
-
-    >>> format_loss(0.25), format_loss(-1e-9)
-    ('0.2500', '0.0000')
-    """
-    return f"{loss:z.4f}"
-
-
 def format_duration(seconds: float) -> str:
     """Format a duration as minutes:seconds, or as hours:minutes:seconds.
 
@@ -160,15 +152,6 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _format_chance(level: float) -> str:
-    """Return a chance level in percent with three digits.
-
-    >>> _format_chance(50), _format_chance(100 / 60)
-    ('50', '1.67')
-    """
-    return f"{level:.3g}"
 
 
 class PlainLines:
@@ -184,8 +167,7 @@ class PlainLines:
 
     def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
         self._rate, self._snapshot, self._last_line = StepRate(steps, first, self._clock), None, None
-        levels = list(dict.fromkeys(map(_format_chance, sorted(chance))))
-        self._chance = f" (chance {' to '.join(dict.fromkeys((levels[0], levels[-1])))})" if levels else ""
+        self._chance = f" (chance {format_chance(*chance)})" if chance else ""
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         self._rate.add(step)
@@ -241,7 +223,7 @@ class LiveTable:
 
     def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
         self._names = [name if name.isprintable() else format_value(name) for name in names]
-        self._chance = list(map(_format_chance, chance))
+        self._chance = list(map(format_chance, chance))
         self._rate, self._snapshot = StepRate(steps, first, self._clock), None
         self._live.start()
 

@@ -1,0 +1,27 @@
+"""Numbers as every display shows them: progress, tables, plots and the command line."""
+
+from __future__ import annotations
+
+#: Stands for a number that is not known.
+UNKNOWN = "-"
+
+
+def format_loss(loss: float | None) -> str:
+    """Format a loss with four decimals, without the sign of a negative zero; None as a dash.
+
+    >>> format_loss(0.25), format_loss(-1e-9), format_loss(None)
+    ('0.2500', '0.0000', '-')
+    """
+    return UNKNOWN if loss is None else f"{loss:z.4f}"
+
+
+def format_chance(*levels: float | None) -> str:
+    """Format chance levels, in percent, with at most two digits after the point; several as a range.
+
+    >>> format_chance(50.0), format_chance(100 / 60, 12.5, 50.0), format_chance(None)
+    ('50', '1.67 to 50', '-')
+    """
+    known = [level for level in levels if level is not None]
+    if not known:
+        return UNKNOWN
+    return " to ".join(dict.fromkeys(f"{round(level, 2):g}" for level in (min(known), max(known))))
