@@ -34,6 +34,8 @@ ORDER = [
     "extras",
     "files",
     "formatting",
+    "display",
+    "progress",
     "settings",
     "devices",
     "automata",

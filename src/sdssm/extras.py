@@ -19,6 +19,7 @@ EXTRAS = {
     "networkx": "networkx",
     "automata": "automata-lib",
     "aalpy": "aalpy",
+    "pandas": "pandas",
 }
 
 

@@ -25,3 +25,14 @@ def format_chance(*levels: float | None) -> str:
     if not known:
         return UNKNOWN
     return " to ".join(dict.fromkeys(f"{round(level, 2):g}" for level in (min(known), max(known))))
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration as minutes:seconds, or as hours:minutes:seconds.
+
+    >>> format_duration(75), format_duration(2 * 3600 + 61)
+    ('1:15', '2:01:01')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

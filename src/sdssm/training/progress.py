@@ -18,7 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from sdssm.errors import RunWarning, format_value
-from sdssm.formatting import format_chance, format_loss
+from sdssm.formatting import format_chance, format_duration, format_loss
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -141,17 +141,6 @@ class StepRate:
             text += f", {self.rate:,.0f} steps/s" if self.rate >= 10 else f", {self.rate:.2g} steps/s"
             text += f", {format_duration(remaining)} left" if step < self.steps else ""
         return text
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration as minutes:seconds, or as hours:minutes:seconds.
-
-    >>> format_duration(75), format_duration(2 * 3600 + 61)
-    ('1:15', '2:01:01')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class PlainLines:
