@@ -15,10 +15,9 @@ TICKS = 6
 
 
 def set_limits(axes: Any, curves: Sequence[Curve], *, logarithmic: bool) -> None:
-    """Set the scale and the ends of the axis: all lengths of the curves, and the training lengths."""
-    trained = [curve.train_length for curve in curves]
-    first = min(*(int(curve.lengths[0]) for curve in curves), *trained)
-    last = max(*(int(curve.lengths[-1]) for curve in curves), *trained)
+    """Set the scale and the ends of the axis: it starts where training or the curves do, and ends with the curves."""
+    first = min(min(int(curve.lengths[0]), curve.train_length) for curve in curves)
+    last = max(int(curve.lengths[-1]) for curve in curves)
     if logarithmic:
         axes.set_xscale("log")
         axes.set_xlim(max(first, 1) * 0.8, last)
@@ -35,7 +34,7 @@ def set_ticks(axes: Any, curves: Sequence[Curve], *, logarithmic: bool) -> None:
     listed = sorted({int(length) for curve in curves if curve.listed for length in curve.lengths})
     last = max(int(curve.lengths[-1]) for curve in curves)
     every = any(not curve.listed for curve in curves)
-    ticks = listed if listed and not every else _round_lengths(last, logarithmic)
+    ticks = listed if listed and not every else round_lengths(last, logarithmic=logarithmic)
     width = axes.get_position().width * axes.figure.get_size_inches()[0]
     left, right = (float(axes.transData.transform((x, 1))[0]) for x in axes.get_xlim())
     labels, edge = [], float("inf")
@@ -50,11 +49,13 @@ def set_ticks(axes: Any, curves: Sequence[Curve], *, logarithmic: bool) -> None:
     axes.set_xlabel("length of the string")
 
 
-def _round_lengths(last: int, logarithmic: bool) -> list[int]:
+def round_lengths(last: int, *, logarithmic: bool) -> list[int]:
     """Return round lengths up to the last one, which is always among them.
 
-    >>> _round_lengths(500, False), _round_lengths(256, False), _round_lengths(50_000, True)
-    ([100, 200, 300, 400, 500], [50, 100, 150, 200, 256], [1, 10, 100, 1000, 10000, 50000])
+    >>> round_lengths(500, logarithmic=False), round_lengths(256, logarithmic=False)
+    ([100, 200, 300, 400, 500], [50, 100, 150, 200, 256])
+    >>> round_lengths(50_000, logarithmic=True)
+    [1, 10, 100, 1000, 10000, 50000]
     """
     if logarithmic:
         powers = [10**power for power in range(int(log10(last)) + 1)]

@@ -68,11 +68,13 @@ def short_names(curves: Sequence[Curve]) -> list[str]:
     """
     several_tasks = len({curve.task for curve in curves}) > 1
     several_models = len({curve.model for curve in curves}) > 1
-    names = []
-    for curve in curves:
-        words = [curve.task if several_tasks else "", curve.model if several_models else "", curve.detail]
-        names.append(curve.name if curve.has_label else join_words(words) or curve.model or curve.name)
-    return names
+    needs_model = several_models or not (several_tasks or all(curve.detail for curve in curves))
+    return [
+        curve.name
+        if curve.has_label or not curve.model
+        else join_words([curve.task if several_tasks else "", curve.model if needs_model else "", curve.detail])
+        for curve in curves
+    ]
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -14,8 +14,10 @@ from sdssm.report.styles import LineStyle
 
 #: Characters in a line of a label, and names in a label at most.
 WRAP, MOST_NAMES = 22, 12
+#: A space at which no line ends.
+NO_BREAK = "\u00a0"
 #: Points of the letters; inches of a line of text, and between two labels.
-FONT_SIZE, LINE, SPACE = 9.5, 0.155, 0.045
+FONT_SIZE, LINE, SPACE = 9.5, 0.165, 0.035
 #: Inches from the axes: where a leader bends, where it ends, and where the text starts.
 BEND, END, TEXT = 0.14, 0.40, 0.45
 
@@ -44,7 +46,8 @@ def join_names(names: Sequence[str]) -> str:
     """
     shown = list(names) if len(names) <= MOST_NAMES else [*names[: MOST_NAMES - 1]]
     text = ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
-    return "\n".join(wrap(text, WRAP, break_long_words=len(text) > 3 * WRAP)) or text
+    lines = wrap(text, WRAP, break_long_words=len(text) > 3 * WRAP)
+    return "\n".join(lines).replace(NO_BREAK, " ")
 
 
 def spread(places: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
@@ -99,7 +102,6 @@ def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
         )
         figure.text(
             right + TEXT, y, label.text, transform=inches, va="center_baseline", size=FONT_SIZE, color=label.colour,
-            linespacing=LINE * 72 / FONT_SIZE / 1.2,
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from sdssm.formatting import format_chance
 from sdssm.palette import CHANCE_COLOUR, GRID_COLOUR, LINE_COLOUR
 from sdssm.report.curves import Curve, short_names
-from sdssm.report.labels import LineLabel, join_names
+from sdssm.report.labels import NO_BREAK, LineLabel, join_names
 from sdssm.report.styles import LineStyle, line_style, stripes
 
 #: The two things that a panel can show.
@@ -25,6 +25,8 @@ SAME = 0.05
 COVERED = 0.012
 #: Curves with at most this many lengths have markers.
 MOST_MARKERS = 25
+#: With more lines than this there are no bands, as they would cover each other.
+MOST_BANDS = 8
 #: With more chance levels than this only their range is labelled.
 MOST_LEVELS = 5
 LINE_WIDTH, CHANCE_STYLE = 1.8, LineStyle(CHANCE_COLOUR, (0, (1, 1.5)))
@@ -46,7 +48,7 @@ def make_lines(curves: Sequence[Curve]) -> list[DrawnLine]:
     for curve, name in zip(curves, short_names(curves), strict=True):
         if not len(curve.lengths):  # no string of the task has one of these lengths
             continue
-        text = f"{name} ({curve.seeds} seed{'s' if curve.seeds > 1 else ''})" if several else name
+        text = f"{name} ({curve.seeds}{NO_BREAK}seed{'s' if curve.seeds > 1 else ''})" if several else name
         for other, names in groups:
             if other.model == curve.model and _is_same(other, curve):
                 names.append(text)
@@ -68,6 +70,11 @@ def _is_same(one: Curve, other: Curve) -> bool:
     )
 
 
+def has_band(curve: Curve) -> bool:
+    """Return whether an entry of a curve is a mean of several accuracies, which have a range."""
+    return curve.seeds > 1 or curve.neighbours > 1
+
+
 def resolution(curves: Sequence[Curve]) -> float:
     """Return the smallest error rate above 0 that one seed can have at one length, in percent."""
     return 100 / max(curve.strings or DEFAULT_STRINGS for curve in curves)
@@ -85,7 +92,14 @@ def draw_panel(axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], k
     _set_scale(axes, curves, kind)
     trained = sorted({curve.train_length for curve in curves})
     for length in trained:
-        axes.axvspan(axes.get_xlim()[0], length, color=GRID_COLOUR, alpha=0.55 / len(trained), lw=0, zorder=0)
+        axes.axvspan(
+            axes.get_xlim()[0],
+            min(length, axes.get_xlim()[1]),
+            color=GRID_COLOUR,
+            alpha=0.55 / len(trained),
+            lw=0,
+            zorder=0,
+        )
     labels = []
     values = [_values(line.curve, kind) for line in lines]
     ends_at = [_axes_heights(axes, line.curve, mean) for line, (mean, _, _) in zip(lines, values, strict=True)]
@@ -94,9 +108,9 @@ def draw_panel(axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], k
         marker = "o" if len(curve.lengths) <= MOST_MARKERS else ""
         axes.plot(
             curve.lengths, mean, color=colour, ls=dashes, lw=LINE_WIDTH, marker=marker, ms=4.5,
-            label=", ".join(line.names), clip_on=False, zorder=3, solid_capstyle="butt",
+            label=", ".join(line.names).replace(NO_BREAK, " "), clip_on=False, zorder=3, solid_capstyle="butt",
         )  # fmt: skip
-        if curve.seeds > 1 or curve.neighbours > 1:
+        if has_band(curve) and len(lines) <= MOST_BANDS:
             axes.fill_between(curve.lengths, low, high, color=colour, alpha=0.16, lw=0, zorder=1)
         labels.append(LineLabel(join_names(line.names), line.style, float(mean[-1]), LINE_WIDTH))
     return [*labels, *_draw_chance(axes, curves, kind)]
@@ -119,8 +133,10 @@ def _set_scale(axes: Any, curves: Sequence[Curve], kind: str) -> None:
     axes.set_ylabel("error rate (%)")
     axes.axhline(least, color=GRID_COLOUR, lw=0.8, ls=(0, (4, 3)), zorder=0.5)
     # From here down the axis is linear: a zero would not be on a logarithmic one.
+    known = any(curve.strings for curve in curves)
+    text = f"1 of {round(100 / least):,} strings" if known else f"{least:.1g} %"
     axes.annotate(
-        f"1 of {round(100 / least):,} strings", (1, least), (-3, 1.5), xycoords=axes.get_yaxis_transform(),
+        text, (1, least), (-3, 1.5), xycoords=axes.get_yaxis_transform(),
         textcoords="offset points", ha="right", va="bottom", size=7.5, color=CHANCE_COLOUR, zorder=2,
     )  # fmt: skip
 
@@ -168,11 +184,10 @@ def _draw_chance(axes: Any, curves: Sequence[Curve], kind: str) -> list[LineLabe
     labels = []
     for level in sorted(tasks):
         shown = level if kind == ACCURACY else 100 - level
-        words = f"chance {format_chance(shown)} %"
-        if len(tasks) > 1:
-            words = f"chance {format_chance(shown)} %, {join_names(tasks[level])}"
-        text = join_names([words.replace("\n", " ")])
-        axes.axhline(shown, color=CHANCE_COLOUR, ls=CHANCE_STYLE.dashes, lw=1.3, zorder=2, label=words)
+        text = f"chance {format_chance(shown)} %"
+        if len(tasks) > 1 and tasks[level]:
+            text += "\n" + join_names([f"({', '.join(tasks[level])})"])
+        axes.axhline(shown, color=CHANCE_COLOUR, ls=CHANCE_STYLE.dashes, lw=1.3, zorder=2, label=text)
         labels.append(LineLabel(text, CHANCE_STYLE, shown, 1.3, LINE_COLOUR))
     if len(labels) <= MOST_LEVELS:
         return labels

@@ -18,7 +18,7 @@ from sdssm.palette import FONT_FAMILY, LINE_COLOUR, TEXT_COLOUR
 from sdssm.report.axes import set_limits, set_ticks
 from sdssm.report.curves import Curve, has_log_axis, make_curves
 from sdssm.report.labels import FONT_SIZE, TEXT, LineLabel, draw_labels
-from sdssm.report.panels import ACCURACY, ERROR, draw_panel, make_lines
+from sdssm.report.panels import ACCURACY, ERROR, MOST_BANDS, draw_panel, make_lines
 from sdssm.report.smoothing import smooth_curve
 
 #: What the suffix of a file may be, and what is written into it about its origin: nothing that changes with time, so
@@ -105,11 +105,13 @@ def make_figure(
     if view not in VIEWS:
         raise SettingsError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
     curves = make_curves(evaluation, each=each)
+    if not curves:
+        raise SettingsError("an evaluation without runs has nothing to plot; evaluate at least one run")
     logarithmic = any(has_log_axis(curve.lengths) for curve in curves)
     smoothed = [smooth_curve(curve, logarithmic=logarithmic) for curve in curves]
     kinds = _kinds(smoothed, view)
     lines = make_lines(smoothed)
-    note = wrap(_note(smoothed), NOTE_WIDTH)
+    note = wrap(_note(smoothed, has_bands=len(lines) <= MOST_BANDS, logarithmic=logarithmic), NOTE_WIDTH)
     with _look():
         figure = _figure_class()(figsize=(WIDTH, sum(HEIGHTS.values())), dpi=DPI)
         panels = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0]
@@ -176,9 +178,11 @@ def _draw_texts(figure: Any, axes: Any, curves: Sequence[Curve], title: str, not
         figure.text(0.1, y, line, transform=inches, va="top", size=NOTE_SIZE, color=LINE_COLOUR)
     trained = sorted({curve.train_length for curve in curves})
     text = f"trained up to {', '.join(f'{length:,}' for length in trained)}"
+    end = axes.get_xlim()[1]
+    is_left = trained[-1] <= end / 2  # on its right there is room for the text
     axes.annotate(
-        text, (trained[-1], 1), (0, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
-        ha="left", va="bottom", size=8.5, color=LINE_COLOUR, annotation_clip=False,
+        text, (min(trained[-1], end), 1), (0, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
+        ha="left" if is_left else "right", va="bottom", size=8.5, color=LINE_COLOUR, annotation_clip=False,
     )  # fmt: skip
 
 
@@ -201,16 +205,16 @@ def join_with_and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def _note(curves: Sequence[Curve]) -> str:
+def _note(curves: Sequence[Curve], *, has_bands: bool, logarithmic: bool) -> str:
     """Return what lines and bands are, and on how many strings each accuracy was measured."""
     seeds = sorted({curve.seeds for curve in curves})
     over = [f"{seeds[0]} seeds" if len(seeds) == 1 else "seeds"] if seeds[-1] > 1 else []
     neighbours = max(curve.neighbours for curve in curves)
     if neighbours > 1:
-        logarithmic = any(has_log_axis(curve.lengths) for curve in curves)
         over.append("neighbouring lengths" if logarithmic else f"{neighbours} neighbouring lengths")
     strings = sorted({curve.strings for curve in curves if curve.strings is not None})
-    sentences = [f"Mean over {' and '.join(over)}, band from minimum to maximum."] if over else []
+    band = ", band from minimum to maximum" if has_bands else ""
+    sentences = [f"Mean over {' and '.join(over)}{band}."] if over else []
     sentences += [f"{' or '.join(f'{count:,}' for count in strings)} strings per length."] if strings else []
     return " ".join(sentences)
 

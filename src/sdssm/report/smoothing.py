@@ -11,11 +11,11 @@ from sdssm.report.curves import Curve
 #: Curves with at most this many lengths are drawn as they are.
 MOST_POINTS = 150
 #: Points of a curve that was smoothed, and how far it looks to each side, both as parts of the axis.
-POINTS, REACH = 400, 0.008
+POINTS, REACH = 250, 0.008
 
 
 def smooth_curve(curve: Curve, *, logarithmic: bool = False) -> Curve:
-    """Return a curve of at most 400 points, each the mean and range over the lengths near it on the axis.
+    """Return a curve of at most 250 points, each the mean and range over the lengths near it on the axis.
 
     Lengths without an accuracy are left out. A curve with few lengths is otherwise returned as it is.
 
@@ -43,8 +43,8 @@ def smooth_curve(curve: Curve, *, logarithmic: bool = False) -> Curve:
         # Rounding errors are clipped: a mean of 100s is 100.
         mean=_mean(mean, points, first, last).clip(lowest[points], highest[points]),
         # The mean of ranges has no steps, and still contains every accuracy that was measured.
-        low=_mean(lowest, points, first, last).clip(0, mean[points]),
-        high=_mean(highest, points, first, last).clip(mean[points], 100),
+        low=_mean(lowest, points, first, last).clip(0, 100),
+        high=_mean(highest, points, first, last).clip(0, 100),
         neighbours=int(np.median(last - first)) + 1,
     )
 

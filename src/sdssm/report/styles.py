@@ -57,8 +57,11 @@ def model_colour(model: str) -> str:
 
 
 def line_style(model: str, variant: int) -> LineStyle:
-    """Return the style of a variant of a model, counted from 0: its own dashes, and a tone of the model's colour."""
-    tone = TONES[variant % len(TONES)]
+    """Return the style of a variant of a model, counted from 0: the model's colour, with dashes of its own.
+
+    After four variants there are no more dashes that can be distinguished, and a darker tone follows, then a lighter.
+    """
+    tone = TONES[variant // len(LINE_STYLES) % len(TONES)]
     return LineStyle(mix_colour(model_colour(model), tone), LINE_STYLES[variant % len(LINE_STYLES)])
 
 
