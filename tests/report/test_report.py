@@ -108,6 +108,8 @@ def test_terminal_plot_shows_chance() -> None:
     assert "     .... chance, 50 %" in lines
     assert "." not in terminal_plot(replace(parity, chance=None), width=25)
     assert " 50 |.....*.........*...." in lines
+    [covered] = make_curves({"runs": [run([50.0] * 500, chance=50.0)]})
+    assert ".... chance, 50 %" in terminal_plot(covered)
 
 
 @pytest.mark.parametrize("lengths", [[1], [7], [100, 200], [5, 10_000, 1_000_000], list(range(1, 3000))])

@@ -78,16 +78,13 @@ def _grid(curve: Curve, width: int, height: int) -> list[str]:
 
 
 def _legend(curve: Curve, cells: str, width: int, *, is_trained: bool) -> list[str]:
-    """Return what each character means, for those that occur."""
+    """Return what each character means."""
     over = ["seeds"] if curve.seeds > 1 else []
     over += ["the lengths of a column"] if len(curve.lengths) > width else []
-    chance = "" if curve.chance is None else format_chance(curve.chance)
-    texts = {
-        "*": f"mean over {' and '.join(over)}" if over else "accuracy",
-        ":": "down to the minimum of these",
-        ".": f"chance, {chance} %",
-    }
+    texts = {"*": f"mean over {' and '.join(over)}" if over else "accuracy", ":": "down to the minimum of these"}
     legend = [f"{character * 4} {text}" for character, text in texts.items() if character in cells]
+    if curve.chance is not None:  # also if the curve covers it everywhere
+        legend.append(f".... chance, {format_chance(curve.chance)} %")
     return [*legend, *([f"==== trained up to length {curve.train_length:,}"] if is_trained else [])]
 
 
