@@ -34,6 +34,7 @@ ORDER = [
     "extras",
     "files",
     "formatting",
+    "palette",
     "display",
     "progress",
     "settings",
