@@ -87,6 +87,11 @@ class Machine:
         return int(self.outputs.max()) + 1
 
     @cached_property
+    def is_acceptor(self) -> bool:
+        """Whether every output is 0 (the string is rejected) or 1 (it is accepted)."""
+        return self.n_outputs <= 2
+
+    @cached_property
     def state_names(self) -> tuple[str, ...]:
         """The names of the states; their numbers if they have none."""
         return self.states or tuple(map(str, range(self.n_states)))

@@ -41,7 +41,8 @@ def validate_table(table: ArrayLike) -> Ints:
         for q, row in enumerate(rows):
             if None in row:
                 raise AutomatonError(
-                    f"symbol {row.index(None)} leads nowhere from state {q}; every entry needs a next state"
+                    f"symbol {row.index(None)} leads nowhere from state {q}; every entry needs a next state "
+                    "(sdssm.machine(table, sink=True) adds a sink state)"
                 )
             _check_integers(row, f"the next states of state {q}")
     elif table.dtype.kind not in "iu":
