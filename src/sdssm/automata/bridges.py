@@ -13,6 +13,7 @@ from typing import Any
 from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import mealy_table
 from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.validation import validate_accepting
 from sdssm.errors import AutomatonError, format_value
 from sdssm.extras import import_extra
 
@@ -69,7 +70,7 @@ def from_networkx(graph: Any, *, sink: bool = False) -> Machine:
 def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = None) -> Any:
     """Return an `automata.fa.dfa.DFA` that accepts if the output is in `accepting` (default: if it is 1)."""
     dfa = import_extra("automata.fa.dfa", "the bridge to automata-lib")
-    accepting = accepting_outputs(machine, accepting)
+    accepting = validate_accepting(accepting, machine.n_outputs)
     names, symbols = machine.state_names, machine.symbol_names
     return dfa.DFA(
         states=set(names),
@@ -81,15 +82,6 @@ def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = Non
         initial_state=names[machine.start],
         final_states={names[q] for q in range(machine.n_states) if int(machine.outputs[q]) in accepting},
     )
-
-
-def accepting_outputs(machine: Machine, accepting: Collection[int] | None) -> set[int]:
-    """Return the outputs that accept: those given, or 1 for a machine with the outputs 0 and 1."""
-    if accepting is None and not machine.is_acceptor:
-        raise AutomatonError(
-            f"the machine has {machine.n_outputs} outputs; say which of them accept, as in accepting={{0}}"
-        )
-    return {1} if accepting is None else set(accepting)
 
 
 def from_automata_lib(automaton: Any) -> Machine:
