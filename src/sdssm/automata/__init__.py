@@ -3,7 +3,7 @@
 Machine              an immutable, validated Moore machine
 get_machine(source)  the machine of a name, a regular expression, a file, a table, or an automaton of another library
 Algebra              whether a machine is commutative, a group, solvable, aperiodic
-draw(machine)        a state diagram as SVG
+draw(machine)        a state diagram as SVG; write_diagram writes a file
 to_json, from_json, to_dot, from_dot, read_machine, write_machine
 to_networkx, from_networkx, to_automata_lib, from_automata_lib, to_aalpy, from_aalpy, from_pythomata
 """
@@ -20,7 +20,7 @@ from sdssm.automata.bridges import (
 )
 from sdssm.automata.dot import from_dot, to_dot
 from sdssm.automata.drawing import draw
-from sdssm.automata.formats import from_json, read_machine, to_json, write_machine
+from sdssm.automata.formats import from_json, read_machine, to_json, write_diagram, write_machine
 from sdssm.automata.library import get_machine
 from sdssm.automata.machine import Machine
 from sdssm.automata.regex import regex_machine
@@ -43,5 +43,6 @@ __all__ = [
     "to_dot",
     "to_json",
     "to_networkx",
+    "write_diagram",
     "write_machine",
 ]

@@ -217,7 +217,7 @@ def _class_text(letters: frozenset[str]) -> str:
 
 
 def _escape_in_class(letter: str) -> str:
-    return f"\\{letter}" if letter in "\\]^-" else letter
+    return f"\\{letter}" if letter in "\\[]^-&~|" else letter
 
 
 def _choice_text(members: list[Expression]) -> str:

@@ -1,4 +1,4 @@
-"""Machines as JSON, and files in JSON or DOT."""
+"""Machines as JSON, and files: machines in JSON or DOT, diagrams in SVG or DOT."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sdssm.automata.dot import from_dot, to_dot
+from sdssm.automata.drawing import draw
 from sdssm.automata.machine import Machine
 from sdssm.automata.mappings import machine_from_mapping
 from sdssm.automata.partial import MissingTransitionError
@@ -101,6 +102,23 @@ def write_machine(machine: Machine, path: str | PathLike[str]) -> None:
     path = Path(path)
     _, writer = _get_format(path, "written to")
     write_text(path, writer(machine))
+
+
+def write_diagram(machine: Machine, path: str | PathLike[str], *, title: str | None = None) -> None:
+    """Write the state diagram as a file whose ending says how: `.svg`, or `.dot` for Graphviz."""
+    path = check_diagram_path(path)
+    write_text(path, draw(machine, title=title) if path.suffix.lower() == ".svg" else to_dot(machine))
+
+
+def check_diagram_path(path: str | PathLike[str]) -> Path:
+    """Return the path of a diagram; raise an error if it has another ending than .svg or .dot."""
+    path = Path(path)
+    if path.suffix.lower() not in (".svg", ".dot"):
+        ending = path.suffix or "nothing"
+        raise OutputError(
+            f"{format_path(path)} ends in {ending!r}; state diagrams are written as .svg, or as .dot for Graphviz"
+        )
+    return path
 
 
 def write_text(path: Path, text: str) -> None:
