@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import sdssm
 from sdssm.automata import Machine, from_aalpy, get_machine, to_aalpy, to_automata_lib, to_networkx, write_machine
-from sdssm.automata.library import machine_path
+from sdssm.automata.library import machine_files
 from sdssm.errors import AutomatonError, FormatError, UnknownNameError
 from tests.strategies import machines, words
 
@@ -30,8 +30,8 @@ def test_names_and_paths(tmp_path: Path) -> None:
     write_machine(PAIRS, tmp_path / "pairs.json")
     for source in (tmp_path / "pairs.json", str(tmp_path / "pairs.json"), PAIRS):
         assert sdssm.machine(source) == PAIRS
-    assert machine_path("words.dot") == machine_path("sink:words.dot") == Path("words.dot")
-    assert machine_path("regex:a.json") is None
+    assert machine_files("words.dot") == machine_files("sink:words.dot*z3") == [Path("words.dot")]
+    assert machine_files("z3*regex:a.json") == []
     (tmp_path / "pairs.txt").write_text("")
     for source in (tmp_path / "pairs.txt", str(tmp_path / "pairs.txt")):
         with pytest.raises(FormatError, match="ends in '.txt'; machines are read from .json and .dot"):

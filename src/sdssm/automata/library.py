@@ -92,14 +92,14 @@ def get_machine(source: Any, *, sink: bool = False) -> Machine:
     return from_object(source, sink=sink)
 
 
-def machine_path(name: str) -> Path | None:
-    """Return the file that the machine of a name is read from, or None if the name alone defines it.
+def machine_files(name: str) -> list[Path]:
+    """Return the files that the machine of a name is read from; none if the name alone defines it.
 
-    >>> machine_path("sink:words.json"), machine_path("a5")
-    (PosixPath('words.json'), None)
+    >>> machine_files("sink:words.json*z3"), machine_files("a5"), machine_files("regex:a.json")
+    ([PosixPath('words.json')], [], [])
     """
-    path = Path(name.removeprefix(SINK))
-    return path if path.suffix in FORMATS and not name.startswith("regex") else None
+    paths = [Path(factor.removeprefix(SINK)) for factor in _split_product(name) if not factor.startswith("regex")]
+    return [path for path in paths if path.suffix in FORMATS]
 
 
 def _get_named(name: str, sink: bool) -> Machine:
@@ -131,8 +131,8 @@ def _get_factor(name: str, sink: bool) -> Machine:
     """Return the machine of a name that is not a product."""
     if match := re.fullmatch(r"regex(?:\[([^\]]*)\])?:(.*)", name, re.DOTALL):
         return regex_machine(match[2], match[1])
-    if (path := machine_path(name)) is not None:
-        return read_machine(path, sink=sink or name.startswith(SINK))
+    if Path(name).suffix in FORMATS:
+        return read_machine(name.removeprefix(SINK), sink=sink or name.startswith(SINK))
     plain = name.strip().lower().replace("-", "_")
     if plain in FIXED:
         return FIXED[plain]()
