@@ -11,7 +11,19 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from aalpy.automata import Dfa, DfaState, MealyMachine, MealyState, MooreMachine, MooreState, Onfsm, OnfsmState
+import torch
+from aalpy.automata import (
+    Dfa,
+    DfaState,
+    MarkovChain,
+    McState,
+    MealyMachine,
+    MealyState,
+    MooreMachine,
+    MooreState,
+    Onfsm,
+    OnfsmState,
+)
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 from hypothesis import given
@@ -48,6 +60,7 @@ def test_tables(table: Any) -> None:
 def test_dictionaries_tensors_and_objects_with_a_machine() -> None:
     assert get_machine({"table": [[0, 1], [1, 0]]}) == Machine(table=[[0, 1], [1, 0]])
     assert get_machine({"p": {"a": "q"}, "q": {"b": "p"}, "accepting": ["p"]}, sink=True).distinguish(PAIRS) is None
+    assert get_machine(torch.tensor([[0, 1], [1, 0]])) == Machine(table=[[0, 1], [1, 0]])
     assert get_machine(sdssm.task("parity")) == get_machine("parity")
     with pytest.raises(AutomatonError, match="sink=True"):
         get_machine([[None, 0]])
@@ -115,8 +128,11 @@ def test_dfa_and_moore_machine_of_aalpy() -> None:
     assert get_machine(MooreMachine(red, [red, green])).outputs.tolist() == [1, 0]  # in the order of the texts
     state = OnfsmState("s")
     state.transitions["a"].append((0, state))
-    with pytest.raises(AutomatonError, match="not a deterministic finite automaton; pass a Dfa, MooreMachine or"):
-        get_machine(Onfsm(state, [state]))
+    chain_state = McState("s", output=0)
+    chain_state.transitions = [(chain_state, 1.0)]
+    for automaton in (Onfsm(state, [state]), MarkovChain(chain_state, [chain_state])):
+        with pytest.raises(AutomatonError, match="not a deterministic finite automaton; pass a Dfa, MooreMachine or"):
+            get_machine(automaton)
 
 
 def coffee_machine() -> MealyMachine:

@@ -41,7 +41,8 @@ def from_networkx(graph: Any, *, sink: bool = False) -> Machine:
     `output`; or 1 if it has `accepting=True`, and 0 for the others; or else its number.
     """
     number = {node: q for q, node in enumerate(graph.nodes)}
-    edges, order = [], {}
+    edges: list[tuple[Any, str, Any]] = []
+    order: dict[str, Any] = {}
     for source, target, data in graph.edges(data=True):
         if "label" not in data:
             raise AutomatonError("an edge of the graph has no 'label'; set it to the name of the symbol")
@@ -168,13 +169,12 @@ def from_aalpy(automaton: Any, *, sink: bool = False) -> Machine:
     state that is never left.
     """
     number = {id(state): q for q, state in enumerate(automaton.states)}
+    if not all(isinstance(state.transitions, Mapping) for state in automaton.states):
+        raise _not_deterministic(automaton)
     letters = _sorted({a for state in automaton.states for a in state.transitions})
     edges = [(id(state), str(a), id(target)) for state in automaton.states for a, target in state.transitions.items()]
     if any(target not in number for *_, target in edges):  # the targets are lists of states, or stack symbols
-        raise AutomatonError(
-            f"a {type(automaton).__name__} is not a deterministic finite automaton; pass a Dfa, MooreMachine or "
-            "MealyMachine"
-        )
+        raise _not_deterministic(automaton)
     rows = _table(edges, number, [str(a) for a in letters])
     start = number[id(automaton.initial_state)]
     names = [str(state.state_id) for state in automaton.states]
@@ -196,6 +196,13 @@ def from_aalpy(automaton: Any, *, sink: bool = False) -> Machine:
         states=names_or_none(names),
         symbols=names_or_none([str(a) for a in letters]),
         sink=sink,
+    )
+
+
+def _not_deterministic(automaton: Any) -> AutomatonError:
+    return AutomatonError(
+        f"a {type(automaton).__name__} is not a deterministic finite automaton; "
+        "pass a Dfa, MooreMachine or MealyMachine"
     )
 
 

@@ -36,7 +36,7 @@ FORMS = (
 )
 
 
-def machine_from_mapping(data: Any, *, sink: bool = False) -> Machine:
+def machine_from_mapping(data: object, *, sink: bool = False) -> Machine:
     """Return the machine that a dictionary describes, in one of the forms above.
 
     >>> machine_from_mapping({"even": {"1": "odd"}, "odd": {"1": "even"}, "accepting": ["odd"]}).output("1")
@@ -49,18 +49,23 @@ def machine_from_mapping(data: Any, *, sink: bool = False) -> Machine:
         values = {key: data[key] for key in TABLE_KEYS if key in data}
         return build_machine(**values, sink=sink)
     if "transitions" in data:
-        values = {ALIASES.get(key, key): value for key, value in data.items()}
+        values = {_key(key): value for key, value in data.items()}
         if len(values) < len(data):
             raise FormatError("a key of the machine is given under two names; keep one of them")
         _check_keys(values, TRANSITION_KEYS)
     else:
         rows = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-        values = {ALIASES.get(key, key): value for key, value in data.items() if key not in rows}
+        values = {_key(key): value for key, value in data.items() if key not in rows}
         if not rows:
             raise FormatError(FORMS)
         _check_keys(values, TRANSITION_KEYS[1:])
         values["transitions"] = rows
     return _from_transitions(values, sink)
+
+
+def _key(name: Any) -> Any:
+    """Return our name of a key; a state may have any name, which is checked later."""
+    return ALIASES.get(name, name)
 
 
 def _check_keys(data: Mapping[str, Any], known: tuple[str, ...]) -> None:
