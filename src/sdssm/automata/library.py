@@ -98,8 +98,8 @@ def machine_files(name: str) -> list[Path]:
     >>> machine_files("sink:words.json*z3"), machine_files("a5"), machine_files("regex:a.json")
     ([PosixPath('words.json')], [], [])
     """
-    paths = [Path(factor.removeprefix(SINK)) for factor in _split_product(name) if not factor.startswith("regex")]
-    return [path for path in paths if path.suffix in FORMATS]
+    factors = [factor for factor in _split_product(name) if not factor.startswith(("regex:", "regex["))]
+    return [path for path in (Path(factor.removeprefix(SINK)) for factor in factors) if path.suffix in FORMATS]
 
 
 def _get_named(name: str, sink: bool) -> Machine:
