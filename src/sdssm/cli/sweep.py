@@ -29,7 +29,8 @@ from sdssm.cli.options import (
 )
 from sdssm.cli.output import make_lines_printable
 from sdssm.cli.plans import evaluation_counter, report_interrupt, show_plans
-from sdssm.cli.tables import show_results, terminal_width
+from sdssm.cli.tables import show_results
+from sdssm.display import terminal_width
 from sdssm.errors import SettingsError, format_value
 from sdssm.models import DEFAULT_MODEL
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any
 
 from sdssm.cli.output import make_lines_printable, make_printable
-
-
-def terminal_width() -> int | None:
-    """Return the width of the terminal; None if standard output is not a terminal."""
-    return get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+from sdssm.display import terminal_width
 
 
 def show_results(folder: Path, results: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import Any
 
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
-from sdssm.formatting import format_chance as format_chance  # offered beside the other formats of a cell
+from sdssm.formatting import UNKNOWN
+from sdssm.formatting import format_chance as format_chance  # offered beside the tables that use them
+from sdssm.formatting import format_percent as format_percent
 
 #: Shown in a cell that has no value.
-NOTHING = "-"
+NOTHING = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,6 @@ class Table:
     grids: Sequence[Grid]
     facts: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = ()
-
-
-def format_percent(value: float | None) -> str:
-    """Format an accuracy with two digits, rounded down so that only 100 % is shown as 100.00.
-
-    >>> format_percent(99.9999), format_percent(100.0), format_percent(None)
-    ('99.99', '100.00', '-')
-    """
-    if value is None or math.isnan(value):
-        return NOTHING
-    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
 
 
 def write_table(table: Table, folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
