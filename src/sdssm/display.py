@@ -207,7 +207,7 @@ def _choose_columns(
 
 
 def _choose_widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the width of each column; what is left after the least widths goes to the columns that need least."""
+    """Return the width of each column, starting from comfortable or from least widths."""
     naturals = [column.natural for column in columns]
     if _total(naturals) <= width:
         return naturals
@@ -215,7 +215,11 @@ def _choose_widths(columns: Sequence[_Column], width: int) -> list[int]:
     widths = comfortable if _total(comfortable) <= width else [column.least for column in columns]
     left = width - _total(widths)
     # Texts come before the headers of numbers: a wrapped header costs one line, a wrapped text one line in each row.
-    for k in sorted(range(len(columns)), key=lambda k: (columns[k].is_number, naturals[k] - widths[k])):
+    texts = [k for k, column in enumerate(columns) if not column.is_number]
+    while left > 0 and (wrapped := [k for k in texts if widths[k] < naturals[k]]):
+        widths[max(wrapped, key=lambda k: naturals[k] / widths[k])] += 1
+        left -= 1
+    for k in sorted(range(len(columns)), key=lambda k: naturals[k] - widths[k]):
         growth = max(0, min(naturals[k] - widths[k], left))
         widths[k] += growth
         left -= growth

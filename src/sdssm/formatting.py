@@ -78,6 +78,15 @@ def _format_amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
 
 
+def format_setting(value: object) -> str:
+    """Format the value of a setting as it is typed on the command line.
+
+    >>> format_setting(None), format_setting(True), format_setting(0.0001), format_setting([0.9, 0.99])
+    ('none', 'true', '0.0001', '[0.9, 0.99]')
+    """
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def count_of(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural if needed.
 

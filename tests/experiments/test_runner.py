@@ -21,7 +21,7 @@ from sdssm.cli.reproduce import add_command
 from sdssm.errors import OutputError, RunError, SdssmError
 from sdssm.experiments import Plan, Selection, evaluate_plan, get_spec, make_plan, run_plan, write_results
 from sdssm.experiments.execution.evaluations import missing_evaluations
-from sdssm.experiments.planning.estimates import FILE, estimate_plan
+from sdssm.experiments.planning.estimates import FILE, StepTime, estimate_plan
 from sdssm.experiments.results.folder import check_results
 from sdssm.experiments.specs.spec import Spec
 from sdssm.report import make_curves
@@ -49,6 +49,8 @@ model = "lstm"
 label = "LSTM"
 settings = { state = 8, batch = 16, steps = 30, train_length = 6, checkpoint_every = 10 }
 """
+#: A measured time of a training step; estimates are a fourth below and above it.
+ONE_SECOND = StepTime.around(1.0, 1.0, 1.0)
 PUBLISHED = "row,column,max,average,source\nLSTM,parity,100,99.5,a table\nLSTM,cycle,,98,a table\n"
 
 
@@ -231,9 +233,7 @@ def test_estimates_are_stored(spec: Spec, finished: Path, tmp_path: Path, monkey
     assert all(group.steps == 300 for group in groups)
     assert any(group.seconds is not None for group in groups)
     known = json.loads((tmp_path / "runs" / FILE).read_text())
-    monkeypatch.setattr(
-        "sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: pytest.fail("measured again")
-    )
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: pytest.fail("measured again"))
     again = estimate_plan(make_plan(spec, tmp_path / "runs", Selection(budget=10)), "cpu", limit=0.0)
     assert [group.seconds for group in again] == [group.seconds for group in groups]
     assert all(name.startswith("CPU ") for name in known)
@@ -244,7 +244,7 @@ def test_estimates_count_the_runs_that_train_in_a_group(
     spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A diverged run stays in its group, a finished one does not; the steps of neither count."""
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     plan = make_plan(spec, tmp_path, Selection(models=["lstm"], seeds=[0, 1, 2]))
     statuses: tuple[EndStatus, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
     for run, status in zip(plan.selected_runs(), statuses, strict=True):
@@ -299,10 +299,10 @@ def test_command_reuses_runs(
     command(file, "--quiet", "--device", "cpu")  # from runs, the default
     assert "30 steps, 2 seeds" in capsys.readouterr().out
     assert not Path("runs/experiments").exists()
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     command(file, "--dry-run", "--reuse")
     out = capsys.readouterr().out
-    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was started" in out
+    assert "8 runs: 8 missing" in out and "without evaluation: about 1.6 to 2.5 min; nothing was started" in out
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "resolve_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr("sdssm.experiments.execution.executors.resolve_device", lambda _: torch.device("cuda"))

@@ -8,19 +8,32 @@ from typing import Any
 
 from sdssm.cli.output import make_lines_printable, make_printable
 from sdssm.display import terminal_width
+from sdssm.formatting import count_of
 
 
-def show_results(folder: Path, results: dict[str, Any]) -> None:
-    """Write tables and plots into the results folder, and print the table."""
+def show_results(folder: Path, results: dict[str, Any], asked: dict[str, Any] | None = None) -> None:
+    """Write tables and plots into the results folder, and print a table.
+
+    Args:
+        folder: the results folder.
+        results: all results in the folder.
+        asked: the results that the command asked for, which are printed; None for all.
+    """
     from sdssm.report.ranking import write_ranking
     from sdssm.report.rendering import to_text
-    from sdssm.report.tables import write_tables
+    from sdssm.report.tables import make_table, write_tables
 
     table = write_tables(folder)
     write_ranking(results, folder)
+    table = table if asked is None else make_table(asked)
     print(make_lines_printable(to_text(table, terminal_width())), end="")
     plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else []
-    print(f"\nTables in {make_printable(str(folder))}" + (f", and {len(plots)} plots of curves" if plots else ""))
+    others = 0 if asked is None else len(results["runs"]) - len(asked["runs"])
+    print(
+        f"\nTables in {make_printable(str(folder))}"
+        + (f", and {len(plots)} plots of curves" if plots else "")
+        + (f"; they hold {count_of(others, 'more run')} of other commands" if others > 0 else "")
+    )
 
 
 def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:
