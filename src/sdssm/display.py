@@ -139,7 +139,7 @@ def fit_table(
 def _make_blocks(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """Return the lines of a table that is too wide for columns: one for each cell, and an empty one between rows."""
     indent = max(map(text_width, headers)) + len(GAP)
-    lines = []
+    lines: list[str] = []
     for row in rows:
         lines += [""] if lines else []
         for header, cell in zip(headers, row, strict=True):

@@ -103,7 +103,7 @@ def test_the_table_shows_what_was_asked_for(
         "model",
         "cycle",
     ]
-    assert "parity" not in out and "lstm" not in out and "more run" not in out
+    assert "parity" not in out and "lstm" not in out and "other commands" not in out
     table = Path("results/other/table.md").read_text()
     assert "| model | cycle |\n" in table and "- not trained yet, and left out: lstm\n" in table
 
@@ -111,7 +111,7 @@ def test_the_table_shows_what_was_asked_for(
     assert (code, err) == (0, "")
     grid = out.split("\n\n")[1].splitlines()
     assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "lstm", "chance"] and "cycle" not in out
-    assert out.endswith("; they hold 1 more run of other commands\n")
+    assert out.endswith("\nThey also hold 1 run of other commands.\n")
     table = Path("results/other/table.md").read_text()
     assert "| model | parity | cycle |\n" in table and "not trained" not in table
 
@@ -120,7 +120,7 @@ def test_the_table_shows_what_was_asked_for(
     assert len(json.loads(Path("results/other/results.json").read_text())["runs"]) == 5
     # A shorter training is shown because it was asked for, and does not replace the longer one in the files.
     code, out, err = run_command(capsys, *typed, "--rows", "lstm", "--tasks", "parity", "--budget", "0.5")
-    assert code == 0 and "10 steps, 1 seed\n" in out
+    assert code == 0 and "10 steps, 1 seed\n" in out and out.endswith("\nIn cells with longer runs they show those.\n")
     assert {run["steps"] for run in json.loads(Path("results/other/results.json").read_text())["runs"]} == {20}
 
 
@@ -206,6 +206,11 @@ def test_claims_come_last(capsys: pytest.CaptureFixture[str]) -> None:
         (("times.toml", "claims", "--budget", "0.5"), "times trains nothing, and --budget is about training"),
         (("my files/one.toml", "bad.toml"), "row 'lstm': lr is 'x'"),
         (("my files/one.toml", "taken.toml"), "results/taken holds files of no experiment"),
+        (("my files/one.toml", "--results", "other.toml"), "other.toml is a file, and results need a folder"),
+        (
+            ("my files/one.toml", "--workers", "0"),
+            "argument --workers: 0 is too small; give a whole number of at least",
+        ),
         (("my files/one.toml", "unsaid.toml"), "has no claim 'A'"),
         (("my files/one.toml", "other.toml", "--device", "cuda:99"), "cuda:99"),
     ],

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 20
 #: Options that describe the sweep of a task; an experiment defines these itself.
 TASK_OPTIONS = ("model", "preset", "set", "grid", "range", "max_length")
+#: Arguments of the library that are options of the command, with underscores instead of hyphens.
+LIBRARY_ARGUMENTS = ("search", "trials", "parallel", "keep", "rungs", "select", "max_length")
 #: Options that narrow an experiment.
 SPEC_OPTIONS = ("models", "rows", "tasks")
 
@@ -135,6 +137,16 @@ def parse_choices(text: str) -> list[Any]:
     return [parse_value(part.strip()) for part in re.split(r",(?![^\[]*\])", text)]
 
 
+def name_options(message: str) -> str:
+    """Return an error about an argument of the library in the words of the command line.
+
+    >>> name_options("max_length is 0; it must be at least 1"), name_options("lr is 'a'; it must be a number")
+    ('--max-length is 0; it must be at least 1', "lr is 'a'; it must be a number")
+    """
+    names = "|".join(LIBRARY_ARGUMENTS)
+    return re.sub(rf"^({names})(?= (is|are) )", lambda match: f"--{match[1].replace('_', '-')}", message)
+
+
 def _make_search(options: argparse.Namespace) -> Search:
     from sdssm.experiments.sweeps.search import Search
 
@@ -204,8 +216,11 @@ def _sweep(options: argparse.Namespace) -> None:
     from sdssm.training.progress import progress_for
 
     executor = make_executor(options)  # all errors in the options are reported before anything is started
-    search = _make_search(options)
-    spec = _make_spec(options, search)
+    try:
+        search = _make_search(options)
+        spec = _make_spec(options, search)
+    except SettingsError as error:
+        raise SettingsError(name_options(str(error))) from None
     folder = options.results / spec.name
     check_results(spec, folder)
     published_numbers(spec)

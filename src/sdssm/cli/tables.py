@@ -28,12 +28,20 @@ def show_results(folder: Path, results: dict[str, Any], asked: dict[str, Any] | 
     table = table if asked is None else make_table(asked)
     print(make_lines_printable(to_text(table, terminal_width())), end="")
     plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else []
-    others = 0 if asked is None else len(results["runs"]) - len(asked["runs"])
-    print(
-        f"\nTables in {make_printable(str(folder))}"
-        + (f", and {len(plots)} plots of curves" if plots else "")
-        + (f"; they hold {count_of(others, 'more run')} of other commands" if others > 0 else "")
-    )
+    print(f"\nTables in {make_printable(str(folder))}" + (f", and {len(plots)} plots of curves" if plots else ""))
+    if asked is not None:
+        _explain_difference(results, asked)
+
+
+def _explain_difference(results: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Say how the files differ from the printed table, if they do."""
+    from sdssm.experiments.results.records import record_key
+
+    stored, shown = ({record_key(run) for run in part["runs"]} for part in (results, asked))
+    if stored - shown:
+        print(f"They also hold {count_of(len(stored - shown), 'run')} of other commands.")
+    if shown - stored:
+        print("In cells with longer runs they show those.")
 
 
 def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:

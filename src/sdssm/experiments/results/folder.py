@@ -24,10 +24,13 @@ SPEC, RESULTS = "spec.json", "results.json"
 
 def check_results(spec: Spec, folder: Path) -> None:
     """Raise `OutputError` if a folder holds the results of another experiment, or other files."""
-    if not folder.exists():
+    existing_path = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing_path.is_dir():
+        raise OutputError(
+            f"{format_path(existing_path)} is a file, and results need a folder; choose another --results"
+        )
+    if existing_path != folder:
         return
-    if not folder.is_dir():
-        raise OutputError(f"{format_path(folder)} is a file, and results need a folder; choose another --results")
     existing = read_json(folder / SPEC)
     if existing is None:
         if any(folder.iterdir()):
