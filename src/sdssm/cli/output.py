@@ -86,6 +86,13 @@ def print_facts(title: str, facts: dict[str, str]) -> None:
             print(f"  {(name if k == 0 else '').ljust(indent - 4)}  {line}".rstrip())
 
 
+def print_text(text: str) -> None:
+    """Print a sentence, with a control character escaped; on a terminal, lines break between words."""
+    width, printable = terminal_width(), make_printable(text)
+    for line in [printable] if width is None else wrap_text(printable, width):
+        print(line)
+
+
 def _print_bold(lines: Sequence[str]) -> None:
     """Print lines, in bold on a terminal if rich is installed."""
     if not _can_use_rich():

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.output import make_printable, print_table
+from sdssm.cli.output import print_table, print_text
 from sdssm.files import format_path
 from sdssm.formatting import UNKNOWN, count_of, format_time_span
 
@@ -68,15 +68,15 @@ def _show_groups(groups: Sequence[GroupEstimate], device: str, stored: Path) -> 
         low, high = (sum(ends) for ends in zip(*ranges, strict=True))
         total = format_time_span(low) if unmeasured else format_time_span(low, high)
         total = f"{'more than' if unmeasured else 'about'} {total}"
-    print(f"\nTraining one group after the other, without evaluation: {total}; nothing was started.")
+    print()
+    print_text(f"Training one group after the other, without evaluation: {total}; nothing was started.")
     if resolve_device(device).type == "cuda" and len(groups) > 1:
-        print(f"On a GPU up to {GROUPS_AT_ONCE['cuda']} groups train at once, which may take less time.")
-    print(
-        f"Basis: a few training steps of each group, timed on {device_name(device)} and stored in "
-        f"{make_printable(format_path(stored))}."
+        print_text(f"On a GPU up to {GROUPS_AT_ONCE['cuda']} groups train at once, which may take less time.")
+    print_text(
+        f"Basis: a few training steps of each group, timed on {device_name(device)} and stored in {format_path(stored)}."
     )
     if unmeasured:
-        print(
+        print_text(
             f"{UNKNOWN}: not measured, because a dry run measures for at most {TIME_LIMIT:g} s; run it again to "
             "measure more."
         )

@@ -18,7 +18,7 @@ from sdssm.cli.experiment_options import (
     spec_argument,
 )
 from sdssm.cli.options import declare_command, parse_minutes
-from sdssm.cli.output import print_table
+from sdssm.cli.output import print_table, print_text
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
 from sdssm.errors import SettingsError
@@ -91,7 +91,8 @@ def _list_experiments() -> None:
 
     rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarize_experiments()]
     print_table(["experiment", "runs", "title"], rows, right=("runs",))
-    print(f"\n{UNKNOWN}: nothing is trained for it. sdssm reproduce NAME --dry-run shows what NAME would train.")
+    print()
+    print_text(f"{UNKNOWN}: nothing is trained for it. sdssm reproduce NAME --dry-run shows what NAME would train.")
 
 
 def _load_specs(options: argparse.Namespace) -> list[Spec]:
