@@ -72,9 +72,8 @@ def _show_groups(groups: Sequence[GroupEstimate], device: str, stored: Path) -> 
     print_text(f"Training one group after the other, without evaluation: {total}; nothing was started.")
     if resolve_device(device).type == "cuda" and len(groups) > 1:
         print_text(f"On a GPU up to {GROUPS_AT_ONCE['cuda']} groups train at once, which may take less time.")
-    print_text(
-        f"Basis: a few training steps of each group, timed on {device_name(device)} and stored in {format_path(stored)}."
-    )
+    name, file = device_name(device), format_path(stored)
+    print_text(f"Basis: a few training steps of each group, timed on {name} and stored in {file}.")
     if unmeasured:
         print_text(
             f"{UNKNOWN}: not measured, because a dry run measures for at most {TIME_LIMIT:g} s; run it again to "
