@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 #: Stands for a number that is not known.
 UNKNOWN = "-"
+
+
+def format_percent(value: float | None) -> str:
+    """Format an accuracy in percent with two digits, rounded down so that only 100 % is shown as 100.00.
+
+    Every display and table uses this function, so that one number looks the same everywhere.
+
+    >>> format_percent(99.9999), format_percent(11.796875), format_percent(100.0), format_percent(None)
+    ('99.99', '11.79', '100.00', '-')
+    """
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
 
 
 def format_loss(loss: float | None) -> str:
