@@ -237,5 +237,6 @@ def test_plain_lines_count_waiting_replicas() -> None:
     lines = PlainLines(out)
     lines.start(["a", "b", "c"], 100, 0)
     lines.update(10, [0.5, math.nan, 0.1], [80.0, math.nan, 1.0], [True, True, False])
-    assert "accuracy 80.0 / 80.0 / 80.0 %" in out.getvalue()
+    lines.stop()
+    assert "accuracy min 80.00, median 80.00, max 80.00 %" in out.getvalue()
     assert out.getvalue().endswith(", 1 diverged, 1 waiting\n")
