@@ -48,14 +48,14 @@ def _model_folder(source: str | Path | RunFolder | Sequence[RunFolder]) -> Path:
     """Return the folder of the only model of a source."""
     if isinstance(source, RunFolder):
         return source.path
-    runs: Sequence[RunFolder] = []
+    runs: list[RunFolder] = []
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.is_dir() or (path / CONFIG_FILE).exists():
             return path
         runs, name = find_runs(path), format_path(path)
     elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
-        runs, name = source, format_value(source)
+        runs, name = list(source), format_value(source)
     else:
         raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
     if len(runs) != 1:

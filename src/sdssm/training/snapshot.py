@@ -29,8 +29,8 @@ class Snapshot:
 
     def select(self, replicas: Sequence[int]) -> Snapshot:
         """Return the values of some replicas."""
-        loss, accuracy, alive = ([row[k] for k in replicas] for row in (self.loss, self.accuracy, self.alive))
-        return Snapshot(self.step, loss, accuracy, alive)
+        loss, accuracy = ([row[k] for k in replicas] for row in (self.loss, self.accuracy))
+        return Snapshot(self.step, loss, accuracy, [self.alive[k] for k in replicas])
 
     def describe(self, chance: Sequence[float] = ()) -> str:
         """Describe accuracy and loss of a single replica, or their minimum, median and maximum over several.

@@ -31,7 +31,8 @@ from sdssm.training.trained_runs import Runs as Runs
 #: Seconds of work that are queued on a GPU before the results are read and signals are checked; on a CPU, seconds
 #: between two updates of the display.
 ROUND_SECONDS = 1.0
-#: The least number of logging windows in a round: a small part of one, if its steps are slow.
+#: The least number of logging windows in a round on a GPU, with which a training starts: if steps are slow, a whole
+#: window may take minutes.
 LEAST_WINDOWS = 1 / 500
 
 
@@ -206,7 +207,7 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     is_cpu = queue.device.type == "cpu"
     if is_cpu:
         keep_freed_memory()
-    windows = 1.0  # logging windows in a round
+    windows = 1.0 if is_cpu else LEAST_WINDOWS  # logging windows in a round
     try:
         queue.claim_folders()
         with stop_on_signal() as stop:
