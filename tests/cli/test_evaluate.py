@@ -164,8 +164,10 @@ def test_a_curve_fits_a_narrow_terminal(runs: Path, capsys: Capture, monkeypatch
     monkeypatch.setenv("COLUMNS", "40")
     _, out, _ = run_command(capsys, "evaluate", str(runs), "--max-length", "60")
     lines = out.splitlines()
+    [title] = [k for k, line in enumerate(lines) if line.startswith("accuracy in %,")]
     [axis] = [k for k, line in enumerate(lines) if line.startswith("    +===")]
-    assert 30 <= max(map(len, lines[axis - 11 : axis + 2])) <= 40
+    assert axis - title > 5
+    assert 30 <= max(map(len, lines[title + 1 : axis + 2])) <= 40
 
 
 def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys: Capture) -> None:
