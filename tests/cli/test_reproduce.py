@@ -163,6 +163,7 @@ def test_evaluations_show_progress(capsys: pytest.CaptureFixture[str], monkeypat
     code, _, err = run_command(capsys, "reproduce", "other.toml", *CPU, "--tasks", "parity")
     assert code == 0
     assert "evaluate other: 0 of 2 evaluations, 0:00 so far\n" in err and "evaluate other: 2 of 2 evaluations" in err
+    assert "evaluate runs" not in err  # the evaluation of a run reports to the line of the experiment
     code, _, err = run_command(capsys, "reproduce", "times.toml", *CPU)
     assert code == 0 and "time times: 100 %" in err
     assert run_command(capsys, "reproduce", "times.toml", *CPU, "--quiet")[2] == ""
