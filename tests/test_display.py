@@ -84,6 +84,13 @@ def test_the_least_useful_columns_are_left_out_and_named() -> None:
     assert fitted.left_out == ["c"]
 
 
+def test_words_are_not_broken_to_save_columns() -> None:
+    """Beside a long folder, the name of a task stays whole, and a model breaks after a hyphen."""
+    row = {**RUNS, "folder": "runs/experiments/arithmetic/complex-diagonal-d0460f2b1326/seed-0", "task": "arithmetic"}
+    words = " ".join(shown(row, 80)).split()
+    assert {"arithmetic", "complex-", "diagonal", "d0460f2b1326/", "seed-0"} <= set(words)
+
+
 def test_columns_too_many_for_the_width_become_blocks() -> None:
     lines = shown(RUNS, 40)
     assert lines[:3] == [

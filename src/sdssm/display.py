@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GAP = "  "
 #: A text column gets at least the first width before other columns are left out, and never less than the second.
 COMFORTABLE_WIDTH, LEAST_WIDTH = 24, 8
+#: Words up to this length are not broken to save columns.
+MOST_UNBROKEN = 16
 #: The columns that are left out first if a table is wider than the terminal, by header or by its first words.
 LEAST_USEFUL = (
     "radius",
@@ -61,6 +63,10 @@ def text_width(text: str) -> int:
     return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
+#: The parts of a text between which a line may break: after a slash, after a hyphen in a word, or at spaces.
+_PIECES = re.compile(r"[A-Za-z]{3,}-(?=[A-Za-z])|[^\s/]*/|[^\s/]+\s*|\s+")
+
+
 def wrap_text(text: str, width: int) -> list[str]:
     """Break a text into lines of at most `width` columns: at spaces, after a slash or a hyphen, or else anywhere.
 
@@ -68,7 +74,7 @@ def wrap_text(text: str, width: int) -> list[str]:
     (['runs/a5/', 'seed-0'], ['one two', 'three'], ['scale-', 'free'])
     """
     lines = [""]
-    for piece in re.findall(r"[^\s/]*/|[A-Za-z]{3,}-(?=[A-Za-z])|[^\s/]+\s*|\s+", text):
+    for piece in _PIECES.findall(text):
         if text_width(lines[-1]) + text_width(piece.rstrip()) > width and lines[-1]:
             lines.append("")
         while text_width(piece.rstrip()) > width:
@@ -166,7 +172,10 @@ class _Column:
 
     @cached_property
     def least(self) -> int:
-        return self._at_least(LEAST_WIDTH)
+        if self.is_number:
+            return self._at_least(LEAST_WIDTH)
+        pieces = [text_width(piece.rstrip()) for cell in set(self.cells) for piece in _PIECES.findall(cell)]
+        return self._at_least(min(max([*pieces, LEAST_WIDTH]), MOST_UNBROKEN))
 
     def _at_least(self, width: int) -> int:
         words = [text_width(word) for word in self.header.split()]
