@@ -15,11 +15,12 @@ PARTIAL_SUFFIX = ".part"
 DISK_FULL_ERRNOS = (ENOSPC, EDQUOT)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write `data` to a file atomically; on an error raise the OSError and leave the old file unchanged.
 
     The bytes are written to a temporary file in the same folder, which is renamed when all of them are on the disk: a
-    killed process or a power cut leaves either the old file or the new one.
+    killed process or a power cut leaves either the old file or the new one. Without `durable` it does not wait for the
+    disk, and a power cut may leave an empty file.
     """
     part = Path(f"{path}.{os.getpid()}{PARTIAL_SUFFIX}")  # so that two processes do not write to the same file
     try:
@@ -30,9 +31,11 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.flush()
             if os.fstat(file.fileno()).st_size != len(data):  # some file systems write less without an error
                 raise OSError(EIO, f"only a part of the {len(data):,} bytes was written")
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         part.replace(path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except BaseException:  # Ctrl-C too
         with suppress(OSError, ValueError):
             part.unlink(missing_ok=True)

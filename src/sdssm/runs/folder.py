@@ -53,7 +53,8 @@ FINAL_STATUSES = ("finished", "diverged")
 class RunStatus:
     """The contents of status.json, with the accuracy in percent.
 
-    While the run is running, they are those of its last checkpoint.
+    While the run is running they are a few seconds old, and its last checkpoint may be older: see `RunFolder.step`.
+    Loss and accuracy are moving averages over the last steps.
     """
 
     status: Literal["running"] | EndStatus = "running"
@@ -160,16 +161,28 @@ class RunFolder:
 
     @property
     def step(self) -> int:
-        """The step of the last checkpoint."""
-        return self.progress.step
+        """The step of the last checkpoint, from which the run resumes."""
+        progress = self.progress
+        return max(self.checkpoints(), default=0) if progress.status == "running" else progress.step
 
     def finish(self, status: EndStatus) -> None:
         """Write how the training has ended, and give up the claim on the folder."""
-        self._write_status(replace(self.progress, status=status))
+        progress = self.progress
+        # After a failed step, or if it diverged, the last checkpoint is older than the progress.
+        step = max(self.checkpoints(), default=progress.step)
+        self._write_status(replace(progress, status=status, step=step))
         release_folder(self.path)
 
-    def _write_status(self, status: RunStatus) -> None:
-        self._write(STATUS_FILE, encode_json(asdict(status)))
+    def write_progress(
+        self, step: int, *, seconds: float, loss: float | None, accuracy: float | None, device: str | None
+    ) -> None:
+        """Write how far a running training is, between checkpoints, without waiting for the disk."""
+        steps = self.config.train.steps
+        status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
+        self._write_status(status, durable=False)
+
+    def _write_status(self, status: RunStatus, *, durable: bool = True) -> None:
+        self._write(STATUS_FILE, encode_json(asdict(status)), durable=durable)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -254,14 +267,19 @@ class RunFolder:
         """Go back to a step: remove later events and checkpoints, the model and its results."""
         self.claim()
         with write_errors(self.path):
-            events.write(self.path / EVENTS_FILE, (event for event in self.events() if _event_step(event) <= step))
+            kept = [event for event in self.events() if _event_step(event) <= step]
+            events.write(self.path / EVENTS_FILE, kept)
             for later in self.checkpoints():
                 if later > step:
                     self._checkpoint_file(later).unlink()
             for pattern in (*RESULTS, MODEL):
                 for file in self.path.glob(pattern):
                     file.unlink()
-        self._write_status(replace(self.progress, status="running", step=step))
+        progress = replace(self.progress, status="running")
+        if progress.step > step:  # the process was killed after this checkpoint
+            seconds = [event["seconds"] for event in kept if isinstance(event.get("seconds"), float | int)]
+            progress = replace(progress, seconds=float(max(seconds, default=0.0)))
+        self._write_status(replace(progress, step=step))
 
     # -- other files -------------------------------------------------------------------------------------------------
 
@@ -281,11 +299,11 @@ class RunFolder:
         """Write model.safetensors."""
         self._write(MODEL, data)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file of the training, unless another process has claimed the folder."""
         check_owner(self.path)
         with write_errors(self.path / name):
-            write_atomic(self.path / name, data)
+            write_atomic(self.path / name, data, durable=durable)
 
 
 def _event_step(event: Mapping[str, Any]) -> int:
