@@ -1,12 +1,19 @@
-"""Devices by name."""
+"""Devices by name, and the limits of their kernels."""
 
 from __future__ import annotations
 
 import re
-
-import torch
+from typing import TYPE_CHECKING
 
 from sdssm.errors import DeviceError, format_value
+
+if TYPE_CHECKING:
+    import torch
+
+#: The largest state of a Triton kernel: a larger tile of a transition matrix does not fit one multiprocessor.
+TRITON_LARGEST_STATE = 256
+#: The largest head of `delta_scan` in Triton: three matrices of a larger one would not fit the registers.
+TRITON_LARGEST_HEAD = 128
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
@@ -15,6 +22,8 @@ def resolve_device(name: str | torch.device) -> torch.device:
     >>> resolve_device("cpu")
     device(type='cpu')
     """
+    import torch
+
     if isinstance(name, torch.device):
         name = str(name)
     if name == "auto":
@@ -38,5 +47,7 @@ def device_name(device: str | torch.device) -> str:
     >>> device_name("cpu")
     'CPU'
     """
+    import torch
+
     device = resolve_device(device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
