@@ -15,20 +15,55 @@ open_study                  a search as a study of Optuna
 The code is in five subpackages: specs, planning, execution, results and sweeps. Each imports only those before it.
 """
 
-from sdssm.experiments.execution.evaluations import evaluate_plan
-from sdssm.experiments.execution.executors import Executor, LocalExecutor, get_executor
-from sdssm.experiments.execution.runner import run_plan
-from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan, make_plan, make_plans, merge_plans
-from sdssm.experiments.planning.reuse import reuse_runs
-from sdssm.experiments.planning.selection import Selection
-from sdssm.experiments.results.folder import check_results, write_results
-from sdssm.experiments.specs.catalogue import get_spec, list_experiments
-from sdssm.experiments.specs.scores import SpecError
-from sdssm.experiments.specs.spec import Spec
-from sdssm.experiments.sweeps.optuna_search import open_study
-from sdssm.experiments.sweeps.search import Search
-from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
-from sdssm.experiments.sweeps.sweep_spec import make_sweep_spec
+from typing import TYPE_CHECKING
+
+from sdssm.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from sdssm.experiments.execution.evaluations import evaluate_plan
+    from sdssm.experiments.execution.executors import Executor, LocalExecutor, get_executor
+    from sdssm.experiments.execution.runner import run_plan
+    from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan, make_plan, make_plans, merge_plans
+    from sdssm.experiments.planning.reuse import reuse_runs
+    from sdssm.experiments.planning.selection import Selection
+    from sdssm.experiments.results.folder import check_results, write_results
+    from sdssm.experiments.specs.catalogue import get_spec, list_experiments
+    from sdssm.experiments.specs.scores import SpecError
+    from sdssm.experiments.specs.spec import Spec
+    from sdssm.experiments.sweeps.optuna_search import open_study
+    from sdssm.experiments.sweeps.search import Search
+    from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
+    from sdssm.experiments.sweeps.sweep_spec import make_sweep_spec
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Executor": "sdssm.experiments.execution.executors",
+            "LocalExecutor": "sdssm.experiments.execution.executors",
+            "Plan": "sdssm.experiments.planning.plan",
+            "PlannedRun": "sdssm.experiments.planning.plan",
+            "Search": "sdssm.experiments.sweeps.search",
+            "Selection": "sdssm.experiments.planning.selection",
+            "Spec": "sdssm.experiments.specs.spec",
+            "SpecError": "sdssm.experiments.specs.scores",
+            "Sweep": "sdssm.experiments.sweeps.sweep",
+            "TrainingPlan": "sdssm.experiments.planning.plan",
+            "check_results": "sdssm.experiments.results.folder",
+            "evaluate_plan": "sdssm.experiments.execution.evaluations",
+            "get_executor": "sdssm.experiments.execution.executors",
+            "get_spec": "sdssm.experiments.specs.catalogue",
+            "list_experiments": "sdssm.experiments.specs.catalogue",
+            "make_plan": "sdssm.experiments.planning.plan",
+            "make_plans": "sdssm.experiments.planning.plan",
+            "make_sweep_spec": "sdssm.experiments.sweeps.sweep_spec",
+            "merge_plans": "sdssm.experiments.planning.plan",
+            "open_study": "sdssm.experiments.sweeps.optuna_search",
+            "reuse_runs": "sdssm.experiments.planning.reuse",
+            "run_plan": "sdssm.experiments.execution.runner",
+            "run_sweep": "sdssm.experiments.sweeps.sweep",
+            "write_results": "sdssm.experiments.results.folder",
+        },
+    )
 
 __all__ = [
     "Executor",

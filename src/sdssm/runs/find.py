@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning
 from sdssm.files import format_path
-from sdssm.models import DEFAULT_MODEL
-from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.catalogue import DEFAULT_MODEL
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
 
 

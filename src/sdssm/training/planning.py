@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import index
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdssm.automata import Machine
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import RunError, SettingsError, format_value
-from sdssm.models import default_preset
-from sdssm.models.classifier import CONFIG_FILE
-from sdssm.ops.backend import TRITON_LARGEST_STATE
+from sdssm.models.catalogue import default_preset
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
-from sdssm.training.engine import group_key, new_model
+
+if TYPE_CHECKING:
+    import torch
 
 TaskLike = str | Task | Machine
 #: A run to train: its folder, its task and its config.
@@ -66,6 +66,8 @@ def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunCon
 
     `describe` returns the config and the task of a run.
     """
+    from sdssm.training.engine import group_key
+
     groups: dict[Any, list[AnyRun]] = {}
     for run in runs:
         config, task = describe(run)
@@ -75,6 +77,8 @@ def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunCon
 
 def check_config(config: RunConfig, task: Task, device: torch.device | None = None) -> None:
     """Refuse settings that do not fit the task, the model or the device."""
+    from sdssm.training.engine import new_model
+
     limit = config.train.validate_length
     if limit is not None and limit > task.train_length:
         raise SettingsError(
