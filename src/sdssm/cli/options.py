@@ -8,11 +8,16 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sdssm.errors import SettingsError, format_value
+from sdssm.devices import check_device_name
+from sdssm.errors import DeviceError, SettingsError, format_value
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sdssm.cli.parser import CommandParser
 
+    Commands = argparse._SubParsersAction[CommandParser]
+
+#: Exit code for errors that the user can fix.
+BAD_INPUT = 2
 #: Help of options that several commands have.
 DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda or cuda:N (default: %(default)s)"
 JSON_HELP = "print JSON instead of tables"
@@ -35,7 +40,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 def declare_command(
     commands: Commands, name: str, *, summary: str, description: str, examples: Sequence[str] = ()
-) -> argparse.ArgumentParser:
+) -> CommandParser:
     """Add a command; `summary` is its line in `sdssm --help`, the rest is shown by `sdssm NAME --help`."""
     return commands.add_parser(
         name,
@@ -127,6 +132,14 @@ def parse_seeds(text: str) -> int | list[int]:
     if len(set(seeds)) != len(seeds):
         raise argparse.ArgumentTypeError(f"{format_value(text)} has a seed twice; keep one of them")
     return seeds
+
+
+def parse_device(text: str) -> str:
+    """Parse the name of a device; whether this machine has it is checked when it is used."""
+    try:
+        return check_device_name(text)
+    except DeviceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

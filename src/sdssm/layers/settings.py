@@ -16,6 +16,7 @@ from sdssm.settings import check_between, check_settings, setting
 #: Larger powers of small entries underflow in float32, so that whole columns would be zero.
 LARGEST_NORM = 16
 LARGEST_STATE = 4_096
+INITIAL_STATES = ("zero", "learned", "given")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +42,19 @@ class SelectiveDenseSettings(MixerSettings):
     """Settings of `SelectiveDense`. The defaults are the scale-free form."""
 
     state: int = setting(64, "N, entries of the state", least=1, most=LARGEST_STATE)
-    dictionary: int = setting(16, "K, matrices to mix", least=1, most=4_096)
+    dictionary: int = setting(16, "K, number of matrices that are mixed", least=1, most=4_096)
     column_norm: float | None = setting(
-        1.2, "p of the column norm; none: columns are not normalised", least=1, most=LARGEST_NORM
+        1.2, "p of the l_p norm that columns are divided by; none: not normalised", least=1, most=LARGEST_NORM
     )
     initial_state: str = setting(
-        "learned", "zero, learned, or given with each call", choices=("zero", "learned", "given")
+        "learned", "the state before the first symbol; given: passed with each call", choices=INITIAL_STATES
     )
     input_matrix: bool = setting(False, "B, adds B u_t to each state")
     rescale: bool = setting(True, "divide each state by its l2 norm")
-    temperature: float = setting(1.0, "of the softmax, at the first step of training", above=0)
-    temperature_end: float | None = setting(None, "at the last step, linear in between; none: constant", above=0)
+    temperature: float = setting(1.0, "temperature of the softmax at the first step of training", above=0)
+    temperature_end: float | None = setting(
+        None, "temperature at the last step, linear in between; none: constant", above=0
+    )
     skip: bool = setting(False, "D, adds D u_t to each output")
 
     @property
@@ -88,7 +91,9 @@ class RnnSettings(MixerSettings):
 
     # The limit is that of the GPU kernels.
     state: int = setting(64, "N, entries of the state", least=1, most=TRITON_LARGEST_STATE)
-    initial_state: str = setting("zero", "zero, learned, or given with each call", choices=("zero", "learned", "given"))
+    initial_state: str = setting(
+        "zero", "the state before the first symbol; given: passed with each call", choices=INITIAL_STATES
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -142,7 +147,7 @@ class S4dSettings(ModeSettings):
     """Settings of `S4d`."""
 
     init: str = setting(
-        "lin", "initial frequencies: lin (evenly spaced) or inv (proportional to 1 / j)", choices=("lin", "inv")
+        "lin", "initial frequencies: evenly spaced (lin) or proportional to 1 / j (inv)", choices=("lin", "inv")
     )
 
 
@@ -188,10 +193,10 @@ class RegularLrnnSettings(MixerSettings):
 
     state: int = setting(64, "N, entries of the state", least=1, most=LARGEST_STATE)
     block_size: int = setting(8, "S, size of each block on the diagonal; it must divide the state", least=1, most=4_096)
-    column_norm: float = setting(1.2, "p of the column norm", least=1, most=LARGEST_NORM)
+    column_norm: float = setting(1.2, "p of the l_p norm of a column", least=1, most=LARGEST_NORM)
     normalisation: str = setting(
         "largest",
-        "largest (of a block, after centring: published code) or columns (each column: paper)",
+        "divide a block by its largest column norm, after centring (published code), or each column by its own (paper)",
         choices=("largest", "columns"),
     )
 
@@ -218,7 +223,7 @@ class ComplexDiagonalSettings(MixerSettings):
     radius: float = setting(1.0, "beta, the absolute value of every transition", above=0, most=1)
     generator: str = setting(
         "joint",
-        "of the transitions: joint (one MLP, as in the published code) or separate (two, as in the paper)",
+        "MLPs of the transitions: one for both parts, joint (published code), or two, separate (paper)",
         choices=("joint", "separate"),
     )
 
@@ -233,7 +238,7 @@ class DeltaNetSettings(MixerSettings):
     heads: int = setting(4, "H, heads, each with its own matrix", least=1, most=1_024)
     head_size: int = setting(16, "rows and columns of the matrix of a head", least=1, most=TRITON_LARGEST_HEAD)
     conv: int | None = setting(4, "taps of the convolution before the scan; none: no convolution", least=2, most=64)
-    negative_eigenvalues: bool = setting(True, "beta up to 2 instead of 1")
+    negative_eigenvalues: bool = setting(True, "beta up to 2 instead of 1: eigenvalues down to -1")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -252,11 +257,11 @@ class PdSsmSettings(MixerSettings):
     """Settings of `PdSsm`. The defaults are those of the published code for state tracking."""
 
     state: int = setting(64, "N, complex entries of the state", least=1, most=LARGEST_STATE)
-    dictionary: int = setting(8, "K, matrices to mix", least=1, most=4_096)
+    dictionary: int = setting(8, "K, number of matrices that are mixed", least=1, most=4_096)
     expansion: int = setting(2, "the two MLPs of D have expansion * N hidden units", least=1, most=64)
     input_matrix: bool = setting(True, "B, adds B u_t to each state")
     initial_state: str = setting(
-        "one-hot", "one-hot (1, 0, .., 0), zero, or learned", choices=("one-hot", "zero", "learned")
+        "one-hot", "the state before the first symbol; one-hot: (1, 0, .., 0)", choices=("one-hot", "zero", "learned")
     )
 
     def __post_init__(self) -> None:
@@ -281,7 +286,7 @@ class SliceSettings(MixerSettings):
     input_matrix: bool = setting(False, "B, adds dt B [1, u_t] to each state")
     initial_state: str = setting(
         "input",
-        "input (a linear map of the first symbol, which has no other effect) or learned",
+        "the first state; input: a linear map of the first symbol, which has no other effect",
         choices=("input", "learned"),
     )
 

@@ -33,9 +33,9 @@ class ModelSettings:
         least=1,
         most=LARGEST_WIDTH,
     )
-    activation: str = setting("gelu", "of the feed-forward layers", choices=("relu", "gelu"))
+    activation: str = setting("gelu", "activation of the feed-forward layers", choices=("relu", "gelu"))
     block_dropout: float = setting(
-        0.0, "on the outputs of mixers and feed-forward layers, in training", least=0, below=1
+        0.0, "dropout rate of the outputs of mixers and feed-forward layers, in training", least=0, below=1
     )
     embedding: int | None = setting(
         None,
@@ -45,7 +45,7 @@ class ModelSettings:
     )
     embedding_init: str = setting(
         "normal",
-        "normal: N(0, 1); small: N(0, 0.02^2); linear: as torch.nn.Linear",
+        "initial embedding; normal: N(0, 1); small: N(0, 0.02^2); linear: as torch.nn.Linear",
         choices=("normal", "small", "linear"),
     )
     embedding_scale: float = setting(1.0, "factor of the embedding", above=0)
@@ -57,12 +57,12 @@ class ModelSettings:
         "plain", "LayerNorm before the readout; plain: no gain, no shift", choices=("affine", "plain", "none")
     )
     readout: str = setting("cosine", "the layer that computes the logits", choices=("linear", "mlp", "cosine"))
-    readout_bias: bool = setting(True, "of the linear and the mlp readout")
+    readout_bias: bool = setting(True, "whether the linear and the mlp readout have a bias")
     hidden: int = setting(64, "width of the mlp readout", least=1, most=LARGEST_WIDTH)
-    dropout: float = setting(0.0, "on the hidden layer of the mlp readout, in training", least=0, below=1)
+    dropout: float = setting(0.0, "dropout rate of the hidden layer of the mlp readout, in training", least=0, below=1)
     projection: bool = setting(True, "P, a learned linear map before the cosine")
-    scale: float = setting(10.0, "of the cosine, at the first step", above=0)
-    scale_end: float | None = setting(30.0, "at the last step, linear in between; none: constant", above=0)
+    scale: float = setting(10.0, "scale of the cosine at the first step of training", above=0)
+    scale_end: float | None = setting(30.0, "scale at the last step, linear in between; none: constant", above=0)
     state_embedding: int | None = setting(
         None,
         "width of fixed random vectors that represent the automaton's states (length efficiency)",

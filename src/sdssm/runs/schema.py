@@ -54,12 +54,14 @@ class TrainSettings:
     lr: float = setting(1e-3, "learning rate", least=0)
     schedule: str = setting(
         "cosine",
-        "of the learning rate after the warm-up: constant, or a half cosine down to 0",
+        "learning rate after the warm-up: constant, or a half cosine down to 0",
         choices=("constant", "cosine"),
     )
     warmup: float = setting(0.025, "share of the steps in which the learning rate rises from 0", least=0, most=1)
-    betas: tuple[float, float] = setting((0.9, 0.999), "of Adam", least=0, below=1)
-    eps: float = setting(1e-8, "of Adam", least=0)
+    betas: tuple[float, float] = setting(
+        (0.9, 0.999), "decay rates of the two moving averages of Adam", least=0, below=1
+    )
+    eps: float = setting(1e-8, "epsilon of Adam, added to its denominator", least=0)
     weight_decay: float = setting(0.0, "coupled: added to the gradient, as in torch.optim.Adam", least=0)
     clip: float | None = setting(1.0, "the greatest norm of a gradient; none: no clipping", above=0)
     attraction: float = setting(
@@ -111,7 +113,7 @@ class Settings:
         known = setting_names(self)
         for name, value in values.items():
             if name not in known:
-                listed = f"sdssm models {self.model.name} lists them all"
+                listed = f"sdssm settings {self.model.name} lists them all"
                 raise SettingsError(f"there is no setting {name!r}; {did_you_mean(str(name), known, listed)}")
             part, annotation = known[name]
             # A command line does not distinguish the word none from None: for a setting that is a word, it is the word.

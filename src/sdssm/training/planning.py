@@ -42,12 +42,17 @@ def plan_runs(
 ) -> tuple[Path, list[RunPlan]]:
     """Check the arguments of `train`; return the folder of all runs and the runs in it."""
     tasks = _resolve_tasks(task)
-    path = _resolve_folder(out, tasks, model)
+    if not isinstance(model, str):
+        raise SettingsError(
+            f"model is {format_value(model)}; pass the name of a model, such as 'sd-ssm' or 'lstm' "
+            "(sdssm.list_models() has all names), and change it with settings={'state': 32}"
+        )
     seed_list = expand_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     preset_name = default_preset(model) if preset is None else preset
+    path = _resolve_folder(out, tasks, model, preset_name, values)
     stamp = start_stamp()
     planned: list[RunPlan] = []
     for task in tasks:
@@ -115,7 +120,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
     if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
         raise SettingsError(
             f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
-            f"{TRITON_LARGEST_STATE}; make them smaller, or train with device='cpu'"
+            f"{TRITON_LARGEST_STATE}; make them smaller, or train on the CPU"
         )
 
 
@@ -143,7 +148,7 @@ def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overw
         if folder in seen:
             raise SettingsError(
                 f"{seen[folder].task} and {config.task} would both train in {folder}; train them one after the other, "
-                "each with an out= of its own"
+                "each in a folder of its own"
             )
         seen[folder] = config
         for parent in folder.absolute().parents:
@@ -153,7 +158,7 @@ def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overw
             if not RunFolder.open(folder).config.matches(config):
                 raise RunError(
                     f"{folder} was started as another training; continue it as it is with sdssm train --resume {path}, "
-                    "or start this one with another out="
+                    "or start this one in another folder"
                 )
         else:
             RunFolder.check_free(folder, overwrite=overwrite)
@@ -180,9 +185,11 @@ def _resolve_tasks(task: TaskLike | Sequence[TaskLike]) -> list[Task]:
     return [item if isinstance(item, Task) else get_task(item) for item in tasks]
 
 
-def _resolve_folder(out: str | Path | None, tasks: Sequence[Task], model: str) -> Path:
+def _resolve_folder(
+    out: str | Path | None, tasks: Sequence[Task], model: str, preset: str, settings: Mapping[str, Any]
+) -> Path:
     if out is None:
-        return default_folder([task.name for task in tasks], model)
+        return default_folder([task.name for task in tasks], model, preset, settings)
     if str(out) in ("", "."):
         raise SettingsError("out is the current folder; name a folder for the runs, as in out='runs/a5'")
     return Path(out)
