@@ -105,7 +105,7 @@ def describe_settings(kind: type[Any]) -> list[SettingDescription]:
     >>> describe_settings(Gauge)
     [SettingDescription(name='limit', default=None, values='above 0, or none', meaning='pressure that stops the pump')]
     """
-    annotations, rules = setting_types(kind), _rules(kind)
+    annotations, rules = setting_types(kind), _rules(kind)  # type: ignore[arg-type]  # classes are hashable
     return [
         SettingDescription(field.name, field.default, _describe_values(annotations[field.name], rule), rule.meaning)
         for field in dataclasses.fields(kind)
@@ -166,7 +166,7 @@ def build_settings(kind: type[S], values: Mapping[str, Any]) -> S:
 
 def check_settings(settings: Any) -> None:
     """Convert every value to its annotated type and check its rule, or raise an error. Call it in `__post_init__`."""
-    rules = _rules(type(settings))
+    rules = _rules(type(settings))  # type: ignore[arg-type]  # the same
     for name, annotation in setting_types(type(settings)).items():
         value = convert_value(name, getattr(settings, name), annotation)
         object.__setattr__(settings, name, value)

@@ -12,9 +12,7 @@ from sdssm.devices import check_device_name
 from sdssm.errors import DeviceError, SettingsError, format_value
 
 if TYPE_CHECKING:
-    from sdssm.cli.parser import CommandParser
-
-    Commands = argparse._SubParsersAction[CommandParser]
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 #: Exit code for errors that the user can fix.
 BAD_INPUT = 2
@@ -32,7 +30,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
-        self._action_max_length = len("    reproduce")  # argparse forgets the indentation of commands
+        self._action_max_length = len("    completion")  # argparse forgets the indentation of commands
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(EXAMPLES) else super()._fill_text(text, width, indent)
@@ -40,7 +38,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 def declare_command(
     commands: Commands, name: str, *, summary: str, description: str, examples: Sequence[str] = ()
-) -> CommandParser:
+) -> argparse.ArgumentParser:
     """Add a command; `summary` is its line in `sdssm --help`, the rest is shown by `sdssm NAME --help`."""
     return commands.add_parser(
         name,

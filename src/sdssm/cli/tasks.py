@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import format_chance_level, make_printable, print_facts, print_json, print_table
+from sdssm.cli.parser import CommandParser
 from sdssm.errors import format_value
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def add_command(commands: Commands) -> None:
         "them.",
         examples=["sdssm tasks", "sdssm tasks a5 --svg a5.svg", "sdssm tasks show 'regex:(ab)*'"],
     )
-    parser.implied_command = "show"
+    if isinstance(parser, CommandParser):
+        parser.implied_command = "show"
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
     show = declare_command(

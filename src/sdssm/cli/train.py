@@ -92,6 +92,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.tensorboard:
         import_extra("tensorboard", "--tensorboard")  # before any folder is created
     settings = collect_settings(options)
+    _check_options(options, settings)
     out = _out_folder(options, settings)
     if not options.tasks:
         _resume(options, out)
@@ -113,6 +114,21 @@ def _train(options: argparse.Namespace) -> None:
             tensorboard=options.tensorboard,
         )
     _show_runs(runs, out, options.quiet)
+
+
+def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for unknown tasks, models, presets and settings, before torch is imported."""
+    if options.resume is not None and options.overwrite:
+        raise SettingsError("--resume continues runs and --overwrite replaces them; leave one of them out")
+    if options.out is not None and str(options.out) in ("", "."):
+        raise SettingsError("--out is the current folder; name a folder for the runs, as in --out runs/a5")
+    from sdssm.models.catalogue import default_preset
+    from sdssm.runs.schema import resolve_settings
+    from sdssm.tasks.library import get_task
+
+    model = options.model or DEFAULT_MODEL
+    for name in options.tasks:
+        resolve_settings(model, options.preset or default_preset(model), get_task(name).name, settings)
 
 
 def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
-from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, write_atomic
+from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, similar_path, write_atomic
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.models.settings import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
@@ -322,7 +322,9 @@ def _read_config(path: Path) -> RunConfig:
     if is_folder and not has_config:
         raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs . lists the runs")
     if not is_folder:
-        raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
+        similar = similar_path(path)
+        hint = "sdssm runs . lists the runs" if similar is None else f"did you mean {format_path(similar)}?"
+        raise RunError(f"there is no folder {name}; {hint}")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if not isinstance(version, int):
