@@ -5,10 +5,12 @@ Training and evaluation draw their strings in `stream.py` and `evaluation_string
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import label_states
@@ -31,19 +33,32 @@ def draw_examples(task: Task, count: int, length: int, *, seed: int = 0) -> list
     if not task.has_length(length):
         raise TaskError(f"{task.name} has no valid string of length {length}")
     table, start, labels = label_states(task.machine, task.valid)
+    generator = np.random.default_rng(seed)
+    examples = []
+    for tokens in _draw_tokens(task, table, start, labels, count, length, generator):
+        state, seen = start, list[int]()
+        for token in tokens:
+            state = int(table[state, token])
+            seen.append(int(labels[state]))
+        examples.append(ExampleString(tokens, seen))
+    return examples
+
+
+def _draw_tokens(
+    task: Task, table: Ints, start: int, labels: Ints, count: int, length: int, generator: np.random.Generator
+) -> Iterator[list[int]]:
+    if task.valid is None:
+        yield from generator.integers(task.n_symbols, size=(count, length)).tolist()
+        return
     # weights[k][q] is the number of valid strings that continue from state q with k symbols, up to a factor.
     weights = [(labels >= 0).astype(float)]
     for _ in range(length):
         ways = weights[-1][table].sum(axis=1)
         weights.append(ways / ways.max())
-    generator = np.random.default_rng(seed)
-    examples = []
     for _ in range(count):
-        state, tokens, seen = start, list[int](), list[int]()
+        state, tokens = start, list[int]()
         for left in range(length - 1, -1, -1):
             ways = weights[left][table[state]]
             tokens.append(int(generator.choice(len(ways), p=ways / ways.sum())))
             state = int(table[state, tokens[-1]])
-            seen.append(int(labels[state]))
-        examples.append(ExampleString(tokens, seen))
-    return examples
+        yield tokens
