@@ -14,16 +14,16 @@ ops                                the recurrences with their gradients; sdssm.l
 """
 
 import os as _os
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 # torch's threads wait for each other after every small operation. If they spin while waiting and another program uses
 # the same cores, training is ten times slower; sleeping costs little. torch reads this once, when it is imported.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from sdssm.errors import SdssmError  # after the line above
-from sdssm.lazy import import_on_use as _import_on_use
+from sdssm.lazy import import_on_use
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from sdssm import ops
     from sdssm.automata import Machine
     from sdssm.automata import get_machine as machine
@@ -35,7 +35,7 @@ if _TYPE_CHECKING:
     from sdssm.tasks import get_task as task
     from sdssm.training import Runs, resume, train
 else:
-    __getattr__, __dir__ = _import_on_use(
+    __getattr__, __dir__ = import_on_use(
         __name__,
         {
             "Batch": "sdssm.tasks",

@@ -42,7 +42,8 @@ def import_on_use(package: str, modules: Mapping[str, str]) -> tuple[Callable[[s
 
     def names() -> list[str]:
         namespace = vars(sys.modules[package])
+        own = (name for name in namespace if name not in ("TYPE_CHECKING", "import_on_use"))
         submodules = (module.name for module in iter_modules(namespace["__path__"]) if module.name[0] != "_")
-        return sorted({*namespace, *modules, *submodules})
+        return sorted({*own, *modules, *submodules})
 
     return find, names

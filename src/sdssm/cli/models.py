@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from sdssm.cli.settings import HEADERS, describe_part, format_setting, setting_r
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
+
+#: Text is wrapped at this width, or at that of a narrower terminal.
+WIDEST = 110
 
 
 def add_command(commands: Commands) -> None:
@@ -47,12 +51,21 @@ def _models(options: argparse.Namespace) -> None:
         for facts in models
     ]
     print_table(["model", "parameters", "transitions", "reads"], rows, right=("parameters", "transitions"))
-    print(f"\nParameters are counted with the default settings on {options.task}. Transitions: parameters that compute")
-    print("the next state from the input. Settings with their defaults, and what is proved:\n")
+    print(
+        f"\nParameters are counted with the default settings on {options.task}.\n"
+        "Transitions: parameters that compute the next state from the input.\n"
+        "Settings with their defaults, and what is proved:\n"
+    )
     for facts in models:
-        print(f"{facts['model']}: {_format_settings(facts)}")
-        print(fill(facts["emulates"], 110, initial_indent="    ", subsequent_indent="    "))
-    print("\nsdssm models MODEL shows all settings and presets of one; sdssm train TASK --model NAME trains it.")
+        print(_wrap(f"{facts['model']}: {_format_settings(facts)}"))
+        print(_wrap(f"    {facts['emulates']}"))
+    print("\nsdssm models MODEL shows all settings and presets of one, sdssm settings MODEL those of its training.")
+
+
+def _wrap(text: str) -> str:
+    """Wrap a text at the width of the terminal, further lines below it indented."""
+    width = min(WIDEST, get_terminal_size((WIDEST, 24)).columns)
+    return fill(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _facts(name: str, task_name: str) -> dict[str, Any]:
