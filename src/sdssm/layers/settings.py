@@ -39,7 +39,7 @@ class MixerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectiveDenseSettings(MixerSettings):
-    """Settings of `SelectiveDense`. The defaults are the scale-free form."""
+    """Settings of `SelectiveDense`. The defaults are the scale-free form, for strings of symbols."""
 
     state: int = setting(64, "N, entries of the state", least=1, most=LARGEST_STATE)
     dictionary: int = setting(16, "K, number of matrices that are mixed", least=1, most=4_096)
