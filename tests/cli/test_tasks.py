@@ -60,7 +60,7 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tasks", "show", "parety"], "sdssm: there is no task 'parety'; did you mean 'parity'?"),
+        (["tasks", "show", "parety"], "is called 'parety'; did you mean 'parity'?"),
         (["tasks", "show", "s99"], "the most is 10,000, choose a smaller one"),
         (["tasks", "show", "regex:("], "a group is not closed"),
         (["tasks", "show", "regex:(a|b)*a(a|b){40}"], "more than 10,000 states"),

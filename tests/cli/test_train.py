@@ -251,7 +251,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         ([], "no task was given; name one, as in sdssm train a5, or use sdssm train --resume DIR"),
-        (["parety"], "there is no task 'parety'; did you mean 'parity'?"),
+        (["parety"], "is called 'parety'; did you mean 'parity'?"),
         (["parity", "--preset", "papre"], "there is no preset 'papre'; did you mean 'paper'?"),
         (["s5", "--preset", "paper"], "preset 'paper' has no settings for sd-ssm on s5"),
         (["parity", "--model", "mambo"], "there is no model 'mambo'; did you mean 'mamba'?"),
@@ -268,7 +268,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["parity", "--seeds", "0"], "'0' is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"),
         (["parity", "--seeds", "a"], "'a' is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"),
         (["parity", "--seeds", "1,1"], "'1,1' has a seed twice; keep one of them"),
-        (["paritty"], "there is no task 'paritty'; did you mean 'parity'?"),
+        (["paritty"], "is called 'paritty'; did you mean 'parity'?"),
         (["parity", "--step", "10"], "sdssm train: there is no option --step; did you mean --steps?"),
         (["parity", "--step=10"], "sdssm train: there is no option --step; did you mean --steps?"),
         (
@@ -286,7 +286,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["--resume", "nowhere"], "there is no folder nowhere; sdssm runs . lists the runs"),
         (["--resume", "fulll"], "there is no folder fulll; did you mean full?"),
         (["--resume", "fulll/note"], "there is no folder fulll/note; did you mean full/note?"),
-        (["full/node"], "there is no task 'full/node'"),
+        (["full/node"], "is called 'full/node'"),
         (["full/note.dot"], "cannot read full/note.dot: No such file or directory; did you mean full/note?"),
         (["--resume", "full"], "there is no run folder in full or below"),
         (["--resume", "full", "--lr", "1"], "--resume keeps the settings of the runs, but --lr was given"),

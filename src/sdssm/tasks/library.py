@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sdssm.automata import Machine, get_machine
 from sdssm.automata.languages import arithmetic_strings
-from sdssm.errors import UnknownNameError
 from sdssm.tasks.task import Task
 
 #: The nine tasks of the paper, in its order.
@@ -41,10 +40,7 @@ def get_task(name: str | Machine) -> Task:
     """
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
-    try:
-        machine, name = get_machine(name), name.strip()
-    except UnknownNameError as error:  # the same hint, in the words of the caller
-        raise UnknownNameError(str(error).replace("no machine is called", "there is no task", 1)) from None
+    machine, name = get_machine(name), name.strip()
     name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None
     return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))
