@@ -31,6 +31,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 #: Import order: a module imports only from its own package and from the packages before it.
 ORDER = [
     "errors",
+    "lazy",
     "extras",
     "files",
     "formatting",

@@ -18,8 +18,9 @@ The code is in five subpackages: specs, planning, execution, results and sweeps.
 reproduction.py is above them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sdssm.lazy import import_on_use
 
 if TYPE_CHECKING:
     from sdssm.experiments.execution.evaluations import evaluate_plan
@@ -37,6 +38,39 @@ if TYPE_CHECKING:
     from sdssm.experiments.sweeps.search import Search
     from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
     from sdssm.experiments.sweeps.sweep_spec import make_sweep_spec
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Executor": "sdssm.experiments.execution.executors",
+            "LocalExecutor": "sdssm.experiments.execution.executors",
+            "Plan": "sdssm.experiments.planning.plan",
+            "PlannedRun": "sdssm.experiments.planning.plan",
+            "Reproduction": "sdssm.experiments.reproduction",
+            "Search": "sdssm.experiments.sweeps.search",
+            "Selection": "sdssm.experiments.planning.selection",
+            "Spec": "sdssm.experiments.specs.spec",
+            "SpecError": "sdssm.experiments.specs.scores",
+            "Sweep": "sdssm.experiments.sweeps.sweep",
+            "TrainingPlan": "sdssm.experiments.planning.plan",
+            "check_results": "sdssm.experiments.results.folder",
+            "evaluate_plan": "sdssm.experiments.execution.evaluations",
+            "get_executor": "sdssm.experiments.execution.executors",
+            "get_spec": "sdssm.experiments.specs.catalogue",
+            "list_experiments": "sdssm.experiments.specs.catalogue",
+            "make_plan": "sdssm.experiments.planning.plan",
+            "make_plans": "sdssm.experiments.planning.plan",
+            "make_sweep_spec": "sdssm.experiments.sweeps.sweep_spec",
+            "merge_plans": "sdssm.experiments.planning.plan",
+            "open_study": "sdssm.experiments.sweeps.optuna_search",
+            "reproduce": "sdssm.experiments.reproduction",
+            "reuse_runs": "sdssm.experiments.planning.reuse",
+            "run_plan": "sdssm.experiments.execution.runner",
+            "run_sweep": "sdssm.experiments.sweeps.sweep",
+            "selected_results": "sdssm.experiments.results.folder",
+            "write_results": "sdssm.experiments.results.folder",
+        },
+    )
 
 __all__ = [
     "Executor",
@@ -67,34 +101,3 @@ __all__ = [
     "selected_results",
     "write_results",
 ]
-
-#: Where the names are defined. They are imported when they are used: `sdssm reproduce --list` needs none of torch.
-_HOMES = {
-    "execution.evaluations": ("evaluate_plan",),
-    "execution.executors": ("Executor", "LocalExecutor", "get_executor"),
-    "execution.runner": ("run_plan",),
-    "planning.plan": ("Plan", "PlannedRun", "TrainingPlan", "make_plan", "make_plans", "merge_plans"),
-    "planning.reuse": ("reuse_runs",),
-    "planning.selection": ("Selection",),
-    "reproduction": ("Reproduction", "reproduce"),
-    "results.folder": ("check_results", "selected_results", "write_results"),
-    "specs.catalogue": ("get_spec", "list_experiments"),
-    "specs.scores": ("SpecError",),
-    "specs.spec": ("Spec",),
-    "sweeps.optuna_search": ("open_study",),
-    "sweeps.search": ("Search",),
-    "sweeps.sweep": ("Sweep", "run_sweep"),
-    "sweeps.sweep_spec": ("make_sweep_spec",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
