@@ -3,7 +3,7 @@
 train, resume, evaluate, load      from a task to run folders, accuracy at every length, trained models
 task, machine, Task, Machine       strings with labels, and the automata behind them
 extract, certify, compile, snap    between automata and weights; horizon measures a length, certify proves one
-list_models, list_tasks, list_experiments
+list_models, list_tasks, list_experiments; reproduce runs an experiment
 ops                                the recurrences with their gradients; sdssm.layers has the modules
 
 >>> import sdssm, torch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sdssm.automata import get_machine as machine
     from sdssm.evaluation import Evaluation, evaluate
     from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
+    from sdssm.experiments import list_experiments, reproduce
     from sdssm.models import Classifier, ModelSettings, list_models
     from sdssm.runs import load
     from sdssm.tasks import Batch, Task, list_tasks
@@ -50,27 +51,18 @@ else:
             "evaluate": "sdssm.evaluation",
             "extract": "sdssm.exact",
             "horizon": "sdssm.exact",
+            "list_experiments": "sdssm.experiments",
             "list_models": "sdssm.models",
             "list_tasks": "sdssm.tasks",
             "load": "sdssm.runs",
             "machine": "sdssm.automata:get_machine",
+            "reproduce": "sdssm.experiments",
             "resume": "sdssm.training",
             "snap": "sdssm.exact",
             "task": "sdssm.tasks:get_task",
             "train": "sdssm.training",
         },
     )
-
-
-def list_experiments() -> list[str]:
-    """Return the names of the experiments that `sdssm reproduce` knows, the paper's tables first.
-
-    >>> list_experiments()[0]
-    'table1'
-    """
-    from sdssm import experiments  # only here: no other name of this module needs the package
-
-    return experiments.list_experiments()
 
 
 __version__ = "0.1.0"
@@ -95,6 +87,7 @@ __all__ = [
     "load",
     "machine",
     "ops",
+    "reproduce",
     "resume",
     "snap",
     "task",
