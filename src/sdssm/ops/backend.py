@@ -65,9 +65,14 @@ def is_on_gpu(tensor: Tensor) -> bool:
 
 
 def choose(tensor: Tensor) -> str:
-    """Return the backend for `tensor`: the one set by the user, else the one for its device."""
+    """Return the backend for `tensor`: the one set by the user, else the one for its device.
+
+    `torch.jit.trace` records torch's own operations only, so there it is the reference.
+    """
     if _override is not None:
         return _override
+    if torch.jit.is_tracing():
+        return "reference"
     return "triton" if tensor.is_cuda else "cpu"
 
 
