@@ -70,7 +70,7 @@ class Classifier(Stack):
         length += self.settings.query
         if self.settings.block_dropout:
             shapes["blocks"] = (length, len(self.layers), 2, batch, self.blocks[0].outputs)
-        mixer_shape = self.mixers[0].noise_shapes(length)
+        mixer_shape = self.mixers[0].noise_shape(length)
         if mixer_shape is not None:
             shapes["mixers"] = (len(self.mixers), *mixer_shape)
         return shapes
