@@ -71,8 +71,10 @@ def test_a_traced_model_can_be_saved_and_loaded(name: str) -> None:
     model, file = build_small(name), io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # sizes are recorded as constants, and torch recommends torch.export
-        torch.jit.save(torch.jit.trace(model, (draw_tokens(2, 3),)), file)
+        traced = torch.jit.trace(model, (draw_tokens(2, 3),))  # type: ignore[no-untyped-call]  # torch's own
+        torch.jit.save(traced, file)
         file.seek(0)
         tokens = draw_tokens(2, 3, seed=1)
-        assert_close(torch.jit.load(file)(tokens), model(tokens))
+        loaded = torch.jit.load(file)  # type: ignore[no-untyped-call]  # torch's own
+        assert_close(loaded(tokens), model(tokens))
     assert_close(model(draw_tokens(4, 6)), build_small(name)(draw_tokens(4, 6)))  # nothing of the trace is kept

@@ -387,7 +387,7 @@ def accuracy_on_waves(layer: SelectiveDense, *, steps: int, seed: int) -> float:
         inputs, labels = draw_waves(16, 100, generator)
         loss = nn.functional.cross_entropy(layer(inputs)[1] @ readout.mT, labels)
         adam.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(parameters, 1.0)
         adam.step()
     inputs, labels = draw_waves(256, 100, generator)
@@ -397,7 +397,8 @@ def accuracy_on_waves(layer: SelectiveDense, *, steps: int, seed: int) -> float:
 
 def test_a_layer_for_inputs_learns_a_time_series_at_which_the_defaults_fail(one_thread: None) -> None:
     """The chance level is 33 %."""
-    small, seed = {"state": 16, "dictionary": 4}, 3
+    small: dict[str, Any] = {"state": 16, "dictionary": 4}
+    seed = 3
     for_inputs = SelectiveDense.for_inputs(2, **small, generator=torch.Generator().manual_seed(seed))
     assert accuracy_on_waves(for_inputs, steps=60, seed=seed) > 60
     default = SelectiveDense(2, SelectiveDenseSettings(**small), generator=torch.Generator().manual_seed(seed))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers.mixer import FEW, Mixer, MixerState, select_rows
+from sdssm.ops.backend import is_jit_tracing
 from sdssm.ops.products import product
 
 #: The largest length that is convolved by a matrix product. The product costs O(L^2) and building the matrix O(L^3);
@@ -42,7 +43,7 @@ def cached_table(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def table(like: Tensor, *sizes: int) -> Tensor:
         if torch.compiler.is_compiling():  # traced as part of the graph
             return make(*sizes).to(like.device, like.dtype)
-        if torch.jit.is_tracing():  # sizes are tensors then, and what is traced must not be cached
+        if is_jit_tracing():  # sizes are tensors then, and what is traced must not be cached
             return make(*map(int, sizes)).to(like.device, like.dtype)
         return cached(like.device, like.dtype, *sizes)
 

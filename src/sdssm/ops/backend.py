@@ -64,6 +64,11 @@ def is_on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
+def is_jit_tracing() -> bool:
+    """Whether `torch.jit.trace` is recording; sizes of tensors are tensors then."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]  # torch's own
+
+
 def choose(tensor: Tensor) -> str:
     """Return the backend for `tensor`: the one set by the user, else the one for its device.
 
@@ -71,7 +76,7 @@ def choose(tensor: Tensor) -> str:
     """
     if _override is not None:
         return _override
-    if torch.jit.is_tracing():
+    if is_jit_tracing():
         return "reference"
     return "triton" if tensor.is_cuda else "cpu"
 

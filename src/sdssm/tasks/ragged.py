@@ -71,7 +71,7 @@ def draw_ragged(lengths: Tensor, draw: Callable[[int, int], Tensor]) -> Tensor:
     `draw(batch, length)` draws strings of one length; it is called once for each length, in ascending order.
     """
     tokens = lengths.new_full((len(lengths), int(lengths.max())), PADDING_TOKEN)
-    for length in lengths.unique().tolist():
+    for length in sorted(set(lengths.tolist())):
         rows = (lengths == length).nonzero()[:, 0]
         tokens[rows, :length] = draw(len(rows), length)
     return tokens
