@@ -48,7 +48,8 @@ def test_an_exported_program_equals_the_model_for_every_batch_size(name: str) ->
 def test_linear_recurrences_are_exported_for_every_length(name: str, layers: int) -> None:
     model = build_small(name, layers)
     shapes = ({0: Dim("batch", max=4096), 1: Dim("length", min=SHORTEST, max=100_000)},)
-    program = torch.export.export(model, (draw_tokens(2, 5),), dynamic_shapes=shapes).module()
+    # Not strict is the default since torch 2.7; before, strict tracing fixes the length.
+    program = torch.export.export(model, (draw_tokens(2, 5),), dynamic_shapes=shapes, strict=False).module()
     for tokens in (draw_tokens(3, SHORTEST, seed=1), draw_tokens(5, 70, seed=2)):
         assert_close(program(tokens), model(tokens))
 
