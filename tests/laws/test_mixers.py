@@ -114,7 +114,7 @@ def first_state(mixer: Any, *lead: int) -> Any:
 
 
 def draw_noise(mixer: Any, length: int) -> Tensor | None:
-    shape = mixer.noise_shapes(length)
+    shape = mixer.noise_shape(length)
     return None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(3))
 
 

@@ -39,7 +39,7 @@ def random_tensor(*shape: int, seed: int = 1) -> Tensor:
 
 
 def make_noise(layer: Attention, *lead: int, seed: int = 2) -> Tensor:
-    return torch.rand(*lead, *layer.noise_shapes(1), generator=torch.Generator().manual_seed(seed))
+    return torch.rand(*lead, *layer.noise_shape(1), generator=torch.Generator().manual_seed(seed))
 
 
 def assert_same(actual: Any, expected: Any) -> None:

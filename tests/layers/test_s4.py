@@ -217,7 +217,7 @@ def test_fft_sizes() -> None:
 def test_class_attributes(form: str) -> None:
     layer = make_layer(form)
     assert isinstance(layer, Mixer) and layer.has_output_projection and layer.is_causal and layer.outputs == WIDTH
-    assert layer.emulates and layer.transition_parameters() == 0 and layer.noise_shapes(5) is None
+    assert layer.emulates and layer.transition_parameters() == 0 and layer.noise_shape(5) is None
     assert all(p.dtype == torch.float32 for p in copy.deepcopy(layer).float().parameters())
     assert "width=3" in repr(layer)
 

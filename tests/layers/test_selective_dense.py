@@ -363,3 +363,57 @@ def test_invalid_settings(changes: dict[str, Any], message: str) -> None:
 def test_invalid_width() -> None:
     with pytest.raises(SettingsError, match="width is 0; it must be at least 1"):
         SelectiveDense(0, generator=torch.Generator())
+
+
+# -- real inputs -------------------------------------------------------------------------------------------------------
+
+
+def draw_waves(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Time series (B, L, 2) of three classes: sine and cosine of one of three frequencies, random phase, noise."""
+    labels = torch.randint(3, (count,), generator=generator)
+    frequency, phase = torch.tensor([0.04, 0.1, 0.25])[labels], torch.rand(count, generator=generator)
+    angle = 2 * torch.pi * (frequency[:, None] * torch.arange(length) + phase[:, None])
+    noise = torch.randn(count, length, 2, generator=generator)
+    return torch.stack([angle.sin(), angle.cos()], -1) + 0.5 * noise, labels
+
+
+def accuracy_on_waves(layer: SelectiveDense, *, steps: int, seed: int) -> float:
+    """Train a layer and a linear readout of its final state; return the accuracy on new series in percent."""
+    generator = torch.Generator().manual_seed(seed)
+    readout = nn.Parameter(0.2 * torch.randn(3, layer.outputs, generator=generator))
+    parameters = [*layer.parameters(), readout]
+    adam = torch.optim.Adam(parameters, lr=1e-2)
+    for _ in range(steps):
+        inputs, labels = draw_waves(16, 100, generator)
+        loss = nn.functional.cross_entropy(layer(inputs)[1] @ readout.mT, labels)
+        adam.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        adam.step()
+    inputs, labels = draw_waves(256, 100, generator)
+    with torch.no_grad():
+        return 100 * float(((layer(inputs)[1] @ readout.mT).argmax(-1) == labels).float().mean())
+
+
+def test_a_layer_for_inputs_learns_a_time_series_at_which_the_defaults_fail(one_thread: None) -> None:
+    """The chance level is 33 %."""
+    small: dict[str, Any] = {"state": 16, "dictionary": 4}
+    seed = 3
+    for_inputs = SelectiveDense.for_inputs(2, **small, generator=torch.Generator().manual_seed(seed))
+    assert accuracy_on_waves(for_inputs, steps=60, seed=seed) > 60
+    default = SelectiveDense(2, SelectiveDenseSettings(**small), generator=torch.Generator().manual_seed(seed))
+    assert accuracy_on_waves(default, steps=60, seed=seed) < 50
+
+
+def test_for_inputs_changes_three_settings() -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = SelectiveDense.for_inputs(3, generator=generator)
+    assert layer.settings == SelectiveDenseSettings(input_matrix=True, rescale=False, initial_state="zero")
+    changed = SelectiveDense.for_inputs(
+        3, state=5, dictionary=2, column_norm=None, skip=True, generator=torch.Generator().manual_seed(0)
+    )
+    assert changed.settings == SelectiveDenseSettings(
+        state=5, dictionary=2, column_norm=None, skip=True, input_matrix=True, rescale=False, initial_state="zero"
+    )
+    with pytest.raises(SettingsError, match="state is 0"):
+        SelectiveDense.for_inputs(3, state=0, generator=generator)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +13,11 @@ from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import MIXERS
 from sdssm.models import PRESETS, Classifier, default_preset, get_preset
 from sdssm.runs.schema import resolve_settings
+from sdssm.settings import settings_to_dict
 from sdssm.tasks import get_task
+
+#: The settings of sd-ssm: the defaults, and what each preset changes for each task. A new setting is not listed.
+SD_SSM = json.loads((Path(__file__).parents[1] / "data" / "sd-ssm-presets.json").read_text())
 
 
 def build_model(model: str, preset_name: str, name: str, **changed: object) -> Classifier:
@@ -91,3 +99,22 @@ def test_published_settings_of_the_other_models() -> None:
     assert (settings.train.lr, settings.train.weight_decay, settings.train.schedule) == (2e-4, 1e-4, "constant")
     settings = resolve_settings("lstm", "length-efficiency-7", "a5")
     assert (settings.model.mixer.state, settings.train.lr, settings.train.train_length) == (128, 2.5e-3, 7)
+
+
+def resolved_values(preset: str, task: str) -> dict[str, Any]:
+    values = settings_to_dict(resolve_settings("sd-ssm", preset, task))
+    return {**values["model"], **values["model"]["mixer"], **values["train"]}
+
+
+def test_defaults_of_sd_ssm_do_not_change() -> None:
+    for task in ("a5", "regex:(ab)*"):
+        values = resolved_values("scale-free", task)
+        assert {name: values[name] for name in SD_SSM["defaults"]} == SD_SSM["defaults"]
+
+
+@pytest.mark.parametrize("preset", SD_SSM["presets"])
+def test_presets_of_sd_ssm_do_not_change(preset: str) -> None:
+    assert set(PRESETS[preset]["sd-ssm"]) == set(SD_SSM["presets"][preset])
+    for task, changed in SD_SSM["presets"][preset].items():
+        values = resolved_values(preset, task)
+        assert {name: values[name] for name in SD_SSM["defaults"]} == {**SD_SSM["defaults"], **changed}

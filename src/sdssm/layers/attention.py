@@ -94,7 +94,7 @@ class Attention(Mixer):
         """The score and the weight of each head."""
         return 2 * self.settings.heads
 
-    def noise_shapes(self, length: int) -> tuple[int]:
+    def noise_shape(self, length: int) -> tuple[int]:
         """Return the shape of the noise: a number for each position; those with the smallest are used."""
         return (self.settings.positions,)
 

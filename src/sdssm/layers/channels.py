@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.layers.mixer import FEW, Mixer, MixerState, select_rows
+from sdssm.ops.backend import is_jit_tracing
 from sdssm.ops.products import product
 
 #: The largest length that is convolved by a matrix product. The product costs O(L^2) and building the matrix O(L^3);
@@ -42,6 +43,8 @@ def cached_table(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def table(like: Tensor, *sizes: int) -> Tensor:
         if torch.compiler.is_compiling():  # traced as part of the graph
             return make(*sizes).to(like.device, like.dtype)
+        if is_jit_tracing():  # sizes are tensors then, and what is traced must not be cached
+            return make(*map(int, sizes)).to(like.device, like.dtype)
         return cached(like.device, like.dtype, *sizes)
 
     return table
@@ -82,13 +85,17 @@ def unit() -> Tensor:
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
 
-@cache
 def fft_size(least: int) -> int:
     """Return the smallest even size >= `least` without prime factors above 5, for which FFTs are fast.
 
     >>> [fft_size(n) for n in (0, 1, 7, 81, 1023)]
     [2, 2, 8, 90, 1024]
     """
+    return _fft_size(int(least))  # while a model is traced or exported, sizes are not plain integers
+
+
+@cache
+def _fft_size(least: int) -> int:
     size = max(2, least + least % 2)
     while True:
         rest = size

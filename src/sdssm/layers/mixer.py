@@ -101,7 +101,7 @@ class Mixer(nn.Module, ABC):
             state: the state to continue from; None for the initial state.
             lengths: (B,), the length of each row. Inputs past the end of a row are ignored.
             carry: whether the final state is needed; if not, None may be returned for it.
-            noise: uniform random numbers on [0, 1) of the shape that `noise_shapes` returns, for mixers that need them.
+            noise: uniform random numbers on [0, 1) of the shape that `noise_shape` returns, for mixers that need them.
         """
 
     def mix_query(self, parts: tuple[Tensor, ...], query_parts: tuple[Tensor, ...], state: MixerState = None) -> Tensor:
@@ -116,7 +116,7 @@ class Mixer(nn.Module, ABC):
         """Run a single step: u (B, D) -> output (B, F) and the next state."""
         raise ModelError(f"{self.name} has no state to step from; pass whole sequences")
 
-    def noise_shapes(self, length: int) -> tuple[int, ...] | None:
+    def noise_shape(self, length: int) -> tuple[int, ...] | None:
         """Return the shape of the noise that `mix` needs for this sequence length; None if it needs none."""
         return None
 

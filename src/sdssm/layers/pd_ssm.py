@@ -149,7 +149,7 @@ class PdSsm(Mixer):
         if self.initial_state is not None:
             return torch.complex(*self.initial_state.unbind())
         first = torch.arange(self.settings.state, device=self.dictionary.device) == 0
-        real = (first & (self.settings.initial_state == "one-hot")).to(self.dictionary.dtype)
+        real = first.to(self.dictionary.dtype) * float(self.settings.initial_state == "one-hot")
         return torch.complex(real, torch.zeros_like(real))
 
     def _read(self, x: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ class RecurrentNetwork(Mixer):
     def _first(self, u: Tensor, state: MixerState) -> list[Tensor]:
         """Return the vectors of the initial state for a step with inputs (B, D): (B, N) each."""
         zero = u.new_zeros(self.settings.state)
-        return [(zero if vector is None else vector).expand(len(u), -1) for vector in self._start(state)]
+        return [(zero if vector is None else vector).expand(u.shape[0], -1) for vector in self._start(state)]
 
 
 class Rnn(RecurrentNetwork):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, select_rows
 from sdssm.layers.settings import SelectiveDenseSettings as SelectiveDenseSettings  # offered beside the mixer
 from sdssm.ops.reference import rescaled
+
+#: The settings for real inputs, see `SelectiveDense.for_inputs`.
+REAL_INPUTS: dict[str, Any] = {"input_matrix": True, "rescale": False, "initial_state": "zero"}
 
 
 class SymbolTransitions(NamedTuple):
@@ -28,6 +31,7 @@ class SelectiveDense(Mixer):
 
     A(u) is sum_i softmax(S u + s)_i A_i with each column divided by its l_p norm. Inputs are real vectors (..., L, D),
     outputs the states x_t (..., L, N). The state is an argument and is returned, so a sequence can be read in pieces.
+    The default settings are for strings of symbols; `for_inputs` builds a layer that learns from time series.
     Terzić et al. 2025 (arXiv 2412.19350), "On the Expressiveness and Length Generalization of Selective State-Space
     Models on Regular Languages".
 
@@ -65,6 +69,32 @@ class SelectiveDense(Mixer):
         self.register_buffer("temperature", initial.scalar_buffer(settings.temperature))
         self.column_norm: Tensor | None
         self.temperature: Tensor
+
+    @classmethod
+    def for_inputs(
+        cls,
+        width: int,
+        *,
+        state: int = SelectiveDenseSettings.state,
+        dictionary: int = SelectiveDenseSettings.dictionary,
+        column_norm: float | None = SelectiveDenseSettings.column_norm,
+        skip: bool = SelectiveDenseSettings.skip,
+        generator: torch.Generator,
+    ) -> SelectiveDense:
+        """Build a layer for real inputs, such as time series: with an input matrix, from zero, not rescaled.
+
+        The defaults of the settings are for strings of symbols: the inputs only choose matrices, and each state is
+        divided by its norm, so that the size of an input is lost. Here B u_t is added to each state, as published.
+
+        >>> layer = SelectiveDense.for_inputs(3, state=16, generator=torch.Generator().manual_seed(0))
+        >>> outputs, final = layer(torch.randn(5, 100, 3))
+        >>> outputs.shape, layer.settings.input_matrix, layer.settings.rescale, layer.settings.initial_state
+        (torch.Size([5, 100, 16]), True, False, 'zero')
+        """
+        settings = SelectiveDenseSettings(
+            state=state, dictionary=dictionary, column_norm=column_norm, skip=skip, **REAL_INPUTS
+        )
+        return cls(width, settings, generator=generator)
 
     @property
     def outputs(self) -> int:

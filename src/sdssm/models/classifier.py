@@ -69,7 +69,7 @@ class Classifier(Stack):
         length += self.settings.query
         if self.settings.block_dropout:
             shapes["blocks"] = (length, len(self.layers), 2, batch, self.blocks[0].outputs)
-        mixer_shape = self.mixers[0].noise_shapes(length)
+        mixer_shape = self.mixers[0].noise_shape(length)
         if mixer_shape is not None:
             shapes["mixers"] = (len(self.mixers), *mixer_shape)
         return shapes
@@ -108,7 +108,8 @@ class Classifier(Stack):
             return self.logits(outputs), after
         if self.is_single_sd_ssm:
             symbols = self.symbol_parts()
-            states, final = self.mixers[0].mix_symbols(symbols, tokens, layer_state(state, 0))
+            without_skip = symbols._replace(skip=None)  # the query step starts from the states, not from the outputs
+            states, final = self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0))
             return self.logits(self.query_step(symbols, states)), (final,)
         if self.can_query:
             outputs, after = self._run_query(tokens, state)
@@ -179,7 +180,24 @@ class Classifier(Stack):
         )
 
     def symbol_matrices(self) -> Tensor | None:
-        """Return the symbols' transition matrices of a single-layer SD-SSM, (V, N, N); else None."""
+        """Return the transition matrix of each symbol of a single-layer SD-SSM, (V, N, N); else None.
+
+        `A[v]` acts on a column vector: reading symbol v turns the state x into A[v] x, plus B u_v with an input matrix,
+        over its l2 norm with `rescale`. A[v][i, j] is the weight from entry j to entry i. The softmax mixture and the
+        division of the columns by their l_p norm are applied; B, the query and the rescaling are not part of A.
+        The matrices depend on the parameters, and gradients flow through them.
+
+        >>> model = Classifier(ModelSettings(), n_symbols=2, n_classes=60, generator=torch.Generator().manual_seed(0))
+        >>> A, x = model.symbol_matrices(), model.initial_state
+        >>> A.shape
+        torch.Size([2, 64, 64])
+        >>> for symbol in (0, 1, 1):
+        ...     x = A[symbol] @ x
+        ...     x = x / x.norm()
+        >>> _, (state,) = model.advance(torch.tensor([0, 1, 1]))
+        >>> torch.allclose(x, state, atol=1e-5)
+        True
+        """
         return self.symbol_parts().A[: self.n_symbols] if self.is_single_sd_ssm else None
 
     def _check_tokens(self, tokens: Tensor) -> Tensor:

@@ -21,7 +21,9 @@ class Readout(nn.Module):
         mlp      W relu(W' h + c') + c, with dropout of the hidden units
         cosine   s cos(z, W_q) with z = h P, bounded by the scale s
 
-    P = I + `projection` is learned, so that a state can hold information that is not yet visible in the output.
+    P (F, F) is learned, so that a state can hold information that is not yet visible in the output. The parameter, in
+    memory and in files, is `projection` = P - I: it is zero at the start, and its decay leads P back to the identity.
+    `projection_matrix` returns P.
     """
 
     def __init__(self, settings: ModelSettings, features: int, classes: int, generator: torch.Generator) -> None:
@@ -91,6 +93,17 @@ class Readout(nn.Module):
             scale=self.scale,
             attraction=None if attraction is None else attraction / centre_variance(weight, classes),
         )
+
+    def projection_matrix(self) -> Tensor | None:
+        """Return P (F, F) of the cosine readout, z = h P; None if there is no projection.
+
+        >>> readout = Readout(ModelSettings(), 3, 2, torch.Generator().manual_seed(0))
+        >>> readout.projection_matrix().tolist()  # before training
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        """
+        if self.projection is None:
+            return None
+        return torch.eye(len(self.projection)).to(self.projection) + self.projection
 
     def _project(self, h: Tensor) -> Tensor:
         return h if self.projection is None else h + h @ self.projection

@@ -106,7 +106,7 @@ class Stack(nn.Module):
     def can_read_prefixes_at_once(self) -> bool:
         """Whether one pass over a string gives the same predictions as reading each prefix separately."""
         # Random positions depend on the length of the string, so a prefix has other positions than by itself.
-        is_random = any(mixer.noise_shapes(1) is not None for mixer in self.mixers)
+        is_random = any(mixer.noise_shape(1) is not None for mixer in self.mixers)
         return self.is_recurrent or (self.is_causal and not is_random and (self.query is None or self.can_query))
 
     @property

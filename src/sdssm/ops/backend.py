@@ -63,10 +63,20 @@ def is_on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
+def is_jit_tracing() -> bool:
+    """Whether `torch.jit.trace` is recording; sizes of tensors are tensors then."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]  # torch's own
+
+
 def choose(tensor: Tensor) -> str:
-    """Return the backend for `tensor`: the one set by the user, else the one for its device."""
+    """Return the backend for `tensor`: the one set by the user, else the one for its device.
+
+    `torch.jit.trace` records torch's own operations only, so there it is the reference.
+    """
     if _override is not None:
         return _override
+    if is_jit_tracing():
+        return "reference"
     return "triton" if tensor.is_cuda else "cpu"
 
 

@@ -47,6 +47,8 @@ def can_read_values(tensor: Tensor) -> bool:
     """
     if not _checks_values or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
         return False
+    if backend.is_jit_tracing():
+        return False
     return not (backend.is_on_gpu(tensor) and torch.cuda.is_current_stream_capturing())
 
 

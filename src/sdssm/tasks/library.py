@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from sdssm.automata import Machine, get_machine
 from sdssm.automata.languages import arithmetic_strings
 from sdssm.tasks.task import Task
@@ -32,14 +35,23 @@ def list_tasks() -> list[str]:
     return [*PAPER_TASKS, *EXAMPLE_TASKS]
 
 
-def get_task(name: str | Machine) -> Task:
-    """Return the task of this name, or the task of emulating a given machine.
+def get_task(name: Any) -> Task:
+    """Return the task of this name, or the task of emulating a given machine; a `Task` is returned as it is.
+
+    A machine is anything that `get_machine` accepts, a `Machine` or the path of a file for example. Every string is
+    valid then, and the task is called after the file, or "machine".
 
     >>> get_task("a5"), get_task("arithmetic").valid is not None
     (Task('a5', Machine(60 states, 2 symbols, 60 outputs)), True)
+    >>> get_task(Machine(table=[[0, 1], [1, 0]]))
+    Task('machine', Machine(2 states, 2 symbols, 2 outputs))
     """
+    if isinstance(name, Task):
+        return name
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
+    if not isinstance(name, str):
+        return Task(name=os.fspath(name) if isinstance(name, os.PathLike) else "machine", machine=get_machine(name))
     machine, name = get_machine(name), name.strip()
     name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None

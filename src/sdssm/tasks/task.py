@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sdssm.automata import Machine
 from sdssm.errors import TaskError, format_value
+from sdssm.tasks.batch import PADDING_LABEL, Batch
+from sdssm.tasks.ragged import (
+    draw_lengths,
+    draw_ragged,
+    validate_integer,
+    validate_length,
+    validate_lengths,
+)
 from sdssm.tasks.validity import LabelledTable, label_states
 
-# Commands describe a task without torch: only its strings need it.
+# torch takes seconds to import, and is needed only where strings are drawn or labelled.
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from sdssm.tasks.dataset import TaskDataset
     from sdssm.tasks.labels import PrefixLabeller
     from sdssm.tasks.sampler import StringSampler
 
@@ -34,17 +43,6 @@ def chance_accuracy(n_classes: int) -> float:
     (50.0, 1.67)
     """
     return 100 / n_classes
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Strings and the labels of all their prefixes, both int64 (batch, length).
-
-    The label of a prefix that is not a valid string is -1.
-    """
-
-    tokens: Tensor
-    labels: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,7 @@ class Task:
                 f"{self.valid.n_symbols}; both need the same alphabet"
             )
         for name in ("train_length", "test_length"):
-            if _validate_integer(getattr(self, name), name) < 1:
+            if validate_integer(getattr(self, name), name) < 1:
                 raise TaskError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
     @property
@@ -131,11 +129,11 @@ class Task:
         >>> get_task("arithmetic").longest_valid_length(40)
         39
         """
-        length = _validate_length(length)
+        length = validate_length(length)
         for candidate in range(length, 0, -1):
             if self.has_length(candidate):
                 return candidate
-        raise TaskError(f"{self.name} has no valid string of length {length} or less{self._nearest_lengths(length)}")
+        raise TaskError(f"{self.name} has no valid string of length {length} or less{self.nearest_lengths(length)}")
 
     def _validity_states(self, length: int) -> np.ndarray:
         """Return the states of `valid` that strings of this length reach. All shorter lengths are cached too."""
@@ -159,7 +157,7 @@ class Task:
         """
         table, start, labels = self._labelled
         states, seen = {start}, set[int]()
-        for length in range(1, _validate_length(longest) + 1):
+        for length in range(1, validate_length(longest) + 1):
             states = set(table[sorted(states)].flatten().tolist())
             if length < shortest:
                 continue
@@ -168,9 +166,10 @@ class Task:
             seen |= states
         return frozenset(labels[sorted(seen)].tolist()) - {-1}
 
-    def _nearest_lengths(self, length: int) -> str:
+    def nearest_lengths(self, length: int) -> str:
         """Name the nearest lengths that have a valid string, for an error message."""
-        assert self.valid is not None
+        if self.valid is None:
+            return ""
         below = next((k for k in range(length - 1, 0, -1) if self.has_length(k)), None)
         # From any state a valid one is at most as many steps away as there are states.
         above = next(
@@ -181,16 +180,30 @@ class Task:
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
-    def sample(self, batch: int, length: int, *, generator: torch.Generator, balance: bool = False) -> Batch:
-        """Draw `batch` strings uniformly among the valid strings of this length, on the generator's device.
+    def sample(
+        self,
+        batch: int,
+        length: int | tuple[int, int] | Sequence[int] | Tensor,
+        *,
+        generator: torch.Generator,
+        balance: bool = False,
+    ) -> Batch:
+        """Draw `batch` strings uniformly among the valid strings of their length, on the generator's device.
 
-        With `balance`, the label of the whole string is drawn first, uniformly among the labels that occur at this
-        length, and then a string among the strings with that label.
+        length: one length for all strings; a tuple (least, greatest), from which the length of each string is drawn
+            uniformly, among the lengths that have a valid string; or a list or tensor with the length of each string.
+        balance: draw the label of the whole string first, uniformly among the labels that occur at its length, and then
+            a string among the strings with that label.
+
+        Strings of different lengths are padded with the token 0 and the label -100, see `Batch`.
 
         >>> import torch
         >>> from sdssm.tasks import get_task
-        >>> get_task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> get_task("a5").sample(128, 40, generator=generator).labels.shape
         torch.Size([128, 40])
+        >>> get_task("arithmetic").sample(6, (1, 5), generator=generator).lengths.tolist()  # only odd lengths are valid
+        [3, 5, 5, 5, 5, 1]
         """
         import torch
 
@@ -199,13 +212,62 @@ class Task:
                 f"the generator is {format_value(generator)}; pass a torch.Generator, "
                 "as in generator=torch.Generator().manual_seed(0)"
             )
-        length = _validate_length(length)
-        if _validate_integer(batch, "batch") < 1:
-            raise TaskError(f"batch must be at least 1, got {batch}; pass batch=128")
-        if not self.has_length(length):
-            raise TaskError(f"{self.name} has no valid string of length {length}{self._nearest_lengths(length)}")
+        if isinstance(length, (list, tuple, torch.Tensor, np.ndarray)) and np.ndim(length) > 0:
+            return self._sample_ragged(batch, length, generator, balance)
+        length = validate_length(length)  # type: ignore[arg-type]  # a number, or an error
+        _validate_batch(batch)
+        self.check_has_length(length)
         tokens = self._draw(batch, length, generator, balance)
-        return Batch(tokens=tokens, labels=self._labeller(tokens.device)(tokens))
+        lengths = tokens.new_full((batch,), length)
+        return Batch(tokens, self._labeller(tokens.device)(tokens), lengths)
+
+    def _sample_ragged(
+        self, batch: int, length: Sequence[int] | Tensor, generator: torch.Generator, balance: bool
+    ) -> Batch:
+        """Run `sample` for a range of lengths, or a length for each string."""
+        _validate_batch(batch)
+        if isinstance(length, tuple) and len(length) == 2:
+            lengths = draw_lengths(self, batch, length, generator)
+        else:
+            lengths = validate_lengths(self, batch, length, generator.device)
+        tokens = draw_ragged(lengths, lambda count, length: self._draw(count, length, generator, balance))
+        labels = self._labeller(tokens.device)(tokens)
+        positions = lengths.new_ones(tokens.shape[1]).cumsum(0)  # 1, 2, .., L
+        return Batch(tokens, labels.masked_fill(positions > lengths[:, None], PADDING_LABEL), lengths)
+
+    def dataset(
+        self,
+        length: int | tuple[int, int] | None = None,
+        *,
+        seed: int,
+        batch: int | None = None,
+        count: int | None = None,
+        balance: bool = False,
+    ) -> TaskDataset:
+        """Return a `torch.utils.data.IterableDataset` of this task's strings, for a training loop of your own.
+
+        length: as in `sample`: one length, or (least, greatest). None: (1, train_length), as in training.
+        seed: determines all strings.
+        batch: the number of strings of each item. None: every item is a single string.
+        count: the number of items. None: the dataset has no end.
+        balance: as in `sample`.
+
+        >>> import torch
+        >>> from sdssm.tasks import get_task
+        >>> dataset = get_task("a5").dataset((5, 40), seed=0, batch=64, count=100)
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=None)
+        >>> len(loader), next(iter(loader)).lengths.shape
+        (100, torch.Size([64]))
+        """
+        from sdssm.tasks.dataset import TaskDataset
+
+        lengths = (1, self.train_length) if length is None else length
+        return TaskDataset(self, lengths, seed=seed, batch=batch, count=count, balance=balance)
+
+    def check_has_length(self, length: int) -> None:
+        """Raise TaskError unless a string of this length is valid."""
+        if not self.has_length(length):
+            raise TaskError(f"{self.name} has no valid string of length {length}{self.nearest_lengths(length)}")
 
     def _draw(self, batch: int, length: int, generator: torch.Generator, balance: bool) -> Tensor:
         import torch
@@ -295,14 +357,6 @@ class Task:
         return {}
 
 
-def _validate_integer(number: int, name: str) -> int:
-    try:
-        return index(number)
-    except TypeError:
-        raise TaskError(f"{name} is {format_value(number)}; it must be a whole number") from None
-
-
-def _validate_length(length: int) -> int:
-    if _validate_integer(length, "length") < 1:
-        raise TaskError(f"length must be at least 1, got {length}")
-    return index(length)
+def _validate_batch(batch: int) -> None:
+    if validate_integer(batch, "batch") < 1:
+        raise TaskError(f"batch must be at least 1, got {batch}; pass batch=128")
