@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
+from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
 from sdssm.models import DEFAULT_PRESET, ModelSettings, get_preset
 from sdssm.settings import (
@@ -202,7 +203,7 @@ class RunConfig:
             machine, valid = (None if text is None else from_json(text) for text in self.machines)
             assert machine is not None
             task = Task(name=self.task, machine=machine, valid=valid)
-            current = get_task(self.task) if Path(self.task).is_file() else task
+            current = get_task(self.task) if _is_read_from_a_file(self.task) else task
         else:
             try:
                 task = current = get_task(self.task)
@@ -253,9 +254,14 @@ def _machines_json(task: Task) -> tuple[str, str | None]:
 def _is_in_library(task: Task) -> bool:
     """Return whether the name alone defines the task on every machine; a file may be moved or changed."""
     try:
-        return not Path(task.name).is_file() and get_task(task.name).digest == task.digest
+        return not _is_read_from_a_file(task.name) and get_task(task.name).digest == task.digest
     except (SdssmError, OSError, ValueError):
         return False
+
+
+def _is_read_from_a_file(name: str) -> bool:
+    """Return whether the machine of a name, or a factor of it, is read from a file."""
+    return any(path.is_file() for path in machine_files(name))
 
 
 def versions() -> dict[str, str]:
