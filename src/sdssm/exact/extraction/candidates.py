@@ -10,6 +10,7 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
+from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, trace_states
 from sdssm.tasks import Task
@@ -23,7 +24,7 @@ COMPARED = 5
 #: Notes of an extraction that did not find all that the model does.
 COARSER = "more than {:,} states can be distinguished; the machine is a coarser approximation"
 DIFFER = "distinguishing more states did not bring machine and model closer"
-TOO_MANY = "the labels of the model alone distinguish more than {:,} states; pass a larger max_states"
+TOO_MANY = "the labels of the model alone distinguish more than {:,} states"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class CandidateMachines:
         placeholder = Machine(table=[[0] * reader.n_symbols])
         self.task = Task(name="the machine of valid strings", machine=placeholder, valid=reader.valid)
         self.longest = reader.margin_length = self.task.longest_valid_length(longest)
+        reader.watch.start("read test strings")
         self.tokens = self.draw(TEST_STRINGS, self.longest)
         self.labels = reader.labels(self.tokens)
         self.witnesses: dict[Word, int] = {}  # strings on which two candidates differ, and the model's label
@@ -64,7 +66,8 @@ class CandidateMachines:
 
     def add(self, table: Ints, labels: Ints, valid_states: Ints) -> Machine:
         """Add the machine of a graph, and read strings that distinguish it from earlier candidates."""
-        machine = build_machine(table, labels, valid_states, self.symbols, self.start_label)
+        watch = self.reader.watch
+        machine = build_machine(table, labels, valid_states, self.symbols, self.start_label, watch)
         for other in self.machines[-COMPARED:]:
             word = machine.distinguish(other, self.reader.valid)
             if word is not None and len(word) <= max(self.longest, self.reader.valid.n_states):
@@ -101,6 +104,7 @@ class CandidateMachines:
 
         They come from the witnesses, from random strings, and from random continuations of `words`.
         """
+        self.reader.watch.start("search strings on which machine and model differ")
         strings = {word for word, label in self.witnesses.items() if machine.output(word) != label}
         for tokens in (self.draw(TEST_STRINGS, self.longest), self.continuations(words)):
             if tokens is not None:
@@ -137,3 +141,9 @@ class CandidateMachines:
         tokens = self.draw(strings, length)
         wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
         return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
+
+
+def too_many_states(max_states: int) -> ExactError:
+    """Return the error of a model that no machine of at most `max_states` states describes."""
+    text, larger = TOO_MANY.format(max_states), 4 * max_states
+    return ExactError(f"{text}; pass max_states={larger}", shell=f"{text}; allow more with --max-states {larger}")
