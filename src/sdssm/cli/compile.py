@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ def _compile(options: argparse.Namespace) -> None:
     machine = task.machine.minimise() if options.minimise else task.machine
     drift = check_emulation(
         model,
-        machine,
+        replace(task, machine=machine),
         options.length or default_check_length(model, options.strings),
         strings=options.strings,
         generator=generator,

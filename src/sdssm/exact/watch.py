@@ -51,9 +51,9 @@ class Watch:
         """Say that the time limit stopped the computation."""
         return f"stopped by the time limit after {self._limit.seconds or 0:g} s"
 
-    def renamed(self, title: str) -> Watch:
-        """Return a watch for a part of the computation, with the same display and the same limit."""
-        return Watch(title, self._reporter, self._limit)
+    def without_limit(self) -> Watch:
+        """Return a watch with the same display, for what must be finished after the time is up."""
+        return Watch(self.title, self._reporter)
 
 
 #: A watch that shows nothing and has no limit.

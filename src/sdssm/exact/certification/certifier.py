@@ -135,10 +135,12 @@ def certify_machine(
         certificate = replace(certificate, counterexample=counterexample, searched=searched)
     if counterexample is None:
         return certificate
-    return replace(certificate, misclassified=_describe(model, system, task.machine, counterexample))
+    return replace(certificate, misclassified=describe_misclassified(model, system, task.machine, counterexample))
 
 
-def _describe(model: Classifier, system: LinearSystem, machine: Machine, string: tuple[int, ...]) -> Misclassified:
+def describe_misclassified(
+    model: Classifier, system: LinearSystem, machine: Machine, string: tuple[int, ...]
+) -> Misclassified:
     """Return a misclassified string with its labels.
 
     The prediction is that of the model itself, unless it is correct and only exact arithmetic gives another.

@@ -106,7 +106,7 @@ class ExhaustiveSearch:
             self._ends = {rounded: min(end, length - 1) for rounded, end in self._ends.items()}
             return
         self._check(x, errors, states, strings, per_step)
-        self._visited += len(strings)
+        self._visited += len(strings) if length else 0  # the empty string is not classified
         self.watch.update(self._visited)
         if length >= max(self._ends.values()):
             return

@@ -72,10 +72,9 @@ def find_orbit(system: LinearSystem, *, rounded: bool, watch: Watch = UNWATCHED)
         if largest_sum * np.abs(vectors).max() >= most:
             return None
         fresh: list[tuple[int, Floats]] = []
-        used = np.flatnonzero(vectors.any(0))  # integers make the order of summation irrelevant: zeros can be left out
         for symbol in range(len(A)):
             successors = machine.table[states, symbol]
-            ends = vectors[:, used] @ transposed[symbol, used]
+            ends = _multiply_sparse(vectors, transposed[symbol])
             if not ends[successors != DEAD].any(1).all():
                 return None  # the state vanishes
             if not rounded or system.rescale:
@@ -110,6 +109,18 @@ def find_orbit(system: LinearSystem, *, rounded: bool, watch: Watch = UNWATCHED)
             return Orbit(len(seen), margin, length, _string_to(parents, first + int(np.argmax(gaps < 0))))
         length += 1
     return Orbit(len(seen), margin, length)
+
+
+def _multiply_sparse(x: Floats, matrix: Floats) -> Floats:
+    """Return the product of vectors (B, N) and a matrix (N, M) without the products with entries that are zero.
+
+    Leaving out zeros changes no sum and adds no rounding. One-hot vectors only select rows of the matrix.
+    """
+    if (np.count_nonzero(x, axis=1) == 1).all():
+        position = (x != 0).argmax(1)
+        return np.asarray(x[np.arange(len(x)), position][:, None] * matrix[position])
+    used = np.flatnonzero(x.any(0))
+    return np.asarray(x[:, used] @ matrix[used])
 
 
 def _as_integers(values: Floats) -> Floats | None:
@@ -147,12 +158,11 @@ class _Readout:
         Above 0 the label is proved correct, below 0 it is proved wrong, and NaN means neither. The lead is infinite in
         states where no valid string ends.
         """
-        used = np.flatnonzero(x.any(0))  # zeros add nothing to a logit, and no rounding
         norms = vector_norm(x)
-        logits = x[:, used] @ self.rows[used]
+        logits = _multiply_sparse(x, self.rows)
         errors = self.row_errors * norms[:, None]
         if self.magnitudes is not None:
-            errors = errors + np.abs(x[:, used]) @ self.magnitudes[used]
+            errors = errors + _multiply_sparse(np.abs(x), self.magnitudes)
         index, valid = np.arange(len(x)), labels >= 0
         correct, correct_error = logits[index, labels], errors[index, labels]
         others = np.arange(logits.shape[1]) != labels[:, None]

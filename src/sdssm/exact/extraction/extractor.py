@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from sdssm.automata import Machine, to_json
 from sdssm.display import Displayed, ResultTable
 from sdssm.errors import format_value
-from sdssm.exact.errors import ExactError
-from sdssm.exact.extraction.candidates import CandidateMachines, Fidelity
+from sdssm.exact.errors import ExactError, TimeIsUpError
+from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity
 from sdssm.exact.extraction.lstar import search_by_lstar
 from sdssm.exact.extraction.model_reader import ModelReader, Word
 from sdssm.exact.extraction.state_search import search_by_states
@@ -224,17 +224,27 @@ def extract_machine(
         valid = task.valid
     reader = ModelReader(classifier, valid, watch)
     symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
-    candidates = CandidateMachines(reader, symbols, options.longest or train_length, options.seed)
+    try:
+        candidates = CandidateMachines(reader, symbols, options.longest or train_length, options.seed)
+    except TimeIsUpError:
+        raise _nothing_known(watch) from None
     search = search_by_lstar if options.method == "lstar" else search_by_states
-    rounds, note = search(candidates, options.max_states)
+    rounds, note = 0, f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
+    try:
+        rounds, note = search(candidates, options.max_states)
+    except TimeIsUpError:
+        if not candidates.machines:
+            raise _nothing_known(watch) from None
     stopped = watch.is_over
     machine = candidates.best()
+    reader.watch = watch.without_limit()
     fidelity = []
     for length in candidates.existing_lengths(options.lengths):
-        watch.start(f"compare machine and model at length {length:,}")
-        fidelity.append(candidates.fidelity(machine, length, options.strings))
-        if watch.is_over:  # at least the shortest length is compared
+        if fidelity and watch.is_over:  # at least the shortest length is compared
             break
+        reader.watch.start(f"compare machine and model at length {length:,}")
+        strings = min(options.strings, LEAST_STRINGS) if watch.is_over else options.strings
+        fidelity.append(candidates.fidelity(machine, length, strings))
     return Extraction(
         machine=machine,
         valid=valid,
@@ -249,6 +259,11 @@ def extract_machine(
         task=None if task is None else task.name,
         stopped=stopped,
     )
+
+
+def _nothing_known(watch: Watch) -> ExactError:
+    problem = f"{watch.stop_reason}: no machine is known by then"
+    return ExactError(f"{problem}; pass a larger max_seconds", shell=f"{problem}; give a larger --max-seconds")
 
 
 def _sorted_lengths(lengths: Iterable[int]) -> list[int]:

@@ -68,12 +68,16 @@ class ModelReader:
 
     @torch.no_grad()
     def read(self, tokens: Ints, state: MixerState = None) -> tuple[Ints, Tensor, MixerState]:
-        """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states."""
+        """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states.
+
+        Raises TimeIsUpError when the time is up.
+        """
         rows = torch.from_numpy(tokens).to(next(self.model.parameters()).device)
         piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers_per_symbol, self.model.n_classes)))
         predictions = []
         for part in torch.split(rows, piece, dim=1):
             self.watch.tick()
+            self.watch.check()
             logits, state = self.model.advance(part, state)
             best, label = logits.max(-1)
             predictions.append(torch.where(best.isfinite(), label, OVERFLOW))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
+from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, select_rows, smallest_margin
 from sdssm.layers.mixer import MixerState
 
@@ -58,18 +59,22 @@ def explore_states(
     reader.watch.start("explore the states of the model", unit="states")
     while len(frontier):
         reader.watch.update(len(builder.labels))
-        if kept and reader.watch.is_over:
-            return builder.build(_concatenate(kept), is_complete=False)
         valid_before = np.array(builder.valid_states)[frontier]
         row, tokens = np.nonzero(reader.live[reader.valid_table[valid_before]])  # (B,): rows of the frontier, symbols
         if not len(row):  # no valid string is longer
             break
-        predictions, logits, after = reader.read(tokens[:, None], None if states is None else select_rows(states, row))
-        valid_states = reader.valid_table[valid_before[row], tokens]
+        try:
+            before = None if states is None else select_rows(states, row)
+            predictions, logits, after = reader.read(tokens[:, None], before)
+            valid_states = reader.valid_table[valid_before[row], tokens]
+            suffix_labels = reader.labels_after(after, valid_states, suffixes)
+        except TimeIsUpError:
+            if not kept:
+                raise
+            return builder.build(_concatenate(kept), is_complete=False)
         labels = np.where(reader.accepting[valid_states], predictions[:, 0], NOT_VALID)
         reader.explored += len(labels)
         reader.margin = min(reader.margin, smallest_margin(logits, labels >= 0))
-        suffix_labels = reader.labels_after(after, valid_states, suffixes)
         behaviour = np.concatenate([valid_states[:, None], labels[:, None], suffix_labels], 1)
         joined = builder.join(reader.vectors(after), behaviour, frontier[row], tokens)
         if joined is None:
