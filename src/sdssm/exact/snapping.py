@@ -57,7 +57,7 @@ class SnappedModel(Displayed):
 
     def to_table(self) -> ResultTable:
         """Return the table of the extraction, with what is proved about the snapped model."""
-        table, certified = self.extraction.to_table(), self.certificate.horizon
+        table, certified = self.extraction.to_table(with_difference=False), self.certificate.horizon
         lengths = "for every length" if certified is None else f"up to length {certified:,}"
         notes = [*table.notes, f"The exact model is proved to emulate the extracted machine {lengths}."]
         difference = self.extraction.describe_difference()

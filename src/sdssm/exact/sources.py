@@ -60,8 +60,9 @@ def load_source(source: ModelSource) -> LoadedSource:
     if isinstance(source, str | Path):
         path = Path(source)
         return LoadedSource(load(path), None, format_path(path)) if is_model_folder(path) else _load_only(path)
-    if isinstance(source, Sequence) and source and all(isinstance(run, RunFolder) for run in source):
-        return _select_run(source, f"a list of {len(source)} runs")
+    runs = [run for run in source if isinstance(run, RunFolder)] if isinstance(source, Sequence) else []
+    if runs and len(runs) == len(source):
+        return _select_run(runs, f"a list of {len(runs)} runs")
     raise ExactError(f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either")
 
 

@@ -141,7 +141,9 @@ class Certificate(Displayed):
                 notes.append("In float32 less is proved, because rounding errors add up with every symbol.")
             return notes
         start = "Nothing is proved because" if self.proves_nothing else "The proof ends there because"
-        notes = [f"The proof was {self.reason}." if self.stopped else f"{start} {self.reason}."]
+        is_next = self.misclassified is not None and len(self.misclassified.string) == self.fails_at
+        reason = f"a string of length {self.fails_at:,} is misclassified" if is_next else self.reason
+        notes = [f"The proof was {self.reason}." if self.stopped else f"{start} {reason}."]
         if self.misclassified is not None:
             notes.append(f"Misclassified: {self.misclassified.describe()}.")
         elif self.searched:

@@ -169,7 +169,7 @@ def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
         margin = orbit.margin if np.isfinite(orbit.margin) else None
         return Certificate(length, 0, length, True, watch.stop_reason, margin=margin, states=states, stopped=True)
     rounded = find_orbit(system, rounded=True, watch=watch)
-    float_horizon = UNDECIDED if rounded is None else rounded.length
+    float_horizon: int | None = UNDECIDED if rounded is None else rounded.length
     if orbit.counterexample is not None:
         reason = f"a string of length {length + 1} is misclassified"
         float_horizon = _shorter(length, float_horizon)

@@ -203,9 +203,9 @@ class GroupExtension:
         quotient, moves = coset[group.table[representatives]], position[group.table[representatives]]  # (Q, V) each
         used = np.unique(moves)
         normal_table = np.zeros((len(normal), len(used)), dtype=np.int64)
-        for i, n in enumerate(normal):
+        for i, element in enumerate(normal):
             watch.update(group.size * (1 + i / len(normal)))
-            normal_table[i] = [number[group.product(n, normal[m])] for m in used]
+            normal_table[i] = [number[group.product(element, normal[m])] for m in used]
         quotient_phases, normal_phases = character_phases(quotient), character_phases(normal_table)
         # Every pair of a character of the quotient and a character of N.
         pairs = np.meshgrid(range(len(representatives)), range(len(normal)), indexing="ij")

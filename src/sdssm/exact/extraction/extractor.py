@@ -108,7 +108,7 @@ class Extraction(Displayed):
         """Return one record for each length at which machine and model were compared."""
         return [{"task": self.task, **vars(fidelity), "share": fidelity.share} for fidelity in self.fidelity]
 
-    def to_table(self) -> ResultTable:
+    def to_table(self, *, with_difference: bool = True) -> ResultTable:
         """Return how often machine and model agree, and what is known about the machine."""
         machine, outputs = self.machine, len(set(self.machine.outputs.tolist()))
         rows = [
@@ -123,18 +123,20 @@ class Extraction(Displayed):
         strings = "strings" if self.valid is None else "valid strings"
         notes = [
             f"Agreement of machine and model on random {strings}, in %; chance is {format_chance(100 / outputs)} %.",
-            *self._explain(),
+            *self._explain(with_difference),
         ]
         title = f"machine of {machine.n_states:,} states, {machine.n_symbols:,} symbols and {outputs:,} outputs"
         headers = ["length", "strings", "at the end %", "at every symbol %"]
         return ResultTable(headers, rows, title=title, notes=notes, right=headers)
 
-    def _explain(self) -> list[str]:
-        notes = []
-        if self.expected is not None:
-            difference = self.describe_difference()
-            same = f"The machine is the same as that of {self.task or 'the task'} on every valid string (proved)."
-            notes.append(same if difference is None else f"{difference[0].upper()}{difference[1:]} (proved).")
+    def _explain(self, with_difference: bool) -> list[str]:
+        notes, difference = [], self.describe_difference()
+        if self.expected is not None and difference is None:
+            notes.append(
+                f"The machine is the same as that of {self.task or 'the task'} on every valid string (proved)."
+            )
+        if difference is not None and with_difference:
+            notes.append(f"{difference[0].upper()}{difference[1:]} (proved).")
         if self.note is not None:
             notes.append(f"Note: {self.note}.")
         return notes
@@ -229,16 +231,17 @@ def extract_machine(
     except TimeIsUpError:
         raise _nothing_known(watch) from None
     search = search_by_lstar if options.method == "lstar" else search_by_states
-    rounds, note = 0, f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
+    rounds, note = 0, None
     try:
         rounds, note = search(candidates, options.max_states)
     except TimeIsUpError:
         if not candidates.machines:
             raise _nothing_known(watch) from None
-    stopped = watch.is_over
+        note = f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
+    stopped = note is not None and note.startswith(watch.stop_reason)
     machine = candidates.best()
     reader.watch = watch.without_limit()
-    fidelity = []
+    fidelity = list[Fidelity]()
     for length in candidates.existing_lengths(options.lengths):
         if fidelity and watch.is_over:  # at least the shortest length is compared
             break

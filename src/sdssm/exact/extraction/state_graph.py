@@ -55,7 +55,7 @@ def explore_states(
     the `suffixes`. If the time is up, the states found so far are returned.
     """
     builder = _GraphBuilder(reader, distance, max_states)
-    frontier, states, kept = np.zeros(1, dtype=np.int64), None, []
+    frontier, states, kept = np.zeros(1, dtype=np.int64), None, list[MixerState]()
     reader.watch.start("explore the states of the model", unit="states")
     while len(frontier):
         reader.watch.update(len(builder.labels))
@@ -64,7 +64,7 @@ def explore_states(
         if not len(row):  # no valid string is longer
             break
         try:
-            before = None if states is None else select_rows(states, row)
+            before: MixerState = None if states is None else select_rows(states, row)
             predictions, logits, after = reader.read(tokens[:, None], before)
             valid_states = reader.valid_table[valid_before[row], tokens]
             suffix_labels = reader.labels_after(after, valid_states, suffixes)

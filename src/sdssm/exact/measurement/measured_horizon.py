@@ -101,7 +101,9 @@ class Horizon(Displayed):
         failure = self.first_failure
         notes = [f"Longest length with an accuracy of at least 99.9 %, as at all shorter ones: {self.longest:,}"]
         if failure is not None:
-            notes.append(f"The model fails at length {failure.length:,}: {failure.accuracy:.2f} % of the labels.")
+            notes.append(
+                f"The model fails at length {failure.length:,}: {failure.accuracy:.2f} % of the labels are correct."
+            )
         if self.stopped:
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
