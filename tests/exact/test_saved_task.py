@@ -197,16 +197,17 @@ def test_every_kind_of_model_and_machine(tmp_path: Path) -> None:
     run = create_run(tmp_path / "runs" / "seed-0", get_machine("parity"), task="parity")
     for source in (run, [run], str(run.path), run.path, tmp_path / "runs", compiled("parity")):
         assert certify(source).horizon is None
+    for source in (run, [run], str(run.path), compiled("parity")):
         assert extract(source, lengths=[5], strings=8).difference is None
         assert horizon(source, max_length=10, strings=4).reached
-        assert snap(source).difference is None
+    assert snap([run]).difference is None and snap(run.path).difference is None
     path, machine = tmp_path / "my.json", get_machine("parity")
     write_machine(machine, path)
     for kind in ("parity", path, str(path), machine, get_task("parity")):
         assert certify(run, kind).horizon is None and certify(compiled("parity"), kind).horizon is None
-        assert extract(run, task=kind, lengths=[5], strings=8).difference is None
         assert horizon(run, task=kind, max_length=10, strings=4).reached
         assert compiled(kind).n_classes == 2
+    assert extract(run, task=path, lengths=[5], strings=8).difference is None
     assert certify(compiled("arithmetic"), "arithmetic").horizon is None  # with its valid strings
     other = create_run(tmp_path / "runs" / "seed-1", machine, seed=1, task="parity")
     with pytest.raises(ExactError, match="a list of 2 runs was passed"):

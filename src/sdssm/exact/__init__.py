@@ -7,9 +7,9 @@
 - `snap` replaces a trained model by an exact one: `extract`, then `compile` (`snapping`).
 """
 
-from sdssm.exact.certification import Certificate, certify
+from sdssm.exact.certification import Certificate, Misclassified, certify
 from sdssm.exact.compilation import compile  # noqa: A004  # qualified by the package name it is unambiguous
-from sdssm.exact.errors import ExactError
+from sdssm.exact.errors import ExactError, WrongMachineWarning
 from sdssm.exact.extraction import Extraction, extract
 from sdssm.exact.measurement import Horizon, horizon
 from sdssm.exact.snapping import SnappedModel, snap
@@ -19,7 +19,9 @@ __all__ = [
     "ExactError",
     "Extraction",
     "Horizon",
+    "Misclassified",
     "SnappedModel",
+    "WrongMachineWarning",
     "certify",
     "compile",
     "extract",

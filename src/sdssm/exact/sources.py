@@ -44,7 +44,7 @@ class LoadedSource:
                 shell=f"{self.name} does not say which task it is for; name the task, as in --task a5",
             )
         if task is not None:
-            check_task_fits(self.model, found, all_classes=not isinstance(task, Machine))
+            check_task_fits(self.model, found, all_classes=isinstance(task, str | Path | Task))
         return found
 
 
