@@ -3,7 +3,7 @@
 train, resume, evaluate, load      from a task to run folders, accuracy at every length, trained models
 task, machine, Task, Machine       strings with labels, and the automata behind them
 extract, certify, compile, snap    between automata and weights; horizon measures a length, certify proves one
-list_models, list_tasks, list_experiments
+list_models, list_tasks, list_experiments; reproduce runs an experiment
 ops                                the recurrences with their gradients; sdssm.layers has the modules
 
 >>> import sdssm, torch
@@ -14,33 +14,55 @@ ops                                the recurrences with their gradients; sdssm.l
 """
 
 import os as _os
+from typing import TYPE_CHECKING
 
 # torch's threads wait for each other after every small operation. If they spin while waiting and another program uses
 # the same cores, training is ten times slower; sleeping costs little. torch reads this once, when it is imported.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from sdssm import ops  # after the line above
-from sdssm.automata import Machine
-from sdssm.automata import get_machine as machine
-from sdssm.errors import SdssmError
-from sdssm.evaluation import Evaluation, evaluate
-from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
-from sdssm.models import Classifier, ModelSettings, list_models
-from sdssm.runs import load
-from sdssm.tasks import Batch, Task, list_tasks
-from sdssm.tasks import get_task as task
-from sdssm.training import Runs, resume, train
+from sdssm.errors import SdssmError  # after the line above
+from sdssm.lazy import import_on_use
 
-
-def list_experiments() -> list[str]:
-    """Return the names of the experiments that `sdssm reproduce` knows, the paper's tables first.
-
-    >>> list_experiments()[0]
-    'table1'
-    """
-    from sdssm import experiments  # only here: no other name of this module needs the package
-
-    return experiments.list_experiments()
+if TYPE_CHECKING:
+    from sdssm import ops
+    from sdssm.automata import Machine
+    from sdssm.automata import get_machine as machine
+    from sdssm.evaluation import Evaluation, evaluate
+    from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
+    from sdssm.experiments import list_experiments, reproduce
+    from sdssm.models import Classifier, ModelSettings, list_models
+    from sdssm.runs import load
+    from sdssm.tasks import Batch, Task, list_tasks
+    from sdssm.tasks import get_task as task
+    from sdssm.training import Runs, resume, train
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Batch": "sdssm.tasks",
+            "Classifier": "sdssm.models",
+            "Evaluation": "sdssm.evaluation",
+            "Machine": "sdssm.automata",
+            "ModelSettings": "sdssm.models",
+            "Runs": "sdssm.training",
+            "Task": "sdssm.tasks",
+            "certify": "sdssm.exact",
+            "compile": "sdssm.exact",
+            "evaluate": "sdssm.evaluation",
+            "extract": "sdssm.exact",
+            "horizon": "sdssm.exact",
+            "list_experiments": "sdssm.experiments",
+            "list_models": "sdssm.models",
+            "list_tasks": "sdssm.tasks",
+            "load": "sdssm.runs",
+            "machine": "sdssm.automata:get_machine",
+            "reproduce": "sdssm.experiments",
+            "resume": "sdssm.training",
+            "snap": "sdssm.exact",
+            "task": "sdssm.tasks:get_task",
+            "train": "sdssm.training",
+        },
+    )
 
 
 __version__ = "0.1.0"
@@ -65,6 +87,7 @@ __all__ = [
     "load",
     "machine",
     "ops",
+    "reproduce",
     "resume",
     "snap",
     "task",

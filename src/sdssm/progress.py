@@ -100,9 +100,10 @@ class ProgressReporter:
         self._started = self._clock()
         self.update(0)
 
-    def update(self, done: float, *, total: float | None = None) -> None:
-        """Say that this much of the phase is done; `total` replaces that of `start`."""
+    def update(self, done: float, *, total: float | None = None, title: str | None = None) -> None:
+        """Say that this much of the phase is done; `total` and `title` replace those of `start`."""
         self._total = self._total if total is None else total
+        self._title = self._title if title is None else title
         if self._receive is not None:
             seconds = self._clock() - self._started
             self._receive(ProgressEvent(self._title, done, self._total, self._unit, seconds))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sdssm import progress
 from sdssm.automata import get_machine
 from tests.evaluation.machines import exact, tiring_parity
 from tests.evaluation.test_evaluate import create_run
@@ -31,6 +32,7 @@ def test_tables_and_plot_of_all_runs(runs: Path, capsys: Capture) -> None:
     assert lines[5].split()[:2] == ["parity", "sd-ssm"]
     assert lines[7].split() == ["task", "model", "seeds", "max", "mean", "min", "chance"]
     assert lines[8].split()[-1] == "50"
+    assert "radius: the largest absolute eigenvalue of a symbol's matrix" in out
     assert "accuracy in %, parity, sd-ssm, mean of 3 seeds" in out
     assert "==== trained up to length 40" in out
     assert "\x1b" not in out
@@ -62,7 +64,8 @@ def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: P
     )
     assert code == 0
     assert "at 10" in out and "mean to 5,000" in out
-    assert [line.split()[3] for line in out.splitlines()[-4:-2]] == ["10", "5,000"]  # a row for each length
+    table = out[: out.index("radius:")].split("\n\n")[2]
+    assert [line.split()[3] for line in table.splitlines()[1:]] == ["10", "5,000"]  # a row for each length
     assert "accuracy in %" not in out  # two lengths are too few for a curve
     assert "<svg" in plot.read_text()
     assert str(plot) in out
@@ -114,12 +117,57 @@ def test_a_result_that_cannot_be_written_is_printed_with_a_warning(runs: Path, c
     assert err.count("\n") == 1
 
 
-def test_a_saved_model_without_a_task_is_an_error(tmp_path: Path, capsys: Capture) -> None:
-    exact(get_machine("parity")).save(tmp_path / "model")
-    code, out, err = run_command(capsys, "evaluate", str(tmp_path / "model"))
+def test_a_saved_model_is_evaluated_with_its_task(runs: Path, tmp_path: Path, capsys: Capture) -> None:
+    model = tmp_path / "model"
+    exact(get_machine("parity")).save(model)
+    code, out, err = run_command(capsys, "evaluate", str(model))
     assert (code, out) == (2, "")
-    assert "sdssm.load(" in err and "task=" in err
-    assert err.count("\n") == 1
+    assert err == (f"sdssm: {model} holds a model without its task; add it, as in sdssm evaluate {model} --task a5\n")
+    code, out, err = run_command(capsys, "evaluate", str(model), "--task", "parity", "--max-length", "9")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[3].split()[:5] == ["parity", "sd-ssm", "-", "9", "100.00"]
+    code, out, err = run_command(capsys, "evaluate", str(runs / "seed-0"), "--task", "parity")
+    assert (code, out) == (2, "")
+    assert err == f"sdssm: {runs / 'seed-0'} is a run and knows its own task; leave --task out\n"
+
+
+def test_a_stored_result_that_covers_more_is_kept(runs: Path, capsys: Capture) -> None:
+    run_command(capsys, "evaluate", str(runs), "--max-length", "20")
+    code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "9")
+    assert (code, err) == (0, "")
+    assert "Note: evaluation.json is kept, because it has 512 strings for 20 lengths up to 20; overwrite" in out
+    assert out.count("Note:") == 1
+    path = runs / "seed-0" / "evaluation.json"
+    assert json.loads(path.read_text())["max_length"] == 20
+    _, out, _ = run_command(capsys, "evaluate", str(runs), "--max-length", "9", "--overwrite")
+    assert "Note:" not in out
+    assert json.loads(path.read_text())["max_length"] == 9
+
+
+def test_help_says_which_files_are_written(capsys: Capture) -> None:
+    _, out, _ = run_command(capsys, "evaluate", "--help")
+    words = " ".join(out.split())
+    assert "as evaluation.json, or with --lengths as evaluation-lengths.json" in words
+
+
+def test_progress_is_shown_on_standard_error(runs: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    for more in (["--json"], []):
+        code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "20", *more)
+        assert code == 0
+        assert err.startswith(f"evaluate {runs / 'seed-0'} (run 1 of 3): ") and " symbols, " in err
+        assert "symbols" not in out
+    assert run_command(capsys, "evaluate", str(runs), "--max-length", "20", "--quiet")[2] == ""
+
+
+def test_a_curve_fits_a_narrow_terminal(runs: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = run_command(capsys, "evaluate", str(runs), "--max-length", "60")
+    lines = out.splitlines()
+    [title] = [k for k, line in enumerate(lines) if line.startswith("accuracy in %,")]
+    [axis] = [k for k, line in enumerate(lines) if line.startswith("    +===")]
+    assert axis - title > 5
+    assert 30 <= max(map(len, lines[title + 1 : axis + 2])) <= 40
 
 
 def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys: Capture) -> None:

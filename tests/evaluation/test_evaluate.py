@@ -20,6 +20,7 @@ from sdssm.evaluation.statistics import wilson_intervals
 from sdssm.layers import SelectiveDense
 from sdssm.models import Classifier, ModelSettings, State
 from sdssm.models.names import load_tensors, tensors_for_file
+from sdssm.progress import ProgressEvent
 from sdssm.report import differences, make_curves
 from sdssm.runs import RunFolder, folder, load
 from sdssm.runs.folder import EndStatus
@@ -299,7 +300,10 @@ def test_runs_on_disk(tmp_path: Path) -> None:
     evaluate(runs[0], lengths=[2, 4])
     curve, listed = (runs[0].read_json(name) for name in ("evaluation.json", "evaluation-lengths.json"))
     assert curve is not None and listed is not None
-    assert (curve["max_length"], listed["lengths"]) == (3, [2, 4])  # neither file replaces the other
+    assert (curve["max_length"], listed["lengths"]) == (
+        20,
+        [2, 4],
+    )  # neither file replaces the other, and the longer one is kept
 
 
 def test_running_training_is_evaluated_but_nothing_is_written(tmp_path: Path) -> None:
@@ -391,13 +395,76 @@ def test_warning_about_a_full_disk_does_not_mention_resuming(tmp_path: Path, mon
     assert "resume" not in str(caught[0].message)
 
 
-def test_saved_model_can_be_evaluated_with_its_task(tmp_path: Path) -> None:
-    exact(get_machine("parity")).save(tmp_path / "model")
+def test_a_saved_model_is_evaluated_with_its_task(tmp_path: Path) -> None:
+    model = exact(get_machine("parity"))
+    model.save(tmp_path / "model")
     with pytest.raises(SdssmError) as caught:
         evaluate(tmp_path / "model")
-    assert f"sdssm.evaluate(sdssm.load({str(tmp_path / 'model')!r}), task=" in str(caught.value)
+    assert f"sdssm.evaluate({str(tmp_path / 'model')!r}, task=" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert evaluate_one(load(tmp_path / "model"), task="parity", max_length=5).mean == 100.0
+    for source in (load(tmp_path / "model"), tmp_path / "model", str(tmp_path / "model")):
+        result = evaluate_one(source, task="parity", max_length=5)
+        assert (result.mean, result.seed) == (100.0, None)
+        assert result.folder == (None if isinstance(source, Classifier) else str(tmp_path / "model"))
+    model.task = get_task("parity")  # type: ignore[assignment]  # a model may carry its task
+    assert evaluate_one(model, max_length=5).mean == 100.0
+
+
+def test_a_stored_evaluation_that_covers_more_is_kept(tmp_path: Path) -> None:
+    run = create_run(tmp_path / "seed-0", get_machine("parity"))
+
+    def stored(name: str) -> Any:
+        content = run.read_json(name)
+        assert content is not None
+        return content["max_length"], content["strings"], len(content["accuracy"])
+
+    assert evaluate_one(run, max_length=20, strings=32).note is None
+    for request in ({"max_length": 9, "strings": 64}, {"max_length": 20, "strings": 16}):
+        kept = evaluate_one(run, **request)
+        assert (kept.max_length, kept.strings) == (request["max_length"], request["strings"])  # what was asked for
+        assert kept.note == (
+            "evaluation.json is kept, because it has 32 strings for 20 lengths up to 20; overwrite replaces it"
+        )
+        assert stored("evaluation.json") == (20, 32, 20)
+    assert evaluate_one(run, max_length=20, strings=32, seed=5).note is None  # it covers as much
+    assert run.read_json("evaluation.json")["string_seed"] == 5  # type: ignore[index]  # it exists
+    evaluate_one(run, max_length=9, strings=16, overwrite=True)
+    assert stored("evaluation.json") == (9, 16, 9)
+    evaluate_one(run, lengths=[3, 30], strings=16)
+    evaluate_one(run, lengths=[30], strings=16)
+    assert stored("evaluation-lengths.json") == (30, 16, 2)
+    evaluate_one(run, lengths=[40], strings=16)
+    assert stored("evaluation-lengths.json") == (40, 16, 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_length": 600}, {"max_length": 9, "fresh": True}, {"lengths": [7, 600], "fresh": True}]
+)
+def test_progress_counts_the_symbols_of_all_runs(tmp_path: Path, options: dict[str, Any]) -> None:
+    for seed in range(2):
+        create_run(tmp_path / f"seed-{seed}", tiring_parity(7), seed)
+    events: list[ProgressEvent] = []
+    evaluate(tmp_path, strings=16, progress=events.append, **options)
+    assert list(dict.fromkeys(event.title for event in events)) == [
+        f"evaluate {tmp_path / name} (run {number} of 2)" for number, name in ((1, "seed-0"), (2, "seed-1"))
+    ]
+    done = [event.done for event in events]
+    assert done == sorted(done)
+    assert events[-1].done == events[-1].total
+    assert events[0].done == 0 and events[0].unit == "symbols"
+    assert len(events) > 4  # not only at the start of each run
+
+
+def test_progress_of_a_model_that_is_not_recurrent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(correct_counts.MOST_NUMBERS, "cpu", 1 << 14)
+    for name in ("hyena", "transformer"):
+        settings = resolve_settings(name, "default", "parity", {"layers": 1}).model
+        model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))
+        events: list[ProgressEvent] = []
+        evaluate(model, task="parity", lengths=[20, 30], strings=16, progress=events.append)
+        assert {event.title for event in events} == {f"evaluate {name}"}
+        assert events[-1].done == events[-1].total == 16 * (30 if name == "hyena" else 50)
+        assert len(events) > 4
 
 
 @pytest.mark.parametrize(
@@ -429,7 +496,7 @@ def test_subjects_that_cannot_be_evaluated(tmp_path: Path) -> None:
     for subject in (3, [3], []):
         with pytest.raises(SdssmError, match=r"evaluate"):
             evaluate(subject)  # type: ignore[arg-type]  # the wrong type is what is tested
-    with pytest.raises(SdssmError, match="a run knows its own task"):
+    with pytest.raises(SdssmError, match="is a run and knows its own task"):
         evaluate(create_run(tmp_path / "seed-0", get_machine("parity")), task="parity")
     with pytest.raises(SdssmError, match="there is no run folder"):
         (tmp_path / "empty").mkdir()

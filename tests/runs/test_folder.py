@@ -488,3 +488,18 @@ def test_check_free_creates_no_folder(tmp_path: Path) -> None:
             RunFolder.check_free(tmp_path / f"seed-{seed}")
     RunFolder.check_free(tmp_path / "seed-1", overwrite=True)
     assert [item.name for item in tmp_path.iterdir()] == ["seed-1"]
+
+
+def test_progress_between_checkpoints(tmp_path: Path) -> None:
+    """The progress is newer than the last checkpoint, from which the run resumes."""
+    run = RunFolder.create(tmp_path / "run", make_config())
+    run.save_checkpoint(20, {"w": torch.ones(2)}, seconds=2.0, loss=1.0, accuracy=50.0)
+    run.log({"step": 20, "seconds": 1.9})
+    run.log({"step": 30, "seconds": 3.1})
+    run.write_progress(35, seconds=3.5, loss=0.5, accuracy=80.0, device="CPU")
+    assert (run.progress.step, run.progress.accuracy, run.step) == (35, 80.0, 20)
+    run.rewind(20)  # as after a kill
+    assert (run.progress.step, run.progress.seconds, run.step) == (20, 1.9, 20)
+    run.write_progress(25, seconds=3.0, loss=0.5, accuracy=80.0, device="CPU")
+    run.finish("diverged")  # the weights of the last checkpoint remain
+    assert (run.progress.step, run.step, run.status) == (20, 20, "diverged")

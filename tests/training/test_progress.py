@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sdssm.errors import RunWarning, SettingsError
 from sdssm.extras import EXTRAS
-from sdssm.training.progress import LiveTable, PlainLines, Progress, SafeProgress, SilentProgress, progress_for
+from sdssm.training.displays import LiveTable, PlainLines
+from sdssm.training.moving_means import MovingMeans
+from sdssm.training.progress import Progress, SafeProgress, SilentProgress, progress_for, resolve_progress
+from sdssm.training.snapshot import group_by_folder
 from sdssm.training.tensorboard import TensorBoard
 from tests.programs import REQUIRED, run_without
 
@@ -50,23 +56,50 @@ def test_plain_lines_are_few() -> None:
     assert 45 <= len(plain_lines(seconds=3600)) <= 65  # not silent for much longer than a minute
 
 
+def test_plain_lines_start_at_once() -> None:
+    written = plain_lines(seconds=600, replicas=3)
+    assert written[0] == "step 0 of 1,000: starting 3 runs; the first steps take longer, as code is compiled"
+    assert written[1].startswith("step 20 of 1,000, 1.7 steps/s, 9:48 left: accuracy min 0.00, median 1.00, max 2.00 %")
+
+
 def test_plain_lines_show_the_chance_level() -> None:
     file = io.StringIO()
     lines = PlainLines(file, clock=lambda: 0.0)
     for chance in ([100 / 60], [50.0, 100 / 60]):
         lines.start(["run"] * len(chance), 10, 0, chance)
         lines.update(1, [1.0] * len(chance), [60.0] * len(chance), [True] * len(chance))
-    first, second = file.getvalue().splitlines()
-    assert "accuracy 60.0 % (chance 1.67), loss" in first
-    assert "% (chance 1.67 to 50), loss" in second
+        lines.stop()
+    _, first, _, second = file.getvalue().splitlines()
+    assert first == "step 1 of 10: accuracy 60.00 % (chance 1.67), loss 1.0000"
+    assert second == (
+        "step 1 of 10: accuracy min 60.00, median 60.00, max 60.00 % (chance 1.67 to 50), median loss 1.0000"
+    )
+
+
+def test_plain_lines_have_a_line_for_each_task() -> None:
+    file = io.StringIO()
+    lines = PlainLines(file, clock=lambda: 0.0)
+    lines.start(["a5/seed-0", "a5/seed-1", "parity/seed-0"], 10, 0, [100 / 60, 100 / 60, 50.0])
+    lines.update(5, [4.0, 3.0, 0.5], [2.0, 26.675, 99.999], [True, True, True])
+    lines.stop()
+    assert file.getvalue().splitlines()[1:] == [
+        "step 5 of 10",
+        "  a5      accuracy min 2.00, median 14.33, max 26.67 % (chance 1.67), median loss 3.5000",
+        "  parity  accuracy 99.99 % (chance 50), loss 0.5000",
+    ]
+
+
+def test_many_groups_are_summarised_together() -> None:
+    """By their first folder if there are few, and else all of them."""
+    names = [f"{task}/{variant}/seed-0" for task in ("a5", "parity") for variant in range(8)]
+    assert list(group_by_folder(names)) == ["a5", "parity"]
+    assert group_by_folder([f"{candidate}/seed-0" for candidate in range(20)]) == {"": list(range(20))}
 
 
 def test_plain_lines_show_accuracy_first() -> None:
-    written = plain_lines(seconds=600)
-    assert written[0] == "step 10 of 1,000, 1.7 steps/s, 9:54 left: accuracy 1.0 %, loss 0.5000"
-    assert written[-1] == "step 1,000 of 1,000, 1.7 steps/s: accuracy 100.0 %, loss 0.5000"
+    assert plain_lines(seconds=600)[-1] == "step 1,000 of 1,000, 1.7 steps/s: accuracy 100.00 %, loss 0.5000"
     many = plain_lines(seconds=600, replicas=5)[-1]
-    assert many.endswith("accuracy 96.0 / 98.5 / 100.0 %, loss 0.5000 / 2.0000 / 4.5000, 1 diverged")
+    assert many.endswith("accuracy min 96.00, median 98.50, max 100.00 %, median loss 2.0000, 1 diverged")
 
 
 @pytest.mark.parametrize("loss", [-0.0, -1e-9, -4.9e-5])
@@ -93,14 +126,29 @@ def test_rate_is_measured_over_the_last_seconds() -> None:
     assert "40,000 of 100,000, 1,000 steps/s, 1:00 left" in file.getvalue()
 
 
+def test_the_first_estimate_leaves_out_the_first_steps() -> None:
+    clock, file = Clock(), io.StringIO()
+    progress = PlainLines(file, clock=clock)
+    progress.start(["seed-0"], 1000, 0)
+    clock.now += 100  # for compiling kernels
+    for step in range(1, 60):
+        progress.update(step, [1.0], [50.0], [True])
+        clock.now += 0.1
+    assert file.getvalue().splitlines()[1].startswith("step 32 of 1,000, 10 steps/s, 1:37 left: accuracy")
+
+
 def test_rate_of_a_resumed_training() -> None:
     clock, file = Clock(), io.StringIO()
     progress = PlainLines(file, clock=clock)
     progress.start(["seed-0"], 1000, 900)
-    clock.now += 1
-    progress.update(950, [1.0], [50.0], [True])
+    for step in (910, 950):
+        clock.now += 4
+        progress.update(step, [1.0], [50.0], [True])
     progress.stop()
-    assert file.getvalue() == "step 950 of 1,000, 50 steps/s, 0:01 left: accuracy 50.0 %, loss 1.0000\n"
+    assert file.getvalue().splitlines() == [
+        "step 900 of 1,000: starting 1 run; the first steps take longer, as code is compiled",
+        "step 950 of 1,000, 10 steps/s, 0:05 left: accuracy 50.00 %, loss 1.0000",
+    ]
 
 
 def test_nothing_to_train() -> None:
@@ -128,7 +176,7 @@ def test_live_table() -> None:
     assert "10 steps/s" in last
     assert last.index("accuracy %") < last.index("loss")
     rows = {row.split()[0]: row.split()[1:] for row in last.splitlines() if row.startswith("a5/")}
-    assert rows["a5/seed-0"] == ["100.0", "0.5000"]
+    assert rows["a5/seed-0"] == ["100.00", "0.5000"]
     assert rows["a5/seed-3"] == ["diverged", "3.5000"]
     assert "all" not in rows
 
@@ -142,15 +190,25 @@ def test_live_table_shows_the_chance_level() -> None:
     table.update(5, [1.0, 0.5], [20.0, 90.0], [True, True])
     table.stop()
     rows = {line.split()[0]: line.split()[1:] for line in file.getvalue().splitlines() if "seed-0" in line}
-    assert rows == {"a5/seed-0": ["20.0", "1.67", "1.0000"], "parity/seed-0": ["90.0", "50", "0.5000"]}
+    assert rows == {"a5/seed-0": ["20.00", "1.67", "1.0000"], "parity/seed-0": ["90.00", "50", "0.5000"]}
 
 
 def test_live_table_of_many_replicas() -> None:
     shown = live_table(64)
     last = shown[shown.rindex("step 1,000") :]
     assert sum(row.startswith("a5/") for row in last.splitlines()) == 20
-    assert "all 64: least / median / greatest, 1 diverged" in last
-    assert "37.0 / 68.0 / 100.0" in last
+    assert "a5, 64 runs: min / median / max, 1 diverged" in last
+    assert "37.00 / 68.00 / 100.00" in last
+
+
+def test_live_table_starts_at_once() -> None:
+    from rich.console import Console
+
+    file = io.StringIO()
+    table = LiveTable(console=Console(file=file, force_terminal=True, width=100, color_system=None))
+    table.start(["seed-0"], 1000, 0)
+    assert "step 0 of 1,000: starting 1 run" in file.getvalue()
+    table.stop()
 
 
 def test_live_table_is_erased_without_keep() -> None:
@@ -200,12 +258,40 @@ def test_progress_for_suits_standard_output(
     live = progress_for(False)
     assert isinstance(live, SafeProgress)
     assert isinstance(live._inner, LiveTable)
-    monkeypatch.setattr(sys.modules[LiveTable.__module__], "find_spec", lambda _: None)
+    monkeypatch.setattr(sys.modules[SafeProgress.__module__], "find_spec", lambda _: None)
     without_rich = progress_for(False)
     assert isinstance(without_rich, SafeProgress)
     assert isinstance(without_rich._inner, PlainLines)
     monkeypatch.setattr(sys, "stdout", None)  # sdssm train a5 >&-
     progress_for(False).message("not shown")
+
+
+def test_the_argument_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(resolve_progress(True), SafeProgress)
+    for nothing in (False, None):
+        with pytest.warns(RunWarning, match="a message"):
+            resolve_progress(nothing).message("a message")
+    own = SilentProgress()
+    assert resolve_progress(own) is own
+    for wrong in (1, "yes", print, SilentProgress):
+        with pytest.raises(SettingsError, match="pass True, False or a display with the methods start, update"):
+            resolve_progress(wrong)  # type: ignore[arg-type]  # the wrong type is what is tested
+
+
+def test_moving_means_do_not_jump_with_the_lengths() -> None:
+    """Windows of short strings and of long ones alternate."""
+    means, shown = MovingMeans(2), []
+    for window in range(60):
+        means.add(10, [1.0, math.nan], [60.0 if window % 2 else 20.0, 50.0])
+        shown.append(means.values()[1].tolist())
+    assert shown[0] == [20.0, 50.0]
+    late = [accuracy for accuracy, _ in shown[20:]]
+    assert max(late) - min(late) < 5
+    assert abs(sum(late) / len(late) - 40) < 0.1
+    assert means.values()[0][0] == pytest.approx(1.0)
+    part = means.values(5, [3.0, 1.0], [100.0, 50.0])[1][0]  # an open window counts, but is not added
+    assert late[-1] < part < 60 and means.values()[1].tolist() == shown[-1]
+    assert np.isnan(MovingMeans(1).values()).all()
 
 
 def test_tensorboard_scalars(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
 from sdssm.training import TrainingStopped, resume
 from sdssm.training.deferred_errors import DeferredErrors
+from sdssm.training.displays import PlainLines
 from sdssm.training.group import ReplicaGroup
-from sdssm.training.progress import PlainLines, SilentProgress
+from sdssm.training.progress import SilentProgress
 from sdssm.training.queue import GROUPS_AT_ONCE, MEMORY_SHARE, TrainingQueue
 from sdssm.training.trainer import train_runs
 from tests.training.plans import STATES, plan_groups
@@ -206,6 +207,42 @@ def test_nothing_is_logged_if_stopped_before_the_first_step(tmp_path: Path) -> N
     assert (group.engine.step, group.latest, group.folders[0].events()) == (0, None, [])
 
 
+def test_part_of_a_window(tmp_path: Path) -> None:
+    """Slow steps on a GPU: a round ends after a part of a window, in whole CUDA graphs, and the window stays open."""
+    folder, task, config = plan_groups(tmp_path, steps=100, log_every=50)[0]
+    group = ReplicaGroup([(RunFolder.create(folder, config), task)])
+    group.start(torch.device("cpu"))
+    errors, steps = DeferredErrors(), []
+    assert group.snapshot() is None
+    for windows in (0.002, 0.5, 0.5, 1.7):
+        list(group.advance(windows, lambda: False))
+        group.write_results(print, errors)
+        steps.append(group.engine.step)
+        assert group.snapshot() is not None
+    assert steps == [10, 30, 50, 100]
+    assert [event["step"] for event in folder_events(group)] == [50, 100]
+    errors.raise_first()
+
+
+def test_a_turn_ends_after_some_time(tmp_path: Path) -> None:
+    folder, task, config = plan_groups(tmp_path)[0]
+    group = ReplicaGroup([(RunFolder.create(folder, config), task)])
+    group.start(torch.device("cpu"))
+    snapshots = [group.snapshot() for _ in group.advance(1, lambda: False, turn_seconds=0.0)]
+    assert len(snapshots) == 5  # at least one step each, and all of them before the window is logged
+    assert None not in snapshots and folder_events(group) == []
+    [(loss, accuracy, alive)] = group.snapshot() or []
+    errors = DeferredErrors()
+    group.write_results(print, errors)
+    [event] = folder_events(group)
+    assert (event["accuracy"], alive) == (accuracy, True)  # of one window, the moving average is its mean
+    assert event["loss"] == pytest.approx(loss)
+
+
+def folder_events(group: ReplicaGroup) -> list[dict[str, Any]]:
+    return group.folders[0].events()
+
+
 # -- how many groups start ---------------------------------------------------------------------------------------------
 
 
@@ -237,5 +274,6 @@ def test_plain_lines_count_waiting_replicas() -> None:
     lines = PlainLines(out)
     lines.start(["a", "b", "c"], 100, 0)
     lines.update(10, [0.5, math.nan, 0.1], [80.0, math.nan, 1.0], [True, True, False])
-    assert "accuracy 80.0 / 80.0 / 80.0 %" in out.getvalue()
+    lines.stop()
+    assert "accuracy min 80.00, median 80.00, max 80.00 %" in out.getvalue()
     assert out.getvalue().endswith(", 1 diverged, 1 waiting\n")

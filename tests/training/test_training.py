@@ -19,8 +19,9 @@ import torch
 import sdssm
 import sdssm.runs
 from sdssm.errors import DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
+from sdssm.formatting import format_percent
 from sdssm.models.names import tensors_for_file
-from sdssm.training import TrainingStopped
+from sdssm.training import Runs, TrainingStopped
 from sdssm.training.progress import SilentProgress
 from tests.training.exploding import EXPLODING, explode
 
@@ -118,6 +119,68 @@ def test_resume_in_the_middle_of_a_window(tmp_path: Path) -> None:
     except TrainingStopped:
         sdssm.resume(tmp_path / "interrupted", device="cpu")
     assert is_same_run(tmp_path / "uninterrupted/seed-1", tmp_path / "interrupted/seed-1")
+
+
+class StatusReader(SilentProgress):
+    """Reads the status of a run at each update, and ends the training at a step as if the process was killed."""
+
+    def __init__(self, folder: Path, kill: int = 10**9) -> None:
+        self.folder, self.kill = folder, kill
+        self.read: list[tuple[int, int, int]] = []  # the step shown, the step of the status, and that of the checkpoint
+
+    def update(self, step: int, *_: Any) -> None:
+        run = sdssm.runs.RunFolder.open(self.folder)
+        self.read.append((step, run.progress.step, run.step))
+        if step >= self.kill:
+            raise Killed
+
+
+class Killed(BaseException):
+    """Ends the training as if the process was killed: nothing is saved."""
+
+
+def test_the_status_is_written_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an update and a status after every step, the result is the same, also after a kill between checkpoints."""
+    train(tmp_path / "usual", settings={"log_every": 20})
+    for name in ("trainer.ROUND_SECONDS", "queue.STATUS_SECONDS"):
+        monkeypatch.setattr(f"sdssm.training.{name}", 0.0)
+    monkeypatch.setattr("sdssm.training.queue.STATUS_SHARE", 1e9)
+    reader = StatusReader(tmp_path / "often" / "seed-0", kill=33)
+    with pytest.raises(Killed):
+        train(tmp_path / "often", settings={"log_every": 20, "checkpoint_every": 15}, progress=reader)
+    assert [shown for shown, _, _ in reader.read[:3]] == [1, 2, 3]  # not only after a window of 20 steps
+    assert reader.read[-1] == (33, 32, 30)
+    run = sdssm.runs.RunFolder.open(tmp_path / "often" / "seed-0")
+    assert (run.progress.step, run.step, run.is_interrupted) == (32, 30, True)
+    assert Runs(run.path, [run]).to_records()[0]["step"] == 30  # an interrupted run resumes from there
+    sdssm.resume(tmp_path / "often", device="cpu")
+    assert run.progress.step == 60
+    assert is_same_run(tmp_path / "usual/seed-0", tmp_path / "often/seed-0")
+
+
+def test_progress_true_prints_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = train(tmp_path / "out", progress=True)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("step 0 of 60: starting 2 runs")
+    accuracies = sorted(run.progress.accuracy for run in runs)
+    assert f"accuracy min {format_percent(accuracies[0])}, median " in shown[-1]  # as `sdssm runs` shows it
+    assert f"max {format_percent(accuracies[1])} % (chance 50), median loss" in shown[-1]
+    sdssm.resume(tmp_path / "out", progress=True)
+    with pytest.raises(SettingsError, match="progress is 1; pass True, False or a display"):
+        train(tmp_path / "other", progress=1)
+    assert not (tmp_path / "other").exists()
+
+
+def test_runs_print_as_a_table(tmp_path: Path) -> None:
+    runs = train(tmp_path / "out")
+    assert repr(runs) == f"Runs({str(tmp_path / 'out')!r}, 2 runs)"
+    title, header, *rows = str(runs).splitlines()
+    assert title == f"2 runs in {tmp_path / 'out'}"
+    assert header.split()[:6] == ["folder", "task", "model", "preset", "seed", "status"]
+    assert [row.split()[5:7] for row in rows] == [["finished", "60/60"]] * 2
+    assert rows[0].split()[7:9] == [format_percent(runs[0].progress.accuracy), "50"]
+    assert "<table>" in runs._repr_html_()
+    assert [record["seed"] for record in runs.to_records()] == [0, 1]
 
 
 OFTEN_SAVED: dict[str, Any] = {"settings": {**SMALL, "checkpoint_every": 3}, "steps": 200}  # it writes most of the time

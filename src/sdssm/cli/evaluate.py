@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table
-from sdssm.formatting import format_chance
-from sdssm.report.rendering import format_percent
+from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table, quote_argument
+from sdssm.formatting import format_chance, format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
 
 #: Plots that are printed at most, and the lengths that a plot needs at least.
 MOST_PLOTS, LEAST_POINTS = 4, 8
+#: The greatest and least width of a plot, and the columns that its axis takes.
+MOST_WIDTH, LEAST_WIDTH, AXIS_WIDTH = 72, 16, 6
+#: Below a table with the column "radius".
+RADIUS_NOTE = "radius: the largest absolute eigenvalue of a symbol's matrix; above 1 states can grow"
 
 
 def add_command(commands: Commands) -> None:
@@ -29,14 +32,24 @@ def add_command(commands: Commands) -> None:
         "evaluate",
         summary="measure accuracy at every length",
         description="Measure the accuracy of runs at every length, up to and beyond the lengths of training. The "
-        "result of each run is also written into its folder as evaluation.json.",
+        "result of a run that has ended is also written into its folder: as evaluation.json, or with --lengths as "
+        "evaluation-lengths.json. A stored result with longer strings, or more of them, is kept unless --overwrite is "
+        "given.",
         examples=[
             "sdssm evaluate runs/a5",
             "sdssm evaluate runs/a5 --lengths 500,5000,50000 --plot a5.png",
+            "sdssm evaluate models/a5 --task a5",
         ],
     )
     add = parser.add_argument
-    add("dirs", metavar="DIR", nargs="+", type=Path, help="run folder, or a folder that contains run folders")
+    add(
+        "dirs",
+        metavar="DIR",
+        nargs="+",
+        type=Path,
+        help="run folder, a folder that contains run folders, or the folder of a saved model",
+    )
+    add("--task", metavar="TASK", help="task of saved models that were stored without one; runs know their own")
     lengths = parser.add_mutually_exclusive_group()
     lengths.add_argument(
         "--max-length",
@@ -45,7 +58,10 @@ def add_command(commands: Commands) -> None:
         help="test every length up to N (default: the task's, 500)",
     )
     lengths.add_argument(
-        "--lengths", metavar="N,N,...", type=parse_whole_numbers, help="test only these lengths, up to 1,000,000"
+        "--lengths",
+        metavar="N,N,...",
+        type=parse_whole_numbers,
+        help="test only these lengths, up to 1,000,000",
     )
     add(
         "--strings", metavar="N", type=parse_whole_number, default=512, help="strings per length (default: %(default)s)"
@@ -56,28 +72,20 @@ def add_command(commands: Commands) -> None:
     )
     add("--device", default="auto", help=DEVICE_HELP)
     add("--json", action="store_true", help=JSON_HELP)
+    add(
+        "--overwrite", action="store_true", help="replace a stored result even if it has longer strings or more of them"
+    )
+    add("--quiet", action="store_true", help="show no progress")
     add("--plot", metavar="FILE", type=Path, help="plot accuracy against length into a .png or .svg file")
     parser.set_defaults(run=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from sdssm.evaluation import evaluate
     from sdssm.report import check_plot, make_curves, save_plot, terminal_plot
 
     if options.plot is not None:
         check_plot(options.plot)  # a wrong file name is reported before the evaluation, not after it
-    counter = _Counter()
-    evaluation = evaluate(
-        options.dirs,
-        max_length=options.max_length,
-        lengths=options.lengths,
-        strings=options.strings,
-        seed=options.seed,
-        fresh=options.fresh,
-        device=options.device,
-        on_result=counter.count,
-    )
-    counter.clear()
+    evaluation = _measure(options)
     data = evaluation.to_json()
     if options.plot is not None:
         save_plot(data, options.plot)
@@ -86,8 +94,9 @@ def _evaluate(options: argparse.Namespace) -> None:
         return
     _show_tables(evaluation)
     plotted = [curve for curve in make_curves(data) if len(curve.lengths) >= LEAST_POINTS]
+    width = max(LEAST_WIDTH, min(MOST_WIDTH, get_terminal_size().columns - AXIS_WIDTH))
     for curve in plotted[:MOST_PLOTS]:
-        print(f"\n{make_lines_printable(terminal_plot(curve))}")
+        print(f"\n{make_lines_printable(terminal_plot(curve, width=width))}")
     if len(plotted) > MOST_PLOTS:
         print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
     for note in sorted({run.note for run in evaluation if run.note}):
@@ -96,6 +105,35 @@ def _evaluate(options: argparse.Namespace) -> None:
         print(f"\nNote: {make_printable(note)}{suffix}")
     if options.plot is not None:
         print(f"\nPlot: {make_printable(str(options.plot))}")
+
+
+def _measure(options: argparse.Namespace) -> Evaluation:
+    """Evaluate what the options name; errors about the task give advice for the command line."""
+    from sdssm.evaluation import EvaluationError, evaluate
+    from sdssm.evaluation.sources import MissingTaskError, OwnTaskError
+
+    try:
+        return evaluate(
+            options.dirs,
+            task=options.task,
+            max_length=options.max_length,
+            lengths=options.lengths,
+            strings=options.strings,
+            seed=options.seed,
+            fresh=options.fresh,
+            device=options.device,
+            overwrite=options.overwrite,
+            progress=not options.quiet,
+        )
+    except MissingTaskError as error:
+        folder = quote_argument(error.folder)
+        raise EvaluationError(
+            f"{folder} holds a model without its task; add it, as in sdssm evaluate {folder} --task a5"
+        ) from None
+    except OwnTaskError as error:
+        raise EvaluationError(
+            f"{quote_argument(error.folder)} is a run and knows its own task; leave --task out"
+        ) from None
 
 
 def _show_tables(evaluation: Evaluation) -> None:
@@ -111,6 +149,8 @@ def _show_tables(evaluation: Evaluation) -> None:
     if len(evaluation) > 1:
         print()
         _show_summary(evaluation)
+    if any(run.spectral_radius is not None for run in evaluation):
+        print(f"\n{RADIUS_NOTE}")
 
 
 def _names(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
@@ -200,20 +240,3 @@ def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
 def _radius(run: RunEvaluation) -> str:
     """Return the largest spectral radius of a symbol's matrix."""
     return "-" if run.spectral_radius is None else f"{max(run.spectral_radius):.3f}"
-
-
-class _Counter:
-    """Shows on a terminal how many runs were evaluated."""
-
-    def __init__(self) -> None:
-        self._evaluated = 0
-        self._visible = sys.stderr is not None and sys.stderr.isatty()
-
-    def count(self, run: RunEvaluation) -> None:
-        self._evaluated += 1
-        if self._visible:
-            print(f"\r{self._evaluated} evaluated", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._visible:
-            print("\r" + " " * 30 + "\r", end="", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ the model reads new strings for each length, as in the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -22,6 +22,8 @@ from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 #: A model, or a model whose states are rescaled as it reads.
 EvaluatedModel = Classifier | RescaledModel
+#: Called with the number of symbols that were just read.
+SymbolCallback = Callable[[int], None]
 #: The number of strings on which the growth of states is measured.
 PROBED_STRINGS = 16
 #: The approximate limit on the numbers (logits and states) in memory at a time.
@@ -52,8 +54,16 @@ class CorrectCounts:
         return np.where(self.correct < 0, np.nan, self.correct / self.strings)
 
 
+def ignore_symbols(count: int) -> None:
+    """Do nothing: the default of callbacks."""
+
+
 def count_on_prefixes(
-    model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, groups: np.ndarray
+    model: EvaluatedModel,
+    strings: EvaluationStrings,
+    lengths: np.ndarray,
+    groups: np.ndarray,
+    on_read: SymbolCallback = ignore_symbols,
 ) -> CorrectCounts:
     """Evaluate one set of strings at all of their prefixes.
 
@@ -62,6 +72,7 @@ def count_on_prefixes(
         strings: the strings; the prefixes of their task must be uniformly drawn.
         lengths: the lengths to count, (K,).
         groups: groups of these lengths over which `scores` are summed, bool (G, K).
+        on_read: called after each part, with the number of symbols in it.
     """
     assert strings.positions is not None
     longest = int(lengths.max())
@@ -80,6 +91,7 @@ def count_on_prefixes(
             overflowed |= ~finite
             counts[positions] += correct.sum(0)
             scores[rows] += correct.float() @ weight[positions]  # sums of integers: exact
+            on_read(correct.numel())
     all_counts = np.concatenate([[-1], counts.cpu().numpy()])[scored_lengths]  # (L + 1,)
     return CorrectCounts(
         correct=all_counts[lengths],
@@ -109,8 +121,10 @@ def _prefix_logits(
         yield rows, slice(None), model.advance(tokens[rows])[0], labels[rows]
 
 
-def count_on_fresh_strings(model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray) -> CorrectCounts:
-    """Evaluate new strings for each length, at their last symbol."""
+def count_on_fresh_strings(
+    model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, on_read: SymbolCallback = ignore_symbols
+) -> CorrectCounts:
+    """Evaluate new strings for each length, at their last symbol; call `on_read` after each part."""
     counts = torch.full((len(lengths),), -1, dtype=torch.long, device=strings.device)
     overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
     with _inference(model):
@@ -121,13 +135,15 @@ def count_on_fresh_strings(model: EvaluatedModel, strings: EvaluationStrings, le
                 continue
             counts[k] = 0
             for tokens, labels, starts in strings.draw_fresh(length):
-                correct, finite = _is_correct(_last_logits(model, tokens, starts), labels)
+                correct, finite = _is_correct(_last_logits(model, tokens, starts, on_read), labels)
                 counts[k] += correct.sum()
                 overflowed |= ~finite
     return CorrectCounts(correct=counts.cpu().numpy(), strings=strings.count, overflowed=bool(overflowed))
 
 
-def has_growing_states(model: Classifier, strings: EvaluationStrings, longest: int) -> bool:
+def has_growing_states(
+    model: Classifier, strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
+) -> bool:
     """Whether states after strings of this length are too large to be squared, measured on a few strings."""
     if strings.shortest_length > longest:
         return False
@@ -136,20 +152,28 @@ def has_growing_states(model: Classifier, strings: EvaluationStrings, longest: i
     with _inference(model):
         for (piece,) in _split_to_memory(model, tokens):
             state, starts = model.advance_state(piece, state, starts=starts), None
+            on_read(piece.numel())
     assert state is not None
     return not bool(state[0].abs().amax() <= torch.finfo(state[0].dtype).max ** 0.4)  # NaN counts as too large
 
 
-def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None) -> Tensor:
+def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None, on_read: SymbolCallback) -> Tensor:
     """Return the logits after whole strings: (B, L) -> (B, C)."""
     if not model.is_recurrent:  # whole strings, as many at a time as fit into memory
         count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers_per_symbol))
-        return torch.cat([model.last_logits(rows) for rows in torch.split(tokens, count)])
+        parts = []
+        for rows in torch.split(tokens, count):
+            parts.append(model.last_logits(rows))
+            on_read(rows.numel())
+        return torch.cat(parts)
     state: State = None
     *before, (end,) = _split_to_memory(model, tokens)
     for (piece,) in before:
         state, starts = model.advance_state(piece, state, starts=starts), None
-    return model.last_logits(end, state, starts=starts)
+        on_read(piece.numel())
+    logits = model.last_logits(end, state, starts=starts)
+    on_read(end.numel())
+    return logits
 
 
 def _split_to_memory(model: EvaluatedModel, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -6,15 +6,15 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from sdssm.automata import Machine
 from sdssm.devices import device_name, resolve_device
-from sdssm.errors import ModelError, RunError, RunWarning, format_value
+from sdssm.errors import ModelError, RunError, RunWarning
 from sdssm.evaluation.correct_counts import (
+    PROBED_STRINGS,
     CorrectCounts,
     EvaluatedModel,
     count_on_fresh_strings,
@@ -24,6 +24,7 @@ from sdssm.evaluation.correct_counts import (
 from sdssm.evaluation.description import canonical_task_name, changed_settings
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
+from sdssm.evaluation.sources import MissingTaskError, OwnTaskError, SavedModel, Subject, expand_source
 from sdssm.evaluation.spectrum import spectral_radii
 from sdssm.evaluation.statistics import (
     Interval,
@@ -33,19 +34,21 @@ from sdssm.evaluation.statistics import (
     mean,
     wilson_intervals,
 )
-from sdssm.files import describe_file_error, format_path
+from sdssm.evaluation.stored import EVALUATION_FILE as EVALUATION_FILE
+from sdssm.evaluation.stored import LENGTHS_FILE as LENGTHS_FILE
+from sdssm.evaluation.stored import store_result
+from sdssm.evaluation.symbol_meter import SymbolMeter
+from sdssm.files import format_path
 from sdssm.models import Classifier
 from sdssm.models.rescaled import RescaledModel
-from sdssm.models.saved import is_model_folder
-from sdssm.runs import RunFolder, RunStatus, find_runs, load
+from sdssm.progress import ProgressOption, report_progress
+from sdssm.runs import RunFolder, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 
-#: What can be evaluated: a model, a run, or the path of a run or of a folder of runs.
-Subject = Classifier | RunFolder | str | Path
-#: The files in a run folder with its last evaluation, at every length and at listed lengths.
-EVALUATION_FILE, LENGTHS_FILE = "evaluation.json", "evaluation-lengths.json"
+#: The test length of most tasks, for an estimate of the work before the task is known.
+USUAL_LENGTH = 500
 
 
 def evaluate(
@@ -58,22 +61,27 @@ def evaluate(
     seed: int = 1,
     fresh: bool = False,
     device: str | torch.device = "auto",
+    overwrite: bool = False,
+    progress: ProgressOption = False,
     on_result: Callable[[RunEvaluation], None] | None = None,
 ) -> Evaluation:
     """Measure the accuracy at every length 1..max_length, or at the listed lengths.
 
     The result for a run that has ended is also written into its folder, as evaluation.json or, with `lengths`, as
-    evaluation-lengths.json. A run that diverged is evaluated at its last checkpoint and left out of the aggregate.
+    evaluation-lengths.json; a stored evaluation that covers more is kept, and the note of the result says so. A run
+    that diverged is evaluated at its last checkpoint and left out of the aggregate.
 
     Args:
-        source: a model, a run, the path of a run or of a folder of runs, or several of these.
-        task: the task of a model. Runs know their task.
+        source: a model, a run, the path of a run, of a folder of runs or of a saved model, or several of these.
+        task: the task of a model. Runs know their task, and so does a saved model that was stored with one.
         max_length: evaluate every length up to this one. Default: the task's test length.
         lengths: evaluate these lengths instead.
         strings: the number of strings at each length.
         seed: the seed of the strings. It is independent of the training seed.
         fresh: draw new strings for each length, as in the paper. By default short strings are prefixes of long ones.
-        device: the device, or "auto": the fastest for runs, and the model's own for a model.
+        device: the device, or "auto": the fastest for runs and folders, and the model's own for a model.
+        overwrite: replace a stored evaluation even if it has longer strings, or more of them.
+        progress: True shows how far it is on standard error; a function receives each `ProgressEvent`.
         on_result: called with the result of each run as soon as it is known.
 
     >>> from sdssm.models import ModelSettings
@@ -83,47 +91,85 @@ def evaluate(
     (100, True)
     """
     request = validate_request(max_length, lengths, strings, seed, fresh, device)
+    subjects = expand_source(source)
     results = []
-    subjects = _expand(source)
-    for subject in subjects:
-        if isinstance(subject, Classifier):
-            result = _evaluate_model(subject, task, request)
-        else:
+    with report_progress(progress) as reporter:
+        names = [_name(subject) for subject in subjects]
+        meter = SymbolMeter(names, [_expected_symbols(subject, request) for subject in subjects], reporter)
+        for subject, name in zip(subjects, names, strict=True):
+            meter.start_next()
             try:
-                result = _evaluate_run(subject, task, request)
+                result = _evaluate_subject(subject, task, request, overwrite, meter)
             except (ModelError, RunError, EvaluationError) as error:
-                if len(subjects) == 1 or task is not None:
+                if len(subjects) == 1 or task is not None or isinstance(subject, Classifier):
                     raise
-                warnings.warn(f"{format_path(subject.path)}: {error}; left out", RunWarning, stacklevel=2)
+                warnings.warn(f"{name}: {error}; left out", RunWarning, stacklevel=2)
                 continue
-        results.append(result)
-        if on_result is not None:
-            on_result(result)
+            results.append(result)
+            if on_result is not None:
+                on_result(result)
     if not results:
         raise EvaluationError("there is nothing to evaluate; pass a model, or the folder of a run that has ended")
     return Evaluation(tuple(results))
 
 
-def _evaluate_model(model: Classifier, task: str | Task | Machine | None, request: EvaluationRequest) -> RunEvaluation:
-    if task is None:
-        raise EvaluationError("a model alone does not know its task; pass task=, as in evaluate(model, task='a5')")
+def _name(subject: Classifier | RunFolder | SavedModel) -> str:
+    return subject.settings.name if isinstance(subject, Classifier) else format_path(subject.path)
+
+
+def _expected_symbols(subject: Classifier | RunFolder | SavedModel, request: EvaluationRequest) -> int:
+    """Return about how many symbols will be read; the model may turn out to need fresh strings."""
+    longest = subject.config.test_length if isinstance(subject, RunFolder) else USUAL_LENGTH
+    lengths = np.arange(1, longest + 1) if request.lengths is None else request.lengths
+    return _count_symbols(lengths, request.strings, request.fresh)
+
+
+def _count_symbols(lengths: np.ndarray, strings: int, fresh: bool) -> int:
+    return strings * int(lengths.sum() if fresh else lengths.max())
+
+
+def _evaluate_subject(
+    subject: Classifier | RunFolder | SavedModel,
+    task: str | Task | Machine | None,
+    request: EvaluationRequest,
+    overwrite: bool,
+    meter: SymbolMeter,
+) -> RunEvaluation:
+    if isinstance(subject, RunFolder):
+        if task is not None:
+            raise OwnTaskError(subject.path)
+        return _evaluate_run(subject, request, overwrite, meter)
+    folder = subject.path if isinstance(subject, SavedModel) else None
+    model = subject if isinstance(subject, Classifier) else load(subject.path, device=_device(request))
+    known_task = getattr(model, "task", None) if task is None else task  # a saved model may carry its task
+    if known_task is None:
+        raise MissingTaskError(folder)
+    result = _evaluate_model(model, known_task, request, meter)
+    return result if folder is None else replace(result, folder=str(folder))
+
+
+def _device(request: EvaluationRequest) -> torch.device:
+    return request.device or resolve_device("auto")
+
+
+def _evaluate_model(
+    model: Classifier, task: str | Task | Machine, request: EvaluationRequest, meter: SymbolMeter
+) -> RunEvaluation:
     task = task if isinstance(task, Task) else get_task(task)
     device_before = next(model.parameters()).device
     try:
-        result = _measure(model.to(request.device or device_before), task, task.train_length, request)
+        result = _measure(model.to(request.device or device_before), task, task.train_length, request, meter)
         return replace(result, settings=changed_settings(Settings(model=model.settings), None, task.name))
     finally:
         model.to(device_before)
 
 
-def _evaluate_run(run: RunFolder, task: str | Task | Machine | None, request: EvaluationRequest) -> RunEvaluation:
-    if task is not None:
-        raise EvaluationError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
+def _evaluate_run(run: RunFolder, request: EvaluationRequest, overwrite: bool, meter: SymbolMeter) -> RunEvaluation:
     # The status is read before the weights: if training continues meanwhile, the result is not kept.
-    status = run.progress
-    model = load(run.path, device=request.device or resolve_device("auto"))
+    status, step = run.progress, run.step
+    model = load(run, device=_device(request))
     config = run.config
-    result = _measure(model, config.load_task(), config.train_length, request)
+    result = _measure(model, config.load_task(), config.train_length, request, meter)
     result = replace(
         result,
         seed=config.seed,
@@ -131,35 +177,25 @@ def _evaluate_run(run: RunFolder, task: str | Task | Machine | None, request: Ev
         preset=config.preset,
         settings=changed_settings(config.settings, config.preset, result.task),
         status=status.status,
-        note=_join_notes(result.note, _status_note(status)),
+        note=_join_notes(result.note, _status_note(status.status, step)),
     )
-    if status.status != "running":  # the weights of a running training will change
-        _save(run, LENGTHS_FILE if request.listed else EVALUATION_FILE, result)
-    return result
+    if status.status == "running":  # the weights of a running training will change
+        return result
+    return replace(result, note=_join_notes(result.note, store_result(run, result, overwrite=overwrite)))
 
 
-def _status_note(status: RunStatus) -> str | None:
+def _status_note(status: str, step: int) -> str | None:
     """Return a note on a run that is not finished, or None."""
-    if status.status == "finished":
+    if status == "finished":
         return None
-    if status.status == "diverged":
-        return f"diverged: read as it was at step {status.step:,}, and left out of the best, mean and worst"
-    return f"not finished: read as it was at step {status.step:,}"
+    if status == "diverged":
+        return f"diverged: read as it was at step {step:,}, and left out of the best, mean and worst"
+    return f"not finished: read as it was at step {step:,}"
 
 
-def _save(run: RunFolder, name: str, result: RunEvaluation) -> None:
-    """Write the result into the run folder, or warn if that fails: the caller has the result anyway."""
-    try:
-        if run.status == result.status:  # else training has continued since
-            run.write_json(name, result.to_json())
-    except RunError as error:
-        cause = error.__cause__  # without the advice on how to resume a training
-        reason = describe_file_error(cause) if isinstance(cause, OSError) else str(error)
-        path = format_path(run.path / name)
-        warnings.warn(f"{path} cannot be written: {reason}; this result is not kept", RunWarning, stacklevel=4)
-
-
-def _measure(model: Classifier, task: Task, train_length: int, request: EvaluationRequest) -> RunEvaluation:
+def _measure(
+    model: Classifier, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
+) -> RunEvaluation:
     if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
         raise EvaluationError(
             f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
@@ -177,15 +213,18 @@ def _measure(model: Classifier, task: Task, train_length: int, request: Evaluati
     strings = EvaluationStrings(task, request.strings, request.seed, next(model.parameters()).device, random_start)
     note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
     fresh = request.fresh or note is not None
+    can_rescale = RescaledModel.supports(model)
+    probed = PROBED_STRINGS * int(lengths[-1]) if can_rescale else 0
+    meter.expect(probed + _count_symbols(lengths, request.strings, fresh))
 
     def count(reader: EvaluatedModel) -> CorrectCounts:
         return (
-            count_on_fresh_strings(reader, strings, lengths)
+            count_on_fresh_strings(reader, strings, lengths, meter.read)
             if fresh
-            else count_on_prefixes(reader, strings, lengths, groups)
+            else count_on_prefixes(reader, strings, lengths, groups, meter.read)
         )
 
-    if RescaledModel.supports(model) and has_growing_states(model, strings, int(lengths[-1])):
+    if can_rescale and has_growing_states(model, strings, int(lengths[-1]), meter.read):
         counts = count(RescaledModel(model))
         note = _join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
     else:
@@ -262,30 +301,3 @@ def _percent(share: float | None) -> float | None:
 
 def _percents(shares: np.ndarray) -> tuple[float, ...]:
     return tuple((100 * shares).tolist())
-
-
-def _expand(source: Subject | Iterable[Subject]) -> list[Classifier | RunFolder]:
-    """Return the models and runs, each run once."""
-    is_single = isinstance(source, str) or not isinstance(source, Iterable)
-    subjects: dict[object, Classifier | RunFolder] = {}
-    for item in [source] if is_single else source:  # type: ignore[union-attr]  # is_single: it is iterable
-        if isinstance(item, Classifier):
-            subjects[id(item)] = item
-        elif isinstance(item, RunFolder | str | Path):
-            for run in [item] if isinstance(item, RunFolder) else _find_runs(Path(item)):
-                subjects.setdefault(run.path.resolve(), run)
-        else:
-            raise EvaluationError(f"{format_value(item)} cannot be evaluated; pass a model, a run, or the path of one")
-    return list(subjects.values())
-
-
-def _find_runs(path: Path) -> list[RunFolder]:
-    try:
-        return find_runs(path)
-    except RunError:
-        if not is_model_folder(path):
-            raise
-    raise EvaluationError(
-        f"{format_path(path)} holds a model but no run, so its task is unknown; pass both, "
-        f"as in sdssm.evaluate(sdssm.load({format_value(str(path), 200)}), task='a5')"
-    )

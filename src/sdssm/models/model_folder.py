@@ -14,10 +14,11 @@ from typing import Any
 from sdssm.automata import from_json, to_json
 from sdssm.errors import ModelError, OutputError, SdssmError
 from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.tasks import Task
 
-#: File names of a saved model.
-CONFIG_FILE, WEIGHTS_FILE, TASK_FILE = "config.json", "model.safetensors", "task.json"
+#: The file of the task of a saved model.
+TASK_FILE = "task.json"
 #: Results that are computed from a saved model. They are removed when another model takes its place.
 RESULTS = ("evaluation*.json", "extraction.json")
 

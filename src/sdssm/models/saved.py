@@ -12,16 +12,9 @@ from safetensors.torch import load_file
 from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
 from sdssm.models.classifier import Classifier
-from sdssm.models.model_folder import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    check_model_folder_free,
-    is_model_folder,
-    load_saved_task,
-    read_model_config,
-)
+from sdssm.models.model_folder import check_model_folder_free, is_model_folder, load_saved_task, read_model_config
 from sdssm.models.names import load_tensors
-from sdssm.models.settings import ModelSettings
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE, ModelSettings
 from sdssm.settings import build_settings
 
 __all__ = [

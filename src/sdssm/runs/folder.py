@@ -17,20 +17,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, Self
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
-from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, write_atomic
-from sdssm.models.classifier import CONFIG_FILE
-from sdssm.models.classifier import WEIGHTS_FILE as MODEL
+from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, similar_path, write_atomic
+from sdssm.models.settings import CONFIG_FILE
+from sdssm.models.settings import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
-from sdssm.runs.checkpoint import Checkpoint, decode, encode
 from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release_folder
 from sdssm.runs.disk import encode_json, read_json, write_errors
 from sdssm.runs.schema import RunConfig
 from sdssm.settings import build_settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sdssm.runs.checkpoint import Checkpoint
 
 #: The newest format of run folders that this version reads, as written into config.json.
 FORMAT = 1
@@ -53,7 +55,8 @@ FINAL_STATUSES = ("finished", "diverged")
 class RunStatus:
     """The contents of status.json, with the accuracy in percent.
 
-    While the run is running, they are those of its last checkpoint.
+    While the run is running they are a few seconds old, and its last checkpoint may be older: see `RunFolder.step`.
+    Loss and accuracy are moving averages over the last steps.
     """
 
     status: Literal["running"] | EndStatus = "running"
@@ -160,16 +163,28 @@ class RunFolder:
 
     @property
     def step(self) -> int:
-        """The step of the last checkpoint."""
-        return self.progress.step
+        """The step of the last checkpoint, from which the run resumes."""
+        progress = self.progress
+        return max(self.checkpoints(), default=0) if progress.status == "running" else progress.step
 
     def finish(self, status: EndStatus) -> None:
         """Write how the training has ended, and give up the claim on the folder."""
-        self._write_status(replace(self.progress, status=status))
+        progress = self.progress
+        # After a failed step, or if it diverged, the last checkpoint is older than the progress.
+        step = max(self.checkpoints(), default=progress.step)
+        self._write_status(replace(progress, status=status, step=step))
         release_folder(self.path)
 
-    def _write_status(self, status: RunStatus) -> None:
-        self._write(STATUS_FILE, encode_json(asdict(status)))
+    def write_progress(
+        self, step: int, *, seconds: float, loss: float | None, accuracy: float | None, device: str | None
+    ) -> None:
+        """Write how far a running training is, between checkpoints, without waiting for the disk."""
+        steps = self.config.train.steps
+        status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
+        self._write_status(status, durable=False)
+
+    def _write_status(self, status: RunStatus, *, durable: bool = True) -> None:
+        self._write(STATUS_FILE, encode_json(asdict(status)), durable=durable)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -196,6 +211,8 @@ class RunFolder:
         device: str | None = None,
     ) -> None:
         """Save a checkpoint, remove all but the newest ones, and update status.json with the other arguments."""
+        from sdssm.runs.checkpoint import encode  # needs torch, which listing runs does not
+
         self.claim()
         with write_errors(self.path):
             self._checkpoints.mkdir(exist_ok=True)
@@ -227,6 +244,8 @@ class RunFolder:
         raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start again with --overwrite")
 
     def _load(self, step: int) -> Checkpoint:
+        from sdssm.runs.checkpoint import decode
+
         path = self._checkpoint_file(step)
         try:
             checkpoint = decode(path.read_bytes())
@@ -254,14 +273,19 @@ class RunFolder:
         """Go back to a step: remove later events and checkpoints, the model and its results."""
         self.claim()
         with write_errors(self.path):
-            events.write(self.path / EVENTS_FILE, (event for event in self.events() if _event_step(event) <= step))
+            kept = [event for event in self.events() if _event_step(event) <= step]
+            events.write(self.path / EVENTS_FILE, kept)
             for later in self.checkpoints():
                 if later > step:
                     self._checkpoint_file(later).unlink()
             for pattern in (*RESULTS, MODEL):
                 for file in self.path.glob(pattern):
                     file.unlink()
-        self._write_status(replace(self.progress, status="running", step=step))
+        progress = replace(self.progress, status="running")
+        if progress.step > step:  # the process was killed after this checkpoint
+            seconds = [event["seconds"] for event in kept if isinstance(event.get("seconds"), float | int)]
+            progress = replace(progress, seconds=float(max(seconds, default=0.0)))
+        self._write_status(replace(progress, step=step))
 
     # -- other files -------------------------------------------------------------------------------------------------
 
@@ -281,11 +305,11 @@ class RunFolder:
         """Write model.safetensors."""
         self._write(MODEL, data)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file of the training, unless another process has claimed the folder."""
         check_owner(self.path)
         with write_errors(self.path / name):
-            write_atomic(self.path / name, data)
+            write_atomic(self.path / name, data, durable=durable)
 
 
 def _event_step(event: Mapping[str, Any]) -> int:
@@ -316,7 +340,9 @@ def _read_config(path: Path) -> RunConfig:
     if is_folder and not has_config:
         raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs . lists the runs")
     if not is_folder:
-        raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
+        similar = similar_path(path)
+        hint = "sdssm runs . lists the runs" if similar is None else f"did you mean {format_path(similar)}?"
+        raise RunError(f"there is no folder {name}; {hint}")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if not isinstance(version, int):

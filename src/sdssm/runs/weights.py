@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from sdssm.devices import resolve_device
+from sdssm.errors import RunError, format_value
+from sdssm.files import format_path
 from sdssm.models import Classifier, load_model
-from sdssm.models.classifier import WEIGHTS_FILE
+from sdssm.models.classifier import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.models.saved import build_model, read_model_config
+from sdssm.runs.find import find_runs
 from sdssm.runs.folder import RunFolder
 
 #: Prefixes of the names in a checkpoint that belong to the training, not to the model.
 TRAINING_PREFIXES = ("adam.", "window.", "best")
 
 
-def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
-    """Load the model in a folder that was written by `model.save` or by a training, finished or not.
+def load(source: str | Path | RunFolder | Sequence[RunFolder], *, device: str | torch.device = "cpu") -> Classifier:
+    """Load the model of a run, finished or not, or a model that `model.save` wrote.
+
+    source: a run, the runs of a training if it is only one, the folder of either, or the folder of a saved model.
 
     >>> from tempfile import TemporaryDirectory
     >>> from sdssm.models import ModelSettings
@@ -28,7 +34,7 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifie
     >>> torch.equal(model.dictionary, same.dictionary)
     True
     """
-    path, device = Path(folder), resolve_device(device)
+    path, device = _model_folder(source), resolve_device(device)
     config = read_model_config(path)
     run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format
     if run is None or (path / WEIGHTS_FILE).exists():
@@ -36,3 +42,23 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifie
     checkpoint = run.load_checkpoint()
     weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
     return build_model(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
+
+
+def _model_folder(source: str | Path | RunFolder | Sequence[RunFolder]) -> Path:
+    """Return the folder of the only model of a source."""
+    if isinstance(source, RunFolder):
+        return source.path
+    runs: list[RunFolder] = []
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.is_dir() or (path / CONFIG_FILE).exists():
+            return path
+        runs, name = find_runs(path), format_path(path)
+    elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
+        runs, name = list(source), format_value(source)
+    else:
+        raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
+    if len(runs) != 1:
+        advice = f", such as {format_path(runs[0].path)}" if runs else ""
+        raise RunError(f"{name} holds {len(runs)} runs; pass one of them{advice}")
+    return runs[0].path

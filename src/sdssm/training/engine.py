@@ -96,6 +96,7 @@ class TrainingEngine:
         self._projection_decay = first.train.projection_decay
         self._plan_start = 0
         self._plan: tuple[Tensor, Tensor] | None = None  # lengths and scheduled values on the device
+        self._drawn: tuple[range, StringBatch] | None = None  # on a CPU: some steps and their strings
         self._cuda_stream = None if device.type == "cpu" else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
         self._graphs: dict[int, CudaGraph] = {}
         if self._cuda_stream is not None:
@@ -161,15 +162,20 @@ class TrainingEngine:
     def _run_on_cpu(self, count: int, stop: Callable[[], bool]) -> None:
         """Train `count` steps on the CPU, with strings cut to the lengths that occur."""
         assert self._plan is not None
-        row = self.step - self._plan_start
-        host_lengths = self._host_lengths[row : row + count]
-        lengths, values = (part[row : row + count] for part in self._plan)
-        strings = self.stream.draw(torch.tensor(self.step), lengths, int(host_lengths.max()))
-        for i in range(count):
+        if self._drawn is None or self.step not in self._drawn[0]:
+            self._drawn = None  # frees the memory
+            row = self.step - self._plan_start
+            longest = int(self._host_lengths[row : row + count].max())
+            strings = self.stream.draw(torch.tensor(self.step), self._plan[0][row : row + count], longest)
+            self._drawn = range(self.step, self.step + count), strings
+        steps, strings = self._drawn  # if the last call was stopped, the rest of its strings
+        for _ in range(min(count, steps.stop - self.step)):
             if stop():
                 return
-            batch = _select_step(strings, i, int(host_lengths[i].max()))
-            loss, correct = self._train_step(batch, None if len(self.runs) == 1 else lengths[i], values[i])
+            row = self.step - self._plan_start
+            batch = _select_step(strings, self.step - steps.start, int(self._host_lengths[row].max()))
+            lengths, values = (part[row] for part in self._plan)
+            loss, correct = self._train_step(batch, None if len(self.runs) == 1 else lengths, values)
             self._loss_sum += loss
             self._correct_sum += correct
             self._window_steps += 1
@@ -253,6 +259,16 @@ class TrainingEngine:
         if self._cuda_stream is not None:  # a read on the current stream then waits until the means are computed
             torch.cuda.current_stream(self.device).wait_stream(self._cuda_stream)
         return means
+
+    def open_window(self) -> tuple[int, list[float], list[float], list[bool]]:
+        """Return steps, mean loss, mean accuracy and `alive` of the current window, which stays open.
+
+        On a GPU this waits for the device.
+        """
+        self.wait()
+        count = max(self._window_steps, 1)
+        loss, accuracy = self._loss_sum / count, self._correct_sum.double() / (count * self.train.batch) * 100
+        return self._window_steps, loss.tolist(), accuracy.tolist(), self.replicas.alive.tolist()
 
     def window_state(self, replica: int) -> dict[str, Tensor]:
         """Return the sums of the current logging window and the moving accuracy, for a checkpoint."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Literal
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sdssm.devices import device_name
+from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
 from sdssm.models.names import file_name, tensors_for_file
 from sdssm.runs import RunFolder
@@ -20,9 +23,10 @@ from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
 from sdssm.training import schedules
 from sdssm.training.deferred_errors import DeferredErrors
-from sdssm.training.engine import TrainingEngine, WindowMeans
+from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine, WindowMeans
 from sdssm.training.memory import empty_device_cache
-from sdssm.training.progress import Snapshot
+from sdssm.training.moving_means import MovingMeans
+from sdssm.training.snapshot import Snapshot
 from sdssm.training.tensorboard import TensorBoard
 
 #: Seconds between checkpoints if the settings give no number of steps.
@@ -84,6 +88,7 @@ class ReplicaGroup:
         self.end_step = last_step(self.train, until)
         self.state: GroupState = "waiting"
         self.latest: Snapshot | None = None  # means of the last logging window
+        self._means = MovingMeans(len(self.folders))
         self.alive = [True] * len(self.folders)
         #: False while a step is running, and after one failed: parameters and window sums may belong to two steps.
         self.is_consistent = True
@@ -114,13 +119,26 @@ class ReplicaGroup:
         return self.engine.step >= self.end_step or not any(self.alive)
 
     def snapshot(self) -> list[tuple[float, float, bool]] | None:
-        """Return loss, accuracy and whether it is alive for each replica; None before the first window.
+        """Return loss, accuracy and whether it is alive for each replica; None before the first step.
 
-        Loss and accuracy are NaN while the group waits.
+        Loss and accuracy are moving averages over the last steps, and NaN while the group waits.
         """
-        if self.latest is not None:
-            return list(zip(self.latest.loss, self.latest.accuracy, self.latest.alive, strict=True))
-        return None if self.state == "training" else [(math.nan, math.nan, True)] * len(self.folders)
+        steps, loss, accuracy = 0, list[float](), list[float]()
+        alive = self.alive if self.latest is None else list(self.latest.alive)
+        if self.state == "training" and self.is_consistent:
+            if self._windows:  # on a CPU: it waits for the other groups
+                steps = self._windows[-1].step - self._logged_step
+                loss, accuracy, alive = (values.tolist() for values in self._windows[-1][1:])
+            else:
+                steps, loss, accuracy, alive = self.engine.open_window()
+        if self.state == "training" and not steps and self.latest is None:
+            return None
+        return list(zip(*self._means.values(steps, loss, accuracy).tolist(), alive, strict=True))
+
+    @property
+    def _logged_step(self) -> int:
+        """The last step of the last window that was logged."""
+        return self._resume_step or 0 if self.latest is None else self.latest.step
 
     # -- start and end -----------------------------------------------------------------------------------------------
 
@@ -131,7 +149,7 @@ class ReplicaGroup:
             self._device_name = device_name(device)
             if self.train.validate_length is not None:
                 self._best = self._engine.replicas.flat.clone()
-            self._seconds_before = [folder.progress.seconds for folder in self.folders]
+            self._seconds_before = [0.0] * len(self.folders)
             self._start_time = self._save_time = monotonic()
             if self._resume_step is None:
                 self.save()
@@ -185,13 +203,16 @@ class ReplicaGroup:
 
     # -- training ----------------------------------------------------------------------------------------------------
 
-    def advance(self, windows: int, stop: Callable[[], bool]) -> Iterator[None]:
-        """Train up to `windows` logging windows, and yield after each turn.
+    def advance(self, windows: float, stop: Callable[[], bool], turn_seconds: float = math.inf) -> Iterator[None]:
+        """Train up to `windows` logging windows, or a part of one if it is below 1, and yield after each turn.
 
-        It stops earlier at a step with a checkpoint or a validation.
+        It stops earlier at a step with a checkpoint or a validation. On a CPU a turn also ends after `turn_seconds`.
         """
         engine = self.engine
-        end = min(self.end_step, (engine.step // self._log_every + windows) * self._log_every)
+        end = min(self.end_step, (engine.step // self._log_every + max(1, int(windows))) * self._log_every)
+        if windows < 1:  # whole blocks, so that the steps are divided into CUDA graphs as in a whole window
+            block = STEPS_PER_BLOCK["cuda"]
+            end = min(end, engine.step + max(1, int(windows * self._log_every) // block) * block)
         for every in (self.train.checkpoint_every, self.train.validate_every if self._best is not None else None):
             if every is not None:
                 end = min(end, (engine.step // every + 1) * every)
@@ -199,14 +220,23 @@ class ReplicaGroup:
             turn_end = min(end, (engine.step // self._log_every + 1) * self._log_every)
             if engine.device.type == "cuda":
                 turn_end = min(turn_end, (engine.step // STEPS_PER_TURN + 1) * STEPS_PER_TURN)
-            start = engine.step
+            start, must_pause = engine.step, stop
+            if engine.device.type == "cpu":
+                must_pause = partial(self._must_pause, stop, start, monotonic() + turn_seconds)
             self.is_consistent = False
-            engine.advance(turn_end - start, stop)
+            engine.advance(turn_end - start, must_pause)
             self.is_consistent = True
             # If it was stopped before the first step, the window is empty and not closed again.
             if engine.step > start and (engine.step % self._log_every == 0 or engine.step == self.train.steps):
                 self._windows.append(engine.window())
             yield
+
+    def _must_pause(self, stop: Callable[[], bool], start: int, deadline: float) -> bool:
+        """Return whether a turn on a CPU is over.
+
+        It has at least one step: drawing the first strings may take longer than a turn.
+        """
+        return stop() or (self.engine.step > start and monotonic() >= deadline)
 
     def write_results(self, message: Callable[[str], None], errors: DeferredErrors) -> None:
         """Log the windows since the last call, then validate and save if due. This waits for the device."""
@@ -223,7 +253,9 @@ class ReplicaGroup:
         errors = DeferredErrors()
         for window in self._windows:
             step, *means = window
+            steps = step - self._logged_step
             self.latest = Snapshot(step, *(values.tolist() for values in means))
+            self._means.add(steps, self.latest.loss, self.latest.accuracy)
             self._log(self.latest, errors)
         self._windows = []
         if self.latest is not None:
@@ -323,14 +355,28 @@ class ReplicaGroup:
         )
 
     def _last_means(self, replica: int) -> tuple[float | None, float | None]:
-        """Return the last known loss and accuracy.
+        """Return the moving averages of loss and accuracy.
 
-        Before the first window after a resume they come from the folder.
+        Before the first step after a resume they come from the folder.
         """
-        if self.latest is None:
+        loss, accuracy, _ = (self.snapshot() or [(math.nan, math.nan, True)] * len(self.folders))[replica]
+        if math.isnan(accuracy):
             progress = self.folders[replica].progress
             return progress.loss, progress.accuracy
-        return self.latest.loss[replica], self.latest.accuracy[replica]
+        return loss, accuracy
+
+    def write_progress(self) -> None:
+        """Write into the run folders how far the replicas are, for `sdssm runs`."""
+        for replica, (loss, accuracy, _) in enumerate(self.snapshot() or []):
+            if self.alive[replica]:
+                with suppress(RunError):  # the next event or checkpoint raises it: this file is for display only
+                    self.folders[replica].write_progress(
+                        self.engine.step,
+                        seconds=self._seconds(replica),
+                        loss=loss,
+                        accuracy=accuracy,
+                        device=self._device_name,
+                    )
 
     def _restore(self, step: int) -> None:
         """Load the checkpoints of this step; a replica that diverged stays as it was."""
@@ -343,6 +389,7 @@ class ReplicaGroup:
             if step:  # at step 0 the new models already have their parameters
                 self._load_replica(replica, folder.load_checkpoint(step).tensors)
             folder.rewind(step)
+        self._seconds_before = [folder.progress.seconds for folder in self.folders]
         if not step:
             self.save()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import torch
 
@@ -18,6 +19,9 @@ from sdssm.training.progress import Progress
 GROUPS_AT_ONCE = {"cpu": 4, "cuda": 16}
 #: The share of the free memory that groups may take when they start: they grow a little later.
 MEMORY_SHARE = 0.8
+#: The progress is written into the run folders at most every STATUS_SECONDS, and in at most STATUS_SHARE of the time:
+#: there may be hundreds of runs on a slow file system.
+STATUS_SECONDS, STATUS_SHARE = 3.0, 0.01
 
 
 class DeviceMemoryError(RunError):
@@ -43,6 +47,8 @@ class TrainingQueue:
         self._memory = memory or (lambda: device_memory(device) if device.type == "cuda" else (0, 0))
         # Whether some group has to wait for others. On a GPU the first group shows how much memory the others need.
         self._has_waited = len(self.groups) > (self.at_once if device.type == "cpu" else 1)
+        self._show_time = monotonic()
+        self._next_status = self._show_time + STATUS_SECONDS
         self._is_full = False  # the last group that started ran out of memory: none starts until another one ends
 
     @property
@@ -129,11 +135,18 @@ class TrainingQueue:
         """The run folders of all replicas, in the order in which they are shown."""
         return [folder for group in self.groups for folder in group.folders]
 
+    def show_if_due(self, progress: Progress, seconds: float) -> None:
+        """Update the display and the run folders if the last update of the display is `seconds` ago."""
+        if monotonic() - self._show_time >= seconds:
+            self.show(progress)
+            self.write_progress()
+
     def show(self, progress: Progress) -> None:
         """Update the display with the state of each replica.
 
-        It is first updated when every group in training has finished a logging window.
+        It is first updated when every group in training has done a step.
         """
+        self._show_time = monotonic()
         rows = []
         for group in self.groups:
             snapshot = group.snapshot()
@@ -142,6 +155,16 @@ class TrainingQueue:
             rows += snapshot
         loss, accuracy, alive = zip(*rows, strict=True)
         progress.update(self.step, loss, accuracy, alive)
+
+    def write_progress(self) -> None:
+        """Write the progress of the groups in training into their run folders, if that is due."""
+        start = monotonic()
+        if start < self._next_status:
+            return
+        for group in self.training:
+            group.write_progress()
+        end = monotonic()
+        self._next_status = end + max(STATUS_SECONDS, (end - start) / STATUS_SHARE)
 
 
 def resolve_at_once(at_once: int | None, device: torch.device) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, overload
+from typing import Any
 
 import torch
 
@@ -23,33 +23,17 @@ from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.group import ReplicaGroup, last_step
 from sdssm.training.memory import keep_freed_memory
 from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs
-from sdssm.training.progress import Progress, WarningProgress
+from sdssm.training.progress import Progress, resolve_progress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.signals import stop_on_signal
+from sdssm.training.trained_runs import Runs as Runs
 
-#: Seconds of work that are queued on a GPU before the results are read and signals are checked.
+#: Seconds of work that are queued on a GPU before the results are read and signals are checked; on a CPU, seconds
+#: between two updates of the display.
 ROUND_SECONDS = 1.0
-
-
-class Runs(Sequence[RunFolder]):
-    """The run folders of one training, in order, and the folder that contains them (`path`)."""
-
-    def __init__(self, path: Path, folders: Iterable[RunFolder]) -> None:
-        self.path = path
-        self._folders = tuple(folders)
-
-    @overload
-    def __getitem__(self, index: int) -> RunFolder: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[RunFolder]: ...
-    def __getitem__(self, index: int | slice) -> RunFolder | Sequence[RunFolder]:
-        return self._folders[index]
-
-    def __len__(self) -> int:
-        return len(self._folders)
-
-    def __repr__(self) -> str:
-        return f"Runs({str(self.path)!r}, {len(self)} runs)"
+#: The least number of logging windows in a round on a GPU, with which a training starts: if steps are slow, a whole
+#: window may take minutes.
+LEAST_WINDOWS = 1 / 500
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -73,7 +57,7 @@ def train(
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     tensorboard: bool = False,
 ) -> Runs:
     """Train a model on short strings of one or more tasks, once per seed; return the run folders.
@@ -90,7 +74,8 @@ def train(
     variants: settings by the name of a variant; each variant is trained with all seeds.
     resume: resume the runs that are in `out` and start the missing ones.
     overwrite: replace the runs that are in `out`.
-    progress: a display, such as `progress_for(quiet=False)`; by default there is none, and messages are warnings.
+    progress: True shows what `sdssm train` shows, a table on a terminal and a line now and then elsewhere; or a display
+        of one's own, see `sdssm.training.Progress`. By default there is none, and messages are warnings.
     tensorboard: also write scalars for TensorBoard into the run folders.
 
     >>> from tempfile import TemporaryDirectory
@@ -99,7 +84,7 @@ def train(
     ...     [run.path.name for run in runs], runs[0].status
     (['seed-0', 'seed-1'], 'finished')
     """
-    device = resolve_device(device)
+    device, progress = resolve_device(device), resolve_progress(progress)
     if resume and overwrite:
         raise SettingsError("resume continues the runs in a folder and overwrite replaces them; leave one of them out")
     path, planned = plan_runs(
@@ -125,7 +110,7 @@ def train_runs(
     device: str | torch.device = "auto",
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     tensorboard: bool = False,
     at_once: int | None = None,
     until: float = 1.0,
@@ -142,7 +127,7 @@ def train_runs(
 
     The other arguments are those of `train`.
     """
-    device = resolve_device(device)
+    device, progress = resolve_device(device), resolve_progress(progress)
     resolve_at_once(at_once, device)
     if tensorboard:
         import_extra("tensorboard", "tensorboard=True")
@@ -161,25 +146,25 @@ def train_runs(
     ]
     folders = {run.path: run for run, _ in (*old, *new)}
     runs = Runs(path, [folders[folder] for folder, _, _ in planned])
-    return _run(runs, TrainingQueue(groups, device, at_once), progress or WarningProgress())
+    return _run(runs, TrainingQueue(groups, device, at_once), progress)
 
 
 def resume(
     path: str | Path,
     *,
     device: str | torch.device = "auto",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     tensorboard: bool = False,
 ) -> Runs:
     """Resume all unfinished runs in a folder from their last checkpoints, and return all runs in it.
 
-    On a CPU the result is bit-identical to that of an uninterrupted training.
+    On a CPU the result is bit-identical to that of an uninterrupted training. The arguments are those of `train`.
     """
-    device = resolve_device(device)
+    device, progress = resolve_device(device), resolve_progress(progress)
     folders = find_runs(path)
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
-    return _run(Runs(Path(path), folders), TrainingQueue(groups, device), progress or WarningProgress())
+    return _run(Runs(Path(path), folders), TrainingQueue(groups, device), progress)
 
 
 def _unfinished_groups(
@@ -219,9 +204,10 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     names = [_display_name(folder.path, runs.path) for folder in queue.folders]
     chance = [chance_accuracy(folder.config.n_classes) for folder in queue.folders]
     progress.start(names, queue.steps, queue.step, chance)
-    if queue.device.type == "cpu":
+    is_cpu = queue.device.type == "cpu"
+    if is_cpu:
         keep_freed_memory()
-    windows = 1  # logging windows in a round
+    windows = 1.0 if is_cpu else LEAST_WINDOWS  # logging windows in a round
     try:
         queue.claim_folders()
         with stop_on_signal() as stop:
@@ -231,15 +217,19 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
                     queue.start_groups()
                     groups = [group for group in queue.training if not group.is_done]
                     errors = DeferredErrors()  # raised when all groups are at the end of the round and can be saved
-                    _interleave([group.advance(windows, stop) for group in groups], errors)
+                    turn_seconds = ROUND_SECONDS / max(len(groups), 1)
+                    for _ in _interleave([group.advance(windows, stop, turn_seconds) for group in groups], errors):
+                        if is_cpu:  # a GPU has not finished these steps yet
+                            queue.show_if_due(progress, ROUND_SECONDS)
                     for group in groups:
                         group.write_results(progress.message, errors)
                     errors.raise_first()
                     queue.show(progress)
+                    queue.write_progress()
                     queue.end_done_groups()
-                    seconds = monotonic() - round_start
-                    if queue.device.type == "cuda":
-                        windows = max(1, min(2 * windows, int(windows * ROUND_SECONDS / max(seconds, 1e-3))))
+                    if not is_cpu:
+                        seconds = max(monotonic() - round_start, 1e-3)
+                        windows = max(LEAST_WINDOWS, min(2 * windows, windows * ROUND_SECONDS / seconds))
             except Exception:
                 with suppress(Exception):  # the first error is the one to report
                     queue.end()
@@ -256,8 +246,8 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     return runs
 
 
-def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> None:
-    """Take one item of each iterator in turn until all are exhausted or have failed.
+def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> Iterator[None]:
+    """Take one item of each iterator in turn until all are exhausted or have failed; yield after each pass.
 
     This queues work of all groups on a GPU at the same time.
     """
@@ -269,6 +259,7 @@ def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> None
                     unfinished.append(iterator)
                     break
         iterators = unfinished
+        yield
 
 
 def _display_name(path: Path, parent: Path) -> str:

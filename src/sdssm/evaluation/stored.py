@@ -1,0 +1,58 @@
+"""The evaluation files in a run folder."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from sdssm.errors import RunError, RunWarning
+from sdssm.evaluation.records import RunEvaluation
+from sdssm.files import describe_file_error, format_path
+from sdssm.runs import RunFolder
+
+#: The files in a run folder with its evaluation, at every length and at listed lengths.
+EVALUATION_FILE, LENGTHS_FILE = "evaluation.json", "evaluation-lengths.json"
+
+
+def store_result(run: RunFolder, result: RunEvaluation, *, overwrite: bool) -> str | None:
+    """Write the result into the run folder, and return a note if the stored one is kept instead.
+
+    A stored evaluation with longer strings, or with more strings or lengths up to the same length, is kept unless
+    `overwrite`. If the file cannot be written that is a warning: the caller has the result anyway.
+    """
+    name = EVALUATION_FILE if result.lengths is None else LENGTHS_FILE
+    if not overwrite and (kept := _describe_larger(run, name, result)):
+        return kept
+    try:
+        if run.status == result.status:  # else training has continued since
+            run.write_json(name, result.to_json())
+    except RunError as error:
+        cause = error.__cause__  # without the advice on how to resume a training
+        reason = describe_file_error(cause) if isinstance(cause, OSError) else str(error)
+        path = format_path(run.path / name)
+        warnings.warn(f"{path} cannot be written: {reason}; this result is not kept", RunWarning, stacklevel=5)
+    return None
+
+
+def _describe_larger(run: RunFolder, name: str, result: RunEvaluation) -> str | None:
+    """Return a note if the folder holds an evaluation of the same weights that covers more than the result."""
+    try:
+        stored = run.read_json(name)
+    except RunError:  # a damaged file is replaced
+        return None
+    if not isinstance(stored, dict) or (stored.get("status"), stored.get("digest")) != (result.status, result.digest):
+        return None
+    extent = _extent(stored)
+    if extent is None or extent <= (result.max_length, result.strings, len(result.accuracy)):
+        return None
+    length, strings, lengths = extent
+    covered = f"{strings:,} strings for {lengths:,} lengths up to {length:,}"
+    return f"{name} is kept, because it has {covered}; overwrite replaces it"
+
+
+def _extent(stored: dict[str, Any]) -> tuple[int, int, int] | None:
+    """Return the greatest length, the number of strings and the number of lengths; None if they are damaged."""
+    length, strings, accuracy = stored.get("max_length"), stored.get("strings"), stored.get("accuracy")
+    if not isinstance(length, int) or not isinstance(strings, int) or not isinstance(accuracy, list):
+        return None
+    return length, strings, len(accuracy)

@@ -1,0 +1,41 @@
+"""`load`: the model of a run, of runs, or of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import sdssm
+from sdssm.automata import get_machine
+from sdssm.errors import RunError
+from sdssm.runs import RunFolder, load
+from sdssm.training import Runs
+from tests.evaluation.test_evaluate import create_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return create_run(tmp_path / "parity" / "seed-0", get_machine("parity"))
+
+
+def test_every_way_to_name_a_run(run: RunFolder) -> None:
+    folder = run.path.parent
+    expected = load(run.path).dictionary
+    for source in (run, str(run.path), folder, str(folder), Runs(folder, [run]), [run]):
+        assert torch.equal(sdssm.load(source).dictionary, expected)
+
+
+def test_several_runs_and_other_objects_are_refused_in_one_line(run: RunFolder, tmp_path: Path) -> None:
+    other = create_run(run.path.parent / "seed-1", get_machine("parity"), 1)
+    for source in (run.path.parent, Runs(run.path.parent, [run, other])):
+        with pytest.raises(RunError, match=r"holds 2 runs; pass one of them, such as .*seed-0$"):
+            load(source)
+    with pytest.raises(RunError, match="holds 0 runs; pass one of them$"):
+        load([])
+    for wrong in (3, None, ["a"]):
+        with pytest.raises(RunError, match="holds no model; pass a run, or the folder of a run"):
+            load(wrong)  # type: ignore[arg-type]  # the wrong type is what is tested
+    with pytest.raises(sdssm.SdssmError, match=r"has no config.json"):
+        load(tmp_path / "nowhere")
