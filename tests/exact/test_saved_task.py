@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,6 +41,7 @@ def test_a_saved_model_keeps_its_task(tmp_path: Path) -> None:
         assert model.task is not None and model.task.digest == expected.digest
         assert extract(tmp_path, lengths=[9], strings=16).machine.symbols == expected.machine.symbols
         assert certify(tmp_path).horizon is None and horizon(tmp_path, max_length=20, strings=4).task == name
+    assert main(["evaluate", str(tmp_path), "--lengths", "9", "--strings", "16", "--device", "cpu"]) == 0
 
 
 def test_a_folder_without_a_task_loads_as_before(tmp_path: Path) -> None:
@@ -203,7 +205,8 @@ def test_every_kind_of_model_and_machine(tmp_path: Path) -> None:
     assert snap([run]).difference is None and snap(run.path).difference is None
     path, machine = tmp_path / "my.json", get_machine("parity")
     write_machine(machine, path)
-    for kind in ("parity", path, str(path), machine, get_task("parity")):
+    table = [[0, 1], [1, 0]]
+    for kind in ("parity", path, str(path), machine, get_task("parity"), table, np.array(table), {"table": table}):
         assert certify(run, kind).horizon is None and certify(compiled("parity"), kind).horizon is None
         assert horizon(run, task=kind, max_length=10, strings=4).reached
         assert compiled(kind).n_classes == 2
