@@ -125,7 +125,11 @@ class Certificate(Displayed):
         claim = "proved to be classified correctly"
         if self.misclassified is not None:
             wrong = f"the model misclassifies a string of length {len(self.misclassified.string):,}"
-            return wrong if self.proves_nothing else f"{wrong}; every valid string up to {self.horizon:,} is {claim}"
+            return (
+                wrong
+                if self.proves_nothing
+                else f"{wrong}; every valid string up to length {self.horizon:,} is {claim}"
+            )
         if self.proves_nothing:
             return "nothing is proved"
         up_to = "" if self.horizon is None else f" up to length {self.horizon:,}"
