@@ -13,8 +13,8 @@ import torch
 
 import sdssm
 from sdssm.automata import Machine
+from sdssm.exact.certification import Certificate, certify
 from sdssm.exact.certification.ball_arithmetic import MatrixBall, spectral_norm
-from sdssm.exact.certification.certifier import Certificate, certify
 from sdssm.exact.certification.coordinates import Coordinates, choose_coordinates
 from sdssm.exact.certification.exhaustive import ExhaustiveResult
 from sdssm.exact.certification.linear_system import build_system

@@ -94,7 +94,7 @@ def test_compile_accepts_tasks_machines_and_names(tmp_path: Path) -> None:
     batch = task.sample(8, 39, generator=generator())
     for source in (task, task.machine, "arithmetic"):
         model = compiled(source, n_classes=7)
-        model.save(tmp_path / "model")
+        model.save(tmp_path / "model", overwrite=True)
         logits = load(tmp_path / "model")(batch.tokens)
         assert logits.shape[-1] == 7
         assert torch.equal(logits.argmax(-1)[batch.labels >= 0], batch.labels[batch.labels >= 0])
@@ -245,6 +245,7 @@ def test_non_commuting_strings_have_different_labels(name: str) -> None:
         with pytest.raises(ExactError, match=r"Proposition 1\), but .* has label \d+ and .* has label \d+") as error:
             compiled(machine, model="complex-diagonal")
         assert ("layers=2" in str(error.value)) == (name not in ("a5", "s4"))
+        assert ("--layers 2" in error.value.shell) == (name not in ("a5", "s4")) and "layers=2" not in error.value.shell
 
 
 def test_non_commuting_strings_may_need_a_prefix_and_a_suffix() -> None:

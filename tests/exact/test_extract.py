@@ -193,16 +193,17 @@ def test_run_is_compared_with_its_task(tmp_path: Path) -> None:
     written = extraction.to_json()
     assert written["equals_task"] is True
     assert from_json(json.dumps(written["machine"])) == extraction.machine
-    with pytest.raises(ExactError, match="knows its valid strings"):
-        extract(run, Machine(table=[[0] * 8], outputs=[1]))
+    assert extract(run, Machine(table=[[0] * 8], outputs=[1]), lengths=[10], strings=16).valid != task.valid
 
 
 def test_saved_model_has_no_task(tmp_path: Path) -> None:
     exact(get_machine("d4")).save(tmp_path)
     extraction = extract(tmp_path, lengths=[10], strings=64)
     assert extraction.machine.distinguish(get_machine("d4")) is None and extraction.to_json()["equals_task"] is None
-    with pytest.raises(ExactError, match="not of a run"):
+    with pytest.raises(ExactError, match="task of the model is not known"):
         _ = extraction.difference
+    compared = extract(tmp_path, task="d4", lengths=[10], strings=64)
+    assert compared.difference is None and compared.machine.symbols == ("toggle", "move")
 
 
 def test_extract_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +214,8 @@ def test_extract_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     options = parser.parse_args([*line, "--svg", str(tmp_path / "m.svg"), "--out", str(tmp_path / "m.json")])
     options.run(options)
     out = capsys.readouterr().out
-    assert "differs from the task's machine on '111111111'" in out
+    assert "not the machine of parity: they first differ on the string '111111111' (length 9)" in out
+    assert "the extracted machine has the output 0 and the task 1" in out
     assert out.count("100.00") == 4
     assert (tmp_path / "m.svg").read_text().startswith("<svg")
     assert from_json((tmp_path / "m.json").read_text()).distinguish(tiring_parity(9)) is None

@@ -15,6 +15,7 @@ from sdssm.cli import snap as command
 from sdssm.errors import OutputError
 from sdssm.evaluation import evaluate
 from sdssm.exact import snap
+from sdssm.exact.errors import WrongMachineWarning
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import load
 from tests.evaluation.machines import exact, tiring_parity
@@ -50,6 +51,7 @@ def test_snapped_model_has_the_same_classes() -> None:
     tokens = torch.randint(3, (4, 10), generator=torch.Generator().manual_seed(1))
     assert torch.equal(snapped.model(tokens).argmax(-1), model(tokens).argmax(-1))
     assert snapped.model(tokens).dtype == torch.float64
+    assert snapped.certificate.float_horizon is None  # rows of zeros, of the other classes, are not rounded
 
 
 def test_wrong_model_is_snapped_to_a_wrong_machine() -> None:
@@ -68,7 +70,7 @@ def test_snap_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])
     options.run(options)
     out = capsys.readouterr().out
-    assert "the same as the task's machine" in out and "proved to emulate the extracted machine for every length" in out
+    assert "the same as that of d4" in out and "proved to emulate the extracted machine for every length" in out
     assert accuracy(load(tmp_path / "out"), "d4", 1000) == 100
     written = json.loads((tmp_path / "out" / "extraction.json").read_text())
     assert written["extraction"]["equals_task"] is True
@@ -85,8 +87,14 @@ def test_snap_command_says_if_the_machine_is_not_that_of_the_task(
     parser = argparse.ArgumentParser()
     command.add_command(parser.add_subparsers())
     options = parser.parse_args(["snap", str(run.path), "--out", str(tmp_path / "out")])
-    options.run(options)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("The extracted machine is not that of the task")
+    with pytest.warns(WrongMachineWarning, match="not the machine of parity: they first differ on the string '11111'"):
+        options.run(options)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("WARNING: the extracted machine is not the machine of parity")
+    assert "has the output 0 and the task 1" in first
+    # The exact model keeps the task, so its accuracy and its certificate are about the task.
+    assert main(["certify", str(tmp_path / "out")]) == 0
+    assert "misclassifies a string of length 5" in capsys.readouterr().out
 
 
 def test_compiled_model_is_certified_and_measured_from_its_folder(
@@ -98,5 +106,10 @@ def test_compiled_model_is_certified_and_measured_from_its_folder(
     assert "every length" in capsys.readouterr().out
     assert main(["horizon", str(tmp_path / "d4"), "--task", "d4", "--max-length", "100"]) == 0
     assert "as at all shorter ones: 100" in capsys.readouterr().out
-    assert main(["certify", str(tmp_path / "d4")]) == 2
-    assert "without its task" in capsys.readouterr().err
+    for command_words in (["certify"], ["horizon", "--max-length", "20"], ["extract", "--strings", "16"]):
+        assert main([*command_words, str(tmp_path / "d4")]) == 0  # the folder knows its task
+        assert "d4" in capsys.readouterr().out
+    (tmp_path / "d4" / "task.json").unlink()
+    for name in ("certify", "horizon"):
+        assert main([name, str(tmp_path / "d4")]) == 2
+        assert capsys.readouterr().err.endswith("does not say which task it is for; name the task, as in --task a5\n")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.options import JSON_HELP, declare_command
+from sdssm.cli.exact_options import OVERWRITE_HELP, add_display_options, errors_in_shell_words
+from sdssm.cli.options import declare_command
 from sdssm.cli.output import print_facts, print_json
 from sdssm.errors import format_value
 
@@ -30,6 +32,8 @@ def add_command(commands: Commands) -> None:
     add = parser.add_argument
     add("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
     add("--out", metavar="DIR", type=Path, required=True, help="folder for the model")
+    add("--overwrite", action="store_true", help=OVERWRITE_HELP)
+    add("--minimise", action="store_true", help="compile the smallest automaton with the same outputs")
     add("--model", default="sd-ssm", help="sd-ssm, or complex-diagonal for groups (default: %(default)s)")
     add(
         "--layers",
@@ -58,9 +62,14 @@ def add_command(commands: Commands) -> None:
         default=0,
         help="seed of random encodings and of the strings (default: %(default)s)",
     )
-    add("--length", metavar="N", type=_parse_count, default=10_000, help="length of the strings (default: 10,000)")
+    add(
+        "--length",
+        metavar="N",
+        type=_parse_count,
+        help="length of the strings (default: 10,000, and shorter with more than 500 states)",
+    )
     add("--strings", metavar="N", type=_parse_count, default=4, help="strings to check (default: %(default)s)")
-    add("--json", action="store_true", help=JSON_HELP)
+    add_display_options(parser)
     parser.set_defaults(run=_compile)
 
 
@@ -86,29 +95,42 @@ def _parse_norm(text: str) -> float | None:
 def _compile(options: argparse.Namespace) -> None:
     import torch
 
-    from sdssm.exact.compilation import check_emulation, phase_error
+    from sdssm.exact.compilation import check_emulation, default_check_length, phase_error
     from sdssm.exact.compilation import compile as compile_task
+    from sdssm.models.saved import check_model_folder_free
     from sdssm.tasks import get_task
 
+    check_model_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
     task = get_task(options.name)
     generator = torch.Generator().manual_seed(options.seed)
-    model = compile_task(
-        task,
-        encoding=options.encoding,
-        column_norm=options.column_norm,
+    with errors_in_shell_words():
+        model = compile_task(
+            task,
+            encoding=options.encoding,
+            column_norm=options.column_norm,
+            generator=generator,
+            model=options.model,
+            layers=options.layers,
+            minimise=options.minimise,
+            progress=not options.quiet,
+        )
+    model.save(options.out, overwrite=options.overwrite)
+    machine = task.machine.minimise() if options.minimise else task.machine
+    drift = check_emulation(
+        model,
+        replace(task, machine=machine),
+        options.length or default_check_length(model, options.strings),
+        strings=options.strings,
         generator=generator,
-        model=options.model,
-        layers=options.layers,
+        progress=not options.quiet,
     )
-    model.save(options.out)
-    drift = check_emulation(model, task.machine, options.length, strings=options.strings, generator=generator)
     facts: dict[str, Any] = {
         "task": task.name,
         "folder": str(options.out),
         "model": options.model,
         "layers": options.layers,
         "encoding": options.encoding if options.model == "sd-ssm" else "characters",
-        "states": task.machine.n_states,
+        "states": machine.n_states,
         "symbols": task.n_symbols,
         "classes": task.n_classes,
         "state": model.settings.mixer.state,
@@ -118,7 +140,7 @@ def _compile(options: argparse.Namespace) -> None:
         "wrong": drift.wrong,
         "first_wrong": drift.first_wrong,
         "drift": drift.drift,
-        "phase_error": phase_error(model, task.machine) if options.model == "complex-diagonal" else None,
+        "phase_error": phase_error(model, machine) if options.model == "complex-diagonal" else None,
     }
     if options.json:
         print_json(facts)

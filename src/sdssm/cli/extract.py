@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import format_chance_level, make_printable, print_facts, print_json, print_table
-from sdssm.report.rendering import format_percent
+from sdssm.cli.exact_options import TASK_HELP, add_limit_options, errors_in_shell_words, print_result
+from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
+from sdssm.cli.output import make_printable, print_json
+from sdssm.errors import OutputError
+from sdssm.files import format_path
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
-    from sdssm.exact import Extraction
+
+#: Endings of the files that a state diagram is written to.
+DRAWINGS = (".svg", ".dot")
 
 
 def add_command(commands: Commands) -> None:
@@ -36,9 +41,9 @@ def add_command(commands: Commands) -> None:
     add(
         "--strings", metavar="N", type=parse_whole_number, default=512, help="strings per length (default: %(default)s)"
     )
-    add("--svg", metavar="FILE", type=Path, help="draw the state diagram into this file")
+    add("--svg", metavar="FILE", type=Path, help="draw the state diagram into this .svg file (.dot: for Graphviz)")
     add("--out", metavar="FILE", type=Path, help="write the automaton into this .json or .dot file")
-    add("--json", action="store_true", help=JSON_HELP)
+    add_limit_options(parser, "print what is known so far")
     parser.set_defaults(run=_extract)
 
 
@@ -46,6 +51,7 @@ def add_extraction_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say from which model, and how, an automaton is extracted."""
     add = parser.add_argument
     add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
+    add("--task", help=TASK_HELP)
     add(
         "--method",
         choices=("states", "lstar"),
@@ -63,61 +69,60 @@ def add_extraction_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _extract(options: argparse.Namespace) -> None:
-    from sdssm.automata import draw, write_machine
-    from sdssm.automata.formats import write_text
+    from sdssm.automata import draw, to_dot, write_machine
+    from sdssm.automata.formats import FORMATS, write_text
+    from sdssm.errors import AutomatonError
     from sdssm.exact.extraction import LENGTHS, extract
 
-    extraction = extract(
-        options.run_folder,
-        method=options.method,
-        lengths=options.lengths or LENGTHS,
-        strings=options.strings,
-        max_states=options.max_states,
-        seed=options.seed,
-    )
-    if options.svg is not None:
-        write_text(options.svg, draw(extraction.machine, title=str(options.run_folder)))
-    if options.out is not None:
-        write_machine(extraction.machine, options.out)
+    check_suffix("--svg", options.svg, DRAWINGS, "a state diagram")
+    check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
+    with errors_in_shell_words():
+        extraction = extract(
+            options.run_folder,
+            task=options.task,
+            method=options.method,
+            lengths=options.lengths or LENGTHS,
+            strings=options.strings,
+            max_states=options.max_states,
+            seed=options.seed,
+            max_seconds=options.max_seconds,
+            progress=not options.quiet,
+        )
     if options.json:
         print_json(extraction.to_json())
-        return
-    show_extraction(str(options.run_folder), extraction)
-    for name, path in (("State diagram", options.svg), ("Machine", options.out)):
-        if path is not None:
-            print(f"\n{name}: {make_printable(str(path))}")
-
-
-def show_extraction(title: str, extraction: Extraction) -> None:
-    """Print facts about the automaton, and how often it agrees with the model."""
-    machine = extraction.machine
-    outputs = len(set(machine.outputs))
-    facts = {
-        "machine": f"{machine.n_states:,} states, {machine.n_symbols:,} symbols, {outputs:,} outputs",
-        "strings": "all strings" if extraction.valid is None else "valid strings only",
-        "explored": f"{extraction.explored:,} states of the model, {extraction.rounds} rounds of counterexamples",
-        "margin": f"{extraction.margin:.4g} between the largest and the second largest logit",
-    }
-    if extraction.expected is not None:
-        word = extraction.difference
-        facts["task"] = (
-            "the same as the task's machine on every valid string, proved by their product"
-            if word is None
-            else f"differs from the task's machine on {machine.decode(word)!r}"
+    else:
+        print(make_printable(str(options.run_folder)))
+        print_result(extraction.to_table())
+        print(
+            f"Explored {extraction.explored:,} states of the model, in {extraction.rounds} rounds of counterexamples."
         )
-    if extraction.note is not None:
-        facts["note"] = extraction.note
-    print_facts(title, facts)
-    chance = format_chance_level(outputs)
-    print(f"\nAgreement of machine and model, in % of random strings (chance: {chance} %)\n")
-    rows = [
-        [
-            f"{fidelity.length:,}",
-            f"{fidelity.strings:,}",
-            format_percent(100 * fidelity.share),
-            format_percent(100 * fidelity.throughout / fidelity.strings),
-        ]
-        for fidelity in extraction.fidelity
-    ]
-    headers = ["length", "strings", "last symbol", "every symbol"]
-    print_table(headers, rows, right=headers)
+    if options.out is not None:
+        write_machine(extraction.machine, options.out)
+        _announce("Machine", options.out, options.json)
+    if options.svg is None:
+        return
+    if options.svg.suffix == ".dot":
+        write_text(options.svg, to_dot(extraction.machine))
+    else:
+        try:
+            text = draw(extraction.machine, title=str(options.run_folder))
+        except AutomatonError as error:  # too large to draw; everything else is printed and written by now
+            advice = "write the automaton with --out FILE.json, or --svg FILE.dot for Graphviz"
+            raise AutomatonError(f"no state diagram: {str(error).partition(';')[0]}; {advice}") from None
+        write_text(options.svg, text)
+    _announce("State diagram", options.svg, options.json)
+
+
+def _announce(name: str, path: Path, is_json: bool) -> None:
+    if not is_json:
+        print(f"{name}: {make_printable(str(path))}")
+
+
+def check_suffix(option: str, path: Path | None, known: Sequence[str], what: str) -> None:
+    """Raise an error if the ending of a file does not say how to write it, before anything is computed."""
+    if path is not None and path.suffix not in known:
+        endings = " or ".join(known)
+        example = path.with_suffix(known[0]) if path.name else f"FILE{known[0]}"
+        raise OutputError(
+            f"{option} {format_path(path)}: {what} is written as {endings}; use {option} {format_path(Path(example))}"
+        )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from sdssm.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from sdssm.exact.certification import Certificate, certify
+    from sdssm.exact.certification import Certificate, Misclassified, certify
     from sdssm.exact.compilation import compile  # noqa: A004  # qualified by the package name it is unambiguous
-    from sdssm.exact.errors import ExactError
+    from sdssm.exact.errors import ExactError, WrongMachineWarning
     from sdssm.exact.extraction import Extraction, extract
     from sdssm.exact.measurement import Horizon, horizon
     from sdssm.exact.snapping import SnappedModel, snap
@@ -26,7 +26,9 @@ else:
             "ExactError": "sdssm.exact.errors",
             "Extraction": "sdssm.exact.extraction",
             "Horizon": "sdssm.exact.measurement",
+            "Misclassified": "sdssm.exact.certification",
             "SnappedModel": "sdssm.exact.snapping",
+            "WrongMachineWarning": "sdssm.exact.errors",
             "certify": "sdssm.exact.certification",
             "compile": "sdssm.exact.compilation",
             "extract": "sdssm.exact.extraction",
@@ -40,7 +42,9 @@ __all__ = [
     "ExactError",
     "Extraction",
     "Horizon",
+    "Misclassified",
     "SnappedModel",
+    "WrongMachineWarning",
     "certify",
     "compile",
     "extract",

@@ -3,58 +3,117 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdssm.automata import Machine
 from sdssm.automata.formats import write_text
-from sdssm.exact.certification import Certificate, certify
-from sdssm.exact.compilation import compile as compile_machine
-from sdssm.exact.extraction import Extraction, extract
-from sdssm.exact.sources import ModelSource
+from sdssm.display import Displayed, ResultTable
+from sdssm.exact.certification import Certificate
+from sdssm.exact.certification.certifier import certify_machine
+from sdssm.exact.compilation.compiler import compile_machine
+from sdssm.exact.errors import ExactError, WrongMachineWarning
+from sdssm.exact.extraction import Extraction
+from sdssm.exact.extraction.extractor import METHODS, ExtractionOptions, extract_machine
+from sdssm.exact.extraction.model_reader import Word
+from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
+from sdssm.exact.watch import open_watch
 from sdssm.models import Classifier
+from sdssm.progress import ProgressOption
+from sdssm.settings import check_at_least, check_one_of
+from sdssm.tasks import Task
 
 #: The file next to a snapped model that holds the extraction and the certificate.
 EVIDENCE = "extraction.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SnappedModel:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SnappedModel(Displayed):
     """An exact model, the extraction of its machine, and the proof that the model emulates the machine."""
 
     model: Classifier
     extraction: Extraction
-    certificate: Certificate  #: of the snapped model; it says nothing about the trained model
+    certificate: Certificate  #: of the snapped model and the extracted machine; it says nothing about the trained model
+
+    @property
+    def difference(self) -> Word | None:
+        """A shortest valid string that the extracted machine labels differently from the task; None if there is none.
+
+        If the task is not known, this is None too; `extraction.expected` is None then.
+        """
+        return None if self.extraction.expected is None else self.extraction.difference
+
+    def __repr__(self) -> str:
+        return f"SnappedModel({self.extraction!r}, horizon={self.certificate.horizon})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the extraction and the certificate as plain values, without the weights."""
         return {"extraction": self.extraction.to_json(), "certificate": self.certificate.to_json()}
 
-    def save(self, folder: str | Path) -> None:
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the records of the extraction."""
+        return self.extraction.to_records()
+
+    def to_table(self) -> ResultTable:
+        """Return the table of the extraction, with what is proved about the snapped model."""
+        table, certified = self.extraction.to_table(with_difference=False), self.certificate.horizon
+        lengths = "for every length" if certified is None else f"up to length {certified:,}"
+        notes = [*table.notes, f"The exact model is proved to emulate the extracted machine {lengths}."]
+        difference = self.extraction.describe_difference()
+        title = table.title if difference is None else f"WARNING: {difference}\n{table.title}"
+        return ResultTable(table.headers, table.rows, title=title, notes=notes, right=table.right)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save the model, for `sdssm.load`, with the extraction and the certificate next to it."""
-        self.model.save(folder)
+        self.model.save(folder, overwrite=overwrite)
         write_text(Path(folder) / EVIDENCE, json.dumps(self.to_json(), indent=1) + "\n")
 
 
 def snap(
-    model: ModelSource, valid: Machine | None = None, *, method: str = "states", max_states: int = 1024, seed: int = 0
+    model: ModelSource,
+    valid: MachineSource | None = None,
+    *,
+    task: MachineSource | None = None,
+    method: str = "states",
+    max_states: int = 1024,
+    seed: int = 0,
+    max_seconds: float | None = None,
+    progress: ProgressOption = False,
 ) -> SnappedModel:
     """Extract the machine that a model implements, and compile it to an exact model.
 
-    The options are those of `extract`.
+    The options are those of `extract`. If the time limit stops the extraction, there is no machine to compile, and an
+    error says so.
 
     The exact model has the same symbols and classes, and needs no query. Whether the machine is the right one depends
-    on the extraction: a badly trained model is snapped exactly to a wrong machine.
+    on the extraction: a badly trained model is snapped exactly to a wrong machine. If the task is known, the machine is
+    compared with it, and a `WrongMachineWarning` says on which string they first differ. The exact model keeps the
+    task, so that `evaluate` and `certify` compare it with what it should do.
 
     >>> from sdssm.exact import compile
     >>> snapped = snap(compile("d4"))
-    >>> snapped.extraction.machine, snapped.model.n_classes, snapped.certificate.horizon is None
-    (Machine(8 states, 2 symbols, 8 outputs), 8, True)
+    >>> snapped.extraction.machine, snapped.model.n_classes, snapped.certificate.horizon is None, snapped.difference
+    (Machine(8 states, 2 symbols, 8 outputs), 8, True, None)
     """
-    extraction = extract(model, valid, method=method, max_states=max_states, seed=seed)
-    exact = compile_machine(extraction.machine, n_classes=extraction.n_classes)
-    if isinstance(model, Classifier):
-        exact = exact.to(model.readout.weight)
-    certificate = certify(exact, extraction.machine, extraction.valid)
+    check_one_of("method", method, METHODS)
+    check_at_least("max_states", max_states, 1)
+    source = load_source(model)
+    options = ExtractionOptions(method=method, max_states=max_states, seed=seed)
+    with open_watch(f"snap {source.name}", progress, max_seconds) as watch:
+        extraction = extract_machine(source, resolve_machine(valid), task, options, watch)
+        if extraction.stopped:
+            raise ExactError(
+                f"{extraction.note}; snap needs the whole machine, so allow more time with max_seconds",
+                shell=f"{extraction.note}; snap needs the whole machine, so allow more time with --max-seconds",
+            )
+        exact = compile_machine(extraction.machine, n_classes=extraction.n_classes, watch=watch)
+        if isinstance(model, Classifier):
+            exact = exact.to(model.readout.weight)
+        extracted = Task(name="the extracted machine", machine=extraction.machine, valid=extraction.valid)
+        known = source.task if task is None else source.find_task(task, "snap")
+        exact.task = extracted if known is None else known
+        certificate = certify_machine(exact, extracted, watch=watch)
+    if (difference := extraction.describe_difference()) is not None:
+        warnings.warn(f"{difference}; the exact model reproduces that", WrongMachineWarning, stacklevel=2)
     return SnappedModel(model=exact, extraction=extraction, certificate=certificate)

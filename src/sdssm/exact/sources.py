@@ -1,38 +1,118 @@
-"""Load the model that `extract`, `certify`, `horizon` or `snap` works on."""
+"""The arguments that `extract`, `certify`, `horizon`, `snap` and `compile` have in common: a model, and a machine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sdssm.automata import Machine, get_machine
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, find_runs, load
+from sdssm.tasks import Task, get_task
 
-#: A model, a run, or the path of a folder that holds either.
-ModelSource = Classifier | RunFolder | str | Path
+#: A model, a run, a list of one run as `sdssm.train` returns it, or the path of a folder that holds a model or one run.
+ModelSource = Classifier | RunFolder | Sequence[RunFolder] | str | Path
+#: A name, a path, a `Machine`, a `Task`, or whatever else `sdssm.machine` takes.
+MachineSource = Any
 
 
-def load_source(source: ModelSource) -> tuple[Classifier, RunFolder | None]:
+@dataclass(frozen=True, eq=False)
+class LoadedSource:
+    """A model, and what is known about it."""
+
+    model: Classifier
+    run: RunFolder | None
+    name: str  #: for messages: the path of the folder, or "the model"
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the run, or the one that the model was compiled, snapped or saved with; None if unknown."""
+        return self.model.task if self.run is None else self.run.config.load_task()
+
+    def find_task(self, task: MachineSource | None, function: str) -> Task:
+        """Return the task of the caller or else that of the model; `function` is named in the error message."""
+        found = self.task if task is None else resolve_task(task)
+        if found is None:
+            raise ExactError(
+                f"{self.name} does not say which task it is for; name the task, as in {function}(model, task='a5')",
+                shell=f"{self.name} does not say which task it is for; name the task, as in --task a5",
+            )
+        if task is not None:
+            check_task_fits(self.model, found, all_classes=isinstance(task, str | Path | Task))
+        return found
+
+
+def load_source(source: ModelSource) -> LoadedSource:
     """Return the model of a source, and its run if it has one.
 
     A folder may hold a saved model, a run, or a single run in one of its subfolders.
     """
     if isinstance(source, Classifier):
-        return source, None
+        return LoadedSource(source, None, "the model")
     if isinstance(source, RunFolder):
-        return load(source.path), source
-    if not isinstance(source, str | Path):
-        raise ExactError(
-            f"{format_value(source)} is not a token model; pass a Classifier, a run, or a folder of either"
-        )
-    path = Path(source)
-    if is_model_folder(path):
-        return load(path), None
-    runs = find_runs(path)
+        return _load_run(source)
+    if isinstance(source, str | Path):
+        path = Path(source)
+        return LoadedSource(load(path), None, format_path(path)) if is_model_folder(path) else _load_only(path)
+    runs = [run for run in source if isinstance(run, RunFolder)] if isinstance(source, Sequence) else []
+    if runs and len(runs) == len(source):
+        return _select_run(runs, f"a list of {len(runs)} runs")
+    raise ExactError(f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either")
+
+
+def _load_only(path: Path) -> LoadedSource:
+    return _select_run(find_runs(path), format_path(path))
+
+
+def _select_run(runs: Sequence[RunFolder], name: str) -> LoadedSource:
     if len(runs) > 1:
         first = format_path(runs[0].path)
-        raise ExactError(f"{format_path(path)} holds {len(runs)} runs; pass the folder of one of them, such as {first}")
-    return load(runs[0].path), runs[0]
+        holds = "was passed" if name.startswith("a list") else f"holds {len(runs)} runs"
+        raise ExactError(f"{name} {holds}; pass the folder of one of them, such as {first}")
+    return _load_run(runs[0])
+
+
+def _load_run(run: RunFolder) -> LoadedSource:
+    return LoadedSource(load(run.path), run, format_path(run.path))
+
+
+def resolve_task(source: MachineSource) -> Task:
+    """Return a task: given itself, by name or path, or the task of emulating any machine that `sdssm.machine` takes.
+
+    >>> resolve_task("arithmetic").valid is not None, resolve_task(get_machine("d4")).name
+    (True, 'machine')
+    """
+    if isinstance(source, Task):
+        return source
+    if isinstance(source, str | Machine):
+        return get_task(source)
+    return get_task(str(source)) if isinstance(source, Path) else get_task(get_machine(source))
+
+
+def resolve_machine(source: MachineSource | None) -> Machine | None:
+    """Return the machine of any source of a machine; None stays None."""
+    return source if source is None or isinstance(source, Machine) else resolve_task(source).machine
+
+
+def check_task_fits(model: Classifier, task: Task, *, all_classes: bool) -> None:
+    """Raise an error unless a model has the symbols and, with `all_classes`, exactly the classes of a task."""
+    known = None if model.task is None else model.task.machine.symbols
+    fits = task.n_classes == model.n_classes if all_classes else task.n_classes <= model.n_classes
+    if model.n_symbols != task.n_symbols or not fits:
+        raise ExactError(
+            f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
+            f"{task.n_symbols} and {task.n_classes}; pass the task that the model was trained or compiled for"
+        )
+    names = task.machine.symbols
+    if known is not None and names is not None and known != names:
+        first, second = next((a, b) for a, b in zip(known, names, strict=True) if a != b)
+        raise ExactError(
+            f"the model calls a symbol {format_value(first)} that {task.name} calls {format_value(second)}; "
+            "pass a task with the same symbols in the same order"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +10,10 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from sdssm.errors import ModelError, OutputError
-from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.errors import ModelError
 from sdssm.layers import initial
 from sdssm.layers.mixer import map_state, select_rows
+from sdssm.models.model_folder import write_model_folder
 from sdssm.models.names import tensors_for_file
 from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import CONFIG_FILE as CONFIG_FILE  # both are offered beside the model that they hold
@@ -23,6 +22,7 @@ from sdssm.models.settings import ModelSettings
 from sdssm.models.stack import Stack, State, layer_state
 from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least, settings_to_dict
+from sdssm.tasks import Task
 
 
 class Classifier(Stack):
@@ -36,7 +36,12 @@ class Classifier(Stack):
     >>> rest, state = model.advance(torch.tensor([[1, 0]]), state)
     >>> torch.allclose(torch.cat([first, rest], dim=1), logits, atol=1e-4)
     True
+
+    `task` is the task that the model was built or snapped for, or None. It is saved with the model and names the
+    symbols; predictions do not depend on it.
     """
+
+    task: Task | None = None
 
     def __init__(self, settings: ModelSettings, n_symbols: int, n_classes: int, *, generator: torch.Generator) -> None:
         check_at_least("n_classes", n_classes, 1)
@@ -216,26 +221,14 @@ class Classifier(Stack):
 
     # -- saving ------------------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors, each atomically; `sdssm.load` reads them."""
-        folder = Path(folder)
-        try:
-            is_run = "format" in json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError):
-            is_run = False
-        if is_run:
-            raise OutputError(
-                f"{format_path(folder)} holds a run, which saving a model would overwrite; choose another folder"
-            )
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write config.json, model.safetensors and, if `task` is set, task.json; `sdssm.load` reads them.
+
+        A folder that holds a model is refused without `overwrite`. Runs, and files of other programs, are never
+        overwritten.
+        """
         config = {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(folder / CONFIG_FILE, json.dumps(config, indent=1).encode())
-            write_atomic(folder / WEIGHTS_FILE, self.to_safetensors())
-        except (OSError, ValueError) as error:
-            raise OutputError(
-                f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}; choose another folder"
-            ) from None
+        write_model_folder(Path(folder), config, self.to_safetensors(), self.task, overwrite=overwrite)
 
     def to_safetensors(self) -> bytes:
         """Return the weights as the bytes of a safetensors file."""

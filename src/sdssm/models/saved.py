@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,24 @@ from safetensors.torch import load_file
 
 from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
-from sdssm.files import describe_file_error, format_path
-from sdssm.models.classifier import CONFIG_FILE, WEIGHTS_FILE, Classifier
+from sdssm.models.classifier import Classifier
+from sdssm.models.model_folder import check_model_folder_free, is_model_folder, load_saved_task, read_model_config
 from sdssm.models.names import load_tensors
-from sdssm.models.settings import ModelSettings
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE, ModelSettings
 from sdssm.settings import build_settings
+
+__all__ = [
+    "build_model",
+    "check_model_folder_free",
+    "is_model_folder",
+    "load_model",
+    "load_saved_task",
+    "read_model_config",
+]
 
 
 def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Classifier:
-    """Load the model that was saved in a folder, onto any device."""
+    """Load the model that was saved in a folder, with its task if that is stored, onto any device."""
     folder, target = Path(folder), resolve_device(device)
     config = read_model_config(folder)
     path = folder / WEIGHTS_FILE
@@ -30,7 +38,9 @@ def load_model(folder: str | Path, *, device: str | torch.device = "cpu") -> Cla
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
-    return build_model(config, weights, str(path)).to(target)
+    model = build_model(config, weights, str(path)).to(target)
+    model.task = load_saved_task(folder)
+    return model
 
 
 def build_model(config: dict[str, Any], weights: dict[str, torch.Tensor], source: str) -> Classifier:
@@ -44,29 +54,3 @@ def build_model(config: dict[str, Any], weights: dict[str, torch.Tensor], source
         reason = str(error).splitlines()[-1].strip()
         raise ModelError(f"{source} does not hold the model that its {CONFIG_FILE} describes: {reason}") from None
     return model.eval()
-
-
-def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder was written by `Classifier.save`, and not by a training run."""
-    try:
-        return "format" not in read_model_config(folder)
-    except (ModelError, ValueError):  # not a model, or not a valid path
-        return False
-
-
-def read_model_config(folder: Path) -> dict[str, Any]:
-    """Read the config.json of a folder; raise ModelError if it is missing or does not describe a model."""
-    path = folder / CONFIG_FILE
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelError(
-            f"{format_path(folder)} has no {CONFIG_FILE}; pass a folder that a model or a run was saved in"
-        ) from None
-    except OSError as error:
-        raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
-    except ValueError:
-        raise ModelError(f"{format_path(path)} cannot be read: it is not JSON") from None
-    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-        raise ModelError(f"{path} does not describe a model; pass a folder that a model or a run was saved in")
-    return config

@@ -13,23 +13,28 @@ are integers, a finite search may prove every length (`integer_orbit`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.exact.certification.coordinates import choose_coordinates
+from sdssm.exact.certification.certificate import Certificate, Misclassified
+from sdssm.exact.certification.coordinates import check_proof_size, choose_coordinates
 from sdssm.exact.certification.counterexamples import find_counterexample
-from sdssm.exact.certification.exhaustive import ExhaustiveSearch, affordable_length
+from sdssm.exact.certification.exhaustive import ExhaustiveResult, ExhaustiveSearch, affordable_length
 from sdssm.exact.certification.integer_orbit import find_orbit
 from sdssm.exact.certification.linear_system import LinearSystem, build_system
 from sdssm.exact.certification.proved_length import float_range_length, prove_length
 from sdssm.exact.certification.readout_bounds import ReadoutBounds
 from sdssm.exact.certification.transformed_system import TransformedSystem
+from sdssm.exact.errors import ExactError, TimeIsUpError
+from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine, resolve_task
+from sdssm.exact.watch import UNWATCHED, Watch, open_watch
 from sdssm.models import Classifier
+from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
+from sdssm.tasks import Task
 
 #: A float horizon that the orbit search could not decide.
 UNDECIDED = -1
@@ -40,130 +45,171 @@ MOST_WORDS, MOST_EDGES, MOST_WORK = 512, 1 << 16, 1 << 31
 LONGEST_WORD = 16
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """The certified length of a model for a machine; a horizon of None stands for every length.
-
-    Every valid string up to `horizon` is provably classified correctly in exact arithmetic, and up to `float_horizon`
-    with float32 rounding of the recurrence, one symbol after the other (not of the parallel scan, which multiplies
-    matrices first). `exhaustive` is the length up to which every string was checked one by one. If `exact`, the states
-    of the model are integers that return to finitely many directions.
-
-    The other fields explain the horizon. In the norm of the subspace of `dimension` entries, `residual` is the distance
-    from the image of a representative under one symbol to the next representative, `norms` are the factors by which
-    one symbol and a word of `word` symbols multiply an error, and `margin` is the error below which no label can
-    change. `states` counts the machine states that valid strings reach.
-    """
-
-    horizon: int | None
-    float_horizon: int | None
-    exhaustive: int
-    exact: bool
-    reason: str
-    counterexample: tuple[int, ...] | None = None
-    residual: float | None = None
-    norms: tuple[float, float] | None = None
-    margin: float | None = None
-    dimension: int | None = None
-    word: int | None = None
-    states: int = 0
-
-    @property
-    def fails_at(self) -> int | None:
-        """The first length for which nothing is proved, or None."""
-        return None if self.horizon is None else self.horizon + 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the certificate as plain values."""
-        return {**asdict(self), "fails_at": self.fails_at}
-
-
 def certify(
-    model: Classifier,
-    machine: Machine,
-    valid: Machine | None = None,
+    model: ModelSource,
+    machine: MachineSource | None = None,
+    valid: MachineSource | None = None,
     *,
     strings: int = 1 << 17,
     longest: int = 1_000_000,
     search: int = 1_000,
     seed: int = 0,
+    max_seconds: float | None = None,
+    progress: ProgressOption = False,
 ) -> Certificate:
     """Prove a length up to which the model predicts the machine's output after every valid string.
 
     Args:
-        model: a single SD-SSM. A model with an input matrix B, a bias or several layers is refused, because its
-            prediction depends on more than the direction of one state.
-        machine: what the model should emulate.
-        valid: the machine of valid strings; None if every string is valid.
+        model: a single SD-SSM, a run, or the folder of either. A model with an input matrix B, a bias or several layers
+            is refused, because its prediction depends on more than the direction of one state.
+        machine: what the model should emulate: a name, a task, or a machine. By default the task of the run, or the
+            one that the model was saved with.
+        valid: the machine of valid strings. By default those of the task; every string if `machine` is a `Machine`.
         strings: limit on the strings that are checked one by one.
         longest: the length at which counting stops, unless every length is proved.
         search: if the horizon is finite, search for a misclassified string up to this length; 0 for no search.
         seed: of the random strings.
+        max_seconds: stop about then, and return what is proved so far.
+        progress: True shows how far the proof is; a function receives every `ProgressEvent`.
 
-    >>> from sdssm.automata import get_machine
     >>> from sdssm.exact import compile
-    >>> certify(compile("parity"), get_machine("parity")).horizon is None
-    True
+    >>> print(certify(compile("parity")))
+    parity: every valid string is proved to be classified correctly
+    arithmetic                 proved up to length
+    exact                             every length
+    float32, symbol by symbol         every length
+    Why: its states are whole numbers, only 2 different ones occur, and each has the correct label.
     """
     check_at_least("strings", strings, 1)
     check_at_least("longest", longest, 1)
     check_at_least("search", search, 0)
-    system = build_system(model, machine, valid)
-    certificate = _certify_by_orbit(system)
+    source = load_source(model)
+    if isinstance(machine, Machine):  # the machine alone: every string is valid unless `valid` says otherwise
+        task, valid_strings = resolve_task(machine), resolve_machine(valid)
+    else:
+        task = source.find_task(machine, "certify")
+        valid_strings = task.valid if valid is None else resolve_machine(valid)
+    with open_watch(f"certify {source.name}", progress, max_seconds) as watch:
+        return certify_machine(
+            source.model,
+            replace(task, valid=valid_strings),
+            strings=strings,
+            longest=longest,
+            search=search,
+            seed=seed,
+            watch=watch,
+        )
+
+
+def certify_machine(
+    model: Classifier,
+    task: Task,
+    *,
+    strings: int = 1 << 17,
+    longest: int = 1_000_000,
+    search: int = 1_000,
+    seed: int = 0,
+    watch: Watch = UNWATCHED,
+) -> Certificate:
+    """Certify a model for the machine and the valid strings of a task; the arguments are those of `certify`."""
+    watch.start("read the weights")
+    system = build_system(model, task.machine, task.valid)
+    certificate = _certify_by_orbit(system, watch)
     if certificate is None:
-        certificate = _certify_by_bounds(system, strings, longest, np.random.default_rng(seed))
+        certificate = _certify_by_bounds(system, strings, longest, np.random.default_rng(seed), watch)
     elif certificate.float_horizon == UNDECIDED:
-        bounded = _certify_by_bounds(system, strings, longest, np.random.default_rng(seed))
-        float_horizon = _shorter(certificate.horizon, bounded.float_horizon)
+        try:
+            bounded = _certify_by_bounds(system, strings, longest, np.random.default_rng(seed), watch)
+            float_horizon = _shorter(certificate.horizon, bounded.float_horizon)
+        except ExactError:  # too large for these bounds: what holds in exact arithmetic stays proved
+            float_horizon = 0
         certificate = replace(certificate, float_horizon=float_horizon)
     if not system.is_in_float32_range:
         reason = f"{certificate.reason}; some of its numbers may overflow or underflow in float32"
         certificate = replace(certificate, float_horizon=0, reason=reason)
-    if certificate.horizon is None or certificate.counterexample is not None:
+    certificate = replace(certificate, task=task.name)
+    counterexample = certificate.counterexample
+    if certificate.horizon is not None and counterexample is None and search:
+        generator = torch.Generator().manual_seed(seed)
+        counterexample, searched = find_counterexample(model, system.machine, search, generator, watch)
+        certificate = replace(certificate, counterexample=counterexample, searched=searched)
+    if counterexample is None:
         return certificate
-    generator = torch.Generator().manual_seed(seed)
-    counterexample = find_counterexample(model, system.machine, search, generator) if search else None
-    return replace(certificate, counterexample=counterexample)
+    return replace(certificate, misclassified=describe_misclassified(model, system, task.machine, counterexample))
 
 
-def _certify_by_orbit(system: LinearSystem) -> Certificate | None:
+def describe_misclassified(
+    model: Classifier, system: LinearSystem, machine: Machine, string: tuple[int, ...]
+) -> Misclassified:
+    """Return a misclassified string with its labels.
+
+    The prediction is that of the model itself, unless it is correct and only exact arithmetic gives another.
+    """
+    correct = machine.output(string)
+    with torch.inference_mode():
+        tokens = torch.tensor([string], device=model.readout.weight.device)
+        predicted = int(model.advance(tokens)[0][0, -1].argmax())
+    computed_exactly = predicted == correct
+    if computed_exactly:
+        x = system.x0
+        for symbol in string:
+            x = system.A[symbol] @ x
+            x = x / np.abs(x).max()
+        predicted = int((system.rows @ x).argmax())
+    return Misclassified(string, machine.decode(string), predicted, correct, computed_exactly)
+
+
+def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
     """Certify a model of integers whose directions are finite in number; None if it is not one."""
-    orbit = find_orbit(system, rounded=False)
+    orbit = find_orbit(system, rounded=False, watch=watch)
     if orbit is None:
         return None
-    states = len(system.machine.table)
+    states, length = len(system.machine.table), orbit.length
+    if not orbit.is_complete:
+        margin = orbit.margin if np.isfinite(orbit.margin) else None
+        return Certificate(length, 0, length, True, watch.stop_reason, margin=margin, states=states, stopped=True)
+    rounded = find_orbit(system, rounded=True, watch=watch)
+    float_horizon: int | None = UNDECIDED if rounded is None else rounded.length
     if orbit.counterexample is not None:
-        length = len(orbit.counterexample) - 1
         reason = f"a string of length {length + 1} is misclassified"
-        return Certificate(length, UNDECIDED, length, True, reason, orbit.counterexample, states=states)
-    rounded = find_orbit(system, rounded=True)
-    float_horizon = None if rounded is not None and rounded.counterexample is None else UNDECIDED
-    reason = f"the states return to {orbit.n_pairs:,} directions exactly, and each has the correct label"
-    return Certificate(None, float_horizon, 0, True, reason, residual=0.0, margin=orbit.margin, states=states)
+        float_horizon = _shorter(length, float_horizon)
+        return Certificate(length, float_horizon, length, True, reason, orbit.counterexample, states=states)
+    if rounded is not None and rounded.is_complete and rounded.counterexample is None:
+        float_horizon = None
+    different = f"only {orbit.n_pairs:,} different ones occur" if orbit.n_pairs > 1 else "only one occurs"
+    reason = f"its states are whole numbers, {different}, and each has the correct label"
+    stopped = rounded is not None and not rounded.is_complete
+    return Certificate(
+        None, float_horizon, 0, True, reason, residual=0.0, margin=orbit.margin, states=states, stopped=stopped
+    )
 
 
-def _certify_by_bounds(system: LinearSystem, strings: int, longest: int, generator: np.random.Generator) -> Certificate:
+def _certify_by_bounds(
+    system: LinearSystem, strings: int, longest: int, generator: np.random.Generator, watch: Watch
+) -> Certificate:
     """Certify a model by checking short strings and bounding the states of longer ones."""
     states = len(system.machine.table)
-    coordinates = choose_coordinates(system, generator)
-    transformed = None if coordinates is None else TransformedSystem.build(system, coordinates)
-    if transformed is None:
-        reason = "the states of the model do not cluster by the states of the machine, so nothing is proved"
-        return Certificate(0, 0, 0, False, reason, states=states)
-    word = _word_length(system, transformed.coordinates.dimension)
-    by_symbol = transformed.error_recurrence(1, rounded=False)
-    by_word = by_symbol if word == 1 else transformed.error_recurrence(word, rounded=False)
-    checked = affordable_length(transformed, strings)
+    try:
+        check_proof_size(system)
+        coordinates = choose_coordinates(system, generator, watch)
+        transformed = None if coordinates is None else TransformedSystem.build(system, coordinates, watch)
+        if transformed is None:
+            reason = "the states of the model do not form one cluster for each state of the machine"
+            return Certificate(0, 0, 0, False, reason, states=states)
+        word = _word_length(system, transformed.coordinates.dimension)
+        watch.start("bound the drift of the states")
+        by_symbol = transformed.error_recurrence(1, rounded=False)
+        by_word = by_symbol if word == 1 else transformed.error_recurrence(word, rounded=False)
+    except TimeIsUpError:
+        return Certificate(0, 0, 0, False, watch.stop_reason, states=states, stopped=True)
+    checked, n_strings = affordable_length(transformed, strings)
     norms = _extend_norms(transformed.word_matrices(word)[1], checked + 1)
-    results = ExhaustiveSearch(transformed, checked, norms).run()
+    watch.start("check short strings", total=n_strings, unit="strings")
+    results = ExhaustiveSearch(transformed, checked, norms, watch).run()
     readout = ReadoutBounds(transformed)
-    exact = prove_length(readout, results[False], [by_symbol, by_word], longest, rounded=False)
-    recurrences = [transformed.error_recurrence(m, rounded=True) for m in sorted({1, word})]
-    rounded = prove_length(readout, results[True], recurrences, longest, rounded=True)
-    float_horizon = rounded.length
-    if not system.rescale:
-        float_horizon = _shorter(float_horizon, float_range_length(transformed, recurrences[0], rounded.largest_errors))
-    residual = by_symbol.r1.max()
+    exact = prove_length(readout, results[False], [by_symbol, by_word], longest, rounded=False, watch=watch)
+    float_horizon = _float_horizon(transformed, readout, results[True], word, longest, watch)
+    residual, all_norms = by_symbol.r1.max(), (float(by_symbol.n11.max()), float(by_word.n11.max()))
     return Certificate(
         horizon=exact.length,
         float_horizon=_shorter(exact.length, float_horizon),
@@ -172,12 +218,37 @@ def _certify_by_bounds(system: LinearSystem, strings: int, longest: int, generat
         reason=exact.reason,
         counterexample=results[False].counterexample,
         residual=float(residual) if np.isfinite(residual) else None,
-        norms=(float(by_symbol.n11.max()), float(by_word.n11.max())),
+        norms=all_norms if np.isfinite(all_norms).all() else None,
         margin=readout.margin,
         dimension=transformed.coordinates.dimension,
         word=word,
         states=states,
+        stopped=exact.stopped,
     )
+
+
+def _float_horizon(
+    transformed: TransformedSystem,
+    readout: ReadoutBounds,
+    exhaustive: ExhaustiveResult,
+    word: int,
+    longest: int,
+    watch: Watch,
+) -> int | None:
+    """Return the length that is proved with float32 rounding.
+
+    If the time is up before longer strings are bounded, it is the length of the strings that were checked one by one.
+    States that are never rescaled may leave the range of float32, so nothing is claimed for them then.
+    """
+    try:
+        watch.check()
+        recurrences = [transformed.error_recurrence(m, rounded=True) for m in sorted({1, word})]
+    except TimeIsUpError:
+        return exhaustive.length if transformed.system.rescale else 0
+    rounded = prove_length(readout, exhaustive, recurrences, longest, rounded=True, watch=watch)
+    if transformed.system.rescale:
+        return rounded.length
+    return _shorter(rounded.length, float_range_length(transformed, recurrences[0], rounded.largest_errors))
 
 
 def _word_length(system: LinearSystem, d: int) -> int:

@@ -15,6 +15,8 @@ import numpy as np
 from sdssm.exact.certification.ball_arithmetic import Floats
 from sdssm.exact.certification.linear_system import LinearSystem
 from sdssm.exact.certification.trim_machine import DEAD, Ints
+from sdssm.exact.errors import ExactError
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Number and length of the random strings that show where the states lie.
 STRINGS, LENGTH = 512, 64
@@ -22,6 +24,8 @@ STRINGS, LENGTH = 512, 64
 LEAST_USED = 1e-3
 #: Approximate limit on the number of multiplications for averaging the inner products.
 MOST_WORK = 4e9
+#: Limits on the entries of a state, and on the bytes of the inner products and of the machine's transitions.
+MOST_ENTRIES, MOST_BYTES = 2_048, 16 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +45,38 @@ class Coordinates:
     factors: Floats  # (V,): approximate factor by which each symbol multiplies the length of a state
 
 
-def choose_coordinates(system: LinearSystem, generator: np.random.Generator) -> Coordinates | None:
+def check_proof_size(system: LinearSystem, dimension: int | None = None) -> None:
+    """Raise an error if a proof for rounded states of `dimension` entries would take too much memory."""
+    entries, (n_states, n_symbols) = system.A.shape[-1], system.machine.table.shape
+    advice = "replace it by an exact model with sdssm snap, whose proof needs no such bounds"
+    if entries > MOST_ENTRIES:
+        raise ExactError(
+            f"the states of the model have {entries:,} entries that are not whole numbers; a proof is limited to "
+            f"{MOST_ENTRIES:,} of them, so certify a smaller model, or {advice}"
+        )
+    needed = 0 if dimension is None else 8 * dimension**2 * n_states * (10 + 4 * n_symbols)
+    if needed > MOST_BYTES:
+        raise ExactError(
+            f"a proof for {n_states:,} states and {n_symbols:,} symbols needs about {needed / 2**30:,.0f} GiB of "
+            f"memory, and the limit is {MOST_BYTES >> 30} GiB; certify a smaller machine, or {advice}"
+        )
+
+
+def choose_coordinates(
+    system: LinearSystem, generator: np.random.Generator, watch: Watch = UNWATCHED
+) -> Coordinates | None:
     """Return coordinates for a system, or None if its states do not cluster by the states of the machine."""
     try:
         with np.errstate(all="ignore"):
-            chosen = _choose(system, generator)
+            chosen = _choose(system, generator, watch)
     except np.linalg.LinAlgError:
         return None
     arrays = (chosen.forward, chosen.backward, chosen.centres, chosen.functionals, chosen.metrics, chosen.factors)
     return chosen if all(np.isfinite(array).all() for array in arrays) else None
 
 
-def _choose(system: LinearSystem, generator: np.random.Generator) -> Coordinates:
+def _choose(system: LinearSystem, generator: np.random.Generator, watch: Watch) -> Coordinates:
+    watch.start("choose coordinates", total=4)
     source, symbol, target = system.machine.edges
     A = system.A
     centres, states = sample_states(system, generator)
@@ -65,15 +89,22 @@ def _choose(system: LinearSystem, generator: np.random.Generator) -> Coordinates
     factors = np.where(factors > 0, factors, 1.0)
     unit = A / factors[:, None, None]
     basis, d = _subspace(states)
+    check_proof_size(system, d)
+    watch.check()
     projection = _projection(unit, basis)
+    watch.update(1)
     complement = np.linalg.svd(basis.T, full_matrices=True)[2][d:]  # (N - d, N): zero on the subspace
     forward = np.concatenate([projection, complement])
     backward = np.linalg.inv(forward)
     inner = forward @ unit @ backward
     rest = np.linalg.cholesky(_contracting_metric(inner[:, d:, d:])).T
+    watch.check()
+    watch.update(2)
     y = centres @ projection.T
     functionals = _functionals(inner[:, :d, :d], y, source, symbol, target)
-    metrics = _metrics(inner[:, :d, :d], y, functionals, source, symbol, target)
+    watch.check()
+    watch.update(3)
+    metrics = _metrics(inner[:, :d, :d], y, functionals, source, symbol, target, watch)
     # Change the basis so that the mean inner product becomes the standard one.
     whitening = np.linalg.cholesky(metrics.mean(0)).T
     forward = np.concatenate([whitening @ projection, rest @ complement])
@@ -208,7 +239,9 @@ def _functionals(A: Floats, y: Floats, source: Ints, symbol: Ints, target: Ints)
     return np.asarray(functionals)
 
 
-def _metrics(A: Floats, y: Floats, functionals: Floats, source: Ints, symbol: Ints, target: Ints) -> Floats:
+def _metrics(
+    A: Floats, y: Floats, functionals: Floats, source: Ints, symbol: Ints, target: Ints, watch: Watch
+) -> Floats:
     """Return inner products (Q, d, d), summed over continuations if that is finite, else averaged."""
     n_states, d = y.shape
     growth = np.einsum("ei,eij,ej->e", functionals[target], A[symbol], y[source])
@@ -220,7 +253,9 @@ def _metrics(A: Floats, y: Floats, functionals: Floats, source: Ints, symbol: In
     def sum_over_words(term: Floats, weights: Floats) -> tuple[Floats, bool]:
         """Sum a term over the words of all lengths, and say whether the sum converged."""
         total = np.zeros((n_states, d, d))
-        for _ in range(rounds):
+        for done in range(rounds):
+            watch.update(3 + done / rounds)
+            watch.check()
             total += term
             longer = np.zeros_like(term)
             np.add.at(longer, source, np.swapaxes(steps, 1, 2) @ term[target] @ steps * weights[:, None, None])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sdssm.exact.certification.trim_machine import DEAD, TrimMachine
+from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 
@@ -17,18 +18,23 @@ PIECE = 64
 
 
 def find_counterexample(
-    model: Classifier, machine: TrimMachine, longest: int, generator: torch.Generator
-) -> tuple[int, ...] | None:
-    """Return the shortest misclassified prefix among some hundreds of valid strings, or None.
+    model: Classifier, machine: TrimMachine, longest: int, generator: torch.Generator, watch: Watch = UNWATCHED
+) -> tuple[tuple[int, ...] | None, int]:
+    """Return the shortest misclassified prefix among some hundreds of valid strings, or None, and the length read.
 
-    The strings have `longest` symbols and are read by the model itself, in its own precision.
+    The strings have `longest` symbols and are read by the model itself, in its own precision, until the time is up.
     """
     tokens, states = _draw_strings(machine, longest, generator)
     labels = torch.tensor(machine.labels)[states]  # (B, L)
     device = model.readout.weight.device
     state: State = None
+    longest = tokens.shape[1]
+    watch.start("search for a misclassified string", total=longest, unit="symbols")
     with torch.inference_mode():
         for first in range(0, longest, PIECE):
+            watch.update(first)
+            if watch.is_over:
+                return None, first
             piece = tokens[:, first : first + PIECE]
             logits, state = model.advance(piece.to(device), state)
             expected = labels[:, first : first + PIECE].to(device)
@@ -36,8 +42,9 @@ def find_counterexample(
             if wrong.any():
                 position = int(wrong.any(0).float().argmax())
                 row = int(wrong[:, position].float().argmax())
-                return tuple(tokens[row, : first + position + 1].tolist())
-    return None
+                string = tuple(tokens[row, : first + position + 1].tolist())
+                return string, len(string)
+    return None, longest
 
 
 def _draw_strings(machine: TrimMachine, longest: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

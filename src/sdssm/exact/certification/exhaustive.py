@@ -9,6 +9,7 @@ import numpy as np
 from sdssm.exact.certification.ball_arithmetic import U64, Floats, frobenius_norm, gamma, round_up, vector_norm
 from sdssm.exact.certification.transformed_system import TransformedSystem
 from sdssm.exact.certification.trim_machine import DEAD, Ints
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Number of strings processed in one batch.
 BATCH = 1 << 13
@@ -36,8 +37,8 @@ class ExhaustiveResult:
         return first - 1
 
 
-def affordable_length(transformed: TransformedSystem, strings: int) -> int:
-    """Return the largest length with at most `strings` valid strings and prefixes up to it."""
+def affordable_length(transformed: TransformedSystem, strings: int) -> tuple[int, int]:
+    """Return the largest length with at most `strings` valid strings and prefixes up to it, and their number."""
     machine = transformed.system.machine
     table = machine.table
     counts = np.zeros(len(table), dtype=object)
@@ -48,9 +49,10 @@ def affordable_length(transformed: TransformedSystem, strings: int) -> int:
         for symbol in range(table.shape[1]):
             alive = table[:, symbol] != DEAD
             np.add.at(longer, table[alive, symbol], counts[alive])
-        total += sum(longer)
-        if total > strings or length >= MOST_LENGTH or not sum(longer):
-            return length
+        added = sum(longer)
+        if total + added > strings or length >= MOST_LENGTH or not added:
+            return length, int(total)
+        total += added
         counts, length = longer, length + 1
 
 
@@ -60,15 +62,18 @@ class ExhaustiveSearch:
 
     Strings share the work on common prefixes. One pass finds what holds in exact arithmetic and what holds with float32
     rounding. `norms` bounds the norm of the words of each length below `longest`, for the accumulated rounding.
+    If the time is up, the result ends before the shortest string that was not checked.
     """
 
     transformed: TransformedSystem
     longest: int
     norms: list[float]
+    watch: Watch = UNWATCHED
 
     def __post_init__(self) -> None:
         n_states = len(self.transformed.system.machine.table)
         self._ends = dict.fromkeys((False, True), self.longest)  # the length at which each search stops
+        self._visited = 0
         self.results = {
             rounded: ExhaustiveResult(
                 [np.full((n_states, 2), -1.0) for _ in range(self.longest + 1)], [True] * (self.longest + 1)
@@ -85,7 +90,8 @@ class ExhaustiveSearch:
         x, start = transformed.x0.centre.T, np.array([transformed.system.machine.start])
         errors = np.reshape(transformed.x0.radius, 1)
         self._visit(x, errors, start, np.zeros((1, 0), dtype=np.int64), [])
-        for rounded, end in self._ends.items():  # lengths after an unproved label were not searched completely
+        # Lengths after an unproved label, and from the first string skipped for lack of time, are not complete.
+        for rounded, end in self._ends.items():
             del self.results[rounded].errors[end + 1 :], self.results[rounded].proved[end + 1 :]
         return self.results
 
@@ -95,8 +101,14 @@ class ExhaustiveSearch:
         The states of the model x (B, N) are known up to `errors` (B,); `states` (B,) are those of the machine and
         `per_step` bounds the rounding of each step so far.
         """
+        length = strings.shape[1]
+        if length and self.watch.is_over:
+            self._ends = {rounded: min(end, length - 1) for rounded, end in self._ends.items()}
+            return
         self._check(x, errors, states, strings, per_step)
-        if strings.shape[1] >= max(self._ends.values()):
+        self._visited += len(strings) if length else 0  # the empty string is not classified
+        self.watch.update(self._visited)
+        if length >= max(self._ends.values()):
             return
         parts = []
         for symbol, matrix in enumerate(self.transformed.A.centre):

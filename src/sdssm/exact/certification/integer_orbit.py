@@ -13,6 +13,7 @@ import numpy as np
 from sdssm.exact.certification.ball_arithmetic import U64, Floats, gamma, round_up, vector_norm
 from sdssm.exact.certification.linear_system import LinearSystem
 from sdssm.exact.certification.trim_machine import DEAD
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Numbers are scaled by up to 2 to this power to make them integers.
 MOST_BITS = 10
@@ -26,15 +27,18 @@ MOST_INTEGER_64, MOST_INTEGER_32 = 2.0**53, 2.0**24
 class Orbit:
     """All pairs of a machine state and a direction that valid strings lead to.
 
-    If the search met a misclassified string, it stopped there and `counterexample` is a shortest one.
+    If the search met a misclassified string, it stopped there and `counterexample` is a shortest one. All valid strings
+    up to `length` are classified correctly: those of each length lead to pairs that the search has checked by then.
     """
 
     n_pairs: int
     margin: float  #: the smallest lead of the correct logit over another, relative to the norm of the state
-    counterexample: tuple[int, ...] | None
+    length: int
+    counterexample: tuple[int, ...] | None = None
+    is_complete: bool = True  #: whether the search has ended; the time limit may have stopped it
 
 
-def find_orbit(system: LinearSystem, *, rounded: bool) -> Orbit | None:
+def find_orbit(system: LinearSystem, *, rounded: bool, watch: Watch = UNWATCHED) -> Orbit | None:
     """Search all pairs of a machine state and a direction that valid strings lead to.
 
     None is returned if the model's numbers are not integers up to scale, if there are too many directions, or if a
@@ -50,19 +54,27 @@ def find_orbit(system: LinearSystem, *, rounded: bool) -> Orbit | None:
         return None
     x = x if rounded and not system.rescale else _without_common_factor(x[None])[0]
     machine, most = system.machine, (MOST_INTEGER_32 if rounded else MOST_INTEGER_64)
+    largest_sum = len(A[0]) * np.abs(A).max()  # of products with a vector of entries up to 1
+    transposed = np.ascontiguousarray(np.swapaxes(A, 1, 2))  # (V, N, N): row j is column j of the matrix
+    readout = _Readout.build(system, rounded)
+    arithmetic = "float32" if rounded else "exact"
+    watch.start(f"check states that are whole numbers ({arithmetic} arithmetic)", unit="states")
     start_key = (machine.start, x.tobytes())
     seen = {start_key: 0}
     returned: tuple[int, int] | None = None  # the pair and the symbol by which a string first returns to the start
     parents = [(0, 0)]  # the pair before each pair, and the symbol between them
     states, vectors = np.array([machine.start]), x[None]
-    first, margin = 0, np.inf
+    first, margin, length = 0, np.inf, 0
     while len(states):
-        if len(A[0]) * np.abs(A).max() * np.abs(vectors).max() >= most:
+        watch.update(len(seen))
+        if watch.is_over:
+            return Orbit(len(seen), margin, length, is_complete=False)
+        if largest_sum * np.abs(vectors).max() >= most:
             return None
         fresh: list[tuple[int, Floats]] = []
-        for symbol, matrix in enumerate(A):
+        for symbol in range(len(A)):
             successors = machine.table[states, symbol]
-            ends = vectors @ matrix.T
+            ends = _multiply_sparse(vectors, transposed[symbol])
             if not ends[successors != DEAD].any(1).all():
                 return None  # the state vanishes
             if not rounded or system.rescale:
@@ -73,12 +85,12 @@ def find_orbit(system: LinearSystem, *, rounded: bool) -> Orbit | None:
                 key = (int(successors[k]), ends[k].tobytes())
                 if key == start_key and returned is None:
                     returned = first + int(k), symbol
-                    gap = _label_gaps(system, x[None], machine.labels[[machine.start]], rounded)[0]
+                    gap = readout.label_gaps(x[None], machine.labels[[machine.start]])[0]
                     if np.isnan(gap):
                         return None
                     margin = min(margin, float(gap))
                     if gap < 0:
-                        return Orbit(len(seen), margin, (*_string_to(parents, returned[0]), symbol))
+                        return Orbit(len(seen), margin, length, (*_string_to(parents, returned[0]), symbol))
                 if key not in seen:
                     seen[key] = len(seen)
                     parents.append((first + int(k), symbol))
@@ -89,13 +101,26 @@ def find_orbit(system: LinearSystem, *, rounded: bool) -> Orbit | None:
         if len(seen) > MOST_PAIRS:
             return None
         states, vectors = np.array([q for q, _ in fresh]), np.stack([end for _, end in fresh])
-        gaps = _label_gaps(system, vectors, machine.labels[states], rounded)
+        gaps = readout.label_gaps(vectors, machine.labels[states])
         if np.isnan(gaps).any():
             return None
         margin = min(margin, float(gaps.min()))
         if (gaps < 0).any():
-            return Orbit(len(seen), margin, _string_to(parents, first + int(np.argmax(gaps < 0))))
-    return Orbit(len(seen), margin, None)
+            return Orbit(len(seen), margin, length, _string_to(parents, first + int(np.argmax(gaps < 0))))
+        length += 1
+    return Orbit(len(seen), margin, length)
+
+
+def _multiply_sparse(x: Floats, matrix: Floats) -> Floats:
+    """Return the product of vectors (B, N) and a matrix (N, M) without the products with entries that are zero.
+
+    Leaving out zeros changes no sum and adds no rounding. One-hot vectors only select rows of the matrix.
+    """
+    if (np.count_nonzero(x, axis=1) == 1).all():
+        position = (x != 0).argmax(1)
+        return np.asarray(x[np.arange(len(x)), position][:, None] * matrix[position])
+    used = np.flatnonzero(x.any(0))
+    return np.asarray(x[:, used] @ matrix[used])
 
 
 def _as_integers(values: Floats) -> Floats | None:
@@ -113,25 +138,40 @@ def _without_common_factor(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(factor, 1)[:, None])
 
 
-def _label_gaps(system: LinearSystem, x: Floats, labels: np.ndarray, rounded: bool) -> Floats:
-    """Return the smallest lead of the correct class, relative to |x|: (B,).
+@dataclass(frozen=True, eq=False)
+class _Readout:
+    """The readout of a system, prepared for vectors of which few entries are not zero."""
 
-    Above 0 the label is proved correct, below 0 it is proved wrong, and NaN means neither. The lead is infinite in
-    states where no valid string ends.
-    """
-    logits = x @ system.rows.T
-    errors = round_up(system.row_errors + gamma(x.shape[1] + 2) * vector_norm(system.rows)) * vector_norm(x)[:, None]
-    if rounded:
-        errors = errors + system.readout_rounding * (np.abs(x) @ system.row_magnitudes.T)
-    index, valid = np.arange(len(x)), labels >= 0
-    correct, correct_error = logits[index, labels], errors[index, labels]
-    others = np.arange(logits.shape[1]) != labels[:, None]
-    lower = np.where(others, correct[:, None] - correct_error[:, None] - logits - errors, np.inf).min(1)
-    upper = np.where(others, correct[:, None] + correct_error[:, None] - logits + errors, np.inf).min(1)
-    safety = 4 * U64 * np.abs(logits).max(1)
-    norm = np.sqrt(np.square(x).sum(1))
-    gaps = np.where(lower > safety, lower, np.where(upper < -safety, upper, np.nan)) / norm
-    return np.where(valid, gaps, np.inf)
+    rows: Floats  # (N, C)
+    row_errors: Floats  # (C,): upper bound on the error of a logit for a vector of norm 1
+    magnitudes: Floats | None  # (N, C): times |x| upper bounds on the rounding of the logits in float32
+
+    @classmethod
+    def build(cls, system: LinearSystem, rounded: bool) -> _Readout:
+        errors = round_up(system.row_errors + gamma(system.rows.shape[1] + 2) * vector_norm(system.rows))
+        magnitudes = system.readout_rounding * system.row_magnitudes.T if rounded else None
+        return cls(np.ascontiguousarray(system.rows.T), errors, magnitudes)
+
+    def label_gaps(self, x: Floats, labels: np.ndarray) -> Floats:
+        """Return the smallest lead of the correct class, relative to |x|: (B,).
+
+        Above 0 the label is proved correct, below 0 it is proved wrong, and NaN means neither. The lead is infinite in
+        states where no valid string ends.
+        """
+        norms = vector_norm(x)
+        logits = _multiply_sparse(x, self.rows)
+        errors = self.row_errors * norms[:, None]
+        if self.magnitudes is not None:
+            errors = errors + _multiply_sparse(np.abs(x), self.magnitudes)
+        index, valid = np.arange(len(x)), labels >= 0
+        correct, correct_error = logits[index, labels], errors[index, labels]
+        others = np.arange(logits.shape[1]) != labels[:, None]
+        lower = np.where(others, correct[:, None] - correct_error[:, None] - logits - errors, np.inf).min(1)
+        upper = np.where(others, correct[:, None] + correct_error[:, None] - logits + errors, np.inf).min(1)
+        safety = 4 * U64 * np.abs(logits).max(1)
+        norm = np.sqrt(np.square(x).sum(1))
+        gaps = np.where(lower > safety, lower, np.where(upper < -safety, upper, np.nan)) / norm
+        return np.where(valid, gaps, np.inf)
 
 
 def _string_to(parents: list[tuple[int, int]], pair: int) -> tuple[int, ...]:

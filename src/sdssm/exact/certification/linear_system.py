@@ -15,6 +15,8 @@ from sdssm.models import Classifier
 
 #: Weights must have magnitudes from 2^-20 to 2^20 for the relative error bounds of float32 to hold.
 MOST_EXPONENT = 20
+#: Limit on the bytes of the matrices in float64, which are in memory three times.
+MOST_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,12 @@ class LinearSystem:
 def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> LinearSystem:
     """Convert a model and the machine to emulate, or raise an error if it cannot be certified."""
     _check_supported(model, machine)
+    entries = model.settings.mixer.state
+    if (needed := 8 * model.n_symbols * entries**2) > MOST_BYTES:
+        raise ExactError(
+            f"the {model.n_symbols} matrices of {entries:,} x {entries:,} entries need {needed / 2**30:,.0f} GiB of "
+            f"memory, and the limit is {MOST_BYTES >> 30} GiB; certify a model with fewer states or symbols"
+        )
     trimmed = TrimMachine.build(machine, valid)
     with torch.no_grad():
         symbols = model.symbol_parts()
@@ -75,6 +83,8 @@ def _is_in_float32_range(model: Classifier, A: Floats, x0: Floats) -> bool:
     """
     readout, norm = model.readout, model.norm
     row_maxima = np.abs(_as_array(readout._rows(model.vectors))).max(1)
+    if readout.scale is None:  # a row of zeros, of a class that never occurs, gives a logit of 0 without any rounding
+        row_maxima = row_maxima[row_maxima > 0]
     magnitudes = [np.abs(A).max((1, 2)), np.abs(x0).max(keepdims=True), row_maxima]
     if readout.scale is not None:
         magnitudes.append(_as_array(readout.scale).reshape(1))

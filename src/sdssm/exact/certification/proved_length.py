@@ -11,6 +11,7 @@ from sdssm.exact.certification.error_recurrence import ErrorRecurrence
 from sdssm.exact.certification.exhaustive import ExhaustiveResult
 from sdssm.exact.certification.readout_bounds import ReadoutBounds
 from sdssm.exact.certification.transformed_system import TransformedSystem
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Up to this length each machine state has its own bound; beyond it one bound covers all states.
 MOST_SEPARATE = 2_048
@@ -28,6 +29,7 @@ class ProvedLength(NamedTuple):
     length: int | None  #: None stands for every length
     reason: str
     largest_errors: Floats  #: (2,): the largest e1 and e2 up to that length
+    stopped: bool = False  #: whether the time limit is the reason
 
 
 def prove_length(
@@ -37,12 +39,15 @@ def prove_length(
     longest: int,
     *,
     rounded: bool,
+    watch: Watch = UNWATCHED,
 ) -> ProvedLength:
     """Find the largest length that the exhaustive search or the bound on the states proves.
 
     The bound at a length is the smallest of three: the errors that the exhaustive search found, the bound one symbol
-    before advanced by a symbol, and the bound one word before advanced by a word.
+    before advanced by a symbol, and the bound one word before advanced by a word. If the time is up, the strings that
+    the exhaustive search has checked still count.
     """
+    watch.start(f"bound longer strings ({'float32' if rounded else 'exact'} arithmetic)", unit="symbols")
     history, length = exhaustive.errors[:1], 0
 
     def largest_errors() -> Floats:
@@ -50,6 +55,11 @@ def prove_length(
 
     window = max(WINDOW, *(recurrence.m for recurrence in recurrences))
     while length < min(longest, MOST_SEPARATE):
+        watch.update(length)
+        if watch.is_over:
+            proved = min(max(length, exhaustive.length), longest)
+            history += exhaustive.errors[length + 1 : proved + 1]
+            return ProvedLength(proved, watch.stop_reason, largest_errors(), stopped=True)
         bounds = [step(history[length + 1 - step.m]) for step in recurrences if step.m <= length + 1]
         checked = length + 1 < len(exhaustive.errors)
         errors = np.minimum.reduce([*bounds, exhaustive.errors[length + 1]] if checked else bounds)
@@ -61,17 +71,17 @@ def prove_length(
         history.append(errors)
         length += 1
         if length % WINDOW == 0 and _has_settled(readout, history[-window:], recurrences, rounded):
-            return ProvedLength(None, "the bound on the states no longer grows", 1.1 * largest_errors())
+            return ProvedLength(None, "the bound on the drift of the states no longer grows", 1.1 * largest_errors())
     if length >= longest:
-        return ProvedLength(longest, f"counted no further than {longest:,}", largest_errors())
+        return ProvedLength(longest, f"longer strings than {longest:,} were not considered", largest_errors())
     latest = np.max(history[-window:], axis=(0, 1))
-    return _prove_with_one_bound(readout, latest, recurrences[-1].worst_case(), length, longest, rounded)
+    return _prove_with_one_bound(readout, latest, recurrences[-1].worst_case(), length, longest, rounded, watch)
 
 
 def _reason_to_stop(exhaustive: ExhaustiveResult, length: int) -> str:
     if exhaustive.counterexample is not None and len(exhaustive.counterexample) == length:
         return f"a string of length {length} is misclassified"
-    return f"at length {length} the bound on the states no longer proves the label"
+    return f"at length {length:,} the bound on the drift of the states is too wide to prove the label"
 
 
 def _has_settled(
@@ -94,11 +104,15 @@ def _prove_with_one_bound(
     length: int,
     longest: int,
     rounded: bool,
+    watch: Watch,
 ) -> ProvedLength:
     """Continue from `length`, a word at a time, with one bound for all machine states."""
     count = len(readout.transformed.coordinates.centres)
     bound, stride = errors[None], STRIDE
     while length < longest:
+        watch.update(length)
+        if watch.is_over:
+            return ProvedLength(length, watch.stop_reason, bound[0], stopped=True)
         # The labels are checked only after `stride` words: the bound never shrinks meanwhile.
         later = bound
         for _ in range(stride):
@@ -108,9 +122,9 @@ def _prove_with_one_bound(
         elif stride > 1:
             stride = max(1, stride // 8)
         else:
-            reason = f"at length {length + 1} the bound on the states no longer proves the label"
+            reason = f"at length {length + 1:,} the bound on the drift of the states is too wide to prove the label"
             return ProvedLength(length, reason, bound[0])
-    return ProvedLength(longest, f"counted no further than {longest:,}", bound[0])
+    return ProvedLength(longest, f"longer strings than {longest:,} were not considered", bound[0])
 
 
 def float_range_length(transformed: TransformedSystem, by_symbol: ErrorRecurrence, largest_errors: Floats) -> int:

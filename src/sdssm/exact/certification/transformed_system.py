@@ -36,6 +36,7 @@ from sdssm.exact.certification.coordinates import Coordinates
 from sdssm.exact.certification.error_recurrence import ErrorRecurrence
 from sdssm.exact.certification.linear_system import LinearSystem
 from sdssm.exact.certification.trim_machine import DEAD, Ints
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Limit on the numbers in memory at a time for the matrices of the machine's transitions.
 MOST_NUMBERS = 1 << 22
@@ -66,9 +67,12 @@ class TransformedSystem:
     step_rounding: float
     rounding_matrix: Floats  # (N, N): at least |forward| |A| over the factor, for every symbol
     backward_error: float  #: upper bound on the relative error of a vector that is transformed back
+    watch: Watch = UNWATCHED
 
     @classmethod
-    def build(cls, system: LinearSystem, coordinates: Coordinates) -> TransformedSystem | None:
+    def build(
+        cls, system: LinearSystem, coordinates: Coordinates, watch: Watch = UNWATCHED
+    ) -> TransformedSystem | None:
         """Transform a system, or return None if `backward` inverts `forward` too inaccurately."""
         forward, backward = MatrixBall.exact(coordinates.forward), MatrixBall.exact(coordinates.backward)
         error = inverse_error(coordinates.forward, coordinates.backward)
@@ -93,6 +97,7 @@ class TransformedSystem:
             step_rounding=float(round_up(spectral_norm(both_sides) / (1 - error)).max()),
             rounding_matrix=round_up(magnitudes.max(0), 4 * magnitudes.shape[-1]),
             backward_error=float(relative),
+            watch=watch,
         )
 
     @property
@@ -283,7 +288,10 @@ class TransformedSystem:
         d = self.coordinates.dimension
         n11, eta1 = np.empty(len(source)), np.empty(len(source))
         chunk = max(1, MOST_NUMBERS // max(d * d, 1))
+        self.watch.start("bound the drift of the states", total=len(source), unit="transitions")
         for first in range(0, len(source), chunk):
+            self.watch.update(first)
+            self.watch.check()
             part = slice(first, first + chunk)
             product = inner[word[part]] @ self.from_metric[source[part]]
             n11[part] = (self.to_metric[target[part]] @ product).spectral_norm()

@@ -16,6 +16,7 @@ from sdssm.automata import Machine
 from sdssm.automata.permutations import cycle_lengths
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: Limit on the number of group elements: the table of characters is square.
 MOST_ELEMENTS = 4_096
@@ -34,7 +35,7 @@ class SymbolGroup:
     labels: Ints
 
     @classmethod
-    def generate(cls, machine: Machine) -> SymbolGroup:
+    def generate(cls, machine: Machine, watch: Watch = UNWATCHED) -> SymbolGroup:
         """Generate the group of a machine whose symbols permute the states of its minimal form.
 
         >>> from sdssm.automata import get_machine
@@ -45,8 +46,10 @@ class SymbolGroup:
         columns = np.ascontiguousarray(machine.table.T)
         elements = [np.arange(machine.n_states)]
         index = {elements[0].tobytes(): 0}
-        rows = []
+        rows: list[list[int]] = []
+        watch.start("generate the group", unit="elements")
         for element in elements:  # the list grows during the loop
+            watch.update(len(rows))
             row = []
             for column in columns:
                 product = column[element]
@@ -177,7 +180,7 @@ class GroupExtension:
     steps: np.ndarray  #: (M, Q, V): what symbol v adds to these phases at q
 
     @classmethod
-    def split(cls, group: SymbolGroup) -> GroupExtension:
+    def split(cls, group: SymbolGroup, watch: Watch = UNWATCHED) -> GroupExtension:
         """Split a group, or raise an error if it has no such normal subgroup.
 
         N is chosen large, so that the quotient is small.
@@ -186,17 +189,23 @@ class GroupExtension:
         >>> GroupExtension.split(SymbolGroup.generate(get_machine("d30"))).quotient.tolist()  # toggled or not
         [[1, 0], [0, 1]]
         """
-        normal = _commutative_normal_subgroup(group)
+        watch.start("find a commutative normal subgroup")
+        normal = _commutative_normal_subgroup(group, watch)
         number = {g: i for i, g in enumerate(normal)}
         coset, position, representatives = np.full(group.size, -1), np.zeros(group.size, dtype=int), list[int]()
+        watch.start("split the group", total=2 * group.size, unit="elements")
         for g in range(group.size):
+            watch.update(g)
             if coset[g] < 0:
                 members = [group.product(n, g) for n in normal]
                 coset[members], position[members] = len(representatives), np.arange(len(normal))
                 representatives.append(g)
         quotient, moves = coset[group.table[representatives]], position[group.table[representatives]]  # (Q, V) each
         used = np.unique(moves)
-        normal_table = np.array([[number[group.product(n, normal[m])] for m in used] for n in normal])
+        normal_table = np.zeros((len(normal), len(used)), dtype=np.int64)
+        for i, element in enumerate(normal):
+            watch.update(group.size * (1 + i / len(normal)))
+            normal_table[i] = [number[group.product(element, normal[m])] for m in used]
         quotient_phases, normal_phases = character_phases(quotient), character_phases(normal_table)
         # Every pair of a character of the quotient and a character of N.
         pairs = np.meshgrid(range(len(representatives)), range(len(normal)), indexing="ij")
@@ -212,7 +221,7 @@ class GroupExtension:
         )
 
 
-def _commutative_normal_subgroup(group: SymbolGroup) -> list[int]:
+def _commutative_normal_subgroup(group: SymbolGroup, watch: Watch) -> list[int]:
     """Return a large commutative subgroup that contains all commutators, and hence is normal."""
     generators = group.commutator_generators()
     if not all(group.is_commuting(g, h) for g in generators for h in generators):
@@ -223,6 +232,7 @@ def _commutative_normal_subgroup(group: SymbolGroup) -> list[int]:
     members = group.subgroup(generators)
     inside = set(members)
     for g in sorted(range(group.size), key=lambda g: (-group.order(g), g)):
+        watch.tick()
         if g not in inside and all(group.is_commuting(g, h) for h in generators):
             generators.append(g)
             members = group.subgroup(generators)

@@ -16,6 +16,7 @@ from sdssm.exact.compilation.characters import (
 )
 from sdssm.exact.compilation.dense import output_indicators
 from sdssm.exact.errors import ExactError
+from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.layers.complex_diagonal import ComplexDiagonal, ComplexDiagonalSettings
 from sdssm.models import Classifier, ModelSettings
 
@@ -23,14 +24,15 @@ from sdssm.models import Classifier, ModelSettings
 MOST_ENTRIES = 4_096
 
 
-def compile_one_layer(machine: Machine, n_classes: int) -> Classifier:
+def compile_one_layer(machine: Machine, n_classes: int, watch: Watch = UNWATCHED) -> Classifier:
     """Return one diagonal layer with B = 0 that emulates a commutative group.
 
     Entry k of the state is the character chi_k of the group element that the string performs; symbol v multiplies it
     by chi_k(v). The logit of a label is the indicator function of its elements, written as a sum of characters: 1 at
     these elements, else 0.
     """
-    group = SymbolGroup.generate(machine)
+    group = SymbolGroup.generate(machine, watch)
+    watch.start("compute the characters of the group")
     phases = character_phases(group.table)
     kept, weight, bias = _readout_weights(phases, group.labels, n_classes)
     factors = roots_of_unity(phases[kept][:, group.table[0]], group.size)  # (K, V)
@@ -45,7 +47,7 @@ def compile_one_layer(machine: Machine, n_classes: int) -> Classifier:
     return model.eval()
 
 
-def compile_two_layers(machine: Machine, n_classes: int) -> Classifier:
+def compile_two_layers(machine: Machine, n_classes: int, watch: Watch = UNWATCHED) -> Classifier:
     """Return two diagonal layers with B = 0 that emulate a group such as d{n}.
 
     The group needs a commutative normal subgroup with a commutative quotient. The first layer follows the quotient (for
@@ -55,7 +57,7 @@ def compile_two_layers(machine: Machine, n_classes: int) -> Classifier:
     exactly one hidden unit is positive, and its output weights are the angles of that pair. Only the value of this unit
     depends on the rounding of LayerNorm, and the layer removes it by dividing by the modulus.
     """
-    extension = GroupExtension.split(SymbolGroup.generate(machine))
+    extension = GroupExtension.split(SymbolGroup.generate(machine, watch), watch)
     group, symbols, cosets = extension.group, machine.n_symbols, len(extension.quotient)
     kept, weight, bias = _readout_weights(extension.phases, group.labels, n_classes)
     first = select_characters(extension.quotient_phases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,13 +13,18 @@ from sdssm.automata import Machine
 from sdssm.errors import format_value
 from sdssm.exact.compilation.characters import SymbolGroup
 from sdssm.exact.errors import ExactError
+from sdssm.exact.sources import MachineSource, resolve_task
+from sdssm.exact.watch import Watch, open_watch
 from sdssm.models import Classifier
 from sdssm.models.stack import State
+from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
 from sdssm.tasks.labels import PrefixLabeller
 
 #: Limits on the numbers of a piece of strings in memory, and on its symbols.
 MOST_NUMBERS, PIECE = 1 << 22, 4_096
+#: The default length of a check, and the multiplications from which on it is shorter.
+LONGEST, MOST_WORK = 10_000, 10**10
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,13 @@ class EmulationCheck:
 
 @torch.no_grad()
 def check_emulation(
-    model: Classifier, machine: Machine, length: int, *, strings: int = 4, generator: torch.Generator
+    model: Classifier,
+    machine: MachineSource,
+    length: int,
+    *,
+    strings: int = 4,
+    generator: torch.Generator,
+    progress: ProgressOption = False,
 ) -> EmulationCheck:
     """Compare a model with a machine at every prefix of random strings.
 
@@ -50,6 +62,25 @@ def check_emulation(
     """
     check_at_least("length", length, 1)
     check_at_least("strings", strings, 1)
+    task = resolve_task(machine)
+    with open_watch(f"check {task.name}", progress, None) as watch:
+        return _check_emulation(model, task.machine, length, strings, generator, watch)
+
+
+def default_check_length(model: Classifier, strings: int) -> int:
+    """Return a length whose check takes seconds: 10,000, and less for models with large states.
+
+    >>> from sdssm.exact import compile
+    >>> default_check_length(compile("a5"), 4)
+    10000
+    """
+    size = getattr(model.settings.mixer, "state", 1) if model.is_single_sd_ssm else 1
+    return max(100, min(LONGEST, MOST_WORK // (strings * size**2)))
+
+
+def _check_emulation(
+    model: Classifier, machine: Machine, length: int, strings: int, generator: torch.Generator, watch: Watch
+) -> EmulationCheck:
     _check_compatible(model, machine)
     if not isinstance(generator, torch.Generator):
         raise ExactError(f"generator is {format_value(generator)}; pass a torch.Generator to draw the strings from")
@@ -59,12 +90,14 @@ def check_emulation(
     else:
         table, start, outputs = torch.tensor(machine.table), machine.start, torch.tensor(machine.outputs)
     device = model.readout.weight.device
-    encodings, norms = _encodings(model, table, start)
+    encodings, norms = _encodings(model, table, start, watch)
     tracer = PrefixLabeller.build(table, start, torch.arange(len(table)))
     piece = max(1, min(PIECE, MOST_NUMBERS // (strings * model.numbers_per_symbol)))
     q, state = torch.full((strings,), start), None
     wrong, first_wrong, drift = 0, None, 0.0
+    watch.start("read random strings", total=length, unit="symbols")
     for done in range(0, length, piece):
+        watch.update(done)
         count = min(piece, length - done)
         tokens = torch.randint(machine.n_symbols, (strings, count), generator=generator, device=generator.device).cpu()
         logits, state = model.advance(tokens.to(device), state)
@@ -100,17 +133,18 @@ def _trace(tracer: PrefixLabeller, q: Tensor, tokens: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def _encodings(model: Classifier, table: Tensor, start: int) -> tuple[Tensor, Tensor]:
+def _encodings(model: Classifier, table: Tensor, start: int, watch: Watch) -> tuple[Tensor, Tensor]:
     """Return the state after the shortest non-empty string to each machine state (Q, N), and its norm."""
-    double = copy.deepcopy(model).double()
     device, symbols = model.readout.weight.device, table.shape[1]
+    advance = _make_step(model)
     # A breadth-first search that extends all strings of one length at a time.
     states, before = torch.tensor([start]), None
     seen, encodings = torch.zeros(len(table), dtype=torch.bool), None
+    watch.start("encode the states of the machine", total=len(table), unit="states")
     while len(states):
-        tokens = torch.arange(symbols).repeat(len(states))[:, None]
+        watch.update(int(seen.sum()))
         successors = table[states].flatten()
-        after = double.advance_state(tokens.to(device), None if before is None else _repeat_rows(before, symbols))
+        after = advance(torch.arange(symbols).repeat(len(states)), before, symbols)
         flat = _flatten(after).cpu()
         encodings = flat.new_zeros(len(table), flat.shape[1]) if encodings is None else encodings
         count = len(successors)
@@ -123,6 +157,34 @@ def _encodings(model: Classifier, table: Tensor, start: int) -> tuple[Tensor, Te
     assert encodings is not None
     encodings = encodings.to(device)
     return encodings, encodings.norm(dim=-1)
+
+
+def _make_step(model: Classifier) -> Callable[[Tensor, State, int], State]:
+    """Return a function that reads one symbol in float64: symbols (B * V,), states (B, ...) -> states (B * V, ...).
+
+    A linear SD-SSM reads it with matrices that are mixed once, and skips the entries of the states that are zero: all
+    but one in a compiled model, which may have thousands.
+    """
+    double = copy.deepcopy(model).double()
+    is_linear = model.is_single_sd_ssm and model.input_matrix is None and model.initial_state is not None
+    if not is_linear or getattr(model.settings.mixer, "rescale", False):
+
+        def advance(tokens: Tensor, before: State, symbols: int) -> State:
+            expanded = None if before is None else _repeat_rows(before, symbols)
+            return double.advance_state(tokens[:, None].to(model.readout.weight.device), expanded)
+
+        return advance
+    A = double.symbol_parts().A[: model.n_symbols]
+    transposed = A.mT.contiguous()  # (V, N, N)
+    start = double.initial_state
+
+    def multiply(tokens: Tensor, before: State, symbols: int) -> State:
+        x = start[None] if before is None else before[0]
+        used = torch.nonzero((x != 0).any(0)).flatten()
+        ends = torch.stack([x[:, used] @ transposed[v, used] for v in range(symbols)], 1)
+        return (ends.flatten(0, 1),)
+
+    return multiply
 
 
 def _repeat_rows(state: State, times: int) -> State:

@@ -10,12 +10,15 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
+from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, trace_states
+from sdssm.models import Classifier
 from sdssm.tasks import Task
 
-#: Number of random strings on which every candidate is compared with the model.
-TEST_STRINGS = 1024
+#: Number of random strings on which every candidate is compared with the model, and the smallest number, for models
+#: whose state is so large that more of them would take more multiplications than this.
+TEST_STRINGS, LEAST_STRINGS, MOST_WORK = 1024, 32, 1 << 34
 #: Number and minimal length of the strings that show how far apart the states of the model are.
 SCALE_STRINGS, SCALE_LENGTH = 32, 64
 #: A new candidate is compared with this many earlier ones.
@@ -23,7 +26,7 @@ COMPARED = 5
 #: Notes of an extraction that did not find all that the model does.
 COARSER = "more than {:,} states can be distinguished; the machine is a coarser approximation"
 DIFFER = "distinguishing more states did not bring machine and model closer"
-TOO_MANY = "the labels of the model alone distinguish more than {:,} states; pass a larger max_states"
+TOO_MANY = "the labels of the model alone distinguish more than {:,} states"
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class CandidateMachines:
         placeholder = Machine(table=[[0] * reader.n_symbols])
         self.task = Task(name="the machine of valid strings", machine=placeholder, valid=reader.valid)
         self.longest = reader.margin_length = self.task.longest_valid_length(longest)
-        self.tokens = self.draw(TEST_STRINGS, self.longest)
+        reader.watch.start("read test strings")
+        self.test_strings = _affordable_strings(reader.model, self.longest)
+        self.tokens = self.draw(self.test_strings, self.longest)
         self.labels = reader.labels(self.tokens)
         self.witnesses: dict[Word, int] = {}  # strings on which two candidates differ, and the model's label
         self.machines: list[Machine] = []
@@ -64,7 +69,8 @@ class CandidateMachines:
 
     def add(self, table: Ints, labels: Ints, valid_states: Ints) -> Machine:
         """Add the machine of a graph, and read strings that distinguish it from earlier candidates."""
-        machine = build_machine(table, labels, valid_states, self.symbols, self.start_label)
+        watch = self.reader.watch
+        machine = build_machine(table, labels, valid_states, self.symbols, self.start_label, watch)
         for other in self.machines[-COMPARED:]:
             word = machine.distinguish(other, self.reader.valid)
             if word is not None and len(word) <= max(self.longest, self.reader.valid.n_states):
@@ -101,8 +107,9 @@ class CandidateMachines:
 
         They come from the witnesses, from random strings, and from random continuations of `words`.
         """
+        self.reader.watch.start("search strings on which machine and model differ")
         strings = {word for word, label in self.witnesses.items() if machine.output(word) != label}
-        for tokens in (self.draw(TEST_STRINGS, self.longest), self.continuations(words)):
+        for tokens in (self.draw(self.test_strings, self.longest), self.continuations(words)):
             if tokens is not None:
                 wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
                 for row in np.flatnonzero(wrong.any(1)):
@@ -113,7 +120,7 @@ class CandidateMachines:
         """Return random valid continuations (B, L) of words, or of a random subset of many words."""
         if not words:
             return None
-        subset = torch.randperm(len(words), generator=self.generator)[:TEST_STRINGS].tolist()
+        subset = torch.randperm(len(words), generator=self.generator)[: self.test_strings].tolist()
         chosen = [words[k] for k in subset]
         length = max(map(len, chosen)) + 8
         reader, tokens = self.reader, np.zeros((len(chosen), length), dtype=np.int64)
@@ -137,3 +144,15 @@ class CandidateMachines:
         tokens = self.draw(strings, length)
         wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
         return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
+
+
+def _affordable_strings(model: Classifier, length: int) -> int:
+    """Return the number of strings of this length that a model reads in seconds, at most `TEST_STRINGS`."""
+    size = getattr(model.settings.mixer, "state", 1)
+    return max(LEAST_STRINGS, min(TEST_STRINGS, MOST_WORK // (length * size**2)))
+
+
+def too_many_states(max_states: int) -> ExactError:
+    """Return the error of a model that no machine of at most `max_states` states describes."""
+    text, larger = TOO_MANY.format(max_states), 4 * max_states
+    return ExactError(f"{text}; pass max_states={larger}", shell=f"{text}; allow more with --max-states {larger}")

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from sdssm.automata import Machine, to_json
+from sdssm.display import Displayed, ResultTable
 from sdssm.errors import format_value
-from sdssm.exact.errors import ExactError
-from sdssm.exact.extraction.candidates import CandidateMachines, Fidelity
+from sdssm.exact.errors import ExactError, TimeIsUpError
+from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity
 from sdssm.exact.extraction.lstar import search_by_lstar
 from sdssm.exact.extraction.model_reader import ModelReader, Word
 from sdssm.exact.extraction.state_search import search_by_states
-from sdssm.exact.sources import ModelSource, load_source
+from sdssm.exact.sources import LoadedSource, MachineSource, ModelSource, load_source, resolve_machine
+from sdssm.exact.watch import Watch, open_watch
+from sdssm.formatting import format_chance
+from sdssm.progress import ProgressOption
 from sdssm.settings import check_one_of
 
 METHODS = ("states", "lstar")
@@ -26,8 +31,8 @@ LENGTHS = (5, 10, 20, 40, 100, 500)
 DEFAULT_LONGEST = 40
 
 
-@dataclass(frozen=True, kw_only=True)
-class Extraction:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Extraction(Displayed):
     """A machine extracted from a model, and the evidence that it fits."""
 
     machine: Machine  #: minimised; its outputs for strings that are not valid have no meaning
@@ -40,15 +45,17 @@ class Extraction:
     margin: float
     method: str
     rounds: int  #: number of rounds of counterexamples
-    expected: Machine | None = field(default=None, repr=False)  #: the machine of the task, if the model is of a run
+    expected: Machine | None = None  #: the machine of the task, if the task of the model is known
     note: str | None = None
+    task: str | None = None  #: the name of the task
+    stopped: bool = False  #: whether the time limit ended the search: the machine is then not a final result
 
     @property
     def faithful(self) -> bool:
-        """Whether machine and model agree at every symbol of every string that was compared."""
-        return all(fidelity.throughout == fidelity.strings for fidelity in self.fidelity)
+        """Whether the search was completed and machine and model agree at every symbol of every string compared."""
+        return not self.stopped and all(fidelity.throughout == fidelity.strings for fidelity in self.fidelity)
 
-    @property
+    @cached_property
     def difference(self) -> Word | None:
         """A shortest valid string that the machine labels differently from the task, or None.
 
@@ -57,9 +64,24 @@ class Extraction:
         """
         if self.expected is None:
             raise ExactError(
-                "the model is not of a run, so its task is not known; use machine.distinguish(other, valid)"
+                "the task of the model is not known; pass task= to extract, or use machine.distinguish(other, valid)"
             )
         return self.machine.distinguish(self.expected, self.valid)
+
+    def describe_difference(self) -> str | None:
+        """Return where the machine first differs from that of the task, in words; None if it does not or is unknown."""
+        if self.expected is None or self.difference is None:
+            return None
+        word = self.difference
+        return (
+            f"the extracted machine is not the machine of {self.task or 'the task'}: they first differ on the string "
+            f"{self.machine.decode(word)!r} (length {len(word):,}), where the extracted machine has the output "
+            f"{self.machine.output(word)} and the task {self.expected.output(word)}"
+        )
+
+    def __repr__(self) -> str:
+        difference = "" if self.expected is None else f", equals_task={self.difference is None}"
+        return f"Extraction({self.machine!r}, faithful={self.faithful}{difference})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the extraction as plain values; `sdssm.automata.from_json` reads the machines."""
@@ -75,29 +97,73 @@ class Extraction:
             "margin": self.margin if math.isfinite(self.margin) else None,
             "method": self.method,
             "rounds": self.rounds,
+            "task": self.task,
             "equals_task": word is None if has_task else None,
             "difference": None if word is None else list(word),
             "note": self.note,
+            "stopped": self.stopped,
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one record for each length at which machine and model were compared."""
+        return [{"task": self.task, **vars(fidelity), "share": fidelity.share} for fidelity in self.fidelity]
+
+    def to_table(self, *, with_difference: bool = True) -> ResultTable:
+        """Return how often machine and model agree, and what is known about the machine."""
+        machine, outputs = self.machine, len(set(self.machine.outputs.tolist()))
+        rows = [
+            [
+                f"{fidelity.length:,}",
+                f"{fidelity.strings:,}",
+                f"{100 * fidelity.share:.2f}",
+                f"{100 * fidelity.throughout / fidelity.strings:.2f}",
+            ]
+            for fidelity in self.fidelity
+        ]
+        strings = "strings" if self.valid is None else "valid strings"
+        notes = [
+            f"Agreement of machine and model on random {strings}, in %; chance is {format_chance(100 / outputs)} %.",
+            *self._explain(with_difference),
+        ]
+        title = f"machine of {machine.n_states:,} states, {machine.n_symbols:,} symbols and {outputs:,} outputs"
+        headers = ["length", "strings", "at the end %", "at every symbol %"]
+        return ResultTable(headers, rows, title=title, notes=notes, right=headers)
+
+    def _explain(self, with_difference: bool) -> list[str]:
+        notes, difference = [], self.describe_difference()
+        if self.expected is not None and difference is None:
+            notes.append(
+                f"The machine is the same as that of {self.task or 'the task'} on every valid string (proved)."
+            )
+        if difference is not None and with_difference:
+            notes.append(f"{difference[0].upper()}{difference[1:]} (proved).")
+        if self.note is not None:
+            notes.append(f"Note: {self.note}.")
+        return notes
 
 
 def extract(
     model: ModelSource,
-    valid: Machine | None = None,
+    valid: MachineSource | None = None,
     *,
+    task: MachineSource | None = None,
     method: str = "states",
     lengths: Iterable[int] = LENGTHS,
     strings: int = 512,
     longest: int | None = None,
     max_states: int = 1024,
     seed: int = 0,
+    max_seconds: float | None = None,
+    progress: ProgressOption = False,
 ) -> Extraction:
     """Find the machine that a recurrent token model of one layer implements on valid strings.
 
     Args:
         model: a model, a run, or the folder of either. A model with a query is read through it; the query is not a
             symbol of the machine.
-        valid: the machine of valid strings; for a run that of its task, otherwise every string is valid.
+        valid: the machine of valid strings; by default that of the task, and every string is valid without a task.
+        task: the task to compare the machine with, and to take the names of the symbols from: a name, a task or a
+            machine. By default the task of the run, or the one that the model was saved with.
         method: "states" explores the states of the model and joins those that are near and have the same label;
             counterexamples distinguish further states as long as that gives a better machine. "lstar" uses only
             labels, with Angluin's L* (needs AALpy).
@@ -106,6 +172,8 @@ def extract(
         longest: length of the strings to learn from; by default the training length of a run, otherwise 40.
         max_states: limit on the number of states that are distinguished.
         seed: of the random strings.
+        max_seconds: stop about then, and return the best machine found so far; the result says `stopped`.
+        progress: True shows how far the search is; a function receives every `ProgressEvent`.
 
     The result is the smallest machine that disagrees with the model at most twice as often as the best machine found:
     a model that drifts disagrees with every machine.
@@ -114,6 +182,13 @@ def extract(
     >>> result = extract(compile("d4"), lengths=[5, 100])
     >>> result.machine, result.faithful, result.fidelity[1]
     (Machine(8 states, 2 symbols, 8 outputs), True, Fidelity(length=100, strings=512, agree=512, throughout=512))
+    >>> print(result)
+    machine of 8 states, 2 symbols and 8 outputs
+    length  strings  at the end %  at every symbol %
+         5      512        100.00             100.00
+       100      512        100.00             100.00
+    Agreement of machine and model on random strings, in %; chance is 12.5 %.
+    The machine is the same as that of d4 on every valid string (proved).
     """
     check_one_of("method", method, METHODS)
     for name, number in (
@@ -123,32 +198,75 @@ def extract(
     ):
         if index(number) < 1:
             raise ExactError(f"{name} must be at least 1, got {number}")
-    classifier, run = load_source(model)
-    task = None if run is None else run.config.load_task()
+    options = ExtractionOptions(method, tuple(_sorted_lengths(lengths)), strings, longest, max_states, seed)
+    source = load_source(model)
+    with open_watch(f"extract {source.name}", progress, max_seconds) as watch:
+        return extract_machine(source, resolve_machine(valid), task, options, watch)
+
+
+class ExtractionOptions(NamedTuple):
+    """The options of `extract` that have a default."""
+
+    method: str = "states"
+    lengths: tuple[int, ...] = LENGTHS
+    strings: int = 512
+    longest: int | None = None
+    max_states: int = 1024
+    seed: int = 0
+
+
+def extract_machine(
+    source: LoadedSource, valid: Machine | None, given: MachineSource | None, options: ExtractionOptions, watch: Watch
+) -> Extraction:
+    """Extract the machine of a loaded model; `given` is the task that the caller passed, or None."""
+    classifier, run = source.model, source.run
+    task = source.task if given is None else source.find_task(given, "extract")
     train_length = DEFAULT_LONGEST if run is None else run.config.train_length
-    if valid is not None and task is not None and task.valid is not None and valid != task.valid:
-        raise ExactError("a run knows its valid strings; leave valid out, or pass sdssm.load(folder) to use others")
     if valid is None and task is not None:
         valid = task.valid
-    reader = ModelReader(classifier, valid)
+    reader = ModelReader(classifier, valid, watch)
     symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
-    candidates = CandidateMachines(reader, symbols, longest or train_length, seed)
-    search = search_by_lstar if method == "lstar" else search_by_states
-    rounds, note = search(candidates, max_states)
+    try:
+        candidates = CandidateMachines(reader, symbols, options.longest or train_length, options.seed)
+    except TimeIsUpError:
+        raise _nothing_known(watch) from None
+    search = search_by_lstar if options.method == "lstar" else search_by_states
+    rounds, note = 0, None
+    try:
+        rounds, note = search(candidates, options.max_states)
+    except TimeIsUpError:
+        if not candidates.machines:
+            raise _nothing_known(watch) from None
+        note = f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
+    stopped = note is not None and note.startswith(watch.stop_reason)
     machine = candidates.best()
-    compared = candidates.existing_lengths(_sorted_lengths(lengths))
+    reader.watch = watch.without_limit()
+    fidelity = list[Fidelity]()
+    for length in candidates.existing_lengths(options.lengths):
+        if fidelity and watch.is_over:  # at least the shortest length is compared
+            break
+        reader.watch.start(f"compare machine and model at length {length:,}")
+        strings = min(options.strings, LEAST_STRINGS) if watch.is_over else options.strings
+        fidelity.append(candidates.fidelity(machine, length, strings))
     return Extraction(
         machine=machine,
         valid=valid,
         n_classes=classifier.n_classes,
-        fidelity=tuple(candidates.fidelity(machine, length, strings) for length in compared),
+        fidelity=tuple(fidelity),
         explored=reader.explored,
         margin=reader.margin,
-        method=method,
+        method=options.method,
         rounds=rounds,
         expected=None if task is None else task.machine,
         note=note,
+        task=None if task is None else task.name,
+        stopped=stopped,
     )
+
+
+def _nothing_known(watch: Watch) -> ExactError:
+    problem = f"{watch.stop_reason}: no machine is known by then"
+    return ExactError(f"{problem}; pass a larger max_seconds", shell=f"{problem}; give a larger --max-seconds")
 
 
 def _sorted_lengths(lengths: Iterable[int]) -> list[int]:

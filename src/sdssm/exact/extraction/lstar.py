@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sdssm.automata.refinement import Ints
-from sdssm.exact.errors import ExactError
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, TOO_MANY, CandidateMachines
+from sdssm.exact.errors import TimeIsUpError
+from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, too_many_states
 from sdssm.exact.extraction.model_reader import NOT_VALID, Word
 from sdssm.extras import import_extra
 
@@ -45,6 +45,9 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int
                 # The observation table has a row for each state and transition, and a column for each round.
                 if self.num_queries > max_states * (reader.n_symbols + 1) * (rounds + 2):
                     raise _TooManyStatesError
+                reader.watch.update(self.num_queries)
+                if candidates.machines:  # before, there is nothing to return
+                    reader.watch.check()
                 reader.explored += len(word)
                 tokens = np.array([word])
                 labels = np.where(reader.live_prefixes(tokens), reader.labels(tokens), DEAD)[0].tolist()
@@ -80,6 +83,7 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int
             rounds += 1
             return wrong[0]
 
+    reader.watch.start("learn with L*", unit="queries")
     alphabet, model = list(range(reader.n_symbols)), ModelUnderLearning()
     try:
         algorithms.run_Lstar(
@@ -92,8 +96,10 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int
         )
     except _TooManyStatesError:
         if not candidates.machines:
-            raise ExactError(TOO_MANY.format(max_states)) from None
+            raise too_many_states(max_states) from None
         note = COARSER.format(max_states)
+    except TimeIsUpError:
+        note = f"{reader.watch.stop_reason}: the machine is the last hypothesis of L*, not a final result"
     return rounds, note
 
 

@@ -6,20 +6,26 @@ import numpy as np
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints, coarsest_congruence
+from sdssm.exact.watch import UNWATCHED, Watch
 
 #: If some strings are not valid, all pairs of states are tried for merging up to this number of states.
 MOST_TO_FOLD = 512
 
 
 def build_machine(
-    table: Ints, labels: Ints, valid_states: Ints, symbols: tuple[str, ...] | None = None, start_label: int = 0
+    table: Ints,
+    labels: Ints,
+    valid_states: Ints,
+    symbols: tuple[str, ...] | None = None,
+    start_label: int = 0,
+    watch: Watch = UNWATCHED,
 ) -> Machine:
     """Return a small machine that agrees with a graph on all valid strings.
 
     State 0 of the graph is the start. A -1 in the `table` (Q, V) or the `labels` (Q,) means that any value will do.
     Partition refinement merges states that no valid string distinguishes. Free values are then chosen such that further
     states can be merged, greedily, one pair after the other. The label of the start state is free unless a string leads
-    back to it; if it stays free, it becomes `start_label`.
+    back to it; if it stays free, it becomes `start_label`. If the time is up, fewer states are merged.
 
     >>> table, labels = np.array([[1, 2], [1, 2], [2, 1]]), np.array([-1, 0, 1])
     >>> build_machine(table, labels, np.array([0, 0, 0])).table.tolist()
@@ -27,7 +33,8 @@ def build_machine(
     """
     table, labels = _merge_equivalent(table, labels, valid_states)
     has_free_values = (table < 0).any() or (labels[1:] < 0).any()
-    table, labels, start = _fold(table, labels, all_pairs=bool(has_free_values) and len(labels) <= MOST_TO_FOLD)
+    all_pairs = bool(has_free_values) and len(labels) <= MOST_TO_FOLD
+    table, labels, start = _fold(table, labels, all_pairs, watch)
     itself = np.arange(len(table))[:, None]
     machine = Machine(
         table=np.where(table < 0, itself, table),
@@ -51,10 +58,14 @@ def _merge_equivalent(table: Ints, labels: Ints, valid_states: Ints) -> tuple[In
     return np.where(table[first] < 0, -1, classes[full[first]]), labels[first]
 
 
-def _fold(table: Ints, labels: Ints, all_pairs: bool) -> tuple[Ints, Ints, int]:
+def _fold(table: Ints, labels: Ints, all_pairs: bool, watch: Watch) -> tuple[Ints, Ints, int]:
     """Merge compatible pairs of states: those with the start state, or all pairs."""
     owner = np.arange(len(table))
+    watch.start("merge states", total=len(table) if all_pairs else 1, unit="states")
     for p in range(len(table)) if all_pairs else range(1):
+        watch.update(p)
+        if p and watch.is_over:
+            break
         for q in _compatible_states(table, labels, owner, p):
             if owner[p] == p and owner[q] == q and (merged := _merge_pair(table, labels, owner, p, int(q))) is not None:
                 table, labels, owner = merged

@@ -14,6 +14,7 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
+from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.layers.mixer import MixerState, map_state
 from sdssm.models import Classifier
 from sdssm.tasks.validity import live_states
@@ -34,9 +35,9 @@ class ModelReader:
     the smallest difference between the best and the second logit at these states.
     """
 
-    def __init__(self, model: Classifier, valid: Machine | None) -> None:
+    def __init__(self, model: Classifier, valid: Machine | None, watch: Watch = UNWATCHED) -> None:
         check_extractable(model)
-        self.model = model
+        self.model, self.watch = model, watch
         self.valid = Machine(table=[[0] * model.n_symbols], outputs=[1]) if valid is None else valid.minimise()
         if self.valid.n_symbols != model.n_symbols:
             raise ExactError(
@@ -67,11 +68,16 @@ class ModelReader:
 
     @torch.no_grad()
     def read(self, tokens: Ints, state: MixerState = None) -> tuple[Ints, Tensor, MixerState]:
-        """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states."""
+        """Read strings (B, L); return labels (B, L), the last logits (B, C) and the last states.
+
+        Raises TimeIsUpError when the time is up.
+        """
         rows = torch.from_numpy(tokens).to(next(self.model.parameters()).device)
         piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers_per_symbol, self.model.n_classes)))
         predictions = []
         for part in torch.split(rows, piece, dim=1):
+            self.watch.tick()
+            self.watch.check()
             logits, state = self.model.advance(part, state)
             best, label = logits.max(-1)
             predictions.append(torch.where(best.isfinite(), label, OVERFLOW))

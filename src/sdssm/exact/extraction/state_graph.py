@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
+from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, select_rows, smallest_margin
 from sdssm.layers.mixer import MixerState
 
@@ -24,6 +25,7 @@ class StateGraph:
     `table` (Q, V) is -1 where no valid string continues, and `labels` (Q,) is -1 where no valid string ends.
     `valid_states` (Q,) are the states of the machine of valid strings. `states` are those of the model: row q - 1 is
     that of state q. `parents` and `parent_symbols` (Q,) say from which state and by which symbol each was first found.
+    If the time was up before all states were explored, `is_complete` is False, and `table` is -1 there too.
     """
 
     table: Ints
@@ -32,6 +34,7 @@ class StateGraph:
     states: MixerState
     parents: Ints
     parent_symbols: Ints
+    is_complete: bool = True
 
     def word_to(self, q: int) -> Word:
         """Return the string by which a state was first found."""
@@ -49,21 +52,29 @@ def explore_states(
 
     A state joins the nearest earlier state that is at most `distance` away (any, if that is infinite) and behaves
     alike: both have the same state of the machine of valid strings, the same label, and the same label after each of
-    the `suffixes`.
+    the `suffixes`. If the time is up, the states found so far are returned.
     """
     builder = _GraphBuilder(reader, distance, max_states)
-    frontier, states, kept = np.zeros(1, dtype=np.int64), None, []
+    frontier, states, kept = np.zeros(1, dtype=np.int64), None, list[MixerState]()
+    reader.watch.start("explore the states of the model", unit="states")
     while len(frontier):
+        reader.watch.update(len(builder.labels))
         valid_before = np.array(builder.valid_states)[frontier]
         row, tokens = np.nonzero(reader.live[reader.valid_table[valid_before]])  # (B,): rows of the frontier, symbols
         if not len(row):  # no valid string is longer
             break
-        predictions, logits, after = reader.read(tokens[:, None], None if states is None else select_rows(states, row))
-        valid_states = reader.valid_table[valid_before[row], tokens]
+        try:
+            before: MixerState = None if states is None else select_rows(states, row)
+            predictions, logits, after = reader.read(tokens[:, None], before)
+            valid_states = reader.valid_table[valid_before[row], tokens]
+            suffix_labels = reader.labels_after(after, valid_states, suffixes)
+        except TimeIsUpError:
+            if not kept:
+                raise
+            return builder.build(_concatenate(kept), is_complete=False)
         labels = np.where(reader.accepting[valid_states], predictions[:, 0], NOT_VALID)
         reader.explored += len(labels)
         reader.margin = min(reader.margin, smallest_margin(logits, labels >= 0))
-        suffix_labels = reader.labels_after(after, valid_states, suffixes)
         behaviour = np.concatenate([valid_states[:, None], labels[:, None], suffix_labels], 1)
         joined = builder.join(reader.vectors(after), behaviour, frontier[row], tokens)
         if joined is None:
@@ -128,7 +139,7 @@ class _GraphBuilder:
         target[rows[near]] = states[best[near]]
         return np.asarray(rows[~near])
 
-    def build(self, states: MixerState) -> StateGraph:
+    def build(self, states: MixerState, *, is_complete: bool = True) -> StateGraph:
         table = np.full((len(self.labels), self.n_symbols), -1, dtype=np.int64)
         source, tokens, target = np.concatenate(self.edges, axis=1)
         table[source, tokens] = target
@@ -139,6 +150,7 @@ class _GraphBuilder:
             states=states,
             parents=np.array(self.parents),
             parent_symbols=np.array(self.parent_symbols),
+            is_complete=is_complete,
         )
 
 

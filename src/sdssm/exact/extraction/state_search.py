@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from sdssm.automata import Machine
-from sdssm.exact.errors import ExactError
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, TOO_MANY, CandidateMachines
+from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, too_many_states
 from sdssm.exact.extraction.model_reader import ModelReader, Word
 from sdssm.exact.extraction.state_graph import StateGraph, distinguishing_suffix, explore_states
 
@@ -24,7 +23,8 @@ MOST_ROUNDS, MOST_STALE = 40, 4
 def search_by_states(candidates: CandidateMachines, max_states: int) -> tuple[int, str | None]:
     """Add candidates by exploring states, first from coarse to fine, then in rounds of counterexamples.
 
-    Returns the number of rounds, and a note if the search could not find all that the model does.
+    Returns the number of rounds, and a note if the search could not find all that the model does. If the time is up,
+    at least one candidate exists, from the states found so far.
     """
     reader, suffixes = candidates.reader, list[Word]()
     graphs: dict[Machine, tuple[float, StateGraph]] = {}
@@ -34,14 +34,18 @@ def search_by_states(candidates: CandidateMachines, max_states: int) -> tuple[in
             break
         machine = candidates.add(graph.table, graph.labels, graph.valid_states)
         graphs.setdefault(machine, (distance, graph))
+        if reader.watch.is_over:
+            return 0, _stop_note(reader, graph)
         if distance <= ALWAYS_TRIED and candidates.error(machine) == 0:
             break
     if not graphs:
-        raise ExactError(TOO_MANY.format(max_states))
+        raise too_many_states(max_states)
     machine = candidates.best()
     distance, graph = graphs[machine]
     least, stale = candidates.error(machine), 0
     for done in range(MOST_ROUNDS):
+        if reader.watch.is_over:
+            return done, _stop_note(reader, graph)
         wrong = candidates.counterexamples(machine, [*map(graph.word_to, range(1, len(graph.labels)))])
         derived = (distinguishing_suffix(reader, graph, word) for word in wrong[:COUNTEREXAMPLES])
         fresh = [suffix for suffix in dict.fromkeys(derived) if suffix is not None and suffix not in suffixes]
@@ -50,6 +54,8 @@ def search_by_states(candidates: CandidateMachines, max_states: int) -> tuple[in
         finer = _explore_finer(reader, distance, suffixes, fresh, max_states)
         if finer is None:
             return done, COARSER.format(max_states)
+        if not finer[2].is_complete:  # the machines found before know all states that they reach
+            return done, _stop_note(reader, finer[2])
         distance, suffixes, graph = finer
         machine = candidates.add(graph.table, graph.labels, graph.valid_states)
         error = candidates.error(machine)
@@ -70,3 +76,9 @@ def _explore_finer(
             if graph is not None:
                 return within, extended, graph
     return None
+
+
+def _stop_note(reader: ModelReader, graph: StateGraph) -> str:
+    """Say what is known when the time is up."""
+    found = f"{len(graph.labels) - 1:,} states of the model were explored"
+    return f"{reader.watch.stop_reason}: {found} by then, so the machine is not a final result"

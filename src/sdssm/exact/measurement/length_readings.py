@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sdssm.evaluation.correct_counts import count_on_fresh_strings
 from sdssm.exact.measurement.word_matrices import WordMatrices
+from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.tasks.evaluation_strings import BLOCK, EvaluationStrings
@@ -47,9 +48,13 @@ class _Position(NamedTuple):
 
 
 def read_prefixes(
-    model: Classifier, test: EvaluationStrings, lengths: list[int], words: WordMatrices | None
+    model: Classifier,
+    test: EvaluationStrings,
+    lengths: list[int],
+    words: WordMatrices | None,
+    watch: Watch = UNWATCHED,
 ) -> Iterator[HorizonReading]:
-    """Read the same strings at several prefix lengths.
+    """Read the same strings at several prefix lengths, or at those that are reached until the time is up.
 
     Only pieces with classified positions go through the whole model.
     """
@@ -66,7 +71,11 @@ def read_prefixes(
             state = _carry(model, words, torch.cat(waiting, 1), state)
             waiting.clear()
 
+    watch.start("read strings", total=lengths[-1], unit="symbols")
     for number, (tokens, labels) in enumerate(test.blocks(lengths[-1])):
+        watch.update(number * BLOCK)
+        if number and watch.is_over:
+            break
         for k in range(0, tokens.shape[1], PIECE):
             piece, first = tokens[:, k : k + PIECE], number * BLOCK + k + 1
             offsets = [j for j in range(piece.shape[1]) if first + j in classified]
@@ -82,16 +91,25 @@ def read_prefixes(
         if len(waiting) >= TOGETHER:
             carry_waiting()
     for length, (first, last) in zip(lengths, windows, strict=True):
+        if last not in results:  # the time was up
+            break
         yield _summarise(test, length, first, {position: results[position] for position in range(first, last + 1)})
 
 
-def read_fresh_strings(model: Classifier, test: EvaluationStrings, lengths: list[int]) -> list[HorizonReading]:
+def read_fresh_strings(
+    model: Classifier, test: EvaluationStrings, lengths: list[int], watch: Watch = UNWATCHED
+) -> list[HorizonReading]:
     """Read new strings for each length, for tasks where prefixes of uniform strings are not uniform."""
-    result = count_on_fresh_strings(model, test, np.array(lengths))
-    return [
-        HorizonReading(length, length, result.strings, 100 * float(share), None, None, None)
-        for length, share in zip(lengths, result.accuracy, strict=True)
-    ]
+    readings: list[HorizonReading] = []
+    watch.start("read strings", total=sum(lengths), unit="symbols")
+    for length in lengths:
+        if readings and watch.is_over:
+            break
+        result = count_on_fresh_strings(model, test, np.array([length]))
+        share = 100 * float(result.accuracy[0])
+        readings.append(HorizonReading(length, length, result.strings, share, None, None, None))
+        watch.update(sum(reading.length for reading in readings))
+    return readings
 
 
 def _carry(model: Classifier, words: WordMatrices | None, tokens: Tensor, state: State) -> State:

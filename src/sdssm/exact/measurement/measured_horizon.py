@@ -9,16 +9,20 @@ from typing import Any
 import torch
 
 from sdssm import ops
-from sdssm.automata import Machine
+from sdssm.display import Displayed, ResultTable
 from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import HorizonReading, read_fresh_strings, read_prefixes
 from sdssm.exact.measurement.word_matrices import WordMatrices
-from sdssm.exact.sources import ModelSource, load_source
+from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
+from sdssm.exact.watch import open_watch
+from sdssm.formatting import format_chance
 from sdssm.models import Classifier
+from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
-from sdssm.tasks import Task, get_task
+from sdssm.tasks import Task
 from sdssm.tasks.evaluation_strings import EvaluationStrings
+from sdssm.tasks.task import chance_accuracy
 
 #: The accuracy, in percent, that counts as correct.
 ENOUGH = 99.9
@@ -28,14 +32,14 @@ MEASURED = 512, 4_096
 TOO_WIDE = 1 / 3
 
 
-@dataclass(frozen=True)
-class Horizon:
+@dataclass(frozen=True, repr=False)
+class Horizon(Displayed):
     """The longest length up to which a model was measured to be correct.
 
     At `longest` and at all shorter lengths read, the accuracy is at least 99.9 %; 0 if there is no such length.
     `predicted` is the length at which the spread reaches a third if its square keeps growing as it did up to length
     4,096, as that of a random walk does. It is a rule of thumb, and None if the spread does not grow or was not
-    measured.
+    measured, and if the model fails by length 4,096 already.
     """
 
     task: str
@@ -47,6 +51,8 @@ class Horizon:
     method: str  #: "words of m symbols", "pieces" (with the state carried) or "fresh strings"
     predicted: int | None
     seconds: float
+    n_classes: int = 0
+    stopped: bool = False  #: whether the time limit ended the measurement before `max_length`
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -58,29 +64,82 @@ class Horizon:
         """Whether the model is correct up to the last length read."""
         return self.longest == self.readings[-1].length
 
+    @property
+    def first_failure(self) -> HorizonReading | None:
+        """The shortest length read at which less than 99.9 % of the labels are correct."""
+        return next((reading for reading in self.readings if reading.accuracy < ENOUGH), None)
+
+    def __repr__(self) -> str:
+        return f"Horizon({self.task!r}, longest={self.longest}, max_length={self.max_length})"
+
     def to_json(self) -> dict[str, Any]:
         """Return the measurement as plain values."""
         return {**asdict(self), "lengths": list(self.lengths), "reached": self.reached}
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one record for each length that was read."""
+        return [{"task": self.task, **asdict(reading)} for reading in self.readings]
+
+    def to_table(self) -> ResultTable:
+        """Return the accuracy at each length, and sentences that say where the model fails."""
+        rows = [
+            [
+                f"{reading.length:,}",
+                f"{reading.first:,}-{reading.length:,}",
+                f"{reading.labels:,}",
+                f"{reading.accuracy:.2f}",
+                "-" if reading.spread is None else f"{reading.spread:.4f}",
+            ]
+            for reading in self.readings
+        ]
+        headers = ["length", "positions", "labels", "accuracy %", "distance"]
+        title = f"{self.task}: {self.strings} strings, {self.method}, {self.seconds:.0f} s"
+        right = ["length", "labels", "accuracy %", "distance"]
+        return ResultTable(headers, rows, title=title, notes=self._explain(), right=right)
+
+    def _explain(self) -> list[str]:
+        failure = self.first_failure
+        notes = [f"Longest length with an accuracy of at least 99.9 %, as at all shorter ones: {self.longest:,}"]
+        if failure is not None:
+            notes.append(
+                f"The model fails at length {failure.length:,}: {failure.accuracy:.2f} % of the labels are correct."
+            )
+        if self.stopped:
+            notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
+        if self.predicted is not None:
+            notes.append(f"Predicted from the growth of the distance up to length 4,096: about {self.predicted:,}")
+        if self.n_classes:
+            notes.append(f"Chance level of the accuracy: {format_chance(chance_accuracy(self.n_classes))} %")
+        if any(reading.spread is not None for reading in self.readings):
+            notes.append(
+                "Distance: between states of the same class, relative to the distance of the two closest classes."
+            )
+        return notes
 
 
 def horizon(
     model: ModelSource,
     *,
-    task: str | Task | Machine | None = None,
+    task: MachineSource | None = None,
     max_length: int = 1_000_000,
     strings: int = 64,
     seed: int = 1,
     words: bool = True,
+    max_seconds: float | None = None,
+    progress: ProgressOption = False,
 ) -> Horizon:
     """Measure the accuracy of a model at lengths 1, 2, 4, ... and `max_length`, on the same strings.
 
     Args:
-        model: a run or its folder, or a model together with its `task`.
-        task: the task of a model that has no run.
+        model: a model, a run, or the folder of either.
+        task: the task to measure on: a name, a task or a machine. By default the task of the run, or the one that the
+            model was saved with.
         max_length: the last length.
         strings: number of strings.
         seed: of the strings.
         words: whether a single SD-SSM without an input matrix reads several symbols at a time between lengths.
+        max_seconds: stop about then, and return the lengths read so far.
+        progress: True shows how far the measurement is; a function receives every `ProgressEvent`.
 
     The state is carried from one length to the next. The last 16 prefixes up to each length are classified.
 
@@ -91,7 +150,8 @@ def horizon(
     """
     check_between("max_length", max_length, 1, MOST_LENGTH)
     check_between("strings", strings, 1, MOST_STRINGS)
-    classifier, resolved = _load_with_task(model, task)
+    source = load_source(model)
+    classifier, resolved = source.model, source.find_task(task, "horizon")
     _check_measurable(classifier, resolved)
     started = perf_counter()
     test = EvaluationStrings(resolved, strings, seed, classifier.readout.weight.device)
@@ -99,18 +159,23 @@ def horizon(
     lengths = sorted({resolved.longest_valid_length(length) for length in lengths if test.shortest_length <= length})
     if not lengths:
         raise ExactError(
-            f"{resolved.name} has no valid string of length {max_length} or less; pass a larger max_length"
+            f"{resolved.name} has no valid string of length {max_length} or less; pass a larger max_length",
+            shell=f"{resolved.name} has no valid string of length {max_length} or less; give a larger --max-length",
         )
     training = classifier.training
     classifier.eval()
     try:
-        with torch.inference_mode(), ops.unchecked():
+        with (
+            open_watch(f"horizon {source.name}", progress, max_seconds) as watch,
+            torch.inference_mode(),
+            ops.unchecked(),
+        ):
             if test.positions is None:
-                method, readings = "fresh strings", read_fresh_strings(classifier, test, lengths)
+                method, readings = "fresh strings", read_fresh_strings(classifier, test, lengths, watch)
             else:
                 matrices = WordMatrices.build(classifier) if words else None
                 method = "pieces" if matrices is None else f"words of {matrices.m} symbols"
-                readings = list(read_prefixes(classifier, test, lengths, matrices))
+                readings = list(read_prefixes(classifier, test, lengths, matrices, watch))
     finally:
         classifier.train(training)
     longest = 0
@@ -126,8 +191,10 @@ def horizon(
         strings=strings,
         seed=seed,
         method=method,
-        predicted=_predict(readings),
+        predicted=_predict(readings, longest),
         seconds=perf_counter() - started,
+        n_classes=classifier.n_classes,
+        stopped=len(readings) < len(lengths),
     )
 
 
@@ -140,39 +207,27 @@ def doubling_lengths(most: int) -> list[int]:
     return [*(1 << k for k in range((most - 1).bit_length())), most]
 
 
-def _load_with_task(source: ModelSource, task: str | Task | Machine | None) -> tuple[Classifier, Task]:
-    model, run = load_source(source)
-    if run is None:
-        if task is None:
-            raise ExactError("a model alone does not know its task; pass task=, as in horizon(model, task='a5')")
-        return model, task if isinstance(task, Task) else get_task(task)
-    if task is not None:
-        raise ExactError("a run knows its own task; leave task= out, or pass sdssm.load(folder) to use another")
-    return model, run.config.load_task()
-
-
 def _check_measurable(model: Classifier, task: Task) -> None:
-    if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
-        raise ExactError(
-            f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
-            f"{task.n_symbols} and {task.n_classes}; pass the task that the model was trained on"
-        )
+    check_task_fits(model, task, all_classes=False)
     if not model.is_recurrent or model.settings.state_embedding is not None:
         raise ExactError(f"{model.settings.name} carries no state from one piece to the next; use sdssm evaluate")
 
 
-def _predict(readings: list[HorizonReading]) -> int | None:
-    """Extrapolate the square of the spread linearly from two lengths to the square of `TOO_WIDE`."""
+def _predict(readings: list[HorizonReading], longest: int) -> int | None:
+    """Extrapolate the square of the spread linearly from two lengths to the square of `TOO_WIDE`.
+
+    There is nothing to predict if the model has failed up to the lengths of the extrapolation.
+    """
     known = [
         (reading.length, reading.spread)
         for reading in readings
         if reading.spread is not None and MEASURED[0] <= reading.length <= MEASURED[1]
     ]
-    if len(known) < 2:
+    if len(known) < 2 or longest < known[-1][0]:
         return None
     (short, first), (long, last) = known[0], known[-1]
     slope = (last**2 - first**2) / (long - short)
     remaining = TOO_WIDE**2 - last**2
-    if remaining <= 0:
-        return long
+    if remaining <= 0:  # the classes hold several states of the machine, so the rule of thumb does not apply
+        return None
     return int(long + remaining / slope) if slope > remaining * 1e-15 else None

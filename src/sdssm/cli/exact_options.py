@@ -1,0 +1,73 @@
+"""What `sdssm certify`, `compile`, `extract`, `horizon` and `snap` share: options, errors and how results print."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sdssm.cli.options import JSON_HELP
+from sdssm.cli.output import make_lines_printable, print_table
+from sdssm.errors import format_value
+
+if TYPE_CHECKING:
+    from sdssm.display import ResultTable
+
+TASK_HELP = "the task, if the folder does not say it, or another task, such as a5 or my.json"
+OVERWRITE_HELP = "replace the model in the folder"
+#: The most seconds of a time limit: a year.
+MOST_SECONDS = 31_536_000
+
+
+def add_limit_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --max-seconds, --quiet and --json; `what` says what is printed when the time is up."""
+    parser.add_argument(
+        "--max-seconds",
+        metavar="N",
+        type=parse_seconds,
+        help=f"stop after about this time and {what} (default: no limit)",
+    )
+    add_display_options(parser)
+
+
+def add_display_options(parser: argparse.ArgumentParser) -> None:
+    """Add --quiet and --json."""
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def parse_seconds(text: str) -> float:
+    """Parse a number of seconds from 0 to a year.
+
+    >>> parse_seconds("2.5")
+    2.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a number of seconds, such as 60")
+    return value
+
+
+@contextmanager
+def errors_in_shell_words() -> Iterator[None]:
+    """Replace the advice of errors for Python, such as task='a5', by that for the command line, such as --task a5."""
+    from sdssm.exact import ExactError
+
+    try:
+        yield
+    except ExactError as error:
+        raise ExactError(error.shell) from None
+
+
+def print_result(table: ResultTable) -> None:
+    """Print a result: its title, its table and its notes."""
+    if table.title:
+        print(make_lines_printable(table.title))
+    if table.rows:
+        print_table(table.headers, table.rows, right=table.right)
+    for note in table.notes:
+        print(make_lines_printable(note))

@@ -1,0 +1,162 @@
+"""The result of `certify`: what is proved, up to which length, and why the proof ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sdssm.display import Displayed, ResultTable
+
+#: Characters of a misclassified string that are printed.
+MOST_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class Misclassified:
+    """A string that the model misclassifies.
+
+    >>> print(Misclassified((0, 1), "toggle move", predicted=3, correct=5, computed_exactly=False).describe())
+    the string 'toggle move' (length 2) has the label 5, but the model predicts 3
+    """
+
+    string: tuple[int, ...]
+    text: str  #: the string with the names of its symbols
+    predicted: int
+    correct: int
+    computed_exactly: bool  #: whether only exact arithmetic predicts this label, and the model itself the correct one
+
+    def describe(self) -> str:
+        """Return one sentence that says what is wrong."""
+        is_short = len(self.text) <= MOST_CHARACTERS
+        text = repr(self.text) if is_short else f"{self.text[:MOST_CHARACTERS]!r}... (--json prints all of it)"
+        model = "the model, computed exactly," if self.computed_exactly else "the model"
+        return (
+            f"the string {text} (length {len(self.string):,}) has the label {self.correct}, "
+            f"but {model} predicts {self.predicted}"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate(Displayed):
+    """The certified length of a model for a machine; a horizon of None stands for every length.
+
+    Every valid string up to `horizon` is provably classified correctly in exact arithmetic, and up to `float_horizon`
+    with float32 rounding of the recurrence, one symbol after the other (not of the parallel scan, which multiplies
+    matrices first). `exhaustive` is the length up to which every string was checked one by one. If `exact`, the states
+    of the model are integers that return to finitely many directions.
+
+    The other fields explain the horizon. In the norm of the subspace of `dimension` entries, `residual` is the distance
+    from the image of a representative under one symbol to the next representative, `norms` are the factors by which
+    one symbol and a word of `word` symbols multiply an error, and `margin` is the error below which no label can
+    change. `states` counts the machine states that valid strings reach.
+
+    >>> print(Certificate(4, 4, 4, False, "a string of length 5 is misclassified", task="parity"))
+    parity: every valid string up to length 4 is proved to be classified correctly
+    arithmetic                 proved up to length
+    exact                                        4
+    float32, symbol by symbol                    4
+    The proof ends there because a string of length 5 is misclassified.
+    """
+
+    horizon: int | None
+    float_horizon: int | None
+    exhaustive: int
+    exact: bool
+    reason: str
+    counterexample: tuple[int, ...] | None = None
+    residual: float | None = None
+    norms: tuple[float, float] | None = None
+    margin: float | None = None
+    dimension: int | None = None
+    word: int | None = None
+    states: int = 0
+    misclassified: Misclassified | None = None  #: the counterexample with its labels
+    searched: int | None = None  #: the length of the random strings that were searched for a counterexample
+    stopped: bool = False  #: whether the time limit ended the proof
+    task: str | None = None  #: the name of the task
+
+    @property
+    def fails_at(self) -> int | None:
+        """The first length for which nothing is proved, or None."""
+        return None if self.horizon is None else self.horizon + 1
+
+    @property
+    def proves_nothing(self) -> bool:
+        """Whether not even the strings of length 1 are proved to be classified correctly."""
+        return self.horizon == 0
+
+    def __repr__(self) -> str:
+        lengths = f"horizon={self.horizon}, float_horizon={self.float_horizon}"
+        return f"Certificate({self.task or 'machine'!r}, {lengths}, counterexample={self.counterexample is not None})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the certificate as plain values."""
+        values = {**asdict(self), "fails_at": self.fails_at}
+        if self.norms is not None and not all(map(math.isfinite, self.norms)):
+            values["norms"] = None  # JSON has no infinity
+        if self.margin is not None and not math.isfinite(self.margin):
+            values["margin"] = None
+        return values
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one record for each arithmetic; a length of None stands for every length."""
+        return [
+            {"task": self.task, "arithmetic": name, "certified_length": length, "reason": self.reason}
+            for name, length in (("exact", self.horizon), ("float32", self.float_horizon))
+        ]
+
+    def to_table(self) -> ResultTable:
+        """Return what is proved in each arithmetic, and sentences that say why it ends there."""
+        rows = [
+            ["exact", _format_length(self.horizon)],
+            ["float32, symbol by symbol", _format_length(self.float_horizon)],
+        ]
+        return ResultTable(
+            ["arithmetic", "proved up to length"],
+            rows,
+            title=f"{self.task or 'certificate'}: {self._claim()}",
+            notes=self._explain(),
+            right=["proved up to length"],
+        )
+
+    def _claim(self) -> str:
+        """Return what a reader needs to know first: a misclassified string, or what is proved."""
+        claim = "proved to be classified correctly"
+        if self.misclassified is not None:
+            wrong = f"the model misclassifies a string of length {len(self.misclassified.string):,}"
+            return (
+                wrong
+                if self.proves_nothing
+                else f"{wrong}; every valid string up to length {self.horizon:,} is {claim}"
+            )
+        if self.proves_nothing:
+            return "nothing is proved"
+        up_to = "" if self.horizon is None else f" up to length {self.horizon:,}"
+        return f"every valid string{up_to} is {claim}"
+
+    def _explain(self) -> list[str]:
+        """Return why the proof ends, and what is known about longer strings."""
+        if self.horizon is None:
+            notes = [f"Why: {self.reason}."]
+            if self.float_horizon is not None and self.stopped:
+                notes.append("In float32 the proof was stopped by the time limit.")
+            elif self.float_horizon is not None:
+                notes.append("In float32 less is proved, because rounding errors add up with every symbol.")
+            return notes
+        start = "Nothing is proved because" if self.proves_nothing else "The proof ends there because"
+        is_next = self.misclassified is not None and len(self.misclassified.string) == self.fails_at
+        reason = f"a string of length {self.fails_at:,} is misclassified" if is_next else self.reason
+        notes = [f"The proof was {self.reason}." if self.stopped else f"{start} {reason}."]
+        if self.misclassified is not None:
+            notes.append(f"Misclassified: {self.misclassified.describe()}.")
+        elif self.searched:
+            notes.append(
+                "Longer strings may or may not be classified correctly: a search in some hundred strings up to length "
+                f"{self.searched:,} found no misclassified one."
+            )
+        return notes
+
+
+def _format_length(length: int | None) -> str:
+    return "every length" if length is None else f"{length:,}"

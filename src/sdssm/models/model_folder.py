@@ -1,0 +1,139 @@
+"""The folder of a saved model, and the task that is stored in it.
+
+config.json          settings, number of symbols, number of classes
+model.safetensors    the weights
+task.json            the task, if it is known: its name, its machine with the names of the symbols, its valid strings
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sdssm.automata import from_json, to_json
+from sdssm.errors import ModelError, OutputError, SdssmError
+from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
+from sdssm.tasks import Task
+
+#: The file of the task of a saved model.
+TASK_FILE = "task.json"
+#: Results that are computed from a saved model. They are removed when another model takes its place.
+RESULTS = ("evaluation*.json", "extraction.json")
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """Read the config.json of a folder; raise ModelError if it is missing or does not describe a model."""
+    path = folder / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(
+            f"{format_path(folder)} has no {CONFIG_FILE}; pass a folder that a model or a run was saved in"
+        ) from None
+    except OSError as error:
+        raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
+    except ValueError:
+        raise ModelError(f"{format_path(path)} cannot be read: it is not JSON") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise ModelError(f"{path} does not describe a model; pass a folder that a model or a run was saved in")
+    return config
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Return whether a folder was written by `Classifier.save`, and not by a training run."""
+    try:
+        return "format" not in read_model_config(folder)
+    except (ModelError, ValueError):  # not a model, or not a valid path
+        return False
+
+
+def check_model_folder_free(folder: Path, *, overwrite: bool = False, option: str = "overwrite=True") -> None:
+    """Raise an error if saving a model would overwrite a run, a file of another program or, unasked, a model.
+
+    `option` is what the caller writes to replace a model.
+    """
+    try:
+        existing = [name for name in (CONFIG_FILE, WEIGHTS_FILE, TASK_FILE) if (folder / name).exists()]
+        if not existing:
+            return
+        config = read_model_config(folder)
+    except (OSError, ValueError) as error:
+        if not isinstance(error, ModelError):
+            raise _write_error(folder, error) from None
+        raise OutputError(
+            f"{format_path(folder)} holds a {existing[0]} of another program; choose an empty or a new folder"
+        ) from None
+    if "format" in config:
+        raise OutputError(
+            f"{format_path(folder)} holds a run, which saving a model would overwrite; choose another folder"
+        )
+    if not overwrite:
+        raise OutputError(
+            f"{format_path(folder)} already holds a model; replace it with {option}, or choose another folder"
+        )
+
+
+def write_model_folder(
+    folder: Path, config: dict[str, Any], weights: bytes, task: Task | None, *, overwrite: bool
+) -> None:
+    """Write a model, each file atomically; remove the task and the results of the model that it replaces."""
+    check_model_folder_free(folder, overwrite=overwrite)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for pattern in (TASK_FILE, *RESULTS):
+            for outdated in folder.glob(pattern):
+                outdated.unlink()
+        write_atomic(folder / CONFIG_FILE, json.dumps(config, indent=1).encode())
+        write_atomic(folder / WEIGHTS_FILE, weights)
+        if task is not None:
+            write_atomic(folder / TASK_FILE, _task_to_json(task).encode())
+    except (OSError, ValueError) as error:
+        raise _write_error(folder, error) from None
+
+
+def load_saved_task(folder: str | Path) -> Task | None:
+    """Return the task that is stored with a saved model; None if there is none, as in older folders.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import sdssm
+    >>> with TemporaryDirectory() as folder:
+    ...     sdssm.compile("regex:(ab)*").save(folder)
+    ...     task = load_saved_task(folder)
+    >>> task.name, task.machine.symbols
+    ('regex:(ab)*', ('a', 'b'))
+    """
+    path = Path(folder) / TASK_FILE
+    if not path.exists() or not is_model_folder(Path(folder)):
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        machine, valid = (
+            None if values[key] is None else from_json(json.dumps(values[key])) for key in ("machine", "valid")
+        )
+        assert machine is not None
+        lengths = {key: int(values[key]) for key in ("train_length", "test_length")}
+        return Task(name=str(values["name"]), machine=machine, valid=valid, **lengths)
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        reason = f": {error}" if isinstance(error, SdssmError) else ""
+        raise ModelError(
+            f"{format_path(path)} does not describe a task{reason}; remove it, or save the model again"
+        ) from None
+
+
+def _task_to_json(task: Task) -> str:
+    machines = {"machine": to_json(task.machine).strip(), "valid": None if task.valid is None else to_json(task.valid)}
+    parts = [
+        f'"name": {json.dumps(task.name)}',
+        f'"train_length": {task.train_length}',
+        f'"test_length": {task.test_length}',
+        *(f'"{key}": {"null" if text is None else text.strip()}' for key, text in machines.items()),
+    ]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _write_error(folder: Path, error: OSError | ValueError) -> OutputError:
+    return OutputError(
+        f"cannot write a model into {format_path(folder)}: {describe_file_error(error)}; choose another folder"
+    )
