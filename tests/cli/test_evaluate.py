@@ -193,7 +193,7 @@ def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys
         ([".", "--lengths", ","], "lengths is empty"),
         ([".", "--strings", "0"], "strings is 0"),
         ([".", "--device", "gpu"], "there is no device 'gpu'"),
-        ([".", "--plot", "a.jpg"], "plots are written as .png or .svg"),
+        ([".", "--plot", "a.jpg"], "plots are written as .png"),
         ([".", "--plot", "nowhere/a.png"], "there is no folder nowhere"),
     ],
 )

@@ -402,6 +402,8 @@ def test_a_saved_model_is_evaluated_with_its_task(tmp_path: Path) -> None:
         evaluate(tmp_path / "model")
     assert f"sdssm.evaluate({str(tmp_path / 'model')!r}, task=" in str(caught.value)
     assert "\n" not in str(caught.value)
+    with pytest.raises(SdssmError, match="holds a model without its task"):  # it is not left out with a warning
+        evaluate([tmp_path / "model", create_run(tmp_path / "seed-0", get_machine("parity"))])
     for source in (load(tmp_path / "model"), tmp_path / "model", str(tmp_path / "model")):
         result = evaluate_one(source, task="parity", max_length=5)
         assert (result.mean, result.seed) == (100.0, None)
