@@ -135,7 +135,7 @@ def test_a_stored_result_that_covers_more_is_kept(runs: Path, capsys: Capture) -
     run_command(capsys, "evaluate", str(runs), "--max-length", "20")
     code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "9")
     assert (code, err) == (0, "")
-    assert "Note: evaluation.json is kept, because it has 512 strings for 20 lengths up to 20; overwrite" in out
+    assert "Note: evaluation.json is kept, because it has 512 strings for 20 lengths up to 20; overwrite=True" in out
     assert out.count("Note:") == 1
     path = runs / "seed-0" / "evaluation.json"
     assert json.loads(path.read_text())["max_length"] == 20

@@ -425,7 +425,8 @@ def test_a_stored_evaluation_that_covers_more_is_kept(tmp_path: Path) -> None:
         kept = evaluate_one(run, **request)
         assert (kept.max_length, kept.strings) == (request["max_length"], request["strings"])  # what was asked for
         assert kept.note == (
-            "evaluation.json is kept, because it has 32 strings for 20 lengths up to 20; overwrite replaces it"
+            "evaluation.json is kept, because it has 32 strings for 20 lengths up to 20; "
+            "overwrite=True or --overwrite replaces it"
         )
         assert stored("evaluation.json") == (20, 32, 20)
     assert evaluate_one(run, max_length=20, strings=32, seed=5).note is None  # it covers as much
