@@ -8,7 +8,18 @@ from tests.test_package import ORDER, ROOT, SOURCE, top_level_imports
 
 PICTURE = (ROOT / "ARCHITECTURE.md").read_text()
 #: Modules below all packages; the picture leaves them out.
-FOUNDATION = ("errors", "extras", "files", "formatting", "display", "progress", "settings", "devices")
+FOUNDATION = (
+    "errors",
+    "lazy",
+    "extras",
+    "files",
+    "formatting",
+    "palette",
+    "display",
+    "progress",
+    "settings",
+    "devices",
+)
 
 
 def package_imports() -> dict[str, set[str]]:

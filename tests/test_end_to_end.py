@@ -26,8 +26,10 @@ settings = { state = 4, batch = 8, steps = 20, train_length = 4 }
 COMMANDS: list[tuple[list[str], bool]] = [
     (["tasks", "show", "parity"], False),
     (["models", "lstm"], False),
-    (["train", "parity", *TRAINING, *SMALL], True),
-    (["train", "parity", "--seeds", "1,", *TRAINING, "--device", "cpu"], True),
+    (["settings", "lstm"], False),
+    (["completion", "bash"], False),
+    (["train", "parity", "--out", "runs/parity", *TRAINING, *SMALL], True),
+    (["train", "parity", "--out", "runs/parity", "--seeds", "1,", *TRAINING, "--device", "cpu"], True),
     (["runs"], True),
     (["evaluate", "runs/parity", "--max-length", "30", "--strings", "32", "--device", "cpu"], True),
     (["evaluate", "runs/parity", "--lengths", "5,50", "--strings", "32", "--device", "cpu"], True),

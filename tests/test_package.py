@@ -31,9 +31,11 @@ FILES = sorted(SOURCE.rglob("*.py"))
 #: Import order: a module imports only from its own package and from the packages before it.
 ORDER = [
     "errors",
+    "lazy",
     "extras",
     "files",
     "formatting",
+    "palette",
     "display",
     "progress",
     "settings",

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 import pytest
+from torch.nn import GRU
 
 from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import ModelSettings
+from sdssm.runs import default_folder
 from sdssm.runs.schema import Settings, TrainSettings, resolve_settings, setting_names
-from sdssm.settings import build_settings, check_at_least, check_one_of, convert_value, setting_types, settings_to_dict
+from sdssm.settings import (
+    build_settings,
+    check_at_least,
+    check_one_of,
+    check_settings,
+    convert_value,
+    describe_settings,
+    setting,
+    setting_types,
+    settings_to_dict,
+)
+from sdssm.training import train
 
 
 class Other(NamedTuple):
@@ -317,3 +332,63 @@ def test_unknown_models_and_presets_are_refused() -> None:
         resolve_settings("sd-ssm", "scalefree", "parity")
     with pytest.raises(SettingsError, match="preset 'readme' has no settings for sd-ssm on d30"):
         resolve_settings("sd-ssm", "readme", "d30")
+
+
+# -- names of folders, and the arguments of train ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tasks", "model", "preset", "settings", "name"),
+    [
+        (["a5"], "sd-ssm", None, {}, "a5"),
+        (["a5"], "sd-ssm", "scale-free", {"state": 64, "log_every": 5, "checkpoint_every": 9}, "a5"),
+        (["a5"], "sd-ssm", "paper", {}, "a5-paper"),
+        (["a5", "d4"], "lstm", None, {"steps": 5e3}, "a5+d4-lstm-steps=5000"),
+        (["a5"], "lstm", "default", {}, "a5-lstm"),
+        (["a5"], "sd-ssm", "paper", {"lr": 2e-5, "state": 32, "query": True}, "a5-paper-query=true-state=32"),
+        (["a5", "d4"], "sd-ssm", "paper", {"lr": 2e-5}, "a5+d4-paper-lr=2e-05"),  # the paper has it for a5 only
+        (["my.json"], "sd-ssm", None, {"column_norm": None, "betas": [0.5, 0.9]}, "my.json-32fb37c9"),
+        (["a5"], "sd-ssm", None, {"column_norm": None}, "a5-column_norm=none"),
+        (["a5"], "sd-ssm", None, {"input_matrix": True}, "a5-input_matrix=true"),  # a variant may make it valid
+    ],
+)
+def test_default_folders(tasks: list[str], model: str, preset: str | None, settings: dict[str, Any], name: str) -> None:
+    assert default_folder(tasks, model, preset, settings) == Path("runs") / name
+
+
+def test_default_folders_of_many_settings_are_short_and_differ() -> None:
+    many = {"layers": 2, "embedding": 16, "feed_forward": 32, "activation": "relu", "block_dropout": 0.1, "steps": 7}
+    first = default_folder(["a5"], "sd-ssm", None, many)
+    assert len(first.name) < 20
+    assert first == default_folder(["a5"], "sd-ssm", None, dict(reversed(many.items())))
+    assert first != default_folder(["a5"], "sd-ssm", None, {**many, "steps": 8})
+
+
+def test_train_says_what_it_takes_as_a_model() -> None:
+    with pytest.raises(SettingsError, match=r"model is GRU\(2, 3\); pass the name of a model, such as 'sd-ssm'"):
+        train("parity", model=GRU(2, 3))  # type: ignore[arg-type]
+
+
+def test_rules_of_a_setting() -> None:
+    @dataclass(frozen=True)
+    class Tank:
+        level: float = setting(0.5, "how full it is", least=0, below=1)
+        taps: tuple[int, int] = setting((1, 2), "numbers of the taps", least=1, most=9)
+        kind: str | None = setting(None, "what it holds", choices=("water", "oil"))
+
+        def __post_init__(self) -> None:
+            check_settings(self)
+
+    assert Tank(kind="oil", level=0).level == 0.0
+    for values, message in (
+        ({"level": 1}, "level is 1.0; it must be at least 0 and below 1"),
+        ({"taps": [0, 1]}, "taps are (0, 1); each must be from 1 to 9"),
+        ({"kind": "oul"}, "kind is 'oul'; did you mean 'oil'?"),
+    ):
+        with pytest.raises(SettingsError, match=re.escape(message)):
+            build_settings(Tank, values)
+    assert [(item.values, item.meaning) for item in describe_settings(Tank)] == [
+        ("at least 0 and below 1", "how full it is"),
+        ("2 numbers, each from 1 to 9", "numbers of the taps"),
+        ("water, oil, or none", "what it holds"),
+    ]

@@ -14,22 +14,52 @@ ops                                the recurrences with their gradients; sdssm.l
 """
 
 import os as _os
+from typing import TYPE_CHECKING
 
 # torch's threads wait for each other after every small operation. If they spin while waiting and another program uses
 # the same cores, training is ten times slower; sleeping costs little. torch reads this once, when it is imported.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from sdssm import ops  # after the line above
-from sdssm.automata import Machine
-from sdssm.automata import get_machine as machine
-from sdssm.errors import SdssmError
-from sdssm.evaluation import Evaluation, evaluate
-from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
-from sdssm.models import Classifier, ModelSettings, list_models
-from sdssm.runs import load
-from sdssm.tasks import Batch, Task, list_tasks
-from sdssm.tasks import get_task as task
-from sdssm.training import Runs, resume, train
+from sdssm.errors import SdssmError  # after the line above
+from sdssm.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from sdssm import ops
+    from sdssm.automata import Machine
+    from sdssm.automata import get_machine as machine
+    from sdssm.evaluation import Evaluation, evaluate
+    from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
+    from sdssm.models import Classifier, ModelSettings, list_models
+    from sdssm.runs import load
+    from sdssm.tasks import Batch, Task, list_tasks
+    from sdssm.tasks import get_task as task
+    from sdssm.training import Runs, resume, train
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Batch": "sdssm.tasks",
+            "Classifier": "sdssm.models",
+            "Evaluation": "sdssm.evaluation",
+            "Machine": "sdssm.automata",
+            "ModelSettings": "sdssm.models",
+            "Runs": "sdssm.training",
+            "Task": "sdssm.tasks",
+            "certify": "sdssm.exact",
+            "compile": "sdssm.exact",
+            "evaluate": "sdssm.evaluation",
+            "extract": "sdssm.exact",
+            "horizon": "sdssm.exact",
+            "list_models": "sdssm.models",
+            "list_tasks": "sdssm.tasks",
+            "load": "sdssm.runs",
+            "machine": "sdssm.automata:get_machine",
+            "resume": "sdssm.training",
+            "snap": "sdssm.exact",
+            "task": "sdssm.tasks:get_task",
+            "train": "sdssm.training",
+        },
+    )
 
 
 def list_experiments() -> list[str]:

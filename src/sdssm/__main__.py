@@ -1,3 +1,7 @@
-from sdssm.cli import main
+try:
+    from sdssm.cli import main
 
-raise SystemExit(main())
+    code = main()
+except KeyboardInterrupt:
+    code = 130
+raise SystemExit(code)

@@ -1,12 +1,36 @@
-"""Devices by name."""
+"""Devices by name, and the limits of their kernels."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import torch
+from sdssm.errors import DeviceError, format_value, most_similar
 
-from sdssm.errors import DeviceError, format_value
+if TYPE_CHECKING:
+    import torch
+
+#: The largest state of a Triton kernel: a larger tile of a transition matrix does not fit one multiprocessor.
+TRITON_LARGEST_STATE = 256
+#: The largest head of `delta_scan` in Triton: three matrices of a larger one would not fit the registers.
+TRITON_LARGEST_HEAD = 128
+#: What users call devices that have another name here.
+SYNONYMS = {"gpu": "cuda", "nvidia": "cuda", "cuda0": "cuda:0"}
+
+
+def check_device_name(name: object) -> str:
+    """Return the name of a device, or raise an error if no device can have it; needs no torch.
+
+    >>> check_device_name("gpu")
+    Traceback (most recent call last):
+    sdssm.errors.DeviceError: there is no device 'gpu'; did you mean 'cuda'?
+    """
+    if isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name, re.ASCII):
+        return name
+    typed = str(name).lower()
+    similar = SYNONYMS.get(typed) or most_similar(typed, ("auto", "cpu", "cuda", "cuda:0"))
+    hint = f"did you mean {similar!r}?" if similar else "choose auto, cpu, cuda or cuda:1"
+    raise DeviceError(f"there is no device {format_value(name)}; {hint}")
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
@@ -15,12 +39,12 @@ def resolve_device(name: str | torch.device) -> torch.device:
     >>> resolve_device("cpu")
     device(type='cpu')
     """
+    import torch
+
     if isinstance(name, torch.device):
         name = str(name)
-    if name == "auto":
+    if check_device_name(name) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
-        raise DeviceError(f"there is no device {format_value(name)}; choose auto, cpu, cuda or cuda:1")
     if name.startswith("cuda"):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
@@ -38,5 +62,7 @@ def device_name(device: str | torch.device) -> str:
     >>> device_name("cpu")
     'CPU'
     """
+    import torch
+
     device = resolve_device(device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

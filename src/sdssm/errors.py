@@ -7,7 +7,6 @@ The command line prints that line and exits with code 2.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class SdssmError(ValueError):
@@ -84,7 +83,22 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     "did you mean 'parity'?"
     """
     names = list(known)
-    similar = get_close_matches(name.lower(), names, n=3, cutoff=0.6)
+    similar = _similar_names(name, names, 3)
     if similar:
         return "did you mean " + " or ".join(map(repr, similar)) + "?"
-    return otherwise or "known: " + ", ".join(names)
+    return "known: " + ", ".join(names) if otherwise is None else otherwise
+
+
+def most_similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to `name`; None if none is similar.
+
+    >>> most_similar("step", ["set", "steps"]), most_similar("x", ["set", "steps"])
+    ('steps', None)
+    """
+    return next(iter(_similar_names(name, list(known), 1)), None)
+
+
+def _similar_names(name: str, known: list[str], most: int) -> list[str]:
+    from difflib import get_close_matches  # only errors need it
+
+    return get_close_matches(name.lower(), known, n=most, cutoff=0.6)

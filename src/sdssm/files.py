@@ -7,7 +7,7 @@ from contextlib import suppress
 from errno import EDQUOT, EIO, EISDIR, ENOSPC
 from pathlib import Path
 
-from sdssm.errors import format_value
+from sdssm.errors import format_value, most_similar
 
 #: The suffix of files that are being written. A killed process may leave such a file; it is never read.
 PARTIAL_SUFFIX = ".part"
@@ -58,7 +58,29 @@ def describe_file_error(error: OSError | ValueError) -> str:
         return "not UTF-8 text"
     if not isinstance(error, OSError):
         return "a path must not contain null bytes"
-    return "the disk is full" if error.errno in DISK_FULL_ERRNOS else error.strerror or str(error)
+    if error.errno in DISK_FULL_ERRNOS:
+        return "the disk is full"
+    similar = None
+    if (
+        isinstance(error, FileNotFoundError)
+        and isinstance(error.filename, str)
+        and Path(error.filename).parent.is_dir()
+    ):
+        similar = similar_path(Path(error.filename))
+    hint = "" if similar is None else f"; did you mean {format_path(similar)}?"
+    return (error.strerror or str(error)) + hint
+
+
+def similar_path(path: Path) -> Path | None:
+    """Return the existing path that is most similar to one that does not exist; None if none is similar."""
+    with suppress(OSError, ValueError):
+        if path.parent.is_dir():
+            name = most_similar(path.name, (item.name for item in path.parent.iterdir()))
+            return None if name is None else path.parent / name
+        folder = similar_path(path.parent)
+        if folder is not None and (folder / path.name).exists():
+            return folder / path.name
+    return None
 
 
 def format_path(path: Path) -> str:

@@ -51,3 +51,46 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+#: Units of a time span, from which number of seconds each is used, and its length in seconds.
+_SPAN_UNITS = (("days", 48 * 3600, 24 * 3600), ("h", 2 * 3600, 3600), ("min", 120, 60), ("s", 0, 1))
+
+
+def format_time_span(low: float, high: float | None = None) -> str:
+    """Format an estimated time in seconds, or a range of it, in one readable unit.
+
+    >>> format_time_span(42), format_time_span(4000), format_time_span(13_601 * 3600)
+    ('42 s', '67 min', '567 days')
+    >>> format_time_span(4000, 9000), format_time_span(50, 51), format_time_span(90, 9000)
+    ('1.1 to 2.5 h', '50 to 51 s', '90 s to 2.5 h')
+    """
+    high = low if high is None else high
+    unit, _, seconds = next(entry for entry in _SPAN_UNITS if high >= entry[1])
+    if low < seconds <= high:
+        return f"{format_time_span(low)} to {format_time_span(high)}"
+    ends = dict.fromkeys(_format_amount(value / seconds) for value in (low, high))
+    return f"{' to '.join(ends)} {unit}"
+
+
+def _format_amount(value: float) -> str:
+    """Format a number with two digits, or as a whole number from 10."""
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
+
+
+def format_setting(value: object) -> str:
+    """Format the value of a setting as it is typed on the command line.
+
+    >>> format_setting(None), format_setting(True), format_setting(0.0001), format_setting([0.9, 0.99])
+    ('none', 'true', '0.0001', '[0.9, 0.99]')
+    """
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def count_of(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural if needed.
+
+    >>> count_of(1, "run"), count_of(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

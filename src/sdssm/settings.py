@@ -2,8 +2,8 @@
 
 Values can be passed in Python, read from JSON, or parsed from the options of a command.
 
-A settings class states its defaults once. Its `__post_init__` calls `check_settings` and then checks the rules that an
-annotation cannot express.
+A settings class states its defaults once, and with `setting` also what each of them means and which values it takes.
+Its `__post_init__` calls `check_settings` and then checks the rules between several settings.
 """
 
 from __future__ import annotations
@@ -14,11 +14,127 @@ import typing
 from collections.abc import Mapping
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sdssm.errors import SettingsError, did_you_mean, format_value
 
 S = TypeVar("S")
+T = TypeVar("T")
+#: Key of a field's metadata for its rule.
+RULE = "sdssm.setting"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SettingRule:
+    """What a setting means, and which values it takes besides those of its annotation.
+
+    Numbers are at least `least`, at most `most`, more than `above` and less than `below`; a word is one of `choices`.
+    """
+
+    meaning: str = ""
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def is_met(self, number: float) -> bool:
+        """Whether a number is in the range; NaN never is."""
+        return (
+            (self.least is None or number >= self.least)
+            and (self.most is None or number <= self.most)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
+
+    def describe_range(self) -> str:
+        """Return the range in words; an empty text if there is none.
+
+        >>> SettingRule(least=1, most=4096).describe_range(), SettingRule(above=0).describe_range()
+        ('from 1 to 4,096', 'above 0')
+        """
+        if self.least is not None and self.most is not None:
+            return f"from {self.least:,} to {self.most:,}"
+        parts = (("above", self.above), ("at least", self.least), ("below", self.below), ("at most", self.most))
+        return " and ".join(f"{words} {bound:,}" for words, bound in parts if bound is not None)
+
+
+def setting(
+    default: T,
+    meaning: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> T:
+    """Return the field of a settings class: its default, what it means, and which values it takes.
+
+    `check_settings` refuses all other values. The meaning is what `sdssm settings` prints.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Valve:
+    ...     share: float = setting(0.5, "how far it is open", least=0, most=1)
+    ...     def __post_init__(self):
+    ...         check_settings(self)
+    >>> Valve(share=2)
+    Traceback (most recent call last):
+    sdssm.errors.SettingsError: share is 2.0; it must be from 0 to 1
+    """
+    rule = SettingRule(meaning=meaning, least=least, most=most, above=above, below=below, choices=choices)
+    field: T = dataclasses.field(default=default, metadata={RULE: rule})
+    return field
+
+
+class SettingDescription(NamedTuple):
+    """A setting, as it is listed: name, default, which values it takes in words, and what it means."""
+
+    name: str
+    default: Any
+    values: str
+    meaning: str
+
+
+def describe_settings(kind: type[Any]) -> list[SettingDescription]:
+    """Describe all settings of a class.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Gauge:
+    ...     limit: float | None = setting(None, "pressure that stops the pump", above=0)
+    >>> describe_settings(Gauge)
+    [SettingDescription(name='limit', default=None, values='above 0, or none', meaning='pressure that stops the pump')]
+    """
+    annotations, rules = setting_types(kind), _rules(kind)  # type: ignore[arg-type]  # classes are hashable
+    return [
+        SettingDescription(field.name, field.default, _describe_values(annotations[field.name], rule), rule.meaning)
+        for field in dataclasses.fields(kind)
+        for rule in [rules[field.name]]
+    ]
+
+
+@cache
+def _rules(kind: Any) -> dict[str, SettingRule]:
+    return {field.name: field.metadata.get(RULE, SettingRule()) for field in dataclasses.fields(kind)}
+
+
+def _describe_values(annotation: Any, rule: SettingRule) -> str:
+    """Return in words which values a setting takes."""
+    options = _options(annotation)
+    words = []
+    for option in options:
+        if option is not type(None):
+            words.append(", ".join(rule.choices) or rule.describe_range() or _describe(option))
+            if typing.get_origin(option) is tuple and rule.describe_range():
+                words[-1] = f"{len(typing.get_args(option))} numbers, each {words[-1]}"
+    text = " or ".join(dict.fromkeys(words)).removeprefix("from ")
+    return f"{text}, or none" if type(None) in options else text
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the type alone."""
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 @cache
@@ -49,9 +165,25 @@ def build_settings(kind: type[S], values: Mapping[str, Any]) -> S:
 
 
 def check_settings(settings: Any) -> None:
-    """Convert every value to its annotated type, or raise an error. Call it first in `__post_init__`."""
+    """Convert every value to its annotated type and check its rule, or raise an error. Call it in `__post_init__`."""
+    rules = _rules(type(settings))  # type: ignore[arg-type]  # the same
     for name, annotation in setting_types(type(settings)).items():
-        object.__setattr__(settings, name, convert_value(name, getattr(settings, name), annotation))
+        value = convert_value(name, getattr(settings, name), annotation)
+        object.__setattr__(settings, name, value)
+        if value is not None:
+            _check_rule(name, value, rules[name], ", or none" if type(None) in _options(annotation) else "")
+
+
+def _check_rule(name: str, value: Any, rule: SettingRule, otherwise: str) -> None:
+    """Raise an error if a value is not None and not one that the rule allows."""
+    if rule.choices and value not in rule.choices:
+        raise SettingsError(f"{name} is {value!r}; {did_you_mean(value, rule.choices)}")
+    words = rule.describe_range()
+    if isinstance(value, tuple):
+        if not all(map(rule.is_met, value)):
+            raise SettingsError(f"{name} are {value}; each must be {words}")
+    elif words and not rule.is_met(value):
+        raise SettingsError(f"{name} is {value}; it must be {words}{otherwise}")
 
 
 def settings_to_dict(settings: Any) -> dict[str, Any]:
@@ -69,8 +201,7 @@ def settings_to_dict(settings: Any) -> dict[str, Any]:
 
 def convert_value(name: str, value: Any, annotation: Any) -> Any:
     """Convert the value of a setting to its annotated type, or raise an error that says what it must be."""
-    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
-    options = typing.get_args(annotation) if is_union else (annotation,)
+    options = _options(annotation)
     for option in options:
         converted = _convert(value, option)
         if converted is not _INVALID:

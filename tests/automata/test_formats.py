@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from sdssm.automata import (
     to_networkx,
     write_machine,
 )
+from sdssm.automata.mappings import ALIASES, TRANSITION_KEYS
 from sdssm.errors import AutomatonError, FormatError, OutputError, SdssmError
 from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS
 from tests.strategies import machines, words
@@ -50,10 +53,110 @@ def test_file_round_trip_of_the_library(name: str, tmp_path: Path) -> None:
 
 @given(st.text(alphabet='{}[]":,0123456789 tablesoutpr.-enul', max_size=60))
 def test_json_reader_raises_only_its_own_errors(text: str) -> None:
-    try:
+    read_or_refuse(text)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["p", "q", "a", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["p", "q", "a"]), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["table", "p", *TRANSITION_KEYS, *ALIASES]), values, max_size=4))
+def test_json_reader_raises_only_its_own_errors_for_any_value(data: dict[str, object]) -> None:
+    read_or_refuse(json.dumps(data))
+
+
+def read_or_refuse(text: str) -> None:
+    for sink in (False, True):
+        try:
+            from_json(text, sink=sink)
+        except SdssmError as error:
+            assert "\n" not in str(error)
+
+
+@given(machines(named=True))
+def test_named_transitions_describe_the_same_machine(machine: Machine) -> None:
+    states, symbols = machine.state_names, machine.symbol_names
+    rows = {
+        states[q]: {symbols[a]: states[target] for a, target in enumerate(row)}
+        for q, row in enumerate(machine.table.tolist())
+    }
+    triples = [[state, symbol, target] for state, row in rows.items() for symbol, target in row.items()]
+    outputs = dict(zip(states, machine.outputs.tolist(), strict=True))
+    names = {"states": states, "symbols": symbols, "start": states[machine.start]}
+    for transitions in (rows, triples):
+        read = from_json(json.dumps({"transitions": transitions, "outputs": outputs, **names}))
+        assert (read.table.tolist(), read.start) == (machine.table.tolist(), machine.start)
+        assert (read.outputs.tolist(), read.state_names, read.symbol_names) == (
+            machine.outputs.tolist(),
+            states,
+            symbols,
+        )
+
+
+def test_dictionary_of_dictionaries() -> None:
+    text = '{"q0": {"a": "q1", "b": "q0"}, "q1": {"a": "q0", "b": "q1"}, "start": "q1", "accepting": ["q0"]}'
+    machine = from_json(text)
+    assert (machine.states, machine.symbols, machine.start) == (("q0", "q1"), ("a", "b"), 1)
+    assert machine.outputs.tolist() == [1, 0]
+    assert from_json('{"start": {"a": "end"}, "end": {"a": "end"}}').outputs.tolist() == [0, 1]  # state numbers
+    renamed = '{"transitions": {"0": {"a": 0}}, "initial_state": 0, "final_states": ["0"], "input_symbols": ["a"]}'
+    assert from_json(renamed).outputs.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"transitions": {"p": {"a": "q"}}}', "state 'q' has no transition for symbol 'a'"),
+        ('{"transitions": 3}', '"transitions" is 3'),
+        ('{"transitions": {"p": ["q"]}}', "the transitions of state 'p' are ['q']"),
+        ('{"transitions": [["p", "a"]]}', "a transition is [state, symbol, next state], not ['p', 'a']"),
+        ('{"transitions": [["p", "a", "p"], ["p", "a", "p"]]}', "state 'p' has two transitions for symbol 'a'"),
+        ('{"transitions": {}}', "needs at least one state"),
+        ('{"p": {"a": "p"}, "start": "r"}', "'r' is not one of the states"),
+        ('{"p": {"a": "p"}, "accepting": "p"}', "\"accepting\" is 'p'; list the names"),
+        ('{"p": {"a": "p"}, "accepting": ["p"], "outputs": [1]}', "not both"),
+        ('{"p": {"a": "p"}, "symbols": ["b"]}', "'a' is not one of the symbols"),
+        ('{"transitions": {"p": {"a": "p"}}, "outputs": {}}', "state 'p' has no output"),
+        ('{"transitions": {"p": {"a": "p"}}, "start": "p", "initial_state": "p"}', "under two names"),
+        ('{"p": {"a": "p"}, "acepting": ["p"]}', "a machine has no 'acepting'; did you mean 'accepting'"),
+        ('{"p": {"a": true}}', "a next state is True; names are texts"),
+    ],
+)
+def test_invalid_named_transitions(text: str, message: str) -> None:
+    with pytest.raises(SdssmError) as caught:
         from_json(text)
-    except SdssmError as error:
-        assert "\n" not in str(error)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        ("json", '{"table": [[1, null], [null, 0]], "outputs": [1, 0], "symbols": ["a", "b"]}'),
+        ("json", '{"p": {"a": "q"}, "q": {"b": "p"}, "accepting": ["p"]}'),
+        ("json", '{"transitions": {"p": {"a": "q", "b": null}, "q": {"b": "p"}}, "accepting": ["p"]}'),
+        ("dot", "digraph { p [shape=doublecircle]; p -> q [label=a]; q -> p [label=b] }"),
+    ],
+)
+def test_partial_machine_with_a_sink(ending: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / f"partial.{ending}"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=f"has no transition for symbol 'b'; add it, or write sink:{path} to send"):
+        get_machine(path)
+    for machine in (get_machine(path, sink=True), get_machine(str(path), sink=True), get_machine(f"sink:{path}")):
+        assert machine.distinguish(get_machine("regex:(ab)*")) is None
+        assert machine.n_states == 3
+    assert get_machine(f"sink:{path}").n_outputs == 2
+
+
+def test_output_and_name_of_a_sink() -> None:
+    numbered = from_json('{"table": [[null], [0]], "states": ["sink", "b"]}', sink=True)
+    assert numbered.outputs.tolist() == [0, 1, 2]  # the outputs are the state numbers
+    assert numbered.states == ("sink", "b", "sink'")
+    assert from_json('{"table": [[null], [0]], "outputs": [5, 0]}', sink=True).outputs.tolist() == [5, 0, 6]
+    assert from_json('{"table": [[0]]}', sink=True).n_states == 1  # nothing is missing
 
 
 @given(st.text(alphabet='{}[]";,=->a b1digraphlex\\/*#<:+\n', max_size=60))
@@ -80,7 +183,7 @@ def test_json_example_of_the_documentation() -> None:
         ('{"table": [[0]], "sates": ["a"]}', "a machine has no 'sates'; did you mean 'states'"),
         ('{"table": [[0]], "table": [[0]]}', "occurs twice"),
         ('{"table": [[0, 1]]}', "symbol 1 sends state 0 to 1; states are 0..0"),
-        ('{"table": [[0, null]]}', "leads nowhere"),
+        ('{"table": [[0, null]]}', "state '0' has no transition for symbol '1'; add it, or write sink:"),
         ('{"table": [[0]], "outputs": [NaN]}', "whole numbers, not nan"),
         ('{"table": [[0]], "start": null}', "must be the number of a state, not None"),
         ('{"table": [[0]], "symbols": {"a": 1}}', "a list of texts"),
@@ -106,7 +209,7 @@ def test_invalid_json(text: str, message: str, tmp_path: Path) -> None:
         ("digraph {}", "the graph has no states"),
         ("digraph {\n a -> b [label=x];\n b -> a; a -> a [label=y] }", "line 3: the edge 'b' -> 'a' has no label"),
         ("digraph { a -> a [label=x]; a -> a [label=x] }", "state 'a' has two edges for symbol 'x'"),
-        ("digraph { a -> b [label=x] }", "state 'b' has no edge for symbol 'x'"),
+        ("digraph { a -> b [label=x] }", "state 'b' has no transition for symbol 'x'; add it, or pass sink=True"),
         ("digraph { a -> a [label=x] } more", "text after the closing '}'"),
         ("digraph { a [label }", "line 1: expected '=', near '}'"),
         ("digraph { @ }", "line 1: '@' is not part of the DOT language"),
@@ -168,6 +271,14 @@ def test_dot_written_by_aalpy(tmp_path: Path) -> None:
     assert read.isomorphism(machine, outputs=False) is not None
 
 
+def test_dot_shows_accepting_states_to_other_programs() -> None:
+    text = to_dot(get_machine("tomita4"))
+    assert [line.split()[0] for line in text.splitlines() if "doublecircle" in line] == ["0", "1", "2"]
+    without_outputs = re.sub(r", output=\d", "", text)  # what a program keeps that knows shapes and labels only
+    assert from_dot(without_outputs).distinguish(get_machine("tomita4")) is None
+    assert "doublecircle" not in to_dot(get_machine("cycle"))
+
+
 def test_file_round_trip_of_a_carriage_return_in_a_name(tmp_path: Path) -> None:
     machine = Machine(table=[[0]], states=["a\rb\r\nc"])
     for ending in ("json", "dot"):
@@ -182,8 +293,10 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FormatError, match="not UTF-8"):
         read_machine(binary)
-    with pytest.raises(FormatError, match="machines are read from .json and .dot"):
+    with pytest.raises(FormatError, match="machines are read from .json and .dot files"):
         read_machine(tmp_path / "machine.yaml")
+    with pytest.raises(FormatError, match="machines are written to .json and .dot files"):
+        write_machine(get_machine("parity"), tmp_path / "machine.yaml")
     with pytest.raises(FormatError, match="cannot read"):
         get_machine("parity\0.json")
     with pytest.raises(OutputError, match="cannot write .*; choose a path that can be written"):
@@ -208,19 +321,9 @@ def test_bridges_preserve_the_behaviour(data: st.DataObject) -> None:
     assert from_networkx(to_networkx(machine)) == machine
 
 
-def test_bridges_with_partial_and_invalid_automata() -> None:
+def test_bridges_with_other_outputs_and_invalid_automata() -> None:
     from aalpy.automata import Dfa, DfaState
-    from automata.fa.dfa import DFA
 
-    partial = DFA(
-        states={"p", "q"},
-        input_symbols={"a", "b"},
-        transitions={"p": {"a": "q"}, "q": {"b": "p"}},
-        initial_state="p",
-        final_states={"p"},
-        allow_partial=True,
-    )
-    assert from_automata_lib(partial).distinguish(get_machine("regex:(ab)*")) is None
     with pytest.raises(AutomatonError, match="has 60 outputs; say which of them accept"):
         to_automata_lib(get_machine("a5"))
     assert to_automata_lib(get_machine("cycle"), accepting={0}).accepts_input(["left", "right"])

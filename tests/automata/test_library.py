@@ -161,7 +161,11 @@ def test_random_machines_reach_every_state() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("parety", UnknownNameError, "no machine is called 'parety'; did you mean 'parity'?"),
+        (
+            "parety",
+            UnknownNameError,
+            "no task or automaton is called 'parety'; did you mean 'parity'? 'sdssm tasks' lists them",
+        ),
         ("dd30", UnknownNameError, "did you mean 'd30'"),
         ("tomita8", UnknownNameError, "did you mean 'tomita7'"),
         ("random:10x2", UnknownNameError, "did you mean 'random:10x2:0'"),
@@ -170,7 +174,7 @@ def test_random_machines_reach_every_state() -> None:
         ("z3*", UnknownNameError, "'z3*' has an empty factor"),
         ("s5:3", UnknownNameError, "random generators are written as in 's5:3:0'"),
         ("s5:-1:0", UnknownNameError, "'sdssm tasks' lists the names"),
-        ("z٣", UnknownNameError, "no machine is called"),
+        ("z٣", UnknownNameError, "no task or automaton is called"),
         ("x" * 100_000, UnknownNameError, "xxx...'; 'sdssm tasks' lists"),
         ("s99", AutomatonError, "s99 would have about 10^156 states; the most is 10,000, choose a smaller one"),
         ("a99", AutomatonError, "a99 would have about 10^156 states"),
@@ -178,7 +182,7 @@ def test_random_machines_reach_every_state() -> None:
         ("z10001", AutomatonError, "z10001 would have 10,001 states"),
         ("d5001", AutomatonError, "d5001 would have 10,002 states"),
         ("s7*z2", AutomatonError, "'s7*z2' would have 10,080 states"),
-        ("z" + "9" * 5000, UnknownNameError, "no machine is called"),
+        ("z" + "9" * 5000, UnknownNameError, "no task or automaton is called"),
         ("d1", AutomatonError, "d1 is too small; d{n} starts at n = 2"),
         ("a2", AutomatonError, "a{n} starts at n = 3"),
         ("a5:60:0", AutomatonError, "needs 60 generators, but a5 has 59 elements other than the identity"),

@@ -25,7 +25,8 @@ def test_settings_and_presets_of_one_model(capsys: pytest.CaptureFixture[str]) -
     code, out, err = run_command(capsys, "models", "lstm")
     assert (code, err) == (0, "")
     assert "what is proved" in out and "presets" in out
-    assert any(line.split() == ["initial_state", "zero"] for line in out.splitlines())
+    (row,) = (line for line in out.splitlines() if line.startswith("initial_state "))
+    assert row.split(maxsplit=2)[1] == "zero" and "the state before the first symbol" in row
     code, out, _ = run_command(capsys, "models", "lstm", "--json")
     assert json.loads(out)["mixer_settings"]["initial_state"] == "zero"
 

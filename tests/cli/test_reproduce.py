@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from sdssm.experiments import list_experiments
+from sdssm.experiments.planning.estimates import StepTime
+from tests.experiments.test_runner import ONE_SECOND
 from tests.programs import run_command
 
 HEAD = 'name = "{}"\ntitle = "Table {}"\nseeds = 1\ntasks = [{}]\n[evaluate]\nmax_length = 8\nstrings = 16\n'
@@ -19,6 +26,7 @@ CLAIMS = (
     '[[claims]]\nid = "A"\nspec = "table1"\nrows = ["RNN"]\ncolumns = ["parity"]\n'
 )
 CPU = ("--device", "cpu")
+SOURCE = Path(__file__).parents[2] / "src" / "sdssm"
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +48,12 @@ def recorded_commands(name: str) -> list[str]:
 
 def test_several_experiments_share_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     typed = ("reproduce", "times.toml", "my files/one.toml", "other.toml", *CPU)
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     code, out, err = run_command(capsys, *typed, "--dry-run")
     assert (code, err) == (0, "")
-    assert "times\nNothing is trained for it.\n" in out and "Table 1\n1 runs: 1 missing\n" in out
+    assert "times\nNothing is trained for it.\n" in out and "Table 1\n1 run: 1 missing\n" in out
     assert "Table 2\n4 runs: 4 missing; 1 of them are listed above\n" in out
-    assert out.count("side by side") == 1 and "about 80 s; nothing was started" in out
+    assert out.count("side by side") == 1 and "about 64 to 100 s; nothing was started" in out
     assert not Path("results").exists()
 
     code, out, err = run_command(capsys, *typed, "--quiet")
@@ -82,6 +90,100 @@ def test_an_experiment_of_which_nothing_is_left_is_skipped(capsys: pytest.Captur
     ]
 
 
+def test_the_table_shows_what_was_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files keep the runs of earlier commands."""
+    monkeypatch.setattr("sdssm.cli.tables.find_spec", lambda _: None)  # plots take seconds
+    typed = ("reproduce", "other.toml", *CPU, "--quiet")
+    code, out, err = run_command(capsys, *typed, "--models", "rnn", "--tasks", "cycle")
+    assert (code, err) == (0, "")
+    grid = out.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "chance"] and grid[1].split() == [
+        "model",
+        "cycle",
+    ]
+    assert "parity" not in out and "lstm" not in out and "other commands" not in out
+    table = Path("results/other/table.md").read_text()
+    assert "| model | cycle |\n" in table and "- not trained yet, and left out: lstm\n" in table
+
+    code, out, err = run_command(capsys, *typed, "--tasks", "parity", "--seeds", "0,1")
+    assert (code, err) == (0, "")
+    grid = out.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "lstm", "chance"] and "cycle" not in out
+    assert out.endswith("\nThey also hold 1 run of other commands.\n")
+    table = Path("results/other/table.md").read_text()
+    assert "| model | parity | cycle |\n" in table and "not trained" not in table
+
+    code, out, err = run_command(capsys, *typed, "--tasks", "parity", "--seeds", "1", "--models", "lstm")
+    assert code == 0 and "20 steps, 1 seed\n" in out
+    assert len(json.loads(Path("results/other/results.json").read_text())["runs"]) == 5
+    # A shorter training is shown because it was asked for, and does not replace the longer one in the files.
+    code, out, err = run_command(capsys, *typed, "--rows", "lstm", "--tasks", "parity", "--budget", "0.5")
+    assert code == 0 and "10 steps, 1 seed\n" in out and out.endswith("\nIn cells with longer runs they show those.\n")
+    assert {run["steps"] for run in json.loads(Path("results/other/results.json").read_text())["runs"]} == {20}
+
+
+def test_groups_of_a_dry_run_differ(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups of one model on one task are named by their settings, and the time says on what it is based."""
+    wide = ROW.format("lstm").replace("state = 4", "state = 6") + 'label = "wide"\n'
+    Path("widths.toml").write_text(HEAD.format("widths", 3, '"parity"') + ROW.format("lstm") + wide)
+    typed = ("reproduce", "widths.toml", *CPU, "--dry-run")
+    estimates = import_module("sdssm.experiments.planning.estimates")
+    estimate_plan = estimates.estimate_plan
+    monkeypatch.setattr(estimates, "estimate_plan", partial(estimate_plan, limit=0.0))  # no time to measure
+    code, out, err = run_command(capsys, *typed)
+    assert (code, err) == (0, "") and "without evaluation: unknown; nothing was started" in out
+    assert "-: not measured, because a dry run measures for at most 30 s; run it again to measure more." in out
+
+    times = iter([StepTime.around(86_400.0, 100_000.0, 172_800.0), ONE_SECOND])
+    monkeypatch.setattr(estimates, "_time_steps", lambda *_: next(times))
+    monkeypatch.setattr(estimates, "estimate_plan", estimate_plan)
+    code, out, err = run_command(capsys, *typed)
+    assert (code, err) == (0, "") and "not measured" not in out
+    assert out.splitlines()[3:6] == [
+        "side by side             runs  steps left           time",
+        "lstm on parity, state=4     1          20  19 to 40 days",
+        "lstm on parity, state=6     1          20     16 to 25 s",
+    ]
+    assert "without evaluation: about 19 to 40 days; nothing was started" in out
+    assert "Basis: a few training steps of each group, timed on CPU and stored in runs/experiments/calibration" in out
+
+
+def test_labels_in_errors_are_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run_command(capsys, "reproduce", "two-layers", "--rows", "x", *CPU)
+    assert code == 2 and "no row 'x'; known: 'S4, 1 layer', 'S4, 2 layers', 'S4D, 1 layer'" in err
+    assert err.count("\n") == 1
+
+
+def test_evaluations_show_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sdssm.progress.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("sdssm.progress.PIPE_SECONDS", 0.0)
+    monkeypatch.setattr("sdssm.cli.tables.find_spec", lambda _: None)
+    code, _, err = run_command(capsys, "reproduce", "other.toml", *CPU, "--tasks", "parity")
+    assert code == 0
+    assert "evaluate other: 0 of 2 evaluations, 0:00 so far\n" in err and "evaluate other: 2 of 2 evaluations" in err
+    assert "evaluate runs" not in err  # the evaluation of a run reports to the line of the experiment
+    code, _, err = run_command(capsys, "reproduce", "times.toml", *CPU)
+    assert code == 0 and "time times: 100 %" in err
+    assert run_command(capsys, "reproduce", "times.toml", *CPU, "--quiet")[2] == ""
+
+
+def test_the_list_needs_no_torch() -> None:
+    """The package itself is replaced by an empty one, to import nothing but what the list needs."""
+    program = f"""
+import sys, types
+package = types.ModuleType("sdssm")
+package.__path__ = [{str(SOURCE)!r}]
+sys.modules["sdssm"], sys.modules["torch"], sys.modules["numpy"] = package, None, None
+import sdssm.formatting, sdssm.display, sdssm.experiments
+from sdssm.experiments.specs.catalogue import summarize_experiments
+print(len(summarize_experiments()), len(sdssm.experiments.list_experiments()))
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.stdout.split() == [str(len(list_experiments()))] * 2, process.stderr
+
+
 def test_claims_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     """They compare the results of the other experiments."""
     Path("said.toml").write_text(CLAIMS)
@@ -105,6 +207,11 @@ def test_claims_come_last(capsys: pytest.CaptureFixture[str]) -> None:
         (("times.toml", "claims", "--budget", "0.5"), "times trains nothing, and --budget is about training"),
         (("my files/one.toml", "bad.toml"), "row 'lstm': lr is 'x'"),
         (("my files/one.toml", "taken.toml"), "results/taken holds files of no experiment"),
+        (("my files/one.toml", "--results", "other.toml"), "other.toml is a file, and results need a folder"),
+        (
+            ("my files/one.toml", "--workers", "0"),
+            "argument --workers: 0 is too small; give a whole number of at least",
+        ),
         (("my files/one.toml", "unsaid.toml"), "has no claim 'A'"),
         (("my files/one.toml", "other.toml", "--device", "cuda:99"), "cuda:99"),
     ],
@@ -166,10 +273,14 @@ def test_tables_name_the_device(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_minutes_choose_the_budget(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four groups of 20 steps, a second each: 80 seconds, of which --minutes gives 36."""
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     typed = ("reproduce", "other.toml", *CPU, "--quiet", "--minutes", "0.6")
     code, _, err = run_command(capsys, *typed)
     assert (code, err) == (0, "sdssm: --budget 0.45 takes about 0.6 minutes on this machine\n")
+    code, _, few = run_command(capsys, "reproduce", "other.toml", *CPU, "--quiet", "--minutes", "0.1", "--dry-run")
+    assert code == 0 and few.endswith(
+        "sdssm: warning: that is 2 of 20 steps; most models need far more to learn, so expect accuracies near chance\n"
+    )
     assert recorded_commands("other") == ["sdssm reproduce other.toml --budget 0.45"]
     steps = {run["steps"] for run in json.loads(Path("results/other/results.json").read_text())["runs"]}
     assert steps == {9}

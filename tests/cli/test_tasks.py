@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sdssm.cli import COMMANDS
+from sdssm.cli.parser import COMMANDS
 from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS
 from tests.programs import SDSSM, run_command, run_on_terminal
 
@@ -18,8 +18,7 @@ from tests.programs import SDSSM, run_command, run_on_terminal
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_command(capsys, "--help")
     assert (code, err) == (0, "")
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
+    for name in COMMANDS:
         assert f"\n    {name} " in out
         code, shown, err = run_command(capsys, name, "--help")
         assert (code, err) == (0, "")
@@ -61,7 +60,7 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tasks", "show", "parety"], "sdssm: no machine is called 'parety'; did you mean 'parity'?"),
+        (["tasks", "show", "parety"], "is called 'parety'; did you mean 'parity'?"),
         (["tasks", "show", "s99"], "the most is 10,000, choose a smaller one"),
         (["tasks", "show", "regex:("], "a group is not closed"),
         (["tasks", "show", "regex:(a|b)*a(a|b){40}"], "more than 10,000 states"),
@@ -70,7 +69,14 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         (["tasks", "show", "a5", "--svg", "/nowhere/a5.svg"], "cannot write /nowhere/a5.svg"),
         (["tasks", "show", "s7", "--svg", "s7.svg"], "at most 200 states"),
         (["tasks", "show"], "the following arguments are required: TASK"),
-        (["taks"], "invalid choice: 'taks'"),
+        (["taks"], "sdssm: there is no command 'taks'; did you mean 'tasks'"),
+        (["trian", "a5"], "sdssm: there is no command 'trian'; did you mean 'train'?"),
+        (["qqqq"], "sdssm: there is no command 'qqqq'; known: tasks, models, "),
+        (["tasks", "a5", "d4"], "sdssm tasks show: unexpected argument 'd4'"),
+        (["tasks", "a5", "--sgv", "a5.svg"], "sdssm tasks show: there is no option --sgv; did you mean --svg?"),
+        (["tasks", "--jsn"], "sdssm tasks: there is no option --jsn; did you mean --json?"),
+        (["--vers"], "sdssm: there is no option --vers; did you mean --version?"),
+        (["extract", "runs", "--method", "state"], "sdssm extract: --method is 'state'; did you mean 'states'"),
         (["tasks", "show", "a5", "--length", "x"], "'x' is not a whole number from 1 to 10000"),
         ([], "the following arguments are required: COMMAND"),
         (["tasks", "show", "a5", "--svg", "a5.svg", "--length", "1000000000000"], "not a whole number from 1 to 10000"),

@@ -19,6 +19,7 @@ from tests.programs import SDSSM, run_command, run_on_terminal, run_without
 
 #: Settings of a training that takes about a second.
 SMALL = ["--batch", "8", "--device", "cpu", "--set", "state=8", "dictionary=4", "checkpoint_every=20", "log_every=10"]
+IN_PARITY = ["--out", "runs/parity"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,7 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run_command(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *SMALL)
+    code, out, err = run_command(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *IN_PARITY, *SMALL)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     progress, table = out[: out.index("accuracy %")], out[out.index("accuracy %") :]
@@ -54,7 +55,19 @@ def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--seeds", "5,3", "--lr", "1e-4", "--train-length", "9", "--steps", "20", "--quiet"]
+    options = [
+        "--out",
+        "runs/parity+even_pairs",
+        "--seeds",
+        "5,3",
+        "--lr",
+        "1e-4",
+        "--train-length",
+        "9",
+        "--steps",
+        "20",
+        "--quiet",
+    ]
     code, out, _ = run_command(capsys, "train", "parity", "even_pairs", *options, *SMALL)
     assert code == 0
     assert re.fullmatch(
@@ -71,7 +84,7 @@ def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytes
 
 
 def test_runs_are_not_overwritten_without_the_option(capsys: pytest.CaptureFixture[str]) -> None:
-    again = ["train", "parity", "--steps", "20", "--quiet", *SMALL]
+    again = ["train", "parity", "--steps", "20", "--quiet", *IN_PARITY, *SMALL]
     assert run_command(capsys, *again)[0] == 0
     before = load_weights("runs/parity/seed-0")
     code, out, err = run_command(capsys, *again)
@@ -82,6 +95,24 @@ def test_runs_are_not_overwritten_without_the_option(capsys: pytest.CaptureFixtu
     assert run_command(capsys, *again, "--resume")[0] == 0
     assert run_command(capsys, *again, "--overwrite")[0] == 0
     assert equal(load_weights("runs/parity/seed-0"), before)
+
+
+def test_the_default_folder_carries_preset_and_settings_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that two trainings of one task do not collide, and the same command finds its runs again."""
+    tiny = ["--steps", "1", "--batch", "2", "--train-length", "3", "--device", "cpu", "--quiet"]
+    first, second = ["train", "parity", *tiny], ["train", "parity", "--preset", "paper", *tiny]
+    for command, folder in (
+        (first, "runs/parity-batch=2-steps=1-train_length=3"),
+        (second, "runs/parity-paper-batch=2"),
+    ):
+        code, out, err = run_command(capsys, *command)
+        assert (code, err) == (0, "")
+        assert out.startswith(f"1 run in {folder}")
+    code, out, err = run_command(capsys, *second, "--resume")
+    assert (code, err) == (0, "")
+    code, out, err = run_command(capsys, *second)
+    assert code == 2 and "already holds a run; continue it with --resume or replace it with --overwrite" in err
+    assert len(list(Path("runs").iterdir())) == 2
 
 
 # -- interrupting and resuming------------------------------------------------------------------------------------------
@@ -167,7 +198,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(
         write_atomic(path, data)
 
     monkeypatch.setattr("sdssm.runs.folder.write_atomic", full_at_40)
-    code, out, err = run_command(capsys, "train", "parity", "--steps", "60", "--quiet", *SMALL)
+    code, out, err = run_command(capsys, "train", "parity", "--steps", "60", "--quiet", *IN_PARITY, *SMALL)
     assert (code, out) == (2, "")
     assert "step-000000040.safetensors: the disk is full; all earlier checkpoints are intact" in err
     assert err.count("\n") == 1
@@ -180,7 +211,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(
 
 
 def test_a_terminal_shows_a_live_table() -> None:
-    code, shown = run_on_terminal("train", "parity", "--seeds", "2", "--steps", "60", *SMALL)
+    code, shown = run_on_terminal("train", "parity", "--seeds", "2", "--steps", "60", *IN_PARITY, *SMALL)
     assert code == 0
     assert "\x1b[2K" in shown  # lines are drawn again
     assert "of 60" in shown
@@ -188,7 +219,7 @@ def test_a_terminal_shows_a_live_table() -> None:
 
 
 def test_a_closed_pipe_does_not_end_the_training() -> None:
-    line = " ".join([*SDSSM, "train", "parity", "--steps", "60", *SMALL, "| true"])
+    line = " ".join([*SDSSM, "train", "parity", "--steps", "60", *IN_PARITY, *SMALL, "| true"])
     process = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
     assert process.stderr == ""
     assert RunFolder.open("runs/parity/seed-0").status == "finished"
@@ -206,7 +237,7 @@ assert main(["train", "parity", "--steps", "20", "--tensorboard", "--out", "boar
 
 def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
-    again = ["train", "parity", "--steps", "20", "--tensorboard", "--quiet", *SMALL]
+    again = ["train", "parity", "--steps", "20", "--tensorboard", "--quiet", *IN_PARITY, *SMALL]
     assert run_command(capsys, *again)[0] == 0
     assert len(list(Path("runs/parity/seed-0").glob("events.out.tfevents.*"))) == 1
     assert run_command(capsys, *again, "--overwrite")[0] == 0
@@ -220,7 +251,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         ([], "no task was given; name one, as in sdssm train a5, or use sdssm train --resume DIR"),
-        (["parety"], "no machine is called 'parety'; did you mean 'parity'?"),
+        (["parety"], "is called 'parety'; did you mean 'parity'?"),
         (["parity", "--preset", "papre"], "there is no preset 'papre'; did you mean 'paper'?"),
         (["s5", "--preset", "paper"], "preset 'paper' has no settings for sd-ssm on s5"),
         (["parity", "--model", "mambo"], "there is no model 'mambo'; did you mean 'mamba'?"),
@@ -237,13 +268,29 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["parity", "--seeds", "0"], "'0' is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"),
         (["parity", "--seeds", "a"], "'a' is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"),
         (["parity", "--seeds", "1,1"], "'1,1' has a seed twice; keep one of them"),
-        (["parity", "--device", "gpu"], "there is no device 'gpu'; choose auto, cpu, cuda or cuda:1"),
+        (["paritty"], "is called 'paritty'; did you mean 'parity'?"),
+        (["parity", "--step", "10"], "sdssm train: there is no option --step; did you mean --steps?"),
+        (["parity", "--step=10"], "sdssm train: there is no option --step; did you mean --steps?"),
+        (
+            ["parity", "--train_length", "10"],
+            "sdssm train: there is no option --train_length; did you mean --train-length",
+        ),
+        (["parity", "--device", "gpu"], "there is no device 'gpu'; did you mean 'cuda'?"),
+        (["parity", "--device", "mps"], "there is no device 'mps'; choose auto, cpu, cuda or cuda:1"),
         (["parity", "--resume", "a", "--out", "b"], "--resume is a, but --out is b; keep one of them"),
-        (["parity", "--resume", "--overwrite"], "leave one of them out"),
-        (["--resume", "nowhere"], "there is no folder nowhere"),
+        (
+            ["parity", "--resume", "--overwrite"],
+            "--resume continues runs and --overwrite replaces them; leave one of them out",
+        ),
+        (["parity", "--out", "."], "--out is the current folder; name a folder for the runs, as in --out runs/a5"),
+        (["--resume", "nowhere"], "there is no folder nowhere; sdssm runs . lists the runs"),
+        (["--resume", "fulll"], "there is no folder fulll; did you mean full?"),
+        (["--resume", "fulll/note"], "there is no folder fulll/note; did you mean full/note?"),
+        (["full/node"], "is called 'full/node'"),
+        (["full/note.dot"], "cannot read full/note.dot: No such file or directory; did you mean full/note?"),
         (["--resume", "full"], "there is no run folder in full or below"),
-        (["--resume", "full", "--lr", "1"], "--resume keeps the settings of the runs, but lr was given"),
-        (["--resume", "full", "--seeds", "2"], "--resume keeps the settings of the runs, but seeds was given"),
+        (["--resume", "full", "--lr", "1"], "--resume keeps the settings of the runs, but --lr was given"),
+        (["--resume", "full", "--seeds", "2"], "--resume keeps the settings of the runs, but --seeds was given"),
         (["parity", "--out", "full/note"], "cannot write full/note/seed-0: Not a directory"),
     ],
 )

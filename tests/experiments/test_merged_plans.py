@@ -29,7 +29,7 @@ from sdssm.experiments.planning.estimates import estimate_plan
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.training.planning import RunPlan
-from tests.experiments.test_runner import Killed, Killer, runs_without_times, weights
+from tests.experiments.test_runner import ONE_SECOND, Killed, Killer, runs_without_times, weights
 
 HEAD = 'name = "{}"\nseeds = 2\ntasks = ["parity"]\n[evaluate]\nmax_length = {}\nstrings = 16\n'
 ROW = '[[rows]]\nmodel = "{}"\nsettings = {{ batch = 8, steps = 30, train_length = 6, checkpoint_every = 10, {} }}\n'
@@ -105,7 +105,7 @@ def test_tables_of_the_paper_share_runs() -> None:
 
 
 def test_merged_plans_have_one_estimate(specs: Sequence[Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     groups = estimate_plan(merge_plans(make_plans(specs, tmp_path)), "cpu")
     assert [(group.name, len(group.runs), group.seconds) for group in groups] == [
         ("lstm on parity", 2, 30.0),

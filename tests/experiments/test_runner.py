@@ -19,11 +19,23 @@ import torch
 
 from sdssm.cli.reproduce import add_command
 from sdssm.errors import OutputError, RunError, SdssmError
-from sdssm.experiments import Plan, Selection, evaluate_plan, get_spec, make_plan, run_plan, write_results
+from sdssm.experiments import (
+    Plan,
+    Selection,
+    SpecError,
+    evaluate_plan,
+    get_spec,
+    make_plan,
+    reproduce,
+    run_plan,
+    write_results,
+)
 from sdssm.experiments.execution.evaluations import missing_evaluations
-from sdssm.experiments.planning.estimates import FILE, estimate_plan
+from sdssm.experiments.planning.estimates import FILE, StepTime, estimate_plan
 from sdssm.experiments.results.folder import check_results
+from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.spec import Spec
+from sdssm.progress import ProgressEvent
 from sdssm.report import make_curves
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import EndStatus
@@ -49,6 +61,8 @@ model = "lstm"
 label = "LSTM"
 settings = { state = 8, batch = 16, steps = 30, train_length = 6, checkpoint_every = 10 }
 """
+#: A measured time of a training step; estimates are a fourth below and above it.
+ONE_SECOND = StepTime.around(1.0, 1.0, 1.0)
 PUBLISHED = "row,column,max,average,source\nLSTM,parity,100,99.5,a table\nLSTM,cycle,,98,a table\n"
 
 
@@ -231,9 +245,7 @@ def test_estimates_are_stored(spec: Spec, finished: Path, tmp_path: Path, monkey
     assert all(group.steps == 300 for group in groups)
     assert any(group.seconds is not None for group in groups)
     known = json.loads((tmp_path / "runs" / FILE).read_text())
-    monkeypatch.setattr(
-        "sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: pytest.fail("measured again")
-    )
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: pytest.fail("measured again"))
     again = estimate_plan(make_plan(spec, tmp_path / "runs", Selection(budget=10)), "cpu", limit=0.0)
     assert [group.seconds for group in again] == [group.seconds for group in groups]
     assert all(name.startswith("CPU ") for name in known)
@@ -244,7 +256,7 @@ def test_estimates_count_the_runs_that_train_in_a_group(
     spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A diverged run stays in its group, a finished one does not; the steps of neither count."""
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     plan = make_plan(spec, tmp_path, Selection(models=["lstm"], seeds=[0, 1, 2]))
     statuses: tuple[EndStatus, ...] = ("diverged", "finished", "stopped", "stopped", "stopped", "stopped")
     for run, status in zip(plan.selected_runs(), statuses, strict=True):
@@ -252,6 +264,40 @@ def test_estimates_count_the_runs_that_train_in_a_group(
     by_column = {group.runs[0].column: group for group in estimate_plan(plan, "cpu")}
     assert {name: len(group.runs) for name, group in by_column.items()} == {"parity": 2, "cycle": 3}
     assert {group.steps for group in by_column.values()} == {30}
+
+
+# -- one call ----------------------------------------------------------------------------------------------------------
+
+
+def test_reproduce_in_one_call(spec: Spec, finished: Path, tmp_path: Path) -> None:
+    """Finished runs are not trained again, and the table has what was asked for."""
+    events: list[ProgressEvent] = []
+    part = reproduce(
+        spec, models=["lstm"], device="cpu", out=finished, results=tmp_path, reuse=[], progress=events.append
+    )
+    assert repr(part) == f"<Reproduction: tiny, 4 cells, in {tmp_path / 'tiny'}>"
+    lines = str(part).splitlines()
+    assert lines[0] == "A tiny one" and lines[1].split()[:3] == ["row", "column", "score"]
+    assert [line.split()[:3] for line in lines[2:4]] == [["LSTM", "parity", "all"], ["LSTM", "cycle", "all"]]
+    assert {record["row"] for record in part.to_records()} == {"LSTM"} and "<table>" in part._repr_html_()
+    assert events[0].title == "evaluate tiny"
+    stored = json.loads((tmp_path / "tiny" / "spec.json").read_text())
+    assert stored["made"][-1]["command"] == "sdssm.reproduce('tiny', models=['lstm'])"
+    whole = reproduce(spec, device="cpu", out=finished, results=tmp_path, reuse=[])
+    assert len(whole.results["runs"]) == 8
+    assert json.loads((tmp_path / "tiny" / "spec.json").read_text())["made"][-1]["command"] == "sdssm.reproduce('tiny')"
+
+
+def test_reproduce_claims_and_times(tmp_path: Path) -> None:
+    claims = reproduce("claims", results=tmp_path)
+    assert str(claims).splitlines()[1].split() == ["claim", "what", "published", "ours", "chance", "%"]
+    times = parse_spec(
+        'name = "times"\nkind = "timing"\n[timing]\nlengths = [4]\nbatch = 2\nstate = 4\nseconds = 0.01', source="x"
+    )
+    result = reproduce(times, device="cpu", results=tmp_path)
+    assert len(result.to_records()) == 3 and "recurrent" in str(result) and "ms" in str(result)
+    with pytest.raises(SpecError, match="times trains nothing, and seeds=3 is about training"):
+        reproduce(times, seeds=3, device="cpu", results=tmp_path)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -299,12 +345,13 @@ def test_command_reuses_runs(
     command(file, "--quiet", "--device", "cpu")  # from runs, the default
     assert "30 steps, 2 seeds" in capsys.readouterr().out
     assert not Path("runs/experiments").exists()
-    monkeypatch.setattr("sdssm.experiments.planning.estimates._seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr("sdssm.experiments.planning.estimates._time_steps", lambda *_: ONE_SECOND)
     command(file, "--dry-run", "--reuse")
     out = capsys.readouterr().out
-    assert "8 runs: 8 missing" in out and "one group after the other: about 2 min; nothing was started" in out
+    assert "8 runs: 8 missing" in out and "without evaluation: about 1.6 to 2.5 min; nothing was started" in out
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "resolve_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(device, "device_name", lambda _: "a GPU")
     monkeypatch.setattr("sdssm.experiments.execution.executors.resolve_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr("sdssm.experiments.planning.estimates.device_name", lambda _: "a GPU")
     command(file, "--dry-run", "--reuse", "--device", "cuda")

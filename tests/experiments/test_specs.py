@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,13 @@ from sdssm.experiments.planning.plan import make_plan
 from sdssm.experiments.planning.selection import Selection
 from sdssm.experiments.results.claims import COLUMNS, check_claims
 from sdssm.experiments.results.timing import MODES, RATIO
-from sdssm.experiments.specs.catalogue import get_spec, list_experiments, published_numbers, published_rows
+from sdssm.experiments.specs.catalogue import (
+    get_spec,
+    list_experiments,
+    published_numbers,
+    published_rows,
+    summarize_experiments,
+)
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.scores import Score, SpecError
 
@@ -19,6 +26,7 @@ EXPECTED = {
     "table1", "length-efficiency", "runtime", "c2xc30-d30", "two-layers", "mlp-readout", "complex-layers", "claims",
     "default", "groups", "short", "more-models", "official", "beyond", "literature-search", "overview",
 }  # fmt: skip
+REFERENCE = Path(__file__).parents[2] / "docs" / "experiments-reference.md"
 TRAINED = sorted(EXPECTED - {"runtime", "claims"})
 UNPUBLISHED = {"more-models", "beyond", "overview"}  # the paper has no numbers for them
 
@@ -28,6 +36,13 @@ def test_all_experiments_are_listed() -> None:
     assert list_experiments()[:3] == ["table1", "length-efficiency", "runtime"]
 
 
+def test_the_reference_lists_all_experiments() -> None:
+    """Names and numbers of runs in the documentation are those of `sdssm reproduce --list`."""
+    section = REFERENCE.read_text().partition("## Options")[0]
+    lines = re.findall(r"^\| `([\w-]+)` \| (\d+|-) \|", section, re.MULTILINE)
+    assert lines == [(summary.name, str(summary.runs or "-")) for summary in summarize_experiments()]
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_row_and_task_is_a_valid_training(name: str, tmp_path: Path) -> None:
     """`make_plan` resolves the settings of every run and builds every model once."""
@@ -35,6 +50,8 @@ def test_every_row_and_task_is_a_valid_training(name: str, tmp_path: Path) -> No
     plan = make_plan(spec, tmp_path / "runs")
     assert {(run.row, run.column) for run in plan.runs} == set(spec.cells())
     assert not (tmp_path / "runs").exists()
+    [runs] = [summary.runs for summary in summarize_experiments() if summary.name == name]
+    assert runs == len(plan.selected_runs())  # as `sdssm reproduce --list` and `--dry-run` count them
     settings = {run.folder: run.config.settings for run in plan.runs}
     for run in plan.runs:  # a folder has one training
         assert run.folder.parent.name == f"{run.config.model.name}-{fingerprint(run.config)}"

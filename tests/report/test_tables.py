@@ -72,11 +72,11 @@ def test_text() -> None:
         "SD-SSM      99.99 / 98.50 ± 1.5 (100 / 98.5)  -\n"
         "S_4 & more  - (100 / 98.5)                    50.00 / 49.99\n"
         "chance      1.67                              50\n\n"
-        "the same, mean beyond training lengths\n"
-        "model       a5                          even_pairs\n"
-        "SD-SSM      98.00 / 97.00 (100 / 98.5)  -\n"
-        "S_4 & more  -                           50.00 / 50.00\n"
-        "chance      1.67                        50\n\n"
+        "the same, mean beyond training lengths; published numbers are above\n"
+        "model       a5             even_pairs\n"
+        "SD-SSM      98.00 / 97.00  -\n"
+        "S_4 & more  -              50.00 / 50.00\n"
+        "chance      1.67           50\n\n"
         "1,000 steps, 2 seeds\n"
         "S_4 & more, even_pairs: best of 3 by x: lr 1\n"
         "S_4 & more, even_pairs: 1 diverged and left out\n"
@@ -98,13 +98,38 @@ def test_markdown() -> None:
     assert to_markdown(make_table(data)) == (
         "# A tiny one\n\n"
         "max / average over seeds ± its 95 % band, in %; published max / average in brackets\n\n"
-        "| model | a5 | even_pairs |\n"
-        "| --- | --- | --- |\n"
-        "| SD-SSM | 99.99 / 98.50 ± 1.5 (100 / 98.5) | - |\n"
-        "| S_4 & more | - (100 / 98.5) | - |\n"
-        "| chance | 1.67 | - |\n\n"
+        "| model | a5 |\n"
+        "| --- | --- |\n"
+        "| SD-SSM | 99.99 / 98.50 ± 1.5 (100 / 98.5) |\n"
+        "| chance | 1.67 |\n\n"
         "- 1,000 steps, 2 seeds\n"
+        "- not trained yet, and left out: S_4 & more\n"
+        "- not trained yet, and left out: even_pairs\n"
     )
+
+
+def test_rows_and_columns_without_results_are_left_out_and_named() -> None:
+    data = results()
+    data["cells"][:3] = [cell("SD-SSM", "a5", "all", (99.0, 98.0)), cell("S_4 & more", "a5", "all", None)]
+    data["cells"] = data["cells"][:2]
+    table = make_table(data)
+    assert table.grids[0].columns == ["a5"] and [name for name, _ in table.grids[0].rows] == ["SD-SSM", "chance"]
+    assert len(table.facts) == 2  # the CSV file has every cell
+    data["cells"] = [{**entry, "max": None} for entry in data["cells"]]
+    assert make_table(data).grids[0].columns == ["a5", "even_pairs"]  # nothing at all was measured
+    diverged = cell("S_4 & more", "even_pairs", "all", None, diverged=2, steps=1000)
+    assert [name for name, _ in make_table({**data, "cells": [diverged]}).grids[0].rows] == ["S_4 & more", "chance"]
+
+
+def test_published_numbers_are_shown_once() -> None:
+    """They were published for one score."""
+    first, second = make_table(results()).grids
+    assert first.caption.endswith("published max / average in brackets") and "(100 / 98.5)" in first.rows[0][1][0]
+    assert second.caption.endswith("published numbers are above")
+    assert not any("(" in text for _, cells in second.rows for text in cells)
+    data = results()
+    data["cells"] = [{**entry, "published_max": None, "published_average": None} for entry in data["cells"]]
+    assert not any("published" in grid.caption for grid in make_table(data).grids)
 
 
 def test_latex() -> None:
@@ -142,7 +167,7 @@ def test_csv() -> None:
 
 def test_row_with_another_score_and_other_steps() -> None:
     data = results()
-    data["scores"] = ["all", "50..500"]
+    data["scores"], data["columns"] = ["all", "50..500"], ["a5"]
     other = cell("S_4 & more", "a5", "50..500", (52.0, 51.0), first=True, steps=10, seeds=1)
     data["cells"] = [data["cells"][0], {**data["cells"][1], "first": False}, other]
     text = to_text(make_table(data))
@@ -192,7 +217,11 @@ def test_claims() -> None:
         {"id": "C5", **base, **measured, "figure": "first_below_99", "least": 22, "greatest": 22, "chance_least": None},
     ]
     head = {"kind": "claims", "title": "Claims", "corner": "claim", "rows": [], "columns": []}
-    [grid] = make_table({**head, "cells": cells, "runs": []}).grids
+    table = make_table({**head, "cells": cells, "runs": []})
+    for width in (60, 80, 120):  # sentences are wrapped, and numbers are not
+        lines = to_text(table, width).splitlines()
+        assert max(map(len, lines)) <= width and any("90.12 to 91.00" in line for line in lines)
+    [grid] = table.grids
     assert [cells[2:] for _, cells in grid.rows] == [
         ["90.12 to 91.00", "20 to 50", "table1, 50,000 steps"],
         ["-", "-", "table1"],

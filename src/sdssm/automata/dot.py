@@ -10,7 +10,7 @@ The start state is the target of the arrow from a node that is not a state (`s` 
 else the first node. A node is not a state if it has no incoming edge, and either its shape is none, point or plaintext
 or its arrow has no label. The symbols are the labels of the edges in order of appearance; "a,b" means both. The output
 of a state is its attribute `output`; or 1 for a doublecircle and 0 for all others, if there is any doublecircle; or
-else its number.
+else its number. A missing edge is an error, unless the caller asks for a sink state.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ import re
 
 from sdssm.automata.dot_parser import DotEdge, DotGraph, parse_dot
 from sdssm.automata.machine import Machine
+from sdssm.automata.partial import build_machine
 from sdssm.errors import FormatError, format_value
 
 
 def to_dot(machine: Machine) -> str:
-    """Return the machine as a DOT graph, which Graphviz can draw."""
+    """Return the machine as a DOT graph, which Graphviz can draw.
+
+    States that accept are double circles, if the machine is an acceptor; otherwise labels show the outputs.
+    """
     lines = ["digraph machine {", "  rankdir=LR;", "  node [shape=circle];", "  start [shape=point];"]
     for q, name in enumerate(machine.state_names):
         output = int(machine.outputs[q])
-        label = name if output == q and machine.states is None else f"{name} / {output}"
+        is_plain = machine.is_acceptor or (output == q and machine.states is None)
+        label = name if is_plain else f"{name} / {output}"
+        shape = "shape=doublecircle, " if machine.is_acceptor and output == 1 else ""
         name_attribute = f", name={_quote(name)}" if machine.states else ""
-        lines.append(f"  {q} [label={_quote(label)}, output={output}{name_attribute}];")
+        lines.append(f"  {q} [{shape}label={_quote(label)}, output={output}{name_attribute}];")
     lines.append(f"  start -> {machine.start};")
     for q, row in enumerate(machine.table.tolist()):
         for a, target in enumerate(row):
@@ -43,8 +49,10 @@ def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def from_dot(text: str) -> Machine:
+def from_dot(text: str, *, sink: bool = False) -> Machine:
     """Return the machine that a DOT graph describes.
+
+    A missing edge is an error, or with `sink` leads to a state that is never left.
 
     >>> from_dot("digraph { a -> b [label=x]; b -> a [label=x] }").table.tolist()
     [[1], [0]]
@@ -61,12 +69,13 @@ def from_dot(text: str) -> Machine:
     number = {node: q for q, node in enumerate(nodes)}
     edges = [edge for edge in graph.edges if edge.source not in markers]
     symbols, have_names = _order_symbols(edges)
-    return Machine(
+    return build_machine(
         table=_table(edges, number, symbols),
         start=number[start],
         outputs=_outputs(graph, nodes),
         states=_state_names(graph, nodes),
         symbols=symbols if have_names else None,
+        sink=sink,
     )
 
 
@@ -98,7 +107,8 @@ def _is_number(text: str) -> bool:
     return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
-def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> list[list[int]]:
+def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> list[list[int | None]]:
+    """Return the next states; None where an edge is missing."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
     rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
     for edge in edges:
@@ -110,16 +120,7 @@ def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> 
                     f"symbol {format_value(label)}; keep one"
                 )
             row[a] = number[edge.target]
-    table = []
-    for node, row in zip(number, rows, strict=True):
-        for symbol, target in zip(symbols, row, strict=True):
-            if target is None:
-                raise FormatError(
-                    f"state {format_value(node)} has no edge for symbol {format_value(symbol)}; "
-                    "every state needs an edge for each symbol"
-                )
-        table.append([target for target in row if target is not None])
-    return table
+    return rows
 
 
 def _outputs(graph: DotGraph, nodes: list[str]) -> list[int] | None:

@@ -1,18 +1,20 @@
-"""Machines as JSON, and files in JSON or DOT."""
+"""Machines as JSON, and files: machines in JSON or DOT, diagrams in SVG or DOT."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sdssm.automata.dot import from_dot, to_dot
+from sdssm.automata.drawing import draw
 from sdssm.automata.machine import Machine
-from sdssm.errors import AutomatonError, FormatError, OutputError, did_you_mean, format_value
+from sdssm.automata.mappings import machine_from_mapping
+from sdssm.automata.partial import MissingTransitionError
+from sdssm.errors import AutomatonError, FormatError, OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
-
-KEYS = ("table", "start", "outputs", "states", "symbols")
 
 
 def to_json(machine: Machine) -> str:
@@ -29,11 +31,15 @@ def to_json(machine: Machine) -> str:
     return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
-def from_json(text: str) -> Machine:
-    """Return the machine that a JSON text describes; only the table is required.
+def from_json(text: str, *, sink: bool = False) -> Machine:
+    """Return the machine that a JSON text describes, by a table or by named transitions (see `mappings.py`).
+
+    Missing transitions (null in a table) are an error, or with `sink` lead to a sink state.
 
     >>> from_json('{"table": [[0, 1], [1, 0]]}')
     Machine(2 states, 2 symbols, 2 outputs)
+    >>> from_json('{"p": {"a": "q"}, "q": {"b": "p"}, "accepting": ["p"]}', sink=True)
+    Machine(3 states, 2 symbols, 2 outputs)
     """
     try:
         data: Any = json.loads(text, object_pairs_hook=_refuse_duplicates)
@@ -45,18 +51,7 @@ def from_json(text: str) -> Machine:
         raise FormatError("not a machine: the JSON holds a number that is too long; states are below 2^63") from None
     except RecursionError:
         raise FormatError("not a machine: the JSON is nested too deeply; a machine is one JSON object") from None
-    if not isinstance(data, dict) or "table" not in data:
-        raise FormatError('a machine is a JSON object with a "table": [[next state for each symbol] for each state]')
-    for key in data:
-        if key not in KEYS:
-            raise FormatError(f"a machine has no {format_value(key)}; {did_you_mean(key, KEYS)}")
-    return Machine(
-        table=data["table"],
-        start=data.get("start", 0),
-        outputs=data.get("outputs"),
-        states=data.get("states"),
-        symbols=data.get("symbols"),
-    )
+    return machine_from_mapping(data, sink=sink)
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -66,30 +61,64 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return unique
 
 
+class MachineReader(Protocol):
+    """A function that reads a machine from the text of a file."""
+
+    def __call__(self, text: str, *, sink: bool = False) -> Machine:
+        """Return the machine of a text; with `sink`, missing transitions lead to a sink state."""
+
+
 #: File ending -> reader, writer.
-FORMATS = {".json": (from_json, to_json), ".dot": (from_dot, to_dot)}
+FORMATS: dict[str, tuple[MachineReader, Callable[[Machine], str]]] = {
+    ".json": (from_json, to_json),
+    ".dot": (from_dot, to_dot),
+}
 
 
-def read_machine(path: Path) -> Machine:
-    """Return the machine in a `.json` or `.dot` file."""
-    reader, _ = _get_format(path)
+def read_machine(path: str | PathLike[str], *, sink: bool = False) -> Machine:
+    """Return the machine in a `.json` or `.dot` file.
+
+    A missing transition is an error, or with `sink` leads to a state that is never left.
+    """
+    path = Path(path)
+    reader, _ = _get_format(path, "read from")
     try:
-        with path.open(
-            encoding="utf-8", newline=""
-        ) as file:  # no newline translation: names may contain carriage returns
+        with path.open(encoding="utf-8", newline="") as file:  # names may contain carriage returns: no translation
             text = file.read()
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the path
         raise FormatError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
     try:
-        return reader(text)
+        return reader(text, sink=sink)
+    except MissingTransitionError as error:
+        name = format_path(path)
+        advice = f"add it, or write sink:{name} to send what is missing to a sink state"
+        raise FormatError(f"{name}: {error.fact}; {advice}") from None
     except (AutomatonError, FormatError) as error:
         raise FormatError(f"{format_path(path)}: {error}") from None
 
 
-def write_machine(machine: Machine, path: Path) -> None:
+def write_machine(machine: Machine, path: str | PathLike[str]) -> None:
     """Write the machine as a `.json` or `.dot` file."""
-    _, writer = _get_format(path)
+    path = Path(path)
+    _, writer = _get_format(path, "written to")
     write_text(path, writer(machine))
+
+
+def write_diagram(machine: Machine, path: str | PathLike[str], *, title: str | None = None) -> None:
+    """Write the state diagram as a file whose ending says how: `.svg`, or `.dot` for Graphviz."""
+    path = check_diagram_path(path)
+    write_text(path, draw(machine, title=title) if path.suffix.lower() == ".svg" else to_dot(machine))
+
+
+def check_diagram_path(path: str | PathLike[str]) -> Path:
+    """Return the path of a diagram; raise an error if it has another ending than .svg or .dot."""
+    path = Path(path)
+    if path.suffix.lower() not in (".svg", ".dot"):
+        ending = path.suffix or "nothing"
+        raise OutputError(
+            f"{format_path(path)} ends in {ending!r}; state diagrams are written as .svg, or as .dot for Graphviz"
+        )
+    return path
 
 
 def write_text(path: Path, text: str) -> None:
@@ -102,8 +131,8 @@ def write_text(path: Path, text: str) -> None:
         ) from None
 
 
-def _get_format(path: Path) -> tuple[Callable[[str], Machine], Callable[[Machine], str]]:
+def _get_format(path: Path, verb: str) -> tuple[MachineReader, Callable[[Machine], str]]:
     if path.suffix not in FORMATS:
-        ending = path.suffix or "nothing"
-        raise FormatError(f"{format_path(path)} ends in {ending!r}; machines are read from {' and '.join(FORMATS)}")
+        ending, known = path.suffix or "nothing", " and ".join(FORMATS)
+        raise FormatError(f"{format_path(path)} ends in {ending!r}; machines are {verb} {known} files")
     return FORMATS[path.suffix]

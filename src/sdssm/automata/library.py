@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from os import PathLike
 from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
 
 from sdssm.automata import groups, languages
+from sdssm.automata.bridges import from_object
 from sdssm.automata.formats import FORMATS, read_machine
 from sdssm.automata.machine import Machine
+from sdssm.automata.mappings import machine_from_mapping
+from sdssm.automata.partial import build_machine
 from sdssm.automata.regex import regex_machine
 from sdssm.errors import AutomatonError, UnknownNameError, did_you_mean, format_value
 
@@ -42,25 +49,67 @@ PATTERNS = {
     "random:{states}x{symbols}:{seed}": "a random machine, as in random:10x2:0",
     "regex:{expression}": "strings that match, as in regex:(ab)*; regex[abc]:... gives the alphabet",
     "{name}*{name}": "a direct product, as in z3*d5",
-    "{path}.json, {path}.dot": "a machine from a file",
+    "{path}.json, {path}.dot": "a machine from a file; sink:{path} completes a partial one with a sink state",
 }
+#: The prefix of a file whose missing transitions lead to a sink state.
+SINK = "sink:"
 
 
-def get_machine(name: str) -> Machine:
-    """Return the machine of this name.
+def get_machine(source: Any, *, sink: bool = False) -> Machine:
+    """Return the machine of a name, a file, a table, or an automaton of another library.
+
+    Args:
+        source: a name such as "a5" (`sdssm tasks` lists them) or the path of a .json or .dot file, as text or `Path`;
+            a `Machine`, or an object with a `machine`, such as a task; a table of next states, states x symbols, with
+            start state 0 and the number of the state as output (other ones: `Machine(table=..., start=...,
+            outputs=...)`); a dictionary as in a JSON file; an automaton of automata-lib, AALpy, pythomata, or a
+            networkx graph.
+        sink: whether missing transitions (None in a table) lead to a new state that is never left; otherwise they are
+            an error. In a name, write "sink:" before the path of a file.
 
     >>> get_machine("a5"), get_machine("z3*d5")
     (Machine(60 states, 2 symbols, 60 outputs), Machine(30 states, 4 symbols, 30 outputs))
+    >>> get_machine([[0, 1], [1, 0]]).distinguish(get_machine("parity")) is None
+    True
     >>> get_machine("parety")
     Traceback (most recent call last):
-    sdssm.errors.UnknownNameError: no machine is called 'parety'; did you mean 'parity'?
+    sdssm.errors.UnknownNameError: no task or automaton is called 'parety'; did you mean 'parity'? ...
     """
+    if isinstance(source, Machine):
+        return source
+    if isinstance(source, str):
+        return _get_named(source, sink)
+    if isinstance(source, PathLike):
+        return read_machine(source, sink=sink)
+    if isinstance(source, Mapping):
+        return machine_from_mapping(source, sink=sink)
+    if isinstance(getattr(source, "machine", None), Machine):
+        return cast(Machine, source.machine)
+    if isinstance(source, (list, tuple)):
+        return build_machine(table=source, sink=sink)
+    if hasattr(source, "__array__"):  # numpy, and tensors of other libraries
+        return build_machine(table=np.asarray(source), sink=sink)
+    return from_object(source, sink=sink)
+
+
+def machine_files(name: str) -> list[Path]:
+    """Return the files that the machine of a name is read from; none if the name alone defines it.
+
+    >>> machine_files("sink:words.json*z3"), machine_files("a5"), machine_files("regex:a.json")
+    ([PosixPath('words.json')], [], [])
+    """
+    factors = [factor for factor in _split_product(name) if not factor.startswith(("regex:", "regex["))]
+    return [path for path in (Path(factor.removeprefix(SINK)) for factor in factors) if path.suffix in FORMATS]
+
+
+def _get_named(name: str, sink: bool) -> Machine:
+    """Return the machine of a name, which may be a product."""
     factors = _split_product(name)
     if len(factors) > 1 and "" in factors:
         raise UnknownNameError(f"{format_value(name)} has an empty factor; write a name on either side of each *")
-    machine = _get_factor(factors[0])
+    machine = _get_factor(factors[0], sink)
     for factor in factors[1:]:
-        other = _get_factor(factor)
+        other = _get_factor(factor, sink)
         groups.check_n_states(format_value(name), machine.n_states * other.n_states)
         machine = machine * other
     return machine
@@ -78,12 +127,12 @@ def _split_product(name: str) -> list[str]:
     return [*factors, name]
 
 
-def _get_factor(name: str) -> Machine:
+def _get_factor(name: str, sink: bool) -> Machine:
     """Return the machine of a name that is not a product."""
     if match := re.fullmatch(r"regex(?:\[([^\]]*)\])?:(.*)", name, re.DOTALL):
         return regex_machine(match[2], match[1])
     if Path(name).suffix in FORMATS:
-        return read_machine(Path(name))
+        return read_machine(name.removeprefix(SINK), sink=sink or name.startswith(SINK))
     plain = name.strip().lower().replace("-", "_")
     if plain in FIXED:
         return FIXED[plain]()
@@ -96,18 +145,27 @@ def _get_factor(name: str) -> Machine:
             if size < least:
                 raise AutomatonError(f"{plain} is too small; {prefix}{{n}} starts at n = {least}")
             return standard(size) if match[3] is None else group(size).random_machine(int(match[3]), int(match[4]))
-    raise UnknownNameError(f"no machine is called {format_value(name)}; {_suggest(plain)}")
+    if _is_file(name.removeprefix(SINK)):
+        return read_machine(name.removeprefix(SINK))  # its error says which files are read
+    raise UnknownNameError(f"no task or automaton is called {format_value(name)}; {_suggest(plain)}")
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # a text that cannot be a path: too long, or with a null byte
+        return False
 
 
 def _suggest(name: str) -> str:
-    """Return a hint for the error message: the most similar known name, or where the names are listed."""
+    """Return a hint for the error message: the most similar known names, and where the names are listed."""
     if match := re.match(r"(c2xc|[dzsa])([0-9]{1,3})[:.]([0-9]{1,3})", name):
         return f"random generators are written as in '{match[1]}{match[2]}:{match[3]}:0'"
     known = [*FIXED, "random:10x2:0", "regex:(ab)*"]
     if match := re.fullmatch(r"[a-z_]+?([0-9]{1,3})", name):
         known += [prefix + match[1] for prefix in FAMILIES]
-    hint = did_you_mean(name, known)
-    return "'sdssm tasks' lists the names" if hint.startswith("known") else hint
+    hint = did_you_mean(name, known, otherwise="")
+    return f"{hint} 'sdssm tasks' lists them" if hint.startswith("did") else "'sdssm tasks' lists the names"
 
 
 def _random_machine(name: str, states: int, symbols: int, seed: int) -> Machine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,14 @@ from sdssm.automata import comparison
 from sdssm.automata.algebra import Algebra
 from sdssm.automata.refinement import Ints, coarsest_congruence, reachable_states
 from sdssm.automata.theory import summarise_theory
-from sdssm.automata.validation import format_names, validate_names, validate_outputs, validate_state, validate_table
+from sdssm.automata.validation import (
+    format_names,
+    validate_accepting,
+    validate_names,
+    validate_outputs,
+    validate_state,
+    validate_table,
+)
 from sdssm.errors import AutomatonError, format_value
 
 #: A string: symbol numbers, symbol names, or a text (of one-letter names, or of names with spaces between them).
@@ -85,6 +92,11 @@ class Machine:
     def n_outputs(self) -> int:
         """Outputs are 0..n_outputs-1; not all of them need to occur."""
         return int(self.outputs.max()) + 1
+
+    @cached_property
+    def is_acceptor(self) -> bool:
+        """Whether every output is 0 (the string is rejected) or 1 (it is accepted)."""
+        return self.n_outputs <= 2
 
     @cached_property
     def state_names(self) -> tuple[str, ...]:
@@ -242,6 +254,31 @@ class Machine:
             states=names if len(set(names)) == len(names) else None,  # names that contain commas may coincide
             symbols=symbols,
         )
+
+    # -- other forms -------------------------------------------------------------------------------------------------
+
+    def to_regex(self, *, accepting: Collection[int] | None = None) -> str:
+        """Return a regular expression for the strings that the machine accepts: those with output 1.
+
+        `accepting` lists the outputs that accept, if there are others than 0 and 1. Symbols must have names of one
+        letter. `regex_machine(expression, alphabet)` with the letters of the machine returns an equivalent machine. An
+        expression of more than 5,000 letters is refused.
+
+        >>> Machine(table=[[0, 1], [1, 0]], states=["even", "odd"]).to_regex(accepting={0})
+        '(0|10*1)*'
+        """
+        from sdssm.automata.state_elimination import find_regex  # it imports this module
+
+        return find_regex(self, validate_accepting(accepting, self.n_outputs))
+
+    def _repr_svg_(self) -> str | None:
+        """Return the state diagram, which notebooks show; None if the machine is too large to draw."""
+        from sdssm.automata.drawing import draw  # drawing needs machines, machines only need drawing here
+
+        try:
+            return draw(self)
+        except AutomatonError:
+            return None
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Each function returns an immutable copy, or raises an error that names the fault
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import index
 from typing import Any
 
@@ -41,7 +41,8 @@ def validate_table(table: ArrayLike) -> Ints:
         for q, row in enumerate(rows):
             if None in row:
                 raise AutomatonError(
-                    f"symbol {row.index(None)} leads nowhere from state {q}; every entry needs a next state"
+                    f"symbol {row.index(None)} leads nowhere from state {q}; every entry needs a next state "
+                    "(sdssm.machine(table, sink=True) adds a sink state)"
                 )
             _check_integers(row, f"the next states of state {q}")
     elif table.dtype.kind not in "iu":
@@ -83,6 +84,13 @@ def validate_outputs(outputs: ArrayLike | None, n_states: int) -> Ints:
         q = int(array.argmax())
         raise AutomatonError(f"the output of state {q} is {array[q]}; outputs must be below 2^31")
     return _freeze(array)
+
+
+def validate_accepting(accepting: Collection[int] | None, n_outputs: int) -> set[int]:
+    """Return the outputs that accept: those given, or 1 if there are no others than 0 and 1."""
+    if accepting is None and n_outputs > 2:
+        raise AutomatonError(f"the machine has {n_outputs} outputs; say which of them accept, as in accepting={{0}}")
+    return {1} if accepting is None else set(accepting)
 
 
 def validate_names(kind: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:

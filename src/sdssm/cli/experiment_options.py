@@ -58,7 +58,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
     add(
         "--workers",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_positive_number,
         default=1,
         help="processes that evaluate runs (default: %(default)s)",
     )
@@ -69,6 +69,18 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         metavar="HOST:PORT",
         help="address of the Ray cluster (default: RAY_ADDRESS if it is set, else a new cluster on this machine)",
     )
+
+
+def parse_positive_number(text: str) -> int:
+    """Parse a whole number from 1.
+
+    >>> parse_positive_number("4")
+    4
+    """
+    value = parse_whole_number(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too small; give a whole number of at least 1")
+    return value
 
 
 def make_executor(options: argparse.Namespace) -> Executor:

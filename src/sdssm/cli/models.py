@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import print_facts, print_json, print_table
+from sdssm.cli.settings import HEADERS, describe_part, format_setting, setting_row
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
+
+#: Text is wrapped at this width, or at that of a narrower terminal.
+WIDEST = 110
 
 
 def add_command(commands: Commands) -> None:
@@ -20,18 +25,18 @@ def add_command(commands: Commands) -> None:
         "models",
         summary="list models, their settings and presets",
         description="List the models that can be trained: how many parameters each has, what is proved about it, and "
-        "its settings. With NAME, show all settings and presets of one model.",
+        "its settings. With MODEL, show all settings and presets of one model.",
         examples=["sdssm models", "sdssm models mamba"],
     )
     add = parser.add_argument
-    add("name", metavar="NAME", nargs="?", help="show this model only, with all its settings")
+    add("name", metavar="MODEL", nargs="?", help="show this model only, with all its settings")
     add("--task", default="a5", help="task for which parameters are counted (default: %(default)s)")
     add("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_models)
 
 
 def _models(options: argparse.Namespace) -> None:
-    from sdssm.models import MODELS, default_preset, get_preset
+    from sdssm.models.catalogue import MODELS, default_preset, get_preset
 
     if options.name is not None:
         get_preset(default_preset(options.name), options.name, options.task)  # raises an error for an unknown name
@@ -46,12 +51,21 @@ def _models(options: argparse.Namespace) -> None:
         for facts in models
     ]
     print_table(["model", "parameters", "transitions", "reads"], rows, right=("parameters", "transitions"))
-    print(f"\nParameters are counted with the default settings on {options.task}. Transitions: parameters that compute")
-    print("the next state from the input. Settings with their defaults, and what is proved:\n")
+    print(
+        f"\nParameters are counted with the default settings on {options.task}.\n"
+        "Transitions: parameters that compute the next state from the input.\n"
+        "Settings with their defaults, and what is proved:\n"
+    )
     for facts in models:
-        print(f"{facts['model']}: {_format_settings(facts)}")
-        print(fill(facts["emulates"], 110, initial_indent="    ", subsequent_indent="    "))
-    print("\nsdssm models NAME shows all settings and presets of one; sdssm train TASK --model NAME trains it.")
+        print(_wrap(f"{facts['model']}: {_format_settings(facts)}"))
+        print(_wrap(f"    {facts['emulates']}"))
+    print("\nsdssm models MODEL shows all settings and presets of one, sdssm settings MODEL those of its training.")
+
+
+def _wrap(text: str) -> str:
+    """Wrap a text at the width of the terminal, further lines below it indented."""
+    width = min(WIDEST, get_terminal_size((WIDEST, 24)).columns)
+    return fill(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _facts(name: str, task_name: str) -> dict[str, Any]:
@@ -92,7 +106,7 @@ def _reading(facts: dict[str, Any]) -> str:
 
 
 def _format_settings(facts: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_format_setting(value)}" for name, value in facts["mixer_settings"].items())
+    return " ".join(f"{name}={format_setting(value)}" for name, value in facts["mixer_settings"].items())
 
 
 def _show_model(facts: dict[str, Any], as_json: bool) -> None:
@@ -107,12 +121,10 @@ def _show_model(facts: dict[str, Any], as_json: bool) -> None:
         "presets": ", ".join(facts["presets"]),
     }
     print_facts(facts["model"], lines)
-    print("\nSettings, with their defaults for this model")
-    rows = [
-        [name, _format_setting(value)] for part in ("mixer_settings", "settings") for name, value in facts[part].items()
-    ]
-    print_table(["name", "value"], rows)
+    print("\nSettings, with their defaults for this model; sdssm settings lists those of the training")
+    from sdssm.models.catalogue import default_preset
+    from sdssm.runs.schema import resolve_settings
 
-
-def _format_setting(value: Any) -> str:
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    settings = resolve_settings(facts["model"], default_preset(facts["model"]), "")
+    rows = [setting_row(description) for part in ("mixer", "model") for description in describe_part(settings, part)]
+    print_table(HEADERS, rows)

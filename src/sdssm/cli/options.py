@@ -8,11 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sdssm.errors import SettingsError, format_value
+from sdssm.devices import check_device_name
+from sdssm.errors import DeviceError, SettingsError, format_value
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
+#: Exit code for errors that the user can fix.
+BAD_INPUT = 2
 #: Help of options that several commands have.
 DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda or cuda:N (default: %(default)s)"
 JSON_HELP = "print JSON instead of tables"
@@ -27,7 +30,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
-        self._action_max_length = len("    reproduce")  # argparse forgets the indentation of commands
+        self._action_max_length = len("    completion")  # argparse forgets the indentation of commands
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(EXAMPLES) else super()._fill_text(text, width, indent)
@@ -127,6 +130,14 @@ def parse_seeds(text: str) -> int | list[int]:
     if len(set(seeds)) != len(seeds):
         raise argparse.ArgumentTypeError(f"{format_value(text)} has a seed twice; keep one of them")
     return seeds
+
+
+def parse_device(text: str) -> str:
+    """Parse the name of a device; whether this machine has it is checked when it is used."""
+    try:
+        return check_device_name(text)
+    except DeviceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ from importlib.util import find_spec
 from shlex import quote
 from typing import Any
 
+from sdssm.display import LEAST_WIDTH, fit_table, terminal_width, wrap_text
 from sdssm.formatting import format_chance
-from sdssm.tasks import chance_accuracy
+
+#: How to see the columns of a table that a narrow terminal leaves out.
+NARROW_ADVICE = "to see them, widen the terminal or add | less -S"
 
 
 def make_printable(text: str) -> str:
@@ -40,7 +43,7 @@ def format_chance_level(*class_counts: int) -> str:
     >>> format_chance_level(2, 2), format_chance_level(2, 60)
     ('50', '1.67 to 50')
     """
-    return format_chance(*map(chance_accuracy, class_counts))
+    return format_chance(*(100 / count for count in class_counts))
 
 
 def print_json(value: Any) -> None:
@@ -51,48 +54,53 @@ def _can_use_rich() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print rows below headers; the columns named in `right` are aligned to the right."""
-    rows = [[make_printable(cell) for cell in row] for row in rows]
-    if _can_use_rich():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+def print_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
+) -> None:
+    """Print rows below headers; the columns named in `right` are numbers, aligned to the right.
 
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for header in headers:
-            table.add_column(header, justify="right" if header in right else "left", no_wrap=header in right)
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
-        return
-    widths = [max(len(row[k]) for row in [headers, *rows]) for k in range(len(headers))]
-    for row in [headers, *rows]:
-        cells = [
-            cell.rjust(width) if header in right else cell.ljust(width)
-            for header, cell, width in zip(headers, row, widths, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+    On a terminal that is too narrow, text is wrapped and the least useful columns are left out, as `fit_table`
+    describes; a line below names them. `keep` and `drop` name columns that are never left out, or left out first.
+    """
+    rows = [[make_printable(cell) for cell in row] for row in rows]
+    width = terminal_width()
+    fitted = fit_table(headers, rows, right=right, width=width, keep=keep, drop=drop)
+    _print_bold(fitted.header)
+    for line in [*fitted.body, *fitted.note(NARROW_ADVICE, width)]:
+        print(line)
 
 
 def print_facts(title: str, facts: dict[str, str]) -> None:
-    """Print a title and one line for each fact."""
-    title, facts = make_printable(title), {name: make_printable(value) for name, value in facts.items()}
-    if _can_use_rich():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(style="cyan", no_wrap=True)
-        table.add_column()
-        for name, value in facts.items():
-            table.add_row(name, Text(value))
-        console = Console()
-        console.print(Text(title, style="bold"))
-        console.print(table)
-        return
-    print(title)
-    width = max(map(len, facts))
+    """Print a title and one line for each fact; on a terminal, long facts are wrapped."""
+    _print_bold([make_printable(title)])
+    indent, terminal = max(map(len, facts)) + 4, terminal_width()
     for name, value in facts.items():
-        print(f"  {name.ljust(width)}  {value}")
+        text = make_printable(value)
+        lines = [text] if terminal is None else wrap_text(text, max(terminal - indent, LEAST_WIDTH))
+        for k, line in enumerate(lines):
+            print(f"  {(name if k == 0 else '').ljust(indent - 4)}  {line}".rstrip())
+
+
+def print_text(text: str) -> None:
+    """Print a sentence, with a control character escaped; on a terminal, lines break between words."""
+    width, printable = terminal_width(), make_printable(text)
+    for line in [printable] if width is None else wrap_text(printable, width):
+        print(line)
+
+
+def _print_bold(lines: Sequence[str]) -> None:
+    """Print lines, in bold on a terminal if rich is installed."""
+    if not _can_use_rich():
+        for line in lines:
+            print(line)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    for line in lines:
+        Console().print(Text(line, style="bold"), soft_wrap=True)

@@ -18,17 +18,20 @@ from sdssm.cli.experiment_options import (
     spec_argument,
 )
 from sdssm.cli.options import declare_command, parse_minutes
-from sdssm.cli.output import print_table
-from sdssm.cli.plans import evaluation_counter, report_interrupt, show_plans
+from sdssm.cli.output import print_table, print_text
+from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
-from sdssm.devices import device_name
 from sdssm.errors import SettingsError
 from sdssm.files import format_path
-from sdssm.runs import FINAL_STATUSES
+from sdssm.formatting import UNKNOWN
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
     from sdssm.experiments import Executor, Plan, Spec
+
+
+#: A training with a smaller share of its steps says little about the whole.
+FEW_STEPS = 0.1
 
 
 def add_command(commands: Commands) -> None:
@@ -74,7 +77,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         for spec in other_specs:
             print(f"{spec.title}\nNothing is trained for it.\n")
         if plans:
-            show_plans(plans, options.device)
+            show_plans(plans, options)
         return
     with report_interrupt(options):
         if plans:
@@ -84,14 +87,12 @@ def _reproduce(options: argparse.Namespace) -> None:
 
 
 def _list_experiments() -> None:
-    from sdssm.experiments import get_spec, list_experiments
+    from sdssm.experiments.specs.catalogue import summarize_experiments
 
-    rows = []
-    for name in list_experiments():
-        spec = get_spec(name)
-        runs = sum(len(row.tasks) * len(list(row.variants())) * len(row.seeds) for row in spec.rows)
-        rows.append([name, str(runs) if runs else "-", spec.title])
+    rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarize_experiments()]
     print_table(["experiment", "runs", "title"], rows, right=("runs",))
+    print()
+    print_text(f"{UNKNOWN}: nothing is trained for it. sdssm reproduce NAME --dry-run shows what NAME would train.")
 
 
 def _load_specs(options: argparse.Namespace) -> list[Spec]:
@@ -135,6 +136,7 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
 def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
     """Return the plans of the experiments of which at least one cell is selected."""
     from sdssm.experiments import make_plans, reuse_runs
+    from sdssm.runs import FINAL_STATUSES
 
     if options.minutes is not None:
         options.budget = _choose_budget(specs, options)
@@ -162,10 +164,19 @@ def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
         raise SettingsError("--minutes chooses the budget, so --budget cannot be given too; leave one of them out")
     if options.engine != "local":
         raise SettingsError("--minutes measures this machine, but the engine trains on others; give a --budget")
-    groups = estimate_plan(merge_plans(make_plans(specs, options.out, make_selection(options))), options.device)
+    plan = merge_plans(make_plans(specs, options.out, make_selection(options)))
+    groups = estimate_plan(plan, options.device, progress=not options.quiet)
     budget = budget_for(groups, 60 * options.minutes)
     part = f"--budget {budget:g} takes about" if budget < 1 else "all steps take at most"
     print(f"sdssm: {part} {options.minutes:g} minutes on this machine", file=sys.stderr)
+    if budget < FEW_STEPS:
+        planned = max(group.steps for group in groups)
+        steps = max(1, round(planned * budget))
+        print(
+            f"sdssm: warning: that is {steps:,} of {planned:,} steps; most models need far more to learn, so expect "
+            "accuracies near chance",
+            file=sys.stderr,
+        )
     return budget
 
 
@@ -174,7 +185,7 @@ def _run_accuracy(plans: Sequence[Plan], executor: Executor, options: argparse.N
 
     They are evaluated in turn because two experiments may evaluate the same run differently.
     """
-    from sdssm.experiments import merge_plans, write_results
+    from sdssm.experiments import merge_plans, selected_results, write_results
     from sdssm.experiments.planning.remaining import unfinished_runs
     from sdssm.training.progress import progress_for
 
@@ -182,28 +193,38 @@ def _run_accuracy(plans: Sequence[Plan], executor: Executor, options: argparse.N
         if not options.no_train:
             executor.run_plan(merge_plans(plans), progress_for(options.quiet, keep=False))
         for plan in plans:
-            executor.evaluate_plan(plan, evaluation_counter(options))
+            executor.evaluate_plan(plan, progress=not options.quiet)
             folder = options.results / plan.spec.name
             results = write_results(plan, folder, command=_command(options), device=executor.device_name)
             left = len(unfinished_runs(plan)) if options.no_train else 0
             note = f"{left} of {len(plan.selected_runs())} runs are not finished; --no-train trains none"
-            _finish(folder, results, options, note if left else "")
+            _finish(folder, results, options, note if left else "", selected_results(plan))
 
 
 def _run_other(spec: Spec, options: argparse.Namespace) -> None:
     """Measure the times of an experiment, or compare its claims with the results."""
+    from sdssm.devices import device_name
     from sdssm.experiments.results.claims import compare_claims
     from sdssm.experiments.results.folder import save_results
     from sdssm.experiments.results.timing import measure_runtime
 
     folder = options.results / spec.name
-    results = compare_claims(spec, options.results) if spec.kind == "claims" else measure_runtime(spec, options.device)
+    if spec.kind == "claims":
+        results = compare_claims(spec, options.results)
+    else:
+        results = measure_runtime(spec, options.device, progress=not options.quiet)
     save_results(spec, folder, results, command=_command(options), device=device_name(options.device))
     _finish(folder, results, options)
 
 
-def _finish(folder: Path, results: dict[str, Any], options: argparse.Namespace, note: str = "") -> None:
-    show_results(folder, results)
+def _finish(
+    folder: Path,
+    results: dict[str, Any],
+    options: argparse.Namespace,
+    note: str = "",
+    asked: dict[str, Any] | None = None,
+) -> None:
+    show_results(folder, results, asked)
     if note:
         print(note)
     if len(options.specs) > 1:

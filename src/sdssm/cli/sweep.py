@@ -28,10 +28,11 @@ from sdssm.cli.options import (
     split_assignment,
 )
 from sdssm.cli.output import make_lines_printable
-from sdssm.cli.plans import evaluation_counter, report_interrupt, show_plans
-from sdssm.cli.tables import show_results, terminal_width
+from sdssm.cli.plans import report_interrupt, show_plans
+from sdssm.cli.tables import show_results
+from sdssm.display import terminal_width
 from sdssm.errors import SettingsError, format_value
-from sdssm.models import DEFAULT_MODEL
+from sdssm.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 20
 #: Options that describe the sweep of a task; an experiment defines these itself.
 TASK_OPTIONS = ("model", "preset", "set", "grid", "range", "max_length")
+#: Arguments of the library that are options of the command, with underscores instead of hyphens.
+LIBRARY_ARGUMENTS = ("search", "trials", "parallel", "keep", "rungs", "select", "max_length")
 #: Options that narrow an experiment.
 SPEC_OPTIONS = ("models", "rows", "tasks")
 
@@ -134,6 +137,16 @@ def parse_choices(text: str) -> list[Any]:
     return [parse_value(part.strip()) for part in re.split(r",(?![^\[]*\])", text)]
 
 
+def name_options(message: str) -> str:
+    """Return an error about an argument of the library in the words of the command line.
+
+    >>> name_options("max_length is 0; it must be at least 1"), name_options("lr is 'a'; it must be a number")
+    ('--max-length is 0; it must be at least 1', "lr is 'a'; it must be a number")
+    """
+    names = "|".join(LIBRARY_ARGUMENTS)
+    return re.sub(rf"^({names})(?= (is|are) )", lambda match: f"--{match[1].replace('_', '-')}", message)
+
+
 def _make_search(options: argparse.Namespace) -> Search:
     from sdssm.experiments.sweeps.search import Search
 
@@ -197,30 +210,35 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], reason: str) -> N
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    from sdssm.experiments import check_results, write_results
+    from sdssm.experiments import check_results, selected_results, write_results
     from sdssm.experiments.specs.catalogue import published_numbers
     from sdssm.experiments.sweeps.sweep import Sweep, run_sweep
     from sdssm.training.progress import progress_for
 
     executor = make_executor(options)  # all errors in the options are reported before anything is started
-    search = _make_search(options)
-    spec = _make_spec(options, search)
+    try:
+        search = _make_search(options)
+        spec = _make_spec(options, search)
+    except SettingsError as error:
+        raise SettingsError(name_options(str(error))) from None
     folder = options.results / spec.name
     check_results(spec, folder)
     published_numbers(spec)
     selection, reused = make_selection(options), reuse_folders(options)
     sweep = Sweep(spec=spec, search=search, out=options.out, selection=selection, reused=reused)
     if options.dry_run:
-        _show_plan(sweep, folder, options.device)
+        _show_plan(sweep, folder, options)
         return
     command, progress = _command(options), progress_for(options.quiet, keep=False)
-    counter = evaluation_counter(options)
     with report_interrupt(options), executor:
-        plan, pruned = run_sweep(sweep, folder, executor, command=command, progress=progress, on_evaluated=counter)
+        plan, pruned = run_sweep(
+            sweep, folder, executor, command=command, progress=progress, evaluation_progress=not options.quiet
+        )
         device = executor.device_name
     results = write_results(plan, folder, command=command, device=device, pruned=pruned)
-    _show_ranking(results)
-    show_results(folder, results)
+    asked = selected_results(plan, pruned)
+    _show_ranking(asked)
+    show_results(folder, results, asked)
 
 
 def _show_ranking(results: dict[str, Any]) -> None:
@@ -233,7 +251,7 @@ def _show_ranking(results: dict[str, Any]) -> None:
         print(make_lines_printable(to_text(table, terminal_width())))
 
 
-def _show_plan(sweep: Sweep, folder: Path, device: str) -> None:
+def _show_plan(sweep: Sweep, folder: Path, options: argparse.Namespace) -> None:
     """Print what would be trained next."""
     study = sweep.load_study(folder)
     known = sum(map(len, study.by_cell.values()))
@@ -242,7 +260,7 @@ def _show_plan(sweep: Sweep, folder: Path, device: str) -> None:
         candidates = sum(map(len, batch.values()))
         total = len(sweep.selected_rows) * (sweep.search.trials or 0)
         print(f"The next {candidates} candidates by Optuna, after {known} of {total}:")
-    show_plans([sweep.upcoming_plan(batch)], device)
+    show_plans([sweep.upcoming_plan(batch)], options)
     if sweep.search.kept_share < 1:
         print("It takes less time if candidates are stopped early.")
 

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any
 
 from sdssm.cli.output import make_lines_printable, make_printable
+from sdssm.display import terminal_width
+from sdssm.formatting import count_of
 
 
-def terminal_width() -> int | None:
-    """Return the width of the terminal; None if standard output is not a terminal."""
-    return get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+def show_results(folder: Path, results: dict[str, Any], asked: dict[str, Any] | None = None) -> None:
+    """Write tables and plots into the results folder, and print a table.
 
-
-def show_results(folder: Path, results: dict[str, Any]) -> None:
-    """Write tables and plots into the results folder, and print the table."""
+    Args:
+        folder: the results folder.
+        results: all results in the folder.
+        asked: the results that the command asked for, which are printed; None for all.
+    """
     from sdssm.report.ranking import write_ranking
     from sdssm.report.rendering import to_text
-    from sdssm.report.tables import write_tables
+    from sdssm.report.tables import make_table, write_tables
 
     table = write_tables(folder)
     write_ranking(results, folder)
+    table = table if asked is None else make_table(asked)
     print(make_lines_printable(to_text(table, terminal_width())), end="")
     plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else []
     print(f"\nTables in {make_printable(str(folder))}" + (f", and {len(plots)} plots of curves" if plots else ""))
+    if asked is not None:
+        _explain_difference(results, asked)
+
+
+def _explain_difference(results: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Say how the files differ from the printed table, if they do."""
+    from sdssm.experiments.results.records import record_key
+
+    stored, shown = ({record_key(run) for run in part["runs"]} for part in (results, asked))
+    if stored - shown:
+        print(f"They also hold {count_of(len(stored - shown), 'run')} of other commands.")
+    if shown - stored:
+        print("In cells with longer runs they show those.")
 
 
 def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:

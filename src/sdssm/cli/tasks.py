@@ -7,18 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from sdssm.automata import draw
-from sdssm.automata.formats import write_text
-from sdssm.automata.library import PATTERNS
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import format_chance_level, make_printable, print_facts, print_json, print_table
+from sdssm.cli.parser import CommandParser
 from sdssm.errors import format_value
-from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS, Task, get_task
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
+    from sdssm.tasks import Task
 
 #: Names of symbols that are printed.
 MOST_SYMBOLS = 16
@@ -30,9 +26,12 @@ def add_command(commands: Commands) -> None:
         commands,
         "tasks",
         summary="list tasks, or describe one",
-        description="List the tasks: the automata to emulate. sdssm tasks show TASK describes one of them.",
-        examples=["sdssm tasks", "sdssm tasks show a5 --svg a5.svg", "sdssm tasks show 'regex:(ab)*'"],
+        description="List the tasks: the automata to emulate. sdssm tasks TASK (or tasks show TASK) describes one of "
+        "them.",
+        examples=["sdssm tasks", "sdssm tasks a5 --svg a5.svg", "sdssm tasks show 'regex:(ab)*'"],
     )
+    if isinstance(parser, CommandParser):
+        parser.implied_command = "show"
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
     show = declare_command(
@@ -76,7 +75,10 @@ def _whole_number_between(least: int, most: int) -> Callable[[str], int]:
 
 
 def _list_tasks(options: argparse.Namespace) -> None:
-    tasks = [get_task(name) for name in (*PAPER_TASKS, *EXAMPLE_TASKS)]
+    from sdssm.automata.library import PATTERNS
+    from sdssm.tasks.library import get_task, list_tasks
+
+    tasks = [get_task(name) for name in list_tasks()]
     if options.json:
         print_json([_facts(task) for task in tasks])
         return
@@ -95,14 +97,19 @@ def _list_tasks(options: argparse.Namespace) -> None:
     print_table(["task", "states", "symbols", "classes", "algebra", "monoid"], rows, right=numbers)
     print("\nForms of names")
     print_table(["name", "task"], [[pattern, meaning] for pattern, meaning in PATTERNS.items()])
-    print("\nsdssm tasks show NAME describes one of them.")
+    print("\nsdssm tasks NAME describes one of them.")
 
 
 def _show_task(options: argparse.Namespace) -> None:
+    from sdssm.tasks.library import get_task
+
     task = get_task(options.name)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)
     facts = _facts(task)
     if options.svg is not None:
+        from sdssm.automata import draw
+        from sdssm.automata.formats import write_text
+
         write_text(options.svg, draw(task.machine, title=task.name))
     if options.json:
         print_json({**facts, "samples": samples})
@@ -143,10 +150,11 @@ def _monoid_size(task: Task) -> str:
 
 
 def _samples(task: Task, length: int, seed: int) -> list[dict[str, Any]]:
-    batch = task.sample(3, length, generator=torch.Generator().manual_seed(seed))
+    from sdssm.tasks.examples import draw_examples
+
     return [
         {"tokens": tokens, "text": task.machine.decode(tokens), "labels": labels}
-        for tokens, labels in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True)
+        for tokens, labels in draw_examples(task, 3, length, seed=seed)
     ]
 
 

@@ -10,13 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.options import DEVICE_HELP, collect_settings, declare_command, parse_seeds, parse_value
+from sdssm.cli.options import (
+    DEVICE_HELP,
+    SETTING_OPTIONS,
+    collect_settings,
+    declare_command,
+    parse_device,
+    parse_seeds,
+    parse_value,
+)
 from sdssm.cli.output import format_chance_level, print_table, quote_argument
 from sdssm.errors import SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.formatting import format_loss
-from sdssm.models import DEFAULT_MODEL
+from sdssm.models.catalogue import DEFAULT_MODEL
 from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
@@ -50,15 +58,21 @@ def add_command(commands: Commands) -> None:
     add("--lr", metavar="X", type=parse_value, default=argparse.SUPPRESS, help="learning rate")
     add("--batch", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="strings per step")
     add("--train-length", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="longest training string")
-    add("--device", default="auto", help=DEVICE_HELP)
-    add("--out", metavar="DIR", type=Path, help="parent of the run folders (default: runs/TASK or runs/TASK-MODEL)")
+    add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
+    add(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="parent of the run folders (default: runs/TASK, followed by the model, the preset and the settings that "
+        "are not the default ones)",
+    )
     add(
         "--set",
         metavar="NAME=VALUE",
         nargs="+",
         action="extend",
         default=[],
-        help="any other settings, such as state=32; sdssm models NAME lists them",
+        help="any other settings, such as state=32; sdssm settings lists them",
     )
     add(
         "--resume",
@@ -78,9 +92,10 @@ def _train(options: argparse.Namespace) -> None:
     if options.tensorboard:
         import_extra("tensorboard", "--tensorboard")  # before any folder is created
     settings = collect_settings(options)
-    out = _out_folder(options)
+    _check_options(options, settings)
+    out = _out_folder(options, settings)
     if not options.tasks:
-        _resume(options, out, settings)
+        _resume(options, out)
         return
     from sdssm.training import progress_for, train
 
@@ -101,7 +116,22 @@ def _train(options: argparse.Namespace) -> None:
     _show_runs(runs, out, options.quiet)
 
 
-def _out_folder(options: argparse.Namespace) -> Path:
+def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for unknown tasks, models, presets and settings, before torch is imported."""
+    if options.resume is not None and options.overwrite:
+        raise SettingsError("--resume continues runs and --overwrite replaces them; leave one of them out")
+    if options.out is not None and str(options.out) in ("", "."):
+        raise SettingsError("--out is the current folder; name a folder for the runs, as in --out runs/a5")
+    from sdssm.models.catalogue import default_preset
+    from sdssm.runs.schema import resolve_settings
+    from sdssm.tasks.library import get_task
+
+    model = options.model or DEFAULT_MODEL
+    for name in options.tasks:
+        resolve_settings(model, options.preset or default_preset(model), get_task(name).name, settings)
+
+
+def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:
     """Return the folder given by --resume or --out, or the default one of the tasks."""
     if isinstance(options.resume, Path):
         if options.out is not None and options.out != options.resume:
@@ -110,20 +140,23 @@ def _out_folder(options: argparse.Namespace) -> Path:
         return options.resume
     if options.out is not None:
         return Path(options.out)
-    from sdssm.runs import default_folder
+    from sdssm.runs.find import default_folder
+    from sdssm.tasks import get_task
 
-    return default_folder(options.tasks, options.model or DEFAULT_MODEL)
+    names = [get_task(name).name for name in options.tasks]
+    return default_folder(names, options.model or DEFAULT_MODEL, options.preset, settings)
 
 
-def _resume(options: argparse.Namespace, out: Path, settings: dict[str, Any]) -> None:
+def _resume(options: argparse.Namespace, out: Path) -> None:
     """Continue every unfinished run of a folder."""
     if not isinstance(options.resume, Path):
         raise SettingsError("no task was given; name one, as in sdssm train a5, or use sdssm train --resume DIR")
-    changed = [*settings, *(name for name in ("model", "preset", "seeds", "overwrite") if getattr(options, name))]
+    changed = [name for name in SETTING_OPTIONS if hasattr(options, name)]
+    changed += [name for name in ("set", "model", "preset", "seeds", "overwrite") if getattr(options, name)]
     if changed:
+        option = "--" + changed[0].replace("_", "-")
         raise SettingsError(
-            f"--resume keeps the settings of the runs, but {changed[0]} was given; leave it out, or name the tasks to "
-            "train"
+            f"--resume keeps the settings of the runs, but {option} was given; leave it out, or name the tasks to train"
         )
     from sdssm.runs import find_runs
     from sdssm.training import resume

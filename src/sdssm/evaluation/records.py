@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from sdssm.display import Displayed, ResultTable
+from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
 from sdssm.runs.events import to_json_value
 
 #: How strings were drawn: all lengths as prefixes of the same strings, or fresh strings for each length.
@@ -15,13 +17,16 @@ READ_PREFIXES, READ_FRESH = "prefixes", "fresh"
 #: The fields in which two runs of the same training agree; they differ in the seed only. The greatest length is one of
 #: them because means over different lengths cannot be compared.
 TRAINING_FIELDS = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
+#: The fields of a run that are repeated in each row of a data frame.
+RECORD_FIELDS = ("task", "model", "preset", "seed", "folder", "status", "train_length", "chance")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunEvaluation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunEvaluation(Displayed):
     """The accuracy of one model at each length, and its means. Accuracies are in percent.
 
     `mean_within` is over lengths up to the training length, `mean_beyond` over greater ones; None if there are none.
+    It prints as a table, and `to_pandas()` has one row for each length.
 
     Bands are 95 % confidence intervals with respect to the choice of the test strings. If all strings have the same
     score, the band of a mean is as wide as at a single length. If only a few strings differ it is too narrow, because
@@ -68,6 +73,27 @@ class RunEvaluation:
         """The lengths of the entries of `accuracy`."""
         return range(1, self.max_length + 1) if self.lengths is None else self.lengths
 
+    def __repr__(self) -> str:
+        return f"<RunEvaluation: {self._describe()}>"
+
+    def _describe(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        mean, chance = format_percent(self.mean), format_chance(self.chance)
+        return f"{self.model} on {self.task}{seed}: mean {mean} % to length {self.max_length:,}, chance {chance} %"
+
+    def to_table(self) -> ResultTable:
+        """Return the table that is printed: one row with the means, or the accuracy at the listed lengths."""
+        return _make_table([self])
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each length: the run, the length, its accuracy with its band, and chance."""
+        run = {name: getattr(self, name) for name in RECORD_FIELDS}
+        values = zip(self.evaluated_lengths, self.accuracy, self.accuracy_low, self.accuracy_high, strict=True)
+        return [
+            {**run, "length": length, "accuracy": value, "accuracy_low": low, "accuracy_high": high}
+            for length, value, low, high in values
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, with null for None and NaN."""
         return {field.name: to_json_value(getattr(self, field.name)) for field in fields(self)}
@@ -98,9 +124,13 @@ class Aggregate:
         return {field.name: to_json_value(getattr(self, field.name)) for field in fields(self)}
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The evaluations of several runs, in the order in which they were given."""
+@dataclass(frozen=True, repr=False)
+class Evaluation(Displayed):
+    """The evaluations of several runs, in the order in which they were given.
+
+    It prints as a table with one row for each run, as text or as HTML in a notebook. `to_pandas()` is in long form, as
+    plotting libraries take it: one row for each run and length.
+    """
 
     runs: tuple[RunEvaluation, ...]
 
@@ -109,6 +139,22 @@ class Evaluation:
 
     def __len__(self) -> int:
         return len(self.runs)
+
+    def __repr__(self) -> str:
+        if len(self.runs) == 1:
+            return f"<Evaluation: {self.runs[0]._describe()}>"
+        means = [run.mean for run in self.runs if not math.isnan(run.mean)]
+        ends = " to ".join(dict.fromkeys(map(format_percent, (min(means), max(means))))) if means else UNKNOWN
+        chance = format_chance(*(run.chance for run in self.runs))
+        return f"<Evaluation: {count_of(len(self.runs), 'run')}, means {ends} %, chance {chance} %>"
+
+    def to_table(self) -> ResultTable:
+        """Return the table that is printed: one row for each run."""
+        return _make_table(self.runs)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each run and length."""
+        return [record for run in self.runs for record in run.to_records()]
 
     @property
     def aggregate(self) -> tuple[Aggregate, ...]:
@@ -121,6 +167,47 @@ class Evaluation:
             "runs": [run.to_json() for run in self.runs],
             "aggregate": [summary.to_json() for summary in self.aggregate],
         }
+
+
+def _make_table(runs: Sequence[RunEvaluation]) -> ResultTable:
+    """Return a table with one row for each run."""
+    rows = [{**_names(run), **_values(run)} for run in runs]
+    names = [tuple(_names(run).values()) for run in runs]
+    if len(set(names)) < len(names) and any(run.folder for run in runs):  # trainings that differ in their settings
+        rows = [{"folder": run.folder or UNKNOWN, **row} for run, row in zip(runs, rows, strict=True)]
+    headers = list(dict.fromkeys(header for row in rows for header in row))
+    return ResultTable(
+        headers,
+        [[row.get(header, UNKNOWN) for header in headers] for row in rows],
+        title=_title(runs),
+        notes=list(dict.fromkeys(run.note for run in runs if run.note)),
+        right=[header for header in headers if header not in ("folder", "task", "model")],
+    )
+
+
+def _title(runs: Sequence[RunEvaluation]) -> str:
+    if not runs:
+        return "no runs"
+    strings = "/".join(dict.fromkeys(f"{run.strings:,}" for run in runs))
+    return f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length"
+
+
+def _names(run: RunEvaluation) -> dict[str, str]:
+    return {"task": run.task, "model": run.model, "seed": UNKNOWN if run.seed is None else str(run.seed)}
+
+
+def _values(run: RunEvaluation) -> dict[str, str]:
+    if run.lengths is not None:
+        accuracies = zip(run.lengths, run.accuracy, strict=True)
+        values = {f"at {length:,}": format_percent(value) for length, value in accuracies}
+        return {**values, "chance": format_chance(run.chance)}
+    return {
+        "to length": f"{run.max_length:,}",
+        "mean": format_percent(run.mean),
+        "trained lengths": format_percent(run.mean_within),
+        "beyond": format_percent(run.mean_beyond),
+        "chance": format_chance(run.chance),
+    }
 
 
 def group_by_training(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]]:

@@ -7,12 +7,33 @@
 - `snap` replaces a trained model by an exact one: `extract`, then `compile` (`snapping`).
 """
 
-from sdssm.exact.certification import Certificate, certify
-from sdssm.exact.compilation import compile  # noqa: A004  # qualified by the package name it is unambiguous
-from sdssm.exact.errors import ExactError
-from sdssm.exact.extraction import Extraction, extract
-from sdssm.exact.measurement import Horizon, horizon
-from sdssm.exact.snapping import SnappedModel, snap
+from typing import TYPE_CHECKING
+
+from sdssm.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from sdssm.exact.certification import Certificate, certify
+    from sdssm.exact.compilation import compile  # noqa: A004  # qualified by the package name it is unambiguous
+    from sdssm.exact.errors import ExactError
+    from sdssm.exact.extraction import Extraction, extract
+    from sdssm.exact.measurement import Horizon, horizon
+    from sdssm.exact.snapping import SnappedModel, snap
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Certificate": "sdssm.exact.certification",
+            "ExactError": "sdssm.exact.errors",
+            "Extraction": "sdssm.exact.extraction",
+            "Horizon": "sdssm.exact.measurement",
+            "SnappedModel": "sdssm.exact.snapping",
+            "certify": "sdssm.exact.certification",
+            "compile": "sdssm.exact.compilation",
+            "extract": "sdssm.exact.extraction",
+            "horizon": "sdssm.exact.measurement",
+            "snap": "sdssm.exact.snapping",
+        },
+    )
 
 __all__ = [
     "Certificate",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import cached_table, integers
-from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
+from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.settings import AttentionSettings as AttentionSettings  # offered beside the mixer
 from sdssm.ops.products import linear
-from sdssm.settings import check_between, check_settings
 
 #: Sequence length assumed when estimating memory for heads that materialise their attention weights.
 TYPICAL_LENGTH = 512
@@ -20,20 +18,6 @@ TYPICAL_LENGTH = 512
 BASE = 10_000.0
 #: 2^31 - 1. x^5 permutes the residues of this prime, since 5 does not divide PRIME - 1; products fit 64 bits.
 PRIME = 2_147_483_647
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionSettings(MixerSettings):
-    """Settings of `Attention`. The defaults are the published ones."""
-
-    heads: int = 8  #: each of size D / heads
-    positions: int = 2_048  #: positions to draw from; also the largest sequence length
-    causal_mask: bool = False  #: attend to earlier inputs only; published: to all inputs
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("heads", self.heads, 1, 4_096)
-        check_between("positions", self.positions, 1, 1 << 20)
 
 
 class Attention(Mixer):

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from sdssm import ops
-from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.layers.mixer import Mixer
+from sdssm.layers.settings import ComplexDiagonalSettings as ComplexDiagonalSettings  # offered beside the mixer
 from sdssm.ops.products import linear
-from sdssm.settings import check_between, check_one_of, check_settings
-
-GENERATORS = ("joint", "separate")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComplexDiagonalSettings(MixerSettings):
-    """Settings of `ComplexDiagonal`. The defaults are those of the published code."""
-
-    state: int = 64  #: n, complex entries of the state
-    input_matrix: bool = True  #: B, adding B u_t to each state
-    radius: float = 1.0  #: beta, the absolute value of every transition
-    generator: str = "joint"  #: of the transitions: joint (one MLP, as in the code) or separate (two, as in the paper)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, 4_096)
-        check_one_of("generator", self.generator, GENERATORS)
-        if not 0 < self.radius <= 1:
-            raise SettingsError(f"radius is {self.radius}; it must be above 0 and at most 1")
 
 
 class ComplexDiagonal(Mixer):

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.channels import (
     ChannelsFirst,
@@ -24,13 +22,11 @@ from sdssm.layers.channels import (
     linear_over_channels,
     swap_channels,
 )
-from sdssm.layers.mixer import MixerSettings, MixerState
-from sdssm.settings import check_between, check_settings
+from sdssm.layers.mixer import MixerState
+from sdssm.layers.settings import ModeSettings as ModeSettings  # offered beside the mixer
 
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: Diagonalising a larger HiPPO matrix takes seconds.
-LARGEST_STATE = 1_024
 
 
 class Convolution(nn.Module, ABC):
@@ -89,23 +85,6 @@ class LtiSystem(Convolution):
         """Run one step: u (B, D) -> y (B, D) and the next state."""
         y, state = self.advance(u, state)
         return y + self.skip * u, state
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModeSettings(MixerSettings):
-    """Settings shared by S4, S4D and H3."""
-
-    state: int = 64  #: N of each channel: N / 2 complex modes, each with its conjugate
-    dt_min: float = 1e-3  #: smallest initial time step of a channel
-    dt_max: float = 0.1  #: largest initial time step
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 2, LARGEST_STATE)
-        if self.state % 2:
-            raise SettingsError(f"state is {self.state}; modes come in conjugate pairs, so it must be even")
-        if not 0 < self.dt_min <= self.dt_max:
-            raise SettingsError(f"dt_min is {self.dt_min} and dt_max is {self.dt_max}; it must be 0 < dt_min <= dt_max")
 
 
 class ModalSystem(LtiSystem):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -11,44 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
-from sdssm.ops.delta import LARGEST_HEAD, delta_scan, delta_step
+from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.settings import DeltaNetSettings as DeltaNetSettings  # offered beside the mixer
+from sdssm.layers.settings import GatedDeltaProductSettings as GatedDeltaProductSettings
+from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.filter import causal_filter
-from sdssm.settings import check_between, check_settings
 
 #: The epsilon of the RMSNorm of a head, as in flash-linear-attention.
 NORM_EPSILON = 1e-5
 #: Initial forget gate: exp(A) uniform up to the first value, steps log-uniform between the other two.
 FORGET_RATE, STEP_LEAST, STEP_MOST = 16.0, 1e-3, 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeltaNetSettings(MixerSettings):
-    """Settings of `DeltaNet`."""
-
-    heads: int = 4  #: H, the number of heads, each with its own matrix
-    head_size: int = 16  #: rows and columns of the matrix of a head
-    conv: int | None = 4  #: taps of the convolution before the scan; none: no convolution
-    negative_eigenvalues: bool = True  #: beta up to 2 instead of 1
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("heads", self.heads, 1, 1_024)
-        check_between("head_size", self.head_size, 1, LARGEST_HEAD)
-        if self.conv is not None:
-            check_between("conv", self.conv, 2, 64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatedDeltaProductSettings(DeltaNetSettings):
-    """Settings of `GatedDeltaProduct`."""
-
-    householders: int = 2  #: n_h, delta-rule updates for each input
-    forget_gate: bool = True  #: alpha, which decays the matrix before the updates
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between("householders", self.householders, 1, 64)
 
 
 class DeltaRule(Mixer):

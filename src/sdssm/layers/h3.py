@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from sdssm.layers import initial
 from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, convolve, linear_over_channels, swap_channels
-from sdssm.layers.convolution import DiagonalSystem, LtiSystem, ModeSettings, bilinear
+from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
+from sdssm.layers.settings import H3Settings as H3Settings  # offered beside the mixer
 from sdssm.ops.products import linear
 
 #: Up to this state size a short kernel is computed by a product with a 0/1 matrix of N^2 L entries.
@@ -64,11 +63,6 @@ class ShiftSystem(LtiSystem):
     def advance(self, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         inputs = self.final_state(u.mT[:, None], state)
         return (inputs * self.kernel(self.places).flip(-1)).sum(-1), inputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class H3Settings(ModeSettings):
-    """Settings of `H3`; `state` is N of both systems."""
 
 
 class H3(ChannelsFirst):

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import ModelError, SettingsError
+from sdssm.errors import ModelError
 from sdssm.layers import initial
 from sdssm.layers.channels import ChannelsFirst, linear_over_channels, short_convolution, swap_channels
 from sdssm.layers.convolution import Convolution
-from sdssm.layers.mixer import MixerSettings, MixerState
-from sdssm.settings import check_between, check_settings
+from sdssm.layers.mixer import MixerState
+from sdssm.layers.settings import HyenaSettings as HyenaSettings  # offered beside the mixer
 
 #: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
 SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3
 LOWEST_BAND = 1e-4
-
-
-@dataclass(frozen=True, kw_only=True)
-class HyenaSettings(MixerSettings):
-    """Settings of `Hyena`."""
-
-    longest: int = 602  #: the largest sequence length; the filter has this many taps
-    filter_width: int = 64  #: width of the network that computes the filter
-    bands: int = 1  #: frequencies of the positional features: 2 bands + 1 features
-    frequency: float = 1.0  #: initial frequency of all sines
-    learned_features: bool = True  #: train the positional features, as published
-    conv: int = 3  #: taps of the short convolution
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("longest", self.longest, 2, 1 << 20)
-        check_between("filter_width", self.filter_width, 1, 4_096)
-        check_between("bands", self.bands, 1, 256)
-        check_between("conv", self.conv, 1, 64)
-        if not self.frequency > 0:
-            raise SettingsError(f"frequency is {self.frequency}; it must be above 0")
 
 
 class ImplicitFilter(Convolution):

@@ -7,7 +7,6 @@ initial values of the authors' code (state-spaces/mamba, modules/mamba_simple.py
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,33 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
+from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.settings import MambaSettings as MambaSettings  # offered beside the mixer
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.selective import selective_scan, selective_step
-from sdssm.settings import check_between, check_settings
 
-#: The kernels hold the state of a channel in registers, as the authors' kernels do.
-LARGEST_STATE = 256
 #: Initial step sizes are log-uniform between these.
 SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class MambaSettings(MixerSettings):
-    """Settings of `Mamba`. The defaults are those of the paper's tables."""
-
-    state: int = 128  #: N, entries of the state of each channel
-    expand: int = 2  #: number of channels as a multiple of the width
-    conv: int = 4  #: taps of the causal convolution
-    rank: int | None = None  #: rank of the map to step sizes; none: width / 16, rounded up
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, LARGEST_STATE)
-        check_between("expand", self.expand, 1, 64)
-        check_between("conv", self.conv, 2, 64)
-        if self.rank is not None:
-            check_between("rank", self.rank, 1, 4_096)
 
 
 class Mamba(Mixer):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError
+from sdssm.layers.settings import MixerSettings as MixerSettings  # offered beside the mixer
 from sdssm.ops.products import product
 from sdssm.settings import check_at_least
 
@@ -19,24 +19,6 @@ MixerState = Any
 #: Tables with at most this many rows are indexed by a product with one-hot vectors. The gradient is then a matrix
 #: product as well; the gradient of an index would add up thousands of rows one by one.
 FEW = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixerSettings:
-    """Base class of the settings of a mixer, see `sdssm.settings`."""
-
-    def without_replica_values(self) -> Self:
-        """Return these settings without the values that may differ between replicas trained in one batch."""
-        return self
-
-    def ramps(self) -> Mapping[str, tuple[float, float | None]]:
-        """Return first and last value of each buffer that may change during training; None: constant."""
-        return {}
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Allow code that holds the settings of an unknown mixer to read any of its fields."""
 
 
 class Mixer(nn.Module, ABC):

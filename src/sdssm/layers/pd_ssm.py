@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, select_rows
+from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.settings import PdSsmSettings as PdSsmSettings  # offered beside the mixer
 from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.products import linear
-from sdssm.settings import check_between, check_one_of, check_settings
-
-INITIAL_STATES = ("one-hot", "zero", "learned")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PdSsmSettings(MixerSettings):
-    """Settings of `PdSsm`. The defaults are those of the published code for state tracking."""
-
-    state: int = 64  #: n, complex entries of the state
-    dictionary: int = 8  #: k, number of matrices in the dictionary
-    expansion: int = 2  #: the two MLPs of D have expansion * n hidden units
-    input_matrix: bool = True  #: B, adding B u_t to each state
-    initial_state: str = "one-hot"  #: (1, 0, .., 0), zero, or learned
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, 4_096)
-        check_between("dictionary", self.dictionary, 1, 4_096)
-        check_between("expansion", self.expansion, 1, 64)
-        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
-        if self.initial_state == "zero" and not self.input_matrix:
-            raise SettingsError(
-                "initial_state is 'zero' without an input matrix, so every state would be zero; "
-                "set initial_state=one-hot or input_matrix=true"
-            )
 
 
 class PdSsm(Mixer):

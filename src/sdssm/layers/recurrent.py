@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -11,32 +10,12 @@ from torch import Tensor
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, MixerState
-from sdssm.ops.backend import TRITON_LARGEST_STATE
+from sdssm.layers.mixer import Mixer, MixerState
+from sdssm.layers.settings import LstmSettings as LstmSettings  # offered beside the mixer
+from sdssm.layers.settings import RnnSettings as RnnSettings
 from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
 from sdssm.ops.products import linear
-from sdssm.settings import check_between, check_one_of, check_settings
-
-INITIAL_STATES = ("zero", "learned", "given")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RnnSettings(MixerSettings):
-    """Settings of `Rnn`."""
-
-    state: int = 64  #: n, entries of the state
-    initial_state: str = "zero"  #: zero, learned, or given (passed with each call)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, TRITON_LARGEST_STATE)  # the limit of the GPU kernels
-        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LstmSettings(RnnSettings):
-    """Settings of `Lstm`."""
 
 
 class RecurrentNetwork(Mixer):

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from sdssm import ops
-from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings
-from sdssm.settings import check_between, check_one_of, check_settings
-
-NORMALISATIONS = ("largest", "columns")
-#: Larger powers of small entries underflow in float32.
-LARGEST_NORM = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegularLrnnSettings(MixerSettings):
-    """Settings of `RegularLrnn`. The defaults are those of the published code."""
-
-    state: int = 64  #: n, entries of the state
-    block_size: int = 8  #: S, size of each block on the diagonal
-    column_norm: float = 1.2  #: p of the l_p norm of a column
-    normalisation: str = "largest"  #: largest (of a block, after centring; code) or columns (each column; paper)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, 4_096)
-        check_between("block_size", self.block_size, 1, self.state)
-        check_one_of("normalisation", self.normalisation, NORMALISATIONS)
-        if self.state % self.block_size:
-            raise SettingsError(
-                f"block_size is {self.block_size}, but state is {self.state}; the blocks must divide the state"
-            )
-        if not 1 <= self.column_norm <= LARGEST_NORM:
-            raise SettingsError(f"column_norm is {self.column_norm}; it must be from 1 to {LARGEST_NORM}")
-        if self.block_size == 1 and self.normalisation == "largest":
-            raise SettingsError(
-                "block_size is 1 with normalisation 'largest', which centres each column, so every matrix would be "
-                "zero; set normalisation=columns or a larger block_size"
-            )
+from sdssm.layers.mixer import Mixer
+from sdssm.layers.settings import RegularLrnnSettings as RegularLrnnSettings  # offered beside the mixer
 
 
 class RegularLrnn(Mixer):

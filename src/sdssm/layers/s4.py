@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sdssm.layers.channels import cached_table, fft_size
-from sdssm.layers.convolution import LtiMixer, ModalSystem, ModeSettings, as_complex, repeated
+from sdssm.layers.convolution import LtiMixer, ModalSystem, as_complex, repeated
+from sdssm.layers.settings import ModeSettings as ModeSettings  # offered beside the mixer
+from sdssm.layers.settings import S4Settings as S4Settings
 
 #: Initial imaginary parts of B are clipped here; otherwise those of the fastest modes would dominate.
 LARGEST_INPUT = 2.0
@@ -169,11 +170,6 @@ def krylov(A: Tensor, b: Tensor, length: int) -> Tensor:
         columns = torch.cat([columns, A @ columns], dim=-1)
         A = A @ A
     return columns[..., :length]
-
-
-@dataclass(frozen=True, kw_only=True)
-class S4Settings(ModeSettings):
-    """Settings of `S4`."""
 
 
 class S4(LtiMixer):

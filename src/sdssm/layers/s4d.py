@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sdssm.layers.convolution import DiagonalSystem, LtiMixer, ModeSettings, zero_order_hold
-from sdssm.settings import check_one_of
+from sdssm.layers.convolution import DiagonalSystem, LtiMixer, zero_order_hold
+from sdssm.layers.settings import S4dSettings as S4dSettings  # offered beside the mixer
 
 
 def s4d_lin(state: int) -> Tensor:
@@ -36,17 +35,6 @@ def _decaying(frequency: Tensor) -> Tensor:
 
 
 INITS = {"lin": s4d_lin, "inv": s4d_inv}
-
-
-@dataclass(frozen=True, kw_only=True)
-class S4dSettings(ModeSettings):
-    """Settings of `S4d`."""
-
-    init: str = "lin"  #: initial frequencies: lin (evenly spaced) or inv (proportional to 1 / j)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_of("init", self.init, tuple(INITS))
 
 
 class S4d(LtiMixer):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -12,64 +10,9 @@ from torch import Tensor
 from sdssm import ops
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings, select_rows
+from sdssm.layers.mixer import Mixer, select_rows
+from sdssm.layers.settings import SelectiveDenseSettings as SelectiveDenseSettings  # offered beside the mixer
 from sdssm.ops.reference import rescaled
-from sdssm.settings import check_between, check_one_of, check_settings
-
-INITIAL_STATES = ("zero", "learned", "given")
-#: Larger powers of small entries underflow in float32, so that whole columns would be zero.
-LARGEST_NORM = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectiveDenseSettings(MixerSettings):
-    """Settings of `SelectiveDense`. The defaults are the scale-free form."""
-
-    state: int = 64  #: n, entries of the state
-    dictionary: int = 16  #: k, number of matrices in the dictionary
-    column_norm: float | None = 1.2  #: p of the l_p norm of columns; none: no normalisation
-    initial_state: str = "learned"  #: zero, learned, or given (passed with each call)
-    input_matrix: bool = False  #: B, adding B u_t to each state
-    rescale: bool = True  #: divide each state by its l2 norm
-    temperature: float = 1.0  #: temperature of the softmax at the first training step
-    temperature_end: float | None = None  #: temperature at the last training step; none: constant
-    skip: bool = False  #: D, adding D u_t to each output
-
-    @property
-    def is_tempered(self) -> bool:
-        """Whether the softmax has a temperature other than 1."""
-        return self.temperature != 1 or self.temperature_end is not None
-
-    def without_replica_values(self) -> SelectiveDenseSettings:
-        """Remove p and the temperature, which are buffers: each replica may have its own values."""
-        norm = None if self.column_norm is None else 1.0
-        return replace(self, column_norm=norm, temperature=2.0 if self.is_tempered else 1.0, temperature_end=None)
-
-    def ramps(self) -> Mapping[str, tuple[float, float | None]]:
-        """Return the first and last value of the temperature."""
-        return {"temperature": (self.temperature, self.temperature_end)}
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, 4_096)
-        check_between("dictionary", self.dictionary, 1, 4_096)
-        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
-        if self.column_norm is not None and not 1 <= self.column_norm <= LARGEST_NORM:
-            raise SettingsError(f"column_norm is {self.column_norm}; it must be from 1 to {LARGEST_NORM}, or none")
-        for name in ("temperature", "temperature_end"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SettingsError(f"{name} is {value}; it must be above 0")
-        if self.rescale and self.input_matrix:
-            raise SettingsError(
-                "rescale is on with an input matrix, but a rescaled recurrence must be homogeneous; "
-                "set input_matrix=false"
-            )
-        if self.initial_state == "zero" and not self.input_matrix:
-            raise SettingsError(
-                "initial_state is 'zero' without an input matrix, so every state would be zero; "
-                "set initial_state=learned or input_matrix=true"
-            )
 
 
 class SymbolTransitions(NamedTuple):

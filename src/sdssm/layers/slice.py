@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from sdssm import ops
-from sdssm.errors import SettingsError
 from sdssm.layers import initial
-from sdssm.layers.mixer import Mixer, MixerSettings
+from sdssm.layers.mixer import Mixer
+from sdssm.layers.settings import SliceSettings as SliceSettings  # offered beside the mixer
 from sdssm.ops.products import product
-from sdssm.settings import check_between, check_one_of, check_settings
-
-INITIAL_STATES = ("input", "learned")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SliceSettings(MixerSettings):
-    """Settings of `Slice`. The defaults are those of the published code for formal languages."""
-
-    state: int = 64  #: n, entries of the state
-    block_size: int = 4  #: s, size of a block; it must divide n
-    dt: float = 0.025  #: step size, a factor of the inputs
-    spread: float = 0.5  #: standard deviation of the initial weights; divided by sqrt(s) for the matrices
-    input_matrix: bool = False  #: B, adding dt B [1, u_t] to each state
-    initial_state: str = "input"  #: input (a linear map of the first input, which has no other effect) or learned
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_between("state", self.state, 1, 4_096)
-        check_between("block_size", self.block_size, 1, 4_096)
-        check_one_of("initial_state", self.initial_state, INITIAL_STATES)
-        if self.state % self.block_size:
-            raise SettingsError(
-                f"state is {self.state} and block_size {self.block_size}; state must be a multiple of block_size"
-            )
-        for name in ("dt", "spread"):
-            if not getattr(self, name) > 0:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it must be above 0")
 
 
 class Slice(Mixer):

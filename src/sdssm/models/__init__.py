@@ -1,11 +1,33 @@
 """Models: the classifier, its settings, the presets, and loading from a folder."""
 
-from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, get_preset, list_models
-from sdssm.models.classifier import Classifier
-from sdssm.models.presets import PRESETS
-from sdssm.models.saved import load_model
-from sdssm.models.settings import ModelSettings
-from sdssm.models.stack import State
+from typing import TYPE_CHECKING
+
+from sdssm.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, get_preset, list_models
+    from sdssm.models.classifier import Classifier
+    from sdssm.models.presets import PRESETS
+    from sdssm.models.saved import load_model
+    from sdssm.models.settings import ModelSettings
+    from sdssm.models.stack import State
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Classifier": "sdssm.models.classifier",
+            "DEFAULT_MODEL": "sdssm.models.catalogue",
+            "DEFAULT_PRESET": "sdssm.models.catalogue",
+            "MODELS": "sdssm.models.catalogue",
+            "ModelSettings": "sdssm.models.settings",
+            "PRESETS": "sdssm.models.presets",
+            "State": "sdssm.models.stack",
+            "default_preset": "sdssm.models.catalogue",
+            "get_preset": "sdssm.models.catalogue",
+            "list_models": "sdssm.models.catalogue",
+            "load_model": "sdssm.models.saved",
+        },
+    )
 
 __all__ = [
     "DEFAULT_MODEL",

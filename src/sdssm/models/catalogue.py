@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
-from sdssm.layers import MIXERS
+from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models.presets import PRESETS
 
-MODELS = tuple(MIXERS)
+MODELS = tuple(MIXER_SETTINGS)
 DEFAULT_MODEL, DEFAULT_PRESET = "sd-ssm", "scale-free"
 
 

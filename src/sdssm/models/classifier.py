@@ -17,13 +17,12 @@ from sdssm.layers import initial
 from sdssm.layers.mixer import map_state, select_rows
 from sdssm.models.names import tensors_for_file
 from sdssm.models.readout import Readout, make_layer_norm
+from sdssm.models.settings import CONFIG_FILE as CONFIG_FILE  # both are offered beside the model that they hold
+from sdssm.models.settings import WEIGHTS_FILE as WEIGHTS_FILE
 from sdssm.models.settings import ModelSettings
 from sdssm.models.stack import Stack, State, layer_state
 from sdssm.ops.checks import check_range
 from sdssm.settings import check_at_least, settings_to_dict
-
-#: File names of a saved model.
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 class Classifier(Stack):

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
-from sdssm.layers import MIXERS, MixerSettings
-from sdssm.settings import build_settings, check_between, check_one_of, check_settings
+from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
+from sdssm.settings import build_settings, check_settings, setting
 
-READOUTS = ("linear", "mlp", "cosine")
-NORMS = ("affine", "plain", "none")
+#: The files of a saved model: its settings and its weights.
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 BLOCKS = ("bare", "pre-norm", "post-norm", "last-bare", "mlp")
-EMBEDDINGS = ("normal", "small", "linear")
-ACTIVATIONS = ("relu", "gelu")
+LARGEST_WIDTH = 65_536
 #: Models that accept an initial state with each call.
 WITH_GIVEN_STATE = ("sd-ssm", "rnn", "lstm")
 
@@ -24,25 +23,52 @@ class ModelSettings:
 
     name: str = "sd-ssm"  #: the model, by its name in the catalogue
     mixer: MixerSettings = None  # type: ignore[assignment]  #: settings of its mixer; none: the defaults
-    layers: int = 1  #: number of layers
-    block: str | None = None  #: the block around each mixer; none: bare for one layer, pre-norm for several
-    feed_forward: int | None = None  #: hidden width of a feed-forward layer after each mixer; none: no such layer
-    activation: str = "gelu"  #: activation of the feed-forward layers: relu or gelu
-    block_dropout: float = 0.0  #: dropout rate of the outputs of mixers and feed-forward layers
-    embedding: int | None = None  #: width of a learned embedding; 0: the number of symbols; none: one-hot inputs
-    embedding_init: str = "normal"  #: N(0, 1) (normal), N(0, 0.02^2) (small), or as a linear map (linear)
-    embedding_scale: float = 1.0  #: factor of the embedding
-    width: int | None = None  #: width of one-hot inputs; none: the number of symbols, with the query
-    query: bool = False  #: read a learned query symbol after every prefix, and predict from its output
-    norm: str = "plain"  #: LayerNorm before the readout: affine, plain (no weight, no bias) or none
-    readout: str = "cosine"  #: linear, mlp or cosine
-    readout_bias: bool = True  #: whether the linear or mlp readout has a bias
-    hidden: int = 64  #: hidden width of the mlp readout
-    dropout: float = 0.0  #: dropout rate of the hidden units of the mlp readout
-    projection: bool = True  #: learned linear map of the features before the cosine
-    scale: float = 10.0  #: scale of the cosine at the first training step
-    scale_end: float | None = 30.0  #: scale at the last training step; none: constant
-    state_embedding: int | None = None  #: width of fixed random vectors for the start state and the classes
+    layers: int = setting(1, "number of mixers, one after the other", least=1, most=64)
+    block: str | None = setting(
+        None, "the block around each mixer; none: bare for one layer, pre-norm for several", choices=BLOCKS
+    )
+    feed_forward: int | None = setting(
+        None,
+        "width of a feed-forward layer after each mixer, in a pre-norm or post-norm block; none: no such layer",
+        least=1,
+        most=LARGEST_WIDTH,
+    )
+    activation: str = setting("gelu", "activation of the feed-forward layers", choices=("relu", "gelu"))
+    block_dropout: float = setting(
+        0.0, "dropout rate of the outputs of mixers and feed-forward layers, in training", least=0, below=1
+    )
+    embedding: int | None = setting(
+        None,
+        "width of a learned embedding; 0: the number of symbols; none: one-hot",
+        least=0,
+        most=LARGEST_WIDTH,
+    )
+    embedding_init: str = setting(
+        "normal",
+        "initial embedding; normal: N(0, 1); small: N(0, 0.02^2); linear: as torch.nn.Linear",
+        choices=("normal", "small", "linear"),
+    )
+    embedding_scale: float = setting(1.0, "factor of the embedding", above=0)
+    width: int | None = setting(
+        None, "width of one-hot inputs; none: the number of symbols, plus the query", least=1, most=LARGEST_WIDTH
+    )
+    query: bool = setting(False, "read every prefix after one extra learned step")
+    norm: str = setting(
+        "plain", "LayerNorm before the readout; plain: no gain, no shift", choices=("affine", "plain", "none")
+    )
+    readout: str = setting("cosine", "the layer that computes the logits", choices=("linear", "mlp", "cosine"))
+    readout_bias: bool = setting(True, "whether the linear and the mlp readout have a bias")
+    hidden: int = setting(64, "width of the mlp readout", least=1, most=LARGEST_WIDTH)
+    dropout: float = setting(0.0, "dropout rate of the hidden layer of the mlp readout, in training", least=0, below=1)
+    projection: bool = setting(True, "P, a learned linear map before the cosine")
+    scale: float = setting(10.0, "scale of the cosine at the first step of training", above=0)
+    scale_end: float | None = setting(30.0, "scale at the last step, linear in between; none: constant", above=0)
+    state_embedding: int | None = setting(
+        None,
+        "width of fixed random vectors that represent the automaton's states (length efficiency)",
+        least=1,
+        most=LARGEST_WIDTH,
+    )
 
     @property
     def blocks(self) -> str:
@@ -52,28 +78,12 @@ class ModelSettings:
     def __post_init__(self) -> None:
         self._build_mixer_settings()  # first, because the valid settings depend on the name
         check_settings(self)
-        check_between("layers", self.layers, 1, 64)
-        for name in ("hidden", "width", "state_embedding", "feed_forward"):
-            if getattr(self, name) is not None:
-                check_between(name, getattr(self, name), 1, 65_536)
-        if self.embedding is not None:
-            check_between("embedding", self.embedding, 0, 65_536)
-        check_one_of("readout", self.readout, READOUTS)
-        check_one_of("norm", self.norm, NORMS)
-        check_one_of("embedding_init", self.embedding_init, EMBEDDINGS)
-        check_one_of("activation", self.activation, ACTIVATIONS)
         self._check_dropout()
-        for name in ("scale", "scale_end", "embedding_scale"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SettingsError(f"{name} is {value}; it must be above 0")
         if self.embedding is not None and self.width is not None:
             raise SettingsError(
                 f"width is {self.width}, but it is the width of one-hot inputs and embedding is {self.embedding}; "
                 "leave width out, or set embedding=none"
             )
-        if self.block is not None:
-            check_one_of("block", self.block, BLOCKS)
         if self.feed_forward is not None and self.blocks not in ("pre-norm", "post-norm"):
             raise SettingsError(
                 f"feed_forward needs a residual block, but block is {self.blocks!r}; set block=pre-norm"
@@ -83,9 +93,9 @@ class ModelSettings:
 
     def _build_mixer_settings(self) -> None:
         """Convert the mixer's settings to their class, from an instance, plain values or None."""
-        if self.name not in MIXERS:
-            raise UnknownNameError(f"there is no model {self.name!r}; {did_you_mean(str(self.name), MIXERS)}")
-        kind, mixer = MIXERS[self.name].Settings, self.mixer
+        if self.name not in MIXER_SETTINGS:
+            raise UnknownNameError(f"there is no model {self.name!r}; {did_you_mean(str(self.name), MIXER_SETTINGS)}")
+        kind, mixer = MIXER_SETTINGS[self.name], self.mixer
         if mixer is None or isinstance(mixer, Mapping):
             object.__setattr__(self, "mixer", build_settings(kind, mixer or {}))
         elif type(mixer) is not kind:
@@ -94,10 +104,6 @@ class ModelSettings:
             )
 
     def _check_dropout(self) -> None:
-        for name in ("dropout", "block_dropout"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise SettingsError(f"{name} is {value}; it must be at least 0 and below 1")
         if self.dropout and self.readout != "mlp":
             raise SettingsError(
                 f"dropout is {self.dropout} but readout is {self.readout!r}; only the mlp readout has dropout"

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_STATE as TRITON_LARGEST_STATE  # offered beside the other limits
 from sdssm.errors import did_you_mean
 from sdssm.extras import import_extra
 from sdssm.ops import costs
@@ -24,8 +25,6 @@ from sdssm.ops.errors import OpsError
 
 BACKENDS = ("reference", "cpu", "triton")
 MODES = ("auto", "recurrent", "parallel")
-#: The largest state of a Triton kernel: a larger tile of a transition matrix does not fit one multiprocessor.
-TRITON_LARGEST_STATE = 256
 #: The 16-bit dtypes. The CPU computes them in float32; on a GPU the kernels convert them themselves.
 NARROW = (torch.bfloat16, torch.float16)
 

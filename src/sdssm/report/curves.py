@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,13 @@ class Curve:
     low: np.ndarray
     high: np.ndarray
     chance: float | None = None  #: the accuracy of guessing, in percent; None if the evaluation does not contain it
+    task: str = ""
+    model: str = ""
+    detail: str = ""  #: what distinguishes it from other curves of its task and model
+    has_label: bool = False  #: whether `name` is the label of its runs and not made of task and model
+    listed: bool = False  #: whether it was measured at lengths that were asked for one by one
+    strings: int | None = None  #: per length; None if the evaluation does not contain it
+    neighbours: int = 1  #: lengths that an entry is a mean of; more than 1 after `smooth_curve`
 
 
 def make_curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Curve]:
@@ -42,13 +49,37 @@ def make_curves(evaluation: Mapping[str, Any], *, each: bool = False) -> list[Cu
     """
     runs = sorted(evaluation["runs"], key=_is_diverged)
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    names: dict[tuple[Any, ...], str] = {}
+    details: dict[tuple[Any, ...], str] = {}
     for number, (run, difference) in enumerate(zip(runs, describe_differences(runs), strict=True)):
         # A mean exists only for runs that were evaluated at the same lengths.
         key = (training_key(run), _is_diverged(run), tuple(_lengths(run)), number if each else None)
         groups.setdefault(key, []).append(run)
-        names[key] = _curve_name(run, difference, each)
-    return [_make_curve(names[key], group) for key, group in groups.items()]
+        details[key] = _detail(run, difference, each)
+    return [_make_curve(details[key], group) for key, group in groups.items()]
+
+
+def short_names(curves: Sequence[Curve]) -> list[str]:
+    """Return the names of curves without the task or the model that all of them share.
+
+    >>> run = {"seed": 0, "train_length": 1, "max_length": 1, "accuracy": [100.0]}
+    >>> runs = [{**run, "task": "a5", "model": name} for name in ("sd-ssm", "lstm")]
+    >>> short_names(make_curves({"runs": runs})), short_names(make_curves({"runs": runs[:1]}))
+    (['sd-ssm', 'lstm'], ['sd-ssm'])
+    """
+    several_tasks = len({curve.task for curve in curves}) > 1
+    several_models = len({curve.model for curve in curves}) > 1
+    needs_model = several_models or not (several_tasks or all(curve.detail for curve in curves))
+    return [
+        curve.name
+        if curve.has_label or not curve.model
+        else join_words([curve.task if several_tasks else "", curve.model if needs_model else "", curve.detail])
+        for curve in curves
+    ]
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Join the words that are not empty by commas."""
+    return ", ".join(word for word in words if word)
 
 
 def has_log_axis(lengths: np.ndarray) -> bool:
@@ -60,22 +91,22 @@ def _is_diverged(run: Mapping[str, Any]) -> bool:
     return run.get("status") == "diverged"
 
 
-def _curve_name(run: Mapping[str, Any], difference: str, each: bool) -> str:
+def _detail(run: Mapping[str, Any], difference: str, each: bool) -> str:
     seed = f"seed {run['seed']}" if each and run.get("seed") is not None else ""
     status = "diverged" if _is_diverged(run) else ""
-    words = [run["label"]] if run.get("label") else [run["task"], run["model"], difference]
-    return ", ".join(word for word in (*words, seed, status) if word)
+    return join_words(["" if run.get("label") else difference, seed, status])
 
 
-def _make_curve(name: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
+def _make_curve(detail: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
     first = runs[0]
+    label = first.get("label")
     values = np.array([run["accuracy"] for run in runs], dtype=float)  # (R, K); None becomes NaN
     known = ~np.isnan(values)
     count = known.sum(0)
     total = np.where(known, values, 0.0).sum(0)
     nan_where_unknown = np.where(count > 0, 0.0, np.nan)
     return Curve(
-        name=name,
+        name=join_words([*([label] if label else [first["task"], first["model"]]), detail]),
         seeds=len(runs),
         train_length=first["train_length"],
         lengths=np.array(_lengths(first)),
@@ -83,6 +114,12 @@ def _make_curve(name: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
         low=np.where(known, values, np.inf).min(0) + nan_where_unknown,
         high=np.where(known, values, -np.inf).max(0) + nan_where_unknown,
         chance=first.get("chance"),
+        task=first["task"],
+        model=first["model"],
+        detail=detail,
+        has_label=bool(label),
+        listed=first.get("lengths") is not None,
+        strings=first.get("strings"),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sdssm.formatting import format_setting
 from sdssm.report.rendering import (
     NOTHING,
     Grid,
@@ -53,7 +54,7 @@ def _make_grid(
         test = NOTHING
         if entry["max"] is not None:
             test = f"{format_percent(entry['max'])} / {format_percent(entry['average'])}"
-        cells = [_format_setting(entry["variant"].get(name)) for name in names]
+        cells = [format_setting(entry["variant"].get(name)) for name in names]
         cells += [format_percent(entry["within"]), test, _format_seeds(entry), _format_steps(entry)]
         rows.append((str(entry["place"]), cells))
     row, column = cell
@@ -73,14 +74,5 @@ def _format_steps(entry: Mapping[str, Any]) -> str:
 
 def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("place", "within", "score", "max", "average", "seeds", "diverged", "steps", "pruned_at", "by")
-    settings = {f"set {name}": _format_setting(value) for name, value in entry["variant"].items()}
+    settings = {f"set {name}": format_setting(value) for name, value in entry["variant"].items()}
     return {"row": entry["row"], "column": entry["column"], **settings, **{name: entry[name] for name in kept}}
-
-
-def _format_setting(value: Any) -> str:
-    """Format a setting as it is typed on the command line.
-
-    >>> _format_setting(None), _format_setting(0.0001), _format_setting([0.9, 0.99])
-    ('none', '0.0001', '[0.9, 0.99]')
-    """
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

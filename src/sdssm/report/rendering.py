@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sdssm.display import fit_table, text_width, wrap_text
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
-from sdssm.formatting import format_chance as format_chance  # offered beside the other formats of a cell
+from sdssm.formatting import UNKNOWN
+from sdssm.formatting import format_chance as format_chance  # offered beside the tables that use them
+from sdssm.formatting import format_percent as format_percent
 
 #: Shown in a cell that has no value.
-NOTHING = "-"
+NOTHING = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Grid:
     corner: str  #: heading of the column that holds the row names
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]  #: the name of a row and its cells
+    texts: Sequence[str] = ()  #: the columns that hold sentences, which a narrow terminal wraps
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,6 @@ class Table:
     notes: Sequence[str] = ()
 
 
-def format_percent(value: float | None) -> str:
-    """Format an accuracy with two digits, rounded down so that only 100 % is shown as 100.00.
-
-    >>> format_percent(99.9999), format_percent(100.0), format_percent(None)
-    ('99.99', '100.00', '-')
-    """
-    if value is None or math.isnan(value):
-        return NOTHING
-    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
-
-
 def write_table(table: Table, folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
     """Write a table into a folder, in a file for each format, given by file name."""
     for name, render in formats.items():
@@ -59,17 +51,27 @@ def write_table(table: Table, folder: Path, formats: Mapping[str, Callable[[Tabl
 
 
 def to_text(table: Table, width: int | None = None) -> str:
-    """Render a table as plain text; columns that do not fit into `width` characters follow below."""
-    parts = [table.title]
+    """Render a table as plain text with lines of at most `width` characters.
+
+    Columns that do not fit follow below the others; in a grid with sentences, these are wrapped.
+    """
+    parts = ["\n".join(_wrap(table.title, width))]
     for grid in table.grids:
-        lines = [[grid.corner, *grid.columns], *([row, *cells] for row, cells in grid.rows)]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+        headers, rows = [grid.corner, *grid.columns], [[row, *cells] for row, cells in grid.rows]
+        solid = [name for name in grid.columns if name not in grid.texts] if grid.texts else []
+        widths = [max(text_width(line[k]) for line in [headers, *rows]) for k in range(len(headers))]
         blocks = []
-        for columns in _split_columns(widths, width):
-            padded = ("  ".join(line[k].ljust(widths[k]) for k in columns).rstrip() for line in lines)
-            blocks.append("\n".join(padded))
-        parts.append(f"{grid.caption}\n" + "\n\n".join(blocks))
-    return "\n\n".join([*parts, *(["\n".join(table.notes)] if table.notes else [])]) + "\n"
+        for columns in [list(range(len(headers)))] if grid.texts else _split_columns(widths, width):
+            cells = [[row[k] for k in columns] for row in rows]
+            fitted = fit_table([headers[k] for k in columns], cells, right=solid, width=width, keep=headers)
+            blocks.append("\n".join([*fitted.header, *fitted.body]))
+        parts.append("\n".join(_wrap(grid.caption, width)) + "\n" + "\n\n".join(blocks))
+    notes = [line for note in table.notes for line in _wrap(note, width)]
+    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def _wrap(text: str, width: int | None) -> list[str]:
+    return [text] if width is None else wrap_text(text, width)
 
 
 def _split_columns(widths: Sequence[int], width: int | None) -> list[list[int]]:

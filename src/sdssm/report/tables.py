@@ -23,7 +23,8 @@ from sdssm.report.rendering import (
     write_table,
 )
 
-CAPTION = "max / average over seeds ± its 95 % band, in %; published max / average in brackets"
+CAPTION = "max / average over seeds ± its 95 % band, in %"
+PUBLISHED_CAPTION = "; published max / average in brackets"
 #: The name of the row or column of an accuracy table that shows what guessing gives.
 CHANCE = "chance"
 #: The files of a table, and how each is rendered.
@@ -61,20 +62,41 @@ def write_tables(folder: Path) -> Table:
 def _accuracy_table(results: Mapping[str, Any]) -> Table:
     cells, first = results["cells"], results["scores"][0]
     shown_first = {cell["score"] for cell in cells if cell["first"]}  # they are all in the first grid
-    captions = {first: CAPTION}
+    has_published = any(_format_published(cell) for cell in cells)
+    captions = {first: CAPTION + (PUBLISHED_CAPTION if has_published else "")}
     captions |= {
         score: f"the same, {'' if score.startswith('at ') else 'mean '}{_describe_score(score)}"
+        + ("; published numbers are above" if has_published else "")
         for score in results["scores"]
         if score not in shown_first
     }
+    measured, missing = _measured_part(results)
     grids = []
     for score, caption in captions.items():
         shown = [cell for cell in cells if (cell["first"] if score == first else cell["score"] == score)]
         if score != first and all(cell["max"] is None for cell in shown):
             continue  # not measured
-        texts = {(cell["row"], cell["column"]): _format_accuracy(cell) for cell in shown}
-        grids.append(_with_chance(_make_grid(results, caption, texts), cells))
-    return Table(results["title"], grids, [_facts(cell) for cell in cells], _notes(cells, first))
+        # Published numbers are in the first grid alone: they were published once, not for each score.
+        texts = {
+            (cell["row"], cell["column"]): _format_accuracy(cell) + (_format_published(cell) if score == first else "")
+            for cell in shown
+        }
+        grids.append(_with_chance(_make_grid(measured, caption, texts), cells))
+    return Table(results["title"], grids, [_facts(cell) for cell in cells], [*_notes(cells, first), *missing])
+
+
+def _measured_part(results: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the results without rows and columns in which nothing was measured yet, and notes that name these."""
+    known = [cell for cell in results["cells"] if cell["max"] is not None or cell["diverged"]]
+    if not known:
+        return results, []
+    part, notes = dict(results), []
+    for names, name in (("rows", "row"), ("columns", "column")):
+        present = {cell[name] for cell in known}
+        missing = [entry for entry in results[names] if entry not in present]
+        part[names] = [entry for entry in results[names] if entry in present]
+        notes += [f"not trained yet, and left out: {'; '.join(missing)}"] if missing else []
+    return part, notes
 
 
 def _with_chance(grid: Grid, cells: Sequence[Mapping[str, Any]]) -> Grid:
@@ -156,21 +178,23 @@ def _describe_score(score: str) -> str:
 
 
 def _format_accuracy(cell: Mapping[str, Any]) -> str:
-    measured = NOTHING
-    if cell["max"] is not None:
-        measured = f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
-    published = [_format_published(cell[name]) for name in ("published_max", "published_average")]
-    return measured if published == [NOTHING, NOTHING] else f"{measured} ({' / '.join(published)})"
+    if cell["max"] is None:
+        return NOTHING
+    return f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
+
+
+def _format_published(cell: Mapping[str, Any]) -> str:
+    """Format the published numbers of a cell in brackets, after a space; empty if there are none."""
+    values = [cell[name] for name in ("published_max", "published_average")]
+    if values == [None, None]:
+        return ""
+    return f" ({' / '.join(NOTHING if value is None else f'{value:g}' for value in values)})"
 
 
 def _format_band(cell: Mapping[str, Any]) -> str:
     """Format the interval of the average by its longer side, as the other may be clipped at 100."""
     low, high = cell["average_low"], cell["average_high"]
     return "" if low is None else f" ± {max(cell['average'] - low, high - cell['average'], 0.0):.1f}"
-
-
-def _format_published(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:g}"
 
 
 def _facts(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +234,8 @@ def _claims_table(results: Mapping[str, Any]) -> Table:
         chance = [_format_range(levels, format_chance)] if has_chance else []
         rows.append((cell["id"], [description, published, _format_claim(cell), *chance, _describe_origin(cell)]))
     columns = ["what", "published", "ours", *([CHANCE] if has_chance else []), "from"]
-    grid = Grid("numbers in the text of the paper, and ours", results["corner"], columns, rows)
+    texts = ("what", "published", "from")
+    grid = Grid("numbers in the text of the paper, and ours", results["corner"], columns, rows, texts)
     return Table(results["title"], [grid], results["cells"])
 
 

@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 import numpy as np
 
+from sdssm.report.axes import round_lengths
 from sdssm.report.curves import Curve, has_log_axis
 from sdssm.report.rendering import format_chance
 
+#: Columns of the labels on the left, and of the narrowest and the widest plot with them.
+MARGIN, NARROWEST, WIDEST = 5, 20, 105
+#: Rows of a plot; below 60 columns it has fewer, so that its shape stays.
+ROWS, ROWS_OF_NARROW, NARROW = 11, 7, 60
 
-def terminal_plot(curve: Curve, *, width: int = 72, height: int = 11) -> str:
-    """Return a plot of `width` columns and `height` rows, with axes and a legend around it.
+
+def terminal_plot(curve: Curve, *, width: int = 77, height: int | None = None) -> str:
+    """Return a plot whose lines have at most `width` characters, with axes and a legend around it.
 
     In each column `*` is the mean over its lengths and seeds, `:` reaches down to the minimum, and `.` marks chance.
-    Training lengths are marked by `=` on the axis.
+    Training lengths are marked by `=` on the axis. The legend explains the characters that are used.
+
+    Args:
+        curve: of `make_curves`.
+        width: of the terminal, in columns. A plot has at least 20 and at most 105.
+        height: rows between the axes; by default 11, or 7 if the width is below 60.
 
     >>> lengths = np.arange(1, 101)
     >>> accuracy = np.where(lengths <= 60, 100.0, 50.0)
     >>> curve = Curve("a5, sd-ssm", 1, 40, lengths, accuracy, accuracy, accuracy, chance=100 / 60)
-    >>> print(terminal_plot(curve, width=40, height=3))
+    >>> print(terminal_plot(curve, width=45, height=3))
     accuracy in %, a5, sd-ssm
     100 |************************
      50 |                        ****************
       0 |........................................
         +================------------------------
-         1       25    40  50        75       100
-         ==== trained up to length 40
+         1     20      40      60      80     100
+         **** mean over the lengths of a column
          .... chance, 1.67 %
+         ==== trained up to length 40
     """
+    width = min(max(width, NARROWEST), WIDEST)
+    height = height or (ROWS if width >= NARROW else ROWS_OF_NARROW)
+    columns = width - MARGIN
+    grid = _grid(curve, columns, height)
+    seeds = f", mean of {curve.seeds} seeds" if curve.seeds > 1 else ""
+    lines = wrap(f"accuracy in %, {curve.name}{seeds}", width)
+    for row, cells in enumerate(grid):
+        level = 100 * (height - 1 - row) / (height - 1)
+        label = f"{level:.0f}" if row in (0, height // 2, height - 1) else ""
+        lines.append(f"{label:>3} |{cells}".rstrip())
+    trained = 0
+    if curve.lengths[0] <= curve.train_length:
+        trained = int(_column(curve, float(curve.train_length), columns)) + 1
+    lines.append("    +" + "=" * trained + "-" * (columns - trained))
+    lines.append("     " + _ticks(curve, columns))
+    for text in _legend(curve, "".join(grid), columns, is_trained=trained > 0):
+        lines += wrap(text, width, initial_indent=" " * MARGIN, subsequent_indent=" " * (MARGIN + 5))
+    return "\n".join(lines)
+
+
+def _grid(curve: Curve, width: int, height: int) -> list[str]:
+    """Return the rows between the axes, from the top."""
     columns = _columns(curve, width)
     known = ~np.isnan(curve.mean)
     grid = [[" "] * width for _ in range(height)]
@@ -38,20 +74,18 @@ def terminal_plot(curve: Curve, *, width: int = 72, height: int = 11) -> str:
         for row in range(mean + 1, least + 1):
             grid[row][column] = ":"
         grid[mean][column] = "*"
-    seeds = f", mean of {curve.seeds} seeds" if curve.seeds > 1 else ""
-    lines = [f"accuracy in %, {curve.name}{seeds}"]
-    for row, cells in enumerate(grid):
-        level = 100 * (height - 1 - row) / (height - 1)
-        label = f"{level:.0f}" if row in (0, height // 2, height - 1) else ""
-        lines.append(f"{label:>3} |{''.join(cells)}".rstrip())
-    trained = int(_column(curve, float(curve.train_length), width)) + 1 if curve.lengths[0] <= curve.train_length else 0
-    lines.append("    +" + "=" * trained + "-" * (width - trained))
-    lines.append("     " + _ticks(curve, width))
-    if trained:
-        lines.append(f"     ==== trained up to length {curve.train_length}")
-    if curve.chance is not None:
-        lines.append(f"     .... chance, {format_chance(curve.chance)} %")
-    return "\n".join(lines)
+    return ["".join(cells) for cells in grid]
+
+
+def _legend(curve: Curve, cells: str, width: int, *, is_trained: bool) -> list[str]:
+    """Return what each character means."""
+    over = ["seeds"] if curve.seeds > 1 else []
+    over += ["the lengths of a column"] if len(curve.lengths) > width else []
+    texts = {"*": f"mean over {' and '.join(over)}" if over else "accuracy", ":": "down to the minimum of these"}
+    legend = [f"{character * 4} {text}" for character, text in texts.items() if character in cells]
+    if curve.chance is not None:  # also if the curve covers it everywhere
+        legend.append(f".... chance, {format_chance(curve.chance)} %")
+    return [*legend, *([f"==== trained up to length {curve.train_length:,}"] if is_trained else [])]
 
 
 def _columns(curve: Curve, width: int) -> np.ndarray:
@@ -76,10 +110,10 @@ def _row(accuracy: float, height: int) -> int:
 def _ticks(curve: Curve, width: int) -> str:
     """Return the labels of the length axis: both ends, the training length, and others that fit."""
     first, last = int(curve.lengths[0]), int(curve.lengths[-1])
-    if has_log_axis(curve.lengths):
-        more = [10**power for power in range(1, 7)]
+    if curve.listed:
+        more = [int(length) for length in curve.lengths]
     else:
-        more = [int(float(f"{first - 1 + (last - first + 1) * part / 4:.2g}")) for part in (2, 1, 3)]
+        more = round_lengths(last, logarithmic=has_log_axis(curve.lengths))
     line = [" "] * width
     for length in [first, last, curve.train_length, *more]:
         if not first <= length <= last:

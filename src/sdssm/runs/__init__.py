@@ -9,10 +9,30 @@ default_folder        the folder of runs if the user gives none
 ENDED                 the statuses of runs that are not trained further
 """
 
-from sdssm.runs.checkpoint import Checkpoint
-from sdssm.runs.find import default_folder, find_runs, folder_name, group_by_resume_step
-from sdssm.runs.folder import FINAL_STATUSES, RunFolder, RunStatus
-from sdssm.runs.weights import load
+from typing import TYPE_CHECKING
+
+from sdssm.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from sdssm.runs.checkpoint import Checkpoint
+    from sdssm.runs.find import default_folder, find_runs, folder_name, group_by_resume_step
+    from sdssm.runs.folder import FINAL_STATUSES, RunFolder, RunStatus
+    from sdssm.runs.weights import load
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Checkpoint": "sdssm.runs.checkpoint",
+            "FINAL_STATUSES": "sdssm.runs.folder",
+            "RunFolder": "sdssm.runs.folder",
+            "RunStatus": "sdssm.runs.folder",
+            "default_folder": "sdssm.runs.find",
+            "find_runs": "sdssm.runs.find",
+            "folder_name": "sdssm.runs.find",
+            "group_by_resume_step": "sdssm.runs.find",
+            "load": "sdssm.runs.weights",
+        },
+    )
 
 __all__ = [
     "FINAL_STATUSES",

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-from sdssm.errors import CheckpointWarning, RunError, RunWarning
+from sdssm.errors import CheckpointWarning, RunError, RunWarning, SettingsError
 from sdssm.files import format_path
-from sdssm.models import DEFAULT_MODEL
-from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
+from sdssm.runs.schema import Settings, resolve_settings, setting_names
+
+#: Settings in the name of a folder are written out up to this many characters.
+LONGEST_SUFFIX = 48
+#: Settings that do not change what is trained, only what is written meanwhile.
+WITHOUT_EFFECT = ("checkpoint_every", "log_every")
 
 
 def find_runs(path: Path | str) -> list[RunFolder]:
@@ -89,11 +98,48 @@ def folder_name(task: str) -> str:
     return re.sub(r"[^\w.,()+=-]", "_", task).lstrip(".")[:100] or "_"
 
 
-def default_folder(tasks: Sequence[str], model: str) -> Path:
-    """Return the folder of the runs of these tasks if the user gives none: runs/TASK, or runs/TASK-MODEL.
+def default_folder(
+    tasks: Sequence[str], model: str, preset: str | None = None, settings: Mapping[str, Any] | None = None
+) -> Path:
+    """Return the folder of the runs of these tasks if the user gives none.
+
+    It is runs/TASK, with the model, the preset and the settings appended if they are not the default ones: trainings
+    that differ have folders that differ. Many settings are written as a hash.
 
     >>> default_folder(["a5"], "sd-ssm").name, default_folder(["a5", "d4"], "lstm").name
     ('a5', 'a5+d4-lstm')
+    >>> default_folder(["a5"], "sd-ssm", "paper", {"state": 32, "lr": 2e-5}).name  # the paper has this learning rate
+    'a5-paper-state=32'
     """
-    name = "+".join(folder_name(task) for task in tasks)
-    return Path("runs") / (name if model == DEFAULT_MODEL else f"{name}-{folder_name(model)}")
+    preset_name = default_preset(model) if preset is None else preset
+    parts = ["+".join(folder_name(task) for task in tasks)]
+    parts += [folder_name(model)] if model != DEFAULT_MODEL else []
+    parts += [folder_name(preset_name)] if preset_name != default_preset(model) else []
+    changed = dict[str, Any]()
+    for task in tasks:
+        changed |= _changed_settings(resolve_settings(model, preset_name, task), settings or {})
+    if changed:
+        text = "-".join(f"{name}={_format_setting(value)}" for name, value in sorted(changed.items()))
+        is_long = len(text) > LONGEST_SUFFIX or folder_name(text) != text
+        parts.append(sha256(text.encode()).hexdigest()[:8] if is_long else text)
+    return Path("runs") / "-".join(parts)
+
+
+def _changed_settings(preset: Settings, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that change the training of a preset."""
+    try:
+        values = preset.replace_values(settings)
+    except SettingsError:  # training refuses them, unless a variant has settings that make them valid
+        return dict(settings)
+    before, after = _values_by_name(preset), _values_by_name(values)
+    return {name: after[name] for name in after if after[name] != before[name] and name not in WITHOUT_EFFECT}
+
+
+def _values_by_name(settings: Settings) -> dict[str, Any]:
+    parts = {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}
+    return {name: getattr(parts[part], name) for name, (part, _) in setting_names(settings).items()}
+
+
+def _format_setting(value: Any) -> str:
+    """Return the value of a setting as it is typed after --set, without spaces."""
+    return json.dumps(value, separators=(",", ":"), default=str).strip('"').replace("null", "none")

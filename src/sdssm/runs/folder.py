@@ -17,20 +17,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, Self
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
-from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, write_atomic
-from sdssm.models.classifier import CONFIG_FILE
-from sdssm.models.classifier import WEIGHTS_FILE as MODEL
+from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, similar_path, write_atomic
+from sdssm.models.settings import CONFIG_FILE
+from sdssm.models.settings import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
-from sdssm.runs.checkpoint import Checkpoint, decode, encode
 from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release_folder
 from sdssm.runs.disk import encode_json, read_json, write_errors
 from sdssm.runs.schema import RunConfig
 from sdssm.settings import build_settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sdssm.runs.checkpoint import Checkpoint
 
 #: The newest format of run folders that this version reads, as written into config.json.
 FORMAT = 1
@@ -209,6 +211,8 @@ class RunFolder:
         device: str | None = None,
     ) -> None:
         """Save a checkpoint, remove all but the newest ones, and update status.json with the other arguments."""
+        from sdssm.runs.checkpoint import encode  # needs torch, which listing runs does not
+
         self.claim()
         with write_errors(self.path):
             self._checkpoints.mkdir(exist_ok=True)
@@ -240,6 +244,8 @@ class RunFolder:
         raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start again with --overwrite")
 
     def _load(self, step: int) -> Checkpoint:
+        from sdssm.runs.checkpoint import decode
+
         path = self._checkpoint_file(step)
         try:
             checkpoint = decode(path.read_bytes())
@@ -334,7 +340,9 @@ def _read_config(path: Path) -> RunConfig:
     if is_folder and not has_config:
         raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs . lists the runs")
     if not is_folder:
-        raise RunError(f"there is no folder {name}; sdssm runs . lists the runs")
+        similar = similar_path(path)
+        hint = "sdssm runs . lists the runs" if similar is None else f"did you mean {format_path(similar)}?"
+        raise RunError(f"there is no folder {name}; {hint}")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if not isinstance(version, int):

@@ -18,11 +18,9 @@ from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
 from sdssm.models import DEFAULT_PRESET, ModelSettings, get_preset
 from sdssm.settings import (
     build_settings,
-    check_at_least,
-    check_between,
-    check_one_of,
     check_settings,
     convert_value,
+    setting,
     setting_types,
     settings_to_dict,
 )
@@ -30,62 +28,69 @@ from sdssm.tasks import Task, get_task
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
-SCHEDULES = ("constant", "cosine")
-CURRICULA = ("uniform", "fixed", "growing")
+#: The longest strings to train on.
+LONGEST = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """Settings of the training. The defaults are the scale-free recipe."""
 
-    steps: int = 40_000
-    batch: int = 128  #: strings per step
-    train_length: int | None = None  #: the longest training strings; none: the default of the task
-    shortest: int = 1  #: the shortest training strings
-    curriculum: str = (
-        "uniform"  #: lengths: uniform up to L, always L (fixed), or uniform up to a length that grows to L
+    steps: int = setting(40_000, "number of training steps", least=1)
+    batch: int = setting(128, "strings per step", least=1, most=1 << 20)
+    train_length: int | None = setting(
+        None,
+        "L, the longest training strings; none: the default of the task, 40 (c2xc30 and d30: 90)",
+        least=1,
+        most=LONGEST,
     )
-    lr: float = 1e-3
-    schedule: str = "cosine"  #: of the learning rate after the warm-up: constant, or a half cosine down to 0
-    warmup: float = 0.025  #: share of the steps in which the learning rate rises from 0
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0  #: coupled: added to the gradient, as in torch.optim.Adam
-    clip: float | None = 1.0  #: the greatest norm of a gradient; none: no clipping
-    attraction: float = 8.0  #: final weight of the centre loss, which rises from 0; cosine readout only
-    attraction_gate: float = 32.0  #: power of the moving average of the accuracy that multiplies it; 0: no gate
-    projection_decay: float = 3.0  #: decay of the projection towards the identity, times the learning rate
-    validate_length: int | None = None  #: keep the best weights on lengths up to this; test lengths are refused
-    validate_every: int = 5_000
-    checkpoint_every: int | None = None  #: steps; none: about every minute
-    log_every: int | None = None  #: steps; none: 200 times in a run
+    shortest: int = setting(1, "the shortest training strings", least=1, most=LONGEST)
+    curriculum: str = setting(
+        "uniform",
+        "one length per step: uniform on shortest..L; fixed: L; growing: uniform on a range that reaches L after half "
+        "of the steps",
+        choices=("uniform", "fixed", "growing"),
+    )
+    lr: float = setting(1e-3, "learning rate", least=0)
+    schedule: str = setting(
+        "cosine",
+        "learning rate after the warm-up: constant, or a half cosine down to 0",
+        choices=("constant", "cosine"),
+    )
+    warmup: float = setting(0.025, "share of the steps in which the learning rate rises from 0", least=0, most=1)
+    betas: tuple[float, float] = setting(
+        (0.9, 0.999), "decay rates of the two moving averages of Adam", least=0, below=1
+    )
+    eps: float = setting(1e-8, "epsilon of Adam, added to its denominator", least=0)
+    weight_decay: float = setting(0.0, "coupled: added to the gradient, as in torch.optim.Adam", least=0)
+    clip: float | None = setting(1.0, "the greatest norm of a gradient; none: no clipping", above=0)
+    attraction: float = setting(
+        8.0, "weight of the centre loss, which rises linearly from 0 to this; cosine readout only", least=0
+    )
+    attraction_gate: float = setting(
+        32.0,
+        "power of the moving average of the training accuracy that multiplies the centre loss; 0: no gate",
+        least=0,
+    )
+    projection_decay: float = setting(
+        3.0, "decay of P towards the identity, times the learning rate; cosine readout only", least=0
+    )
+    validate_length: int | None = setting(
+        None,
+        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length",
+        least=1,
+    )
+    validate_every: int = setting(5_000, "steps between validations", least=1)
+    checkpoint_every: int | None = setting(None, "steps between checkpoints; none: about every minute", least=1)
+    log_every: int | None = setting(None, "steps between events; none: 200 times in a run", least=1)
 
     def __post_init__(self) -> None:
         check_settings(self)
-        check_between("batch", self.batch, 1, 1 << 20)
-        for name in ("steps", "validate_every"):
-            check_at_least(name, getattr(self, name), 1)
-        for name in ("lr", "weight_decay", "warmup", "eps", "attraction", "attraction_gate", "projection_decay"):
-            check_at_least(name, getattr(self, name), 0)
-        if self.train_length is not None:
-            check_between("train_length", self.train_length, 1, 100_000)
-        check_between("shortest", self.shortest, 1, 100_000)
         if self.train_length is not None and self.shortest > self.train_length:
             raise SettingsError(
                 f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings must "
                 "be at most as long as the longest"
             )
-        for name in ("validate_length", "checkpoint_every", "log_every"):
-            if getattr(self, name) is not None:
-                check_at_least(name, getattr(self, name), 1)
-        check_one_of("schedule", self.schedule, SCHEDULES)
-        check_one_of("curriculum", self.curriculum, CURRICULA)
-        if not self.warmup <= 1:
-            raise SettingsError(f"warmup is {self.warmup}; it must be a share of the steps, from 0 to 1")
-        if self.clip is not None and not self.clip > 0:
-            raise SettingsError(f"clip is {self.clip}; it must be above 0, or none")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise SettingsError(f"betas are {self.betas}; each must be at least 0 and below 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ class Settings:
         known = setting_names(self)
         for name, value in values.items():
             if name not in known:
-                listed = f"sdssm models {self.model.name} lists them all"
+                listed = f"sdssm settings {self.model.name} lists them all"
                 raise SettingsError(f"there is no setting {name!r}; {did_you_mean(str(name), known, listed)}")
             part, annotation = known[name]
             # A command line does not distinguish the word none from None: for a setting that is a word, it is the word.

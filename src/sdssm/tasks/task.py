@@ -7,17 +7,21 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sdssm.automata import Machine
 from sdssm.errors import TaskError, format_value
-from sdssm.tasks.labels import PrefixLabeller
-from sdssm.tasks.sampler import StringSampler
 from sdssm.tasks.validity import LabelledTable, label_states
+
+# Commands describe a task without torch: only its strings need it.
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from sdssm.tasks.labels import PrefixLabeller
+    from sdssm.tasks.sampler import StringSampler
 
 #: The most counts that balanced sampling may keep (labels x lengths x states).
 MOST_COUNTS = 1 << 27
@@ -54,6 +58,7 @@ class Task:
         train_length: the greatest length to train on.
         test_length: the greatest length to test on.
 
+    >>> import torch
     >>> from sdssm.automata import get_machine
     >>> parity = Task(name="parity", machine=get_machine("parity"))
     >>> parity.labels(torch.tensor([[1, 1, 0, 1]]))
@@ -182,10 +187,13 @@ class Task:
         With `balance`, the label of the whole string is drawn first, uniformly among the labels that occur at this
         length, and then a string among the strings with that label.
 
+        >>> import torch
         >>> from sdssm.tasks import get_task
         >>> get_task("a5").sample(128, 40, generator=torch.Generator().manual_seed(0)).labels.shape
         torch.Size([128, 40])
         """
+        import torch
+
         if not isinstance(generator, torch.Generator):
             raise TaskError(
                 f"the generator is {format_value(generator)}; pass a torch.Generator, "
@@ -200,6 +208,8 @@ class Task:
         return Batch(tokens=tokens, labels=self._labeller(tokens.device)(tokens))
 
     def _draw(self, batch: int, length: int, generator: torch.Generator, balance: bool) -> Tensor:
+        import torch
+
         if balance:
             self._check_balance_memory(length)
             possible = torch.nonzero(self._sampler_by_label.log_ways(length) > -torch.inf).flatten()
@@ -220,6 +230,10 @@ class Task:
 
     @cached_property
     def _valid_sampler(self) -> StringSampler:
+        import torch
+
+        from sdssm.tasks.sampler import StringSampler
+
         assert self.valid is not None
         machine = self.valid.minimise()
         ends = torch.tensor(machine.outputs != 0)[None]
@@ -227,6 +241,10 @@ class Task:
 
     @cached_property
     def _sampler_by_label(self) -> StringSampler:
+        import torch
+
+        from sdssm.tasks.sampler import StringSampler
+
         table, start, labels = self._labelled
         ends = torch.arange(self.n_classes)[:, None] == torch.tensor(labels)
         return StringSampler(torch.tensor(table), start, ends)
@@ -238,7 +256,9 @@ class Task:
 
         The label of a prefix that is not a valid string is -1.
         """
-        if not isinstance(tokens, Tensor):
+        import torch
+
+        if not isinstance(tokens, torch.Tensor):
             raise TaskError(f"tokens are {format_value(tokens)}; pass a tensor, as in torch.tensor([[0, 1]])")
         if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
             raise TaskError(f"tokens are {tokens.dtype}; symbols are whole numbers, use int64")
@@ -259,6 +279,10 @@ class Task:
         return label_states(self.machine, self.valid)
 
     def _labeller(self, device: torch.device) -> PrefixLabeller:
+        import torch
+
+        from sdssm.tasks.labels import PrefixLabeller
+
         if device not in self._labellers:
             table, start, labels = self._labelled
             self._labellers[device] = PrefixLabeller.build(

@@ -8,7 +8,24 @@ Progress         what a progress display must implement
 progress_for     a progress display that suits the standard output
 """
 
-from sdssm.training.progress import Progress, progress_for
-from sdssm.training.trainer import Runs, TrainingStopped, resume, train
+from typing import TYPE_CHECKING
+
+from sdssm.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from sdssm.training.progress import Progress, progress_for
+    from sdssm.training.trainer import Runs, TrainingStopped, resume, train
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "Progress": "sdssm.training.progress",
+            "Runs": "sdssm.training.trainer",
+            "TrainingStopped": "sdssm.training.trainer",
+            "progress_for": "sdssm.training.progress",
+            "resume": "sdssm.training.trainer",
+            "train": "sdssm.training.trainer",
+        },
+    )
 
 __all__ = ["Progress", "Runs", "TrainingStopped", "progress_for", "resume", "train"]

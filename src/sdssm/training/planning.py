@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import index
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdssm.automata import Machine
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import RunError, SettingsError, format_value
-from sdssm.models import default_preset
-from sdssm.models.classifier import CONFIG_FILE
-from sdssm.ops.backend import TRITON_LARGEST_STATE
+from sdssm.models.catalogue import default_preset
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
-from sdssm.training.engine import group_key, new_model
+
+if TYPE_CHECKING:
+    import torch
 
 TaskLike = str | Task | Machine
 #: A run to train: its folder, its task and its config.
@@ -42,12 +42,17 @@ def plan_runs(
 ) -> tuple[Path, list[RunPlan]]:
     """Check the arguments of `train`; return the folder of all runs and the runs in it."""
     tasks = _resolve_tasks(task)
-    path = _resolve_folder(out, tasks, model)
+    if not isinstance(model, str):
+        raise SettingsError(
+            f"model is {format_value(model)}; pass the name of a model, such as 'sd-ssm' or 'lstm' "
+            "(sdssm.list_models() has all names), and change it with settings={'state': 32}"
+        )
     seed_list = expand_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     preset_name = default_preset(model) if preset is None else preset
+    path = _resolve_folder(out, tasks, model, preset_name, values)
     stamp = start_stamp()
     planned: list[RunPlan] = []
     for task in tasks:
@@ -66,6 +71,8 @@ def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunCon
 
     `describe` returns the config and the task of a run.
     """
+    from sdssm.training.engine import group_key
+
     groups: dict[Any, list[AnyRun]] = {}
     for run in runs:
         config, task = describe(run)
@@ -75,6 +82,8 @@ def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunCon
 
 def check_config(config: RunConfig, task: Task, device: torch.device | None = None) -> None:
     """Refuse settings that do not fit the task, the model or the device."""
+    from sdssm.training.engine import new_model
+
     limit = config.train.validate_length
     if limit is not None and limit > task.train_length:
         raise SettingsError(
@@ -111,7 +120,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
     if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
         raise SettingsError(
             f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
-            f"{TRITON_LARGEST_STATE}; make them smaller, or train with device='cpu'"
+            f"{TRITON_LARGEST_STATE}; make them smaller, or train on the CPU"
         )
 
 
@@ -139,7 +148,7 @@ def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overw
         if folder in seen:
             raise SettingsError(
                 f"{seen[folder].task} and {config.task} would both train in {folder}; train them one after the other, "
-                "each with an out= of its own"
+                "each in a folder of its own"
             )
         seen[folder] = config
         for parent in folder.absolute().parents:
@@ -149,7 +158,7 @@ def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overw
             if not RunFolder.open(folder).config.matches(config):
                 raise RunError(
                     f"{folder} was started as another training; continue it as it is with sdssm train --resume {path}, "
-                    "or start this one with another out="
+                    "or start this one in another folder"
                 )
         else:
             RunFolder.check_free(folder, overwrite=overwrite)
@@ -176,9 +185,11 @@ def _resolve_tasks(task: TaskLike | Sequence[TaskLike]) -> list[Task]:
     return [item if isinstance(item, Task) else get_task(item) for item in tasks]
 
 
-def _resolve_folder(out: str | Path | None, tasks: Sequence[Task], model: str) -> Path:
+def _resolve_folder(
+    out: str | Path | None, tasks: Sequence[Task], model: str, preset: str, settings: Mapping[str, Any]
+) -> Path:
     if out is None:
-        return default_folder([task.name for task in tasks], model)
+        return default_folder([task.name for task in tasks], model, preset, settings)
     if str(out) in ("", "."):
         raise SettingsError("out is the current folder; name a folder for the runs, as in out='runs/a5'")
     return Path(out)

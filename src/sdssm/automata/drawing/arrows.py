@@ -1,56 +1,173 @@
-"""The edges of a diagram: curves, loops, and the arrow that marks the start state."""
+"""The edges of a diagram: curves, loops, their labels, and the arrow that marks the start state."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sdssm.automata.drawing.canvas import Canvas, bezier, exit_time, subcurve
 from sdssm.automata.drawing.general import Floats
-from sdssm.automata.drawing.wording import MOST_NAMED, Style, escape_text
+from sdssm.automata.drawing.merging import Arrow, ArrowLabel, label_arrow
+from sdssm.automata.drawing.wording import LABEL_FONT, LETTER, MOST_NAMED, Style, escape_text, text_width
+from sdssm.palette import LINE_COLOUR, TEXT_COLOUR
 
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
     from sdssm.automata.machine import Machine
 
-#: The colour of outlines and text.
-INK = "#1f2328"
 #: Length and half the width of an arrowhead, and the distance between parallel edges, in pixels.
 HEAD, HALF_HEAD, LANE = 8.0, 3.5, 7.5
+#: The height of a line of a label, in pixels.
+LINE_HEIGHT = 13.0
 #: The most pairs of connected states for which edges are bent; with more pairs no curve avoids all others.
 MOST_BENT = 500
+PAPER = "#ffffff"
+#: The style of arrows with labels, which have no colour of their own.
+LABELLED = Style(LINE_COLOUR, "")
 
 
-def draw_edges(machine: Machine, canvas: Canvas, styles: list[Style]) -> list[str]:
-    """Draw the edges between different states, as one SVG group for each symbol."""
-    involutions = [is_involution(machine, a) for a in range(machine.n_symbols)]
-    strands: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # pair -> (direction, symbol)
-    for p, row in enumerate(machine.table.tolist()):
-        for a, q in enumerate(row):
-            if p != q and not (involutions[a] and p > q):
-                direction = 0 if involutions[a] else 1 if p < q else -1
-                strands[min(p, q), max(p, q)].append((direction, a))
-    shapes: dict[int, list[str]] = defaultdict(list)
-    by_length = sorted(strands, key=lambda pair: float(np.hypot(*(canvas.at[pair[1]] - canvas.at[pair[0]]))))
-    for p, q in by_length:  # short edges first: they have fewer possible curves
-        lanes = sorted(strands[p, q])
-        bend = _choose_bend(canvas, p, q, len(lanes)) if len(strands) <= MOST_BENT else 0.0
-        for lane, (direction, a) in enumerate(lanes):
-            corners = _curve(canvas, p, q, bend, lane, len(lanes))
-            canvas.add(corners, 0.1, 0.9)  # near its ends it meets other edges of the same state
-            ends = (q, p) if direction < 0 else (p, q)
-            sign = {0: " \u2194 ", 1: " \u2192 ", -1: " \u2192 "}[direction]
-            tooltip = f"{machine.symbol_names[a]}: {sign.join(machine.state_names[e] for e in ends)}"
-            shapes[a].append(draw_arrow(corners, tooltip, styles[a].colour, start=direction <= 0, end=direction >= 0))
-    return [f"<g {styles[a].line}>{''.join(shapes[a])}</g>" for a in sorted(shapes)]
+class ArrowPainter:
+    """Draws the arrows of a machine on a canvas.
+
+    An arrow with one symbol has the colour of the symbol, unless all arrows are labelled; an arrow with several symbols
+    is always labelled. The arrows are in `lines`, as one SVG group for each style, and the labels in `labels`.
+    """
+
+    def __init__(self, machine: Machine, canvas: Canvas, styles: list[Style], *, is_labelled: bool) -> None:
+        self.machine, self.canvas, self.styles, self.is_labelled = machine, canvas, styles, is_labelled
+        self.labels: list[str] = []
+        self._shapes: dict[Style, list[str]] = defaultdict(list)
+        self._curves: list[tuple[Arrow, Floats]] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """The arrows drawn so far."""
+        return [f"<g {style.line}>{''.join(shapes)}</g>" for style, shapes in self._shapes.items()]
+
+    def find_label(self, arrow: Arrow) -> ArrowLabel | None:
+        """Return the label of an arrow, or None if its colour says enough."""
+        return label_arrow(self.machine, arrow) if self.is_labelled or len(arrow.symbols) > 1 else None
+
+    def draw_edges(self, arrows: list[Arrow], bends: Mapping[tuple[int, int], float]) -> None:
+        """Draw the arrows between different states, without labels.
+
+        `bends` has, for some pairs of states, how far their arrows bend sideways, relative to the distance.
+        """
+        strands: dict[tuple[int, int], list[Arrow]] = defaultdict(list)
+        for arrow in arrows:
+            if arrow.source != arrow.target:
+                strands[min(arrow[:2]), max(arrow[:2])].append(arrow)
+        at = self.canvas.at
+        by_length = sorted(strands, key=lambda pair: float(np.hypot(*(at[pair[1]] - at[pair[0]]))))
+        for p, q in by_length:  # short edges first: they have fewer possible curves
+            lanes = sorted(strands[p, q], key=lambda arrow: (arrow.source > arrow.target, arrow.symbols))
+            spread = 2.0 if any(map(self.find_label, lanes)) else 1.0
+            if (p, q) in bends:
+                bend = bends[p, q] * float(np.hypot(*(at[q] - at[p])))
+            else:
+                bend = _choose_bend(self.canvas, p, q, len(lanes)) if len(strands) <= MOST_BENT else 0.0
+            for lane, arrow in enumerate(lanes):
+                corners = _curve(self.canvas, p, q, bend, lane, len(lanes), spread)
+                self.canvas.add(corners, 0.1, 0.9)  # near its ends it meets other edges of the same state
+                forward = arrow.source < arrow.target
+                self._draw(arrow, corners, start=arrow.both or not forward, end=arrow.both or forward)
+
+    def draw_edge_labels(self) -> None:
+        """Label the arrows between different states, when all lines and loops are drawn."""
+        for arrow, corners in self._curves:
+            self._draw_edge_label(arrow, corners)
+
+    def draw_loops(self, arrows: list[Arrow]) -> None:
+        """Draw the arrows from a state to itself, with their labels."""
+        canvas, rim = self.canvas, self.canvas.radius + 1.5
+        reach = canvas.radius + 38 * (0.85 if self.machine.n_states <= MOST_NAMED else 0.5)
+        tip = 0.25 * rim + 0.75 * reach  # the farthest point of the curve
+        for arrow in arrows:
+            if arrow.source != arrow.target:
+                continue
+            q, label = arrow.source, self.find_label(arrow)
+            size = _label_size(label) if label else np.zeros(2)
+            breadth = 4 + canvas.radius * np.sin(0.5)
+            angle = canvas.free_angle(q, tip - canvas.radius, breadth, canvas.outward(q), label=size, label_from=tip)
+            polar = np.array([[rim, -0.4], [reach, -0.54], [reach, 0.54], [rim, 0.4]])
+            turned = angle + polar[:, 1]
+            corners = canvas.at[q] + polar[:, :1] * np.stack([np.cos(turned), np.sin(turned)], axis=1)
+            canvas.add(corners)
+            self._draw(arrow, corners, start=False, end=True)
+            if label:
+                self._draw_label(arrow, label, canvas.beside(q, angle, size, tip), size)
+
+    def draw_start_arrow(self) -> str:
+        """Draw the arrow that points to the start state."""
+        machine, canvas = self.machine, self.canvas
+        length = 30.0 if machine.n_states <= MOST_NAMED else 20.0
+        at = canvas.at[machine.start]
+        preferred = np.pi if canvas.is_leftmost(machine.start) else canvas.outward(machine.start)
+        angle = canvas.free_angle(machine.start, length, 8, preferred)
+        reach = np.array([canvas.radius + length, canvas.radius + length / 2, canvas.radius + 1.5])
+        corners = at + reach[:, None] * np.array([np.cos(angle), np.sin(angle)])
+        canvas.add(corners)
+        marker = draw_arrow(corners, f"start: {machine.state_names[machine.start]}", TEXT_COLOUR, start=False, end=True)
+        return f'<g id="start" fill="none" stroke="{TEXT_COLOUR}" stroke-width="2">{marker}</g>'
+
+    def _style(self, arrow: Arrow) -> Style:
+        return LABELLED if self.is_labelled or len(arrow.symbols) > 1 else self.styles[arrow.symbols[0]]
+
+    def _tooltip(self, arrow: Arrow) -> str:
+        names = self.machine.state_names
+        sign = " \u2194 " if arrow.both else " \u2192 "
+        return f"{label_arrow(self.machine, arrow).full}: {sign.join(names[q] for q in arrow[:2])}"
+
+    def _draw(self, arrow: Arrow, corners: Floats, *, start: bool, end: bool) -> None:
+        style = self._style(arrow)
+        self._shapes[style].append(draw_arrow(corners, self._tooltip(arrow), style.colour, start=start, end=end))
+        if arrow.source != arrow.target:
+            self._curves.append((arrow, corners))
+
+    def _draw_edge_label(self, arrow: Arrow, corners: Floats) -> None:
+        """Put the label on the curve, where it covers the least."""
+        label = self.find_label(arrow)
+        if label is None:
+            return
+        size = _label_size(label)
+        self.canvas.add(corners, 0.1, 0.9, weight=-1.0)  # it may cover its own line
+        times = np.array([0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74])
+        costs = [
+            self.canvas.covering(point, size) + 4 * abs(time - 0.5)
+            for time, point in zip(times, bezier(corners, times), strict=True)
+        ]
+        centre = bezier(corners, times[[int(np.argmin(costs))]])[0]
+        self.canvas.add(corners, 0.1, 0.9)
+        self._draw_label(arrow, label, centre, size)
+
+    def _draw_label(self, arrow: Arrow, label: ArrowLabel, centre: Floats, size: Floats) -> None:
+        self.canvas.add_box(centre, size)
+        (x, y), (width, height) = centre, size
+        corner = f'x="{x - width / 2:.1f}" y="{y - height / 2:.1f}"'
+        text = "".join(
+            f'<text x="{x:.1f}" y="{y + (k - (len(label.lines) - 1) / 2) * LINE_HEIGHT + LABEL_FONT * 0.35:.1f}">'
+            f"{escape_text(line)}</text>"
+            for k, line in enumerate(label.lines)
+        )
+        self.labels.append(
+            f'<g class="label" font-size="{LABEL_FONT:g}"><title>{escape_text(self._tooltip(arrow))}</title>'
+            f'<rect {corner} width="{width:.1f}" height="{height:.1f}" rx="3" fill="{PAPER}"/>{text}</g>'
+        )
 
 
-def is_involution(machine: Machine, symbol: int) -> bool:
-    """Whether reading the symbol twice leads from every state back to it, but reading it once does not."""
-    image, states = machine.table[:, symbol], np.arange(machine.n_states)
-    return bool((image[image] == states).all() and (image != states).any())
+def _label_size(label: ArrowLabel) -> Floats:
+    """Return width and height of a label, in pixels, with a margin."""
+    width = max(map(text_width, label.lines)) * LETTER * LABEL_FONT + 5
+    return np.array([width, LINE_HEIGHT * len(label.lines) + 2])
+
+
+def least_distance(label: ArrowLabel | None, direction: Floats) -> float:
+    """Return how long, in pixels, the visible part of an arrow in this direction must be."""
+    if label is None:
+        return 0.0
+    return float(np.abs(direction) @ _label_size(label)) + 2 * HEAD + 24
 
 
 def _choose_bend(canvas: Canvas, p: int, q: int, lanes: int) -> float:
@@ -73,56 +190,17 @@ def _choose_bend(canvas: Canvas, p: int, q: int, lanes: int) -> float:
     return best
 
 
-def _curve(canvas: Canvas, p: int, q: int, bend: float, lane: int, lanes: int) -> Floats:
+def _curve(canvas: Canvas, p: int, q: int, bend: float, lane: int, lanes: int, spread: float = 1.0) -> Floats:
     """Return the control points of one of several parallel edges, from rim to rim."""
     a, b = canvas.at[p], canvas.at[q]
     along = (b - a) / np.hypot(*(b - a))
     side = np.array([-along[1], along[0]])
     offset = (lane - (lanes - 1) / 2) * min(LANE, 1.5 * canvas.radius / max(lanes - 1, 1))
     corners = np.array(
-        [a + offset * side, (a + b) / 2 + ((1 + 4 / lanes) * offset + 2 * bend) * side, b + offset * side]
+        [a + offset * side, (a + b) / 2 + ((1 + 4 / lanes) * spread * offset + 2 * bend) * side, b + offset * side]
     )
     rim = canvas.radius + 1.5
     return subcurve(corners, exit_time(corners, a, rim), 1 - exit_time(corners[::-1], b, rim))
-
-
-def draw_loops(machine: Machine, canvas: Canvas, styles: list[Style]) -> list[str]:
-    """Draw the edges from a state to itself, nested, as one SVG group for each symbol."""
-    shapes: dict[int, list[str]] = defaultdict(list)
-    rim, scale = canvas.radius + 1.5, 0.85 if machine.n_states <= MOST_NAMED else 0.5
-    for q, row in enumerate(machine.table.tolist()):
-        symbols = [a for a, target in enumerate(row) if target == q]
-        breadth = 4 + canvas.radius * np.sin(min(0.38 + 0.17 * len(symbols), 1.3))
-        angle = canvas.free_angle(q, scale * (28 + LANE * len(symbols)), breadth, canvas.outward(q)) if symbols else 0.0
-        for k, a in enumerate(symbols):
-            half_angle = min(0.38 + 0.17 * k, 1.3)
-            reach = canvas.radius + scale * (38 + 1.25 * LANE * k)
-            polar = np.array(
-                [[rim, -half_angle], [reach, -half_angle - 0.14], [reach, half_angle + 0.14], [rim, half_angle]]
-            )
-            turned = angle + polar[:, 1]
-            corners = canvas.at[q] + polar[:, :1] * np.stack([np.cos(turned), np.sin(turned)], axis=1)
-            canvas.add(corners)
-            name = machine.state_names[q]
-            shapes[a].append(
-                draw_arrow(
-                    corners, f"{machine.symbol_names[a]}: {name} \u2192 {name}", styles[a].colour, start=False, end=True
-                )
-            )
-    return [f"<g {styles[a].line}>{''.join(shapes[a])}</g>" for a in sorted(shapes)]
-
-
-def draw_start_arrow(machine: Machine, canvas: Canvas) -> str:
-    """Draw the arrow that points to the start state."""
-    length = 30.0 if machine.n_states <= MOST_NAMED else 20.0
-    at = canvas.at[machine.start]
-    leftmost = at[0] <= canvas.at[:, 0].min() + 1
-    angle = canvas.free_angle(machine.start, length, 8, np.pi if leftmost else canvas.outward(machine.start))
-    reach = np.array([canvas.radius + length, canvas.radius + length / 2, canvas.radius + 1.5])
-    corners = canvas.at[machine.start] + reach[:, None] * np.array([np.cos(angle), np.sin(angle)])
-    canvas.add(corners)
-    marker = draw_arrow(corners, f"start: {machine.state_names[machine.start]}", INK, start=False, end=True)
-    return f'<g id="start" fill="none" stroke="{INK}" stroke-width="2">{marker}</g>'
 
 
 def draw_arrow(corners: Floats, tooltip: str, colour: str, *, start: bool, end: bool) -> str:

@@ -22,14 +22,39 @@ class Canvas:
         self.low, self.high = at.min(0), at.max(0)  # the bounding box
         self.corner = self.low - 30 * CELL
         self.ink = np.zeros(((self.high - self.low) / CELL + 60).astype(int))
+        self.boxes = np.zeros((0, 4))  # centres and sizes of the labels drawn so far
 
-    def add(self, corners: Floats, first: float = 0.0, last: float = 1.0) -> None:
-        """Record a curve. Other lines avoid its part between the times `first` and `last`."""
+    def add(self, corners: Floats, first: float = 0.0, last: float = 1.0, *, weight: float = 1.0) -> None:
+        """Record a curve. Other lines avoid its part between the times `first` and `last`; weight -1 removes it."""
         outline = bezier(corners, np.linspace(0, 1, 33))
         self.low, self.high = np.minimum(self.low, outline.min(0)), np.maximum(self.high, outline.max(0))
         length = float(np.hypot(*np.diff(outline, axis=0).T).sum())
         for cells, share in self._cells(bezier(corners, np.linspace(first, last, 2 + int(length / CELL)))):
-            np.add.at(self.ink, cells, share)
+            np.add.at(self.ink, cells, weight * share)
+
+    def add_box(self, centre: Floats, size: Floats) -> None:
+        """Record a label. Other labels and loops avoid it."""
+        self.boxes = np.vstack([self.boxes, np.concatenate([centre, size])])
+        self.low, self.high = np.minimum(self.low, centre - size / 2), np.maximum(self.high, centre + size / 2)
+        points = np.stack(np.meshgrid(*(np.arange(-s / 2, s / 2 + 1, CELL) for s in size)), axis=-1).reshape(-1, 2)
+        for cells, share in self._cells(centre + points):
+            np.add.at(self.ink, cells, 0.5 * share)
+
+    def covering(self, centre: Floats, size: Floats) -> float:
+        """Return a cost for a label: states and labels that it covers, and lines."""
+        gap = np.maximum(np.abs(self.at - centre) - size / 2, 0)
+        near = np.maximum(0, self.radius + 3 - np.hypot(*gap.T)).sum() / self.radius
+        overlap = np.maximum((self.boxes[:, 2:] + size) / 2 + 1 - np.abs(self.boxes[:, :2] - centre), 0)
+        points = np.stack(np.meshgrid(*(np.linspace(-s / 2, s / 2, 2 + int(s / CELL)) for s in size)), axis=-1)
+        ink = sum((self.ink[cells] * share).sum() for cells, share in self._cells(centre + points.reshape(-1, 2)))
+        return float(12 * near + 12 * overlap.prod(1).sum() / size.prod() + 0.3 * ink)
+
+    def beside(self, q: int, angle: float, size: Floats, distance: float) -> Floats:
+        """Return the centre of a label of this size at an angle next to a state, from a distance of its centre on."""
+        along = np.array([np.cos(angle), np.sin(angle)])
+        across = np.abs(along) @ size / 2  # to a line through a corner of the label
+        through = (size / 2 / np.maximum(np.abs(along), 1e-9)).min()  # to the side of the label
+        return np.asarray(self.at[q] + along * (distance + (across + through) / 2))
 
     def _cells(self, points: Floats) -> Iterator[tuple[tuple[Ints, Ints], Floats]]:
         """Yield the four grid points around each point, and their weights."""
@@ -49,6 +74,10 @@ class Canvas:
         x, y = self.at[q] - self.at.mean(0)
         return float(np.arctan2(y, x)) if np.hypot(x, y) > 1 and np.ptp(self.at[:, 1]) > 1 else -np.pi / 2
 
+    def is_leftmost(self, q: int) -> bool:
+        """Whether no state is farther left."""
+        return bool(self.at[q, 0] <= self.at[:, 0].min() + 1)
+
     def crowding(self, points: Floats, ends: tuple[int, ...], *, lines: bool = True) -> float:
         """Return a cost for a line (n, 2) that crosses states other than `ends` or, with `lines`, lines."""
         others = np.delete(self.at, ends, axis=0)
@@ -58,10 +87,19 @@ class Canvas:
         along = sum((self.ink[cells] * share).sum() for cells, share in self._cells(points)) if lines else 0.0
         return float(12 * overlap + 6 * along / len(points))
 
-    def free_angle(self, q: int, length: float, breadth: float, preferred: float) -> float:
+    def free_angle(
+        self,
+        q: int,
+        length: float,
+        breadth: float,
+        preferred: float,
+        *,
+        label: Floats | None = None,
+        label_from: float = 0.0,
+    ) -> float:
         """Return the angle, near the preferred one, at which the space next to a state is the emptiest.
 
-        The space is a strip of this length and breadth outwards from the rim.
+        The space is a strip of this length and breadth outwards from the rim, and a label of this size beyond it.
         """
         best, cost = 0.0, np.inf
         for turn in sorted(range(-11, 13), key=abs):
@@ -71,6 +109,8 @@ class Canvas:
             reach = self.radius + np.linspace(4, length + 6, 6)
             points = self.at[q] + (reach[:, None] * along)[:, None] + np.linspace(-breadth, breadth, 5)[:, None] * side
             new_cost = self.crowding(points.reshape(-1, 2), (q,)) + 0.25 * abs(turn)
+            if label is not None and label.any():
+                new_cost += self.covering(self.beside(q, angle, label, label_from), label)
             if new_cost < cost - 1e-6:
                 best, cost = angle, new_cost
         return float(best)

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sdssm.automata.drawing.arrows import INK, draw_arrow, draw_edges, draw_loops, draw_start_arrow, is_involution
+from sdssm.automata.drawing.arrows import PAPER, ArrowPainter, draw_arrow, least_distance
 from sdssm.automata.drawing.canvas import Canvas
 from sdssm.automata.drawing.general import Floats
-from sdssm.automata.drawing.layout import lay_out
+from sdssm.automata.drawing.layout import Layout, lay_out
+from sdssm.automata.drawing.merging import Arrow, is_involution, merge_transitions
 from sdssm.automata.drawing.wording import (
     FONT,
     LETTER,
     MOST_NAMED,
+    RIM,
     Style,
     escape_text,
     printable,
@@ -23,23 +25,26 @@ from sdssm.automata.drawing.wording import (
     text_width,
 )
 from sdssm.errors import AutomatonError
+from sdssm.palette import FONT_FAMILY, LINE_COLOUR, TEXT_COLOUR
 
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
     from sdssm.automata.machine import Machine
 
 
-#: The most states and edges of a diagram.
-MOST_STATES, MOST_EDGES = 200, 2_000
-PAPER, FILL = "#ffffff", "#f6f8fa"
+#: The most states and arrows of a diagram.
+MOST_STATES, MOST_ARROWS = 200, 2_000
+FILL = "#f6f8fa"
 
 
 def draw(machine: Machine, *, title: str | None = None) -> str:
     """Return the state diagram of a machine as the text of an SVG file.
 
-    Each symbol has a colour, which the legend names; an arrow without a source marks the start state. A symbol that
-    undoes itself everywhere (an involution) is drawn as one line with arrowheads at both ends. States are labelled
-    `name / output`, without the output if the output of every state is its number. Long names are shortened; the
-    tooltips of states and edges show them in full.
+    Symbols that lead from the same state to the same state are one arrow, labelled as in `a-g, i-z`. In acceptors, and
+    where many symbols act alike, all arrows are labelled; otherwise each symbol has a colour, which the legend names.
+    An arrow without a source marks the start state. A symbol that undoes itself everywhere (an involution) is drawn as
+    one line with arrowheads at both ends. A machine with outputs 0 and 1 is an acceptor: states with output 1 have
+    double circles. Other states are labelled `name / output`, without the output if the output of every state is its
+    number. Long texts are shortened; the tooltips of states and arrows show them in full.
 
     >>> from sdssm.automata.machine import Machine
     >>> text = draw(Machine(table=[[0, 1], [1, 0]], states=["even", "odd"]), title="Parity")
@@ -49,26 +54,48 @@ def draw(machine: Machine, *, title: str | None = None) -> str:
     if machine.n_states > MOST_STATES:
         raise AutomatonError(
             f"a diagram shows at most {MOST_STATES} states and this machine has {machine.n_states:,}; "
-            "draw machine.minimise(), or a smaller machine of the same family"
+            "draw the minimal machine (minimise), or a smaller one of the same family"
         )
-    if machine.table.size > MOST_EDGES:
+    arrows, is_labelled = merge_transitions(machine)
+    if len(arrows) > MOST_ARROWS:
         raise AutomatonError(
-            f"a diagram shows at most {MOST_EDGES:,} edges and this machine has {machine.table.size:,}; "
+            f"a diagram shows at most {MOST_ARROWS:,} arrows and this machine has {len(arrows):,}; "
             "draw a machine with fewer symbols"
         )
     labels, radius, font = state_labels(machine)
-    room = 46.0 + 5 * min(max(machine.n_symbols - 2, 0), 8) if machine.n_states <= MOST_NAMED else 28.0
     layout = lay_out(machine.table, machine.start)
-    positions = layout.positions * (2 * radius + room)
-    canvas = Canvas(positions, radius, regular=layout.kind in ("ring", "two rings", "cycles"))
     styles = symbol_styles(machine.n_symbols)
-    lines = [
-        *draw_edges(machine, canvas, styles),
-        *draw_loops(machine, canvas, styles),
-        draw_start_arrow(machine, canvas),
-    ]
+    positions = layout.positions * _scale(machine, layout, arrows, radius, is_labelled=is_labelled)
+    canvas = Canvas(positions, radius, regular=layout.kind in ("ring", "two rings", "cycles"))
+    painter = ArrowPainter(machine, canvas, styles, is_labelled=is_labelled)
+    painter.draw_edges(arrows, layout.bends)
+    if canvas.is_leftmost(machine.start):  # then the start arrow comes from the left, and loops avoid it
+        marker = painter.draw_start_arrow()
+        painter.draw_loops(arrows)
+    else:
+        painter.draw_loops(arrows)
+        marker = painter.draw_start_arrow()
+    painter.draw_edge_labels()
     nodes = [_draw_state(machine, q, positions[q], radius, labels[q], font) for q in range(machine.n_states)]
-    return _document(machine, title, canvas, styles, [*lines, *nodes])
+    coloured = sorted({a for arrow in arrows if len(arrow.symbols) == 1 for a in arrow.symbols})
+    shapes = [*painter.lines, *painter.labels, marker, *nodes]
+    return _document(machine, title, canvas, {a: styles[a] for a in coloured if not is_labelled}, shapes)
+
+
+def _scale(machine: Machine, layout: Layout, arrows: list[Arrow], radius: float, *, is_labelled: bool) -> float:
+    """Return the distance of states at distance 1 in the layout, in pixels: arrows and their labels need room."""
+    room = 46.0 if machine.n_states <= MOST_NAMED else 28.0
+    if machine.n_states <= MOST_NAMED:
+        room += 16.0 if is_labelled else 5.0 * min(max(machine.n_symbols - 2, 0), 8)
+    scale = 2 * radius + room
+    painter = ArrowPainter(machine, Canvas(layout.positions, radius, regular=True), [], is_labelled=is_labelled)
+    for arrow in arrows:
+        if arrow.source != arrow.target:
+            along = layout.positions[arrow.target] - layout.positions[arrow.source]
+            distance = float(np.hypot(*along))
+            needed = 2 * radius + least_distance(painter.find_label(arrow), along / distance)
+            scale = max(scale, needed / distance)
+    return scale
 
 
 def _draw_state(machine: Machine, q: int, position: Floats, radius: float, lines: list[str], font: float) -> str:
@@ -78,11 +105,19 @@ def _draw_state(machine: Machine, q: int, position: Floats, radius: float, lines
     for k, line in enumerate(lines):
         baseline = y + (k - (len(lines) - 1) / 2) * 13 + font * 0.35
         text += f'<text x="{x:.1f}" y="{baseline:.1f}">{escape_text(line)}</text>'
-    circle = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.1f}" fill="{FILL}" stroke="{INK}" stroke-width="1.4"/>'
-    return f'<g class="state" font-size="{font:g}"><title>{escape_text(tooltip)}</title>{circle}{text}</g>'
+    circles = _circle(position, radius, FILL)
+    if machine.is_acceptor and machine.outputs[q] == 1:
+        circles += _circle(position, radius - RIM, "none")
+    return f'<g class="state" font-size="{font:g}"><title>{escape_text(tooltip)}</title>{circles}{text}</g>'
 
 
-def _document(machine: Machine, title: str | None, canvas: Canvas, styles: list[Style], shapes: list[str]) -> str:
+def _circle(position: Floats, radius: float, fill: str) -> str:
+    x, y = position
+    line = f'stroke="{LINE_COLOUR}" stroke-width="1.4"'
+    return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.1f}" fill="{fill}" {line}/>'
+
+
+def _document(machine: Machine, title: str | None, canvas: Canvas, styles: dict[int, Style], shapes: list[str]) -> str:
     rim = canvas.radius
     left, top = np.minimum(canvas.low, canvas.at.min(0) - rim) - 16
     right, bottom = np.maximum(canvas.high, canvas.at.max(0) + rim) + 16
@@ -101,7 +136,7 @@ def _document(machine: Machine, title: str | None, canvas: Canvas, styles: list[
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape_text(title or repr(machine))}</title>",
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{PAPER}"/>',
-            f'<g font-family="Helvetica, Arial, sans-serif" text-anchor="middle" fill="{INK}">',
+            f'<g font-family="{FONT_FAMILY}" text-anchor="middle" fill="{TEXT_COLOUR}">',
             *shapes,
             *legend,
             "</g>",
@@ -112,13 +147,13 @@ def _document(machine: Machine, title: str | None, canvas: Canvas, styles: list[
 
 
 def _draw_legend(
-    machine: Machine, styles: list[Style], left: float, top: float, width: float
+    machine: Machine, styles: dict[int, Style], left: float, top: float, width: float
 ) -> tuple[list[str], float]:
-    """Draw the legend, a sample line and the name of each symbol, and return it with its lower end."""
-    names = [shorten(printable(name), 28) for name in machine.symbol_names]
-    widths = [34 + text_width(name) * LETTER * FONT + 16 for name in names]
-    rows: list[list[int]] = [[]]
-    for a, entry_width in enumerate(widths):
+    """Draw the legend, a sample line and the name of each symbol with a colour, and return it with its lower end."""
+    names = {a: shorten(printable(machine.symbol_names[a]), 28) for a in styles}
+    widths = {a: 34 + text_width(name) * LETTER * FONT + 16 for a, name in names.items()}
+    rows: list[list[int]] = [[]] if styles else []
+    for a, entry_width in widths.items():
         if rows[-1] and sum(widths[b] for b in rows[-1]) + entry_width > width - 24:
             rows.append([])
         rows[-1].append(a)

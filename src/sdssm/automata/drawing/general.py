@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ Complexes = NDArray[np.complex128]
 TIMEOUT = 10.0
 #: Distance between neighbours in the plain layouts, in units: their edges cross and need space.
 STRIDE = 1.7
+#: The most states on a line.
+MOST_IN_LINE = 12
 
 
 def graphviz_layout(table: Ints) -> Floats | None:
@@ -42,6 +44,44 @@ def graphviz_layout(table: Ints) -> Floats | None:
     except (OSError, subprocess.SubprocessError, ValueError, LookupError):
         return None  # on any failure the plain layout is used
     return positions if np.isfinite(positions).all() else None
+
+
+def line_layout(table: Ints, start: int) -> tuple[Floats, dict[tuple[int, int], float]] | None:
+    """Return the states on a line, and the bends of the edges between states that are not neighbours.
+
+    None unless every state but the last is followed by one that is one symbol farther from the start, and the edges can
+    be drawn as arcs above and below the line without crossings.
+    """
+    order, rank = [start], {start: 0}
+    for q in order:
+        new = sorted(set(table[q].tolist()) - rank.keys())
+        rank |= {target: len(order) + k for k, target in enumerate(new)}
+        order += new
+        if len(new) > 1 or len(order) > MOST_IN_LINE:
+            return None
+    if len(order) < len(table):
+        return None
+    arcs = sorted(
+        {(min(rank[p], rank[q]), max(rank[p], rank[q])) for p, q in neighbours(table)}, key=lambda arc: arc[1] - arc[0]
+    )
+    sides: dict[tuple[int, int], int] = {}
+    for a, b in arcs[::-1]:  # the longest first: shorter ones fit below them
+        if b - a > 1:
+            crossed = [side for (c, d), side in sides.items() if a < c < b < d or c < a < d < b]
+            free = [side for side in (-1, 1) if side not in crossed]
+            if not free:
+                return None
+            same_end = [side for (c, d), side in sides.items() if a == c or b == d]
+            sides[a, b] = max(free, key=lambda side: (same_end.count(side), side))
+    positions = np.zeros((len(table), 2))
+    positions[order, 0] = np.arange(len(order))
+    bends = {}
+    for (a, b), side in sides.items():
+        p, q = order[a], order[b]
+        upwards = -side if p < q else side  # an edge bends to its left, seen from the smaller number
+        bends[min(p, q), max(p, q)] = upwards * min(0.08 * (b - a), 0.4)
+    bends |= {(min(p, q), max(p, q)): 0.0 for p, q in pairwise(order)}
+    return positions, bends
 
 
 def plain_layout(table: Ints, start: int, edges: Ints) -> Floats:

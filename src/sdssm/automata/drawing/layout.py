@@ -9,6 +9,8 @@ in order of preference:
                directions;
     cycles     all cycles of some symbol have the same length, at least 3: each is a small polygon (the twelve pentagons
                of A_5), and the polygons are on rings by their distance from the polygon of the start state;
+    line       the shortest strings from the start reach one state after the other (a search for a word): on a line,
+               with arcs above and below it that do not cross;
     graphviz   the layout of the program `dot`, if it is installed and its layout is not worse than
     plain      the best of a few layouts that need no program: by layers from the start state, and by stress.
 
@@ -17,7 +19,7 @@ The last two are compared because `dot` draws machines with many edges as tall c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -29,6 +31,7 @@ from sdssm.automata.drawing.general import (
     depths,
     directions,
     graphviz_layout,
+    line_layout,
     neighbours,
     plain_layout,
     spread_apart,
@@ -48,6 +51,8 @@ class Layout:
 
     kind: str
     positions: Floats
+    #: How far the edges between two states (the smaller number first) bend sideways, relative to their distance.
+    bends: dict[tuple[int, int], float] = field(default_factory=dict)
 
 
 def lay_out(table: Ints, start: int) -> Layout:
@@ -65,6 +70,9 @@ def lay_out(table: Ints, start: int) -> Layout:
         if points is not None:
             return Layout(kind, to_xy(points))
     edges = np.array(neighbours(table)).reshape(-1, 2)
+    line = line_layout(table, start)
+    if line is not None:
+        return Layout("line", *line)
     best = Layout("plain", plain_layout(table, start, edges))
     answer = graphviz_layout(table)
     if answer is not None:

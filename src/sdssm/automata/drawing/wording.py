@@ -10,19 +10,25 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from sdssm import palette
+
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
     from sdssm.automata.machine import Machine
 
 #: The most states that are drawn with names; more are drawn smaller, with numbers.
 MOST_NAMED = 60
-#: Okabe and Ito's colour-blind safe palette, with a dark wine instead of yellow, which is invisible on white.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#4d4d4d")
+#: The colours of all pictures, with a dark wine and olive for the seventh and eighth symbol.
+COLOURS = (*palette.COLOURS, "#882255", "#777722")
 #: From the fifth symbol on, lines are also dashed.
 DASHES = ("", "7 3", "2 3")
-FONT = 12.0
+#: The font sizes of states and legend, and of labels.
+FONT, LABEL_FONT = 12.0, 11.0
 #: The width of a letter relative to the font size: slightly more than in common sans-serif fonts.
-LETTER = 0.6
+LETTER = 0.62
+#: The distance between the two circles of an accepting state.
+RIM = 3.5
 WIDE = "mwMW@%&<>=+~\u2026"
+NARROW = " ,.:;'|!ijlfrt-()[]"
 
 
 class Style(NamedTuple):
@@ -55,12 +61,12 @@ def state_labels(machine: Machine) -> tuple[list[list[str]], float, float]:
     """Return the lines of text in each state, a radius large enough for all, and the font size."""
     numbers = [str(q) for q in range(machine.n_states)]
     if machine.n_states > MOST_NAMED:
-        return [[number] for number in numbers], 10.5, 9.0
+        return [[number] for number in numbers], 12.5 if machine.is_acceptor else 10.5, 9.0
     letters = 9 if machine.n_states <= 24 else 7
     names = [_wrap(printable(name), letters) for name in machine.state_names]
     if len({tuple(name) for name in names}) < len(names):  # two names were shortened to the same text
         names = [[number] for number in numbers]
-    if (machine.outputs != np.arange(machine.n_states)).any():
+    if not machine.is_acceptor and (machine.outputs != np.arange(machine.n_states)).any():
         tails = [f"/ {output}" for output in machine.outputs]
         inline = all(
             len(name) == 1 and text_width(name[0] + tail) <= 6 for name, tail in zip(names, tails, strict=True)
@@ -71,7 +77,8 @@ def state_labels(machine: Machine) -> tuple[list[list[str]], float, float]:
         for lines in names
         for k, line in enumerate(lines)
     )
-    return names, max(16.0, round(float(needed)) + 3.0), FONT
+    rim = RIM if machine.is_acceptor else 0.0
+    return names, max(16.0, round(float(needed)) + 3.0) + rim, FONT
 
 
 def _wrap(name: str, letters: int) -> list[str]:
@@ -103,7 +110,10 @@ def shorten(name: str, letters: int) -> str:
 
 def text_width(text: str) -> float:
     """Return the width of a text in letters; Chinese, Japanese and Korean ones count twice."""
-    return sum(2 if east_asian_width(letter) in "WF" else 1.4 if letter in WIDE else 1 for letter in text)
+    return sum(
+        2 if east_asian_width(letter) in "WF" else 1.4 if letter in WIDE else 0.65 if letter in NARROW else 1
+        for letter in text
+    )
 
 
 def printable(text: str) -> str:

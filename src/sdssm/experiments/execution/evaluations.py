@@ -17,6 +17,7 @@ from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
+from sdssm.progress import SILENT, ProgressEvent, ProgressOption, ProgressReporter, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.tasks import Task
 
@@ -34,13 +35,30 @@ def evaluate_plan(
     *,
     workers: int = 1,
     on_evaluated: EvaluationCallback | None = None,
+    progress: ProgressOption = False,
 ) -> None:
     """Evaluate the selected runs of a plan that were not yet evaluated as its experiment requires.
 
     Each result is written as soon as it is computed, so Ctrl-C or SIGTERM loses only the evaluations in progress.
+
+    Args:
+        plan: the runs to evaluate.
+        device: where to evaluate them.
+        workers: the number of processes.
+        on_evaluated: called after each evaluation with the number of evaluations done and the total.
+        progress: True shows how many are done and an estimate of the time left.
     """
     files = missing_files(plan)
-    evaluate_locally(files, plan.spec.evaluate, device, workers=workers, on_evaluated=on_evaluated)
+    with report_progress(progress) as reporter:
+        start_evaluations(reporter, plan, files)
+        evaluate_locally(
+            files, plan.spec.evaluate, device, workers=workers, on_evaluated=on_evaluated, reporter=reporter
+        )
+
+
+def start_evaluations(reporter: ProgressReporter, plan: Plan, files: Sequence[EvaluationFile]) -> None:
+    """Start the progress of the evaluations of a plan."""
+    reporter.start(f"evaluate {plan.spec.name}", total=len(files), unit="evaluations")
 
 
 def evaluate_locally(
@@ -50,13 +68,21 @@ def evaluate_locally(
     *,
     workers: int = 1,
     on_evaluated: EvaluationCallback | None = None,
+    reporter: ProgressReporter = SILENT,
 ) -> None:
     """Compute and write evaluation files on this machine, in `workers` processes."""
     call = partial(evaluate_file, spec=spec, device=str(device))
     is_serial = workers <= 1 or len(files) <= 1
+    done = 0
+
+    def report_part(event: ProgressEvent) -> None:
+        reporter.update(done + (min(event.done / event.total, 1.0) if event.total else 0.0))
+
     with sigterm_as_interrupt(), nullcontext() if is_serial else worker_pool(workers) as pool:
-        completed = map(call, files) if pool is None else pool.map(call, files)
+        completed = map(partial(call, progress=report_part), files) if pool is None else pool.map(call, files)
         for number, _ in enumerate(completed):
+            done = number + 1
+            reporter.update(done)
             if on_evaluated is not None:
                 on_evaluated(number + 1, len(files))
 
@@ -90,7 +116,7 @@ def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[di
     return curve if _has_every_length(curve, task, spec) else None, listed if _has_listed_lengths(listed, spec) else {}
 
 
-def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
+def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str, progress: ProgressOption = False) -> None:
     """Evaluate one run and write one evaluation file into its folder."""
     folder, name = file
     lengths: Sequence[int] | None = spec.lengths if name == LENGTHS_FILE else None
@@ -103,6 +129,8 @@ def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> No
             seed=STRING_SEED,
             fresh=spec.fresh and not lengths,
             device=device,
+            overwrite=True,  # a stored evaluation may be longer, but is not what the experiment requires
+            progress=progress,
         )
     except (ModelError, RunError):
         if RunFolder.open(folder).status != "diverged":  # a run that diverged at once has no weights to load

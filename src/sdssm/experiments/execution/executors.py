@@ -12,6 +12,7 @@ from sdssm.errors import SettingsError, did_you_mean
 from sdssm.experiments.execution.evaluations import EvaluationCallback, evaluate_plan
 from sdssm.experiments.execution.runner import run_plan
 from sdssm.experiments.planning.plan import Plan, TrainingPlan
+from sdssm.progress import ProgressOption
 from sdssm.training.progress import Progress
 
 
@@ -27,7 +28,9 @@ class Executor(Protocol):
     def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
         """Train the selected runs of a plan. Finished runs are left alone, and interrupted ones resume."""
 
-    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+    def evaluate_plan(
+        self, plan: Plan, on_evaluated: EvaluationCallback | None = None, *, progress: ProgressOption = False
+    ) -> None:
         """Evaluate the selected runs that were not yet evaluated as the experiment requires."""
 
     @property
@@ -52,8 +55,10 @@ class LocalExecutor:
     def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
         run_plan(plan, self.device, progress)
 
-    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
-        evaluate_plan(plan, self.device, workers=self.workers, on_evaluated=on_evaluated)
+    def evaluate_plan(
+        self, plan: Plan, on_evaluated: EvaluationCallback | None = None, *, progress: ProgressOption = False
+    ) -> None:
+        evaluate_plan(plan, self.device, workers=self.workers, on_evaluated=on_evaluated, progress=progress)
 
     @property
     def device_name(self) -> str:

@@ -18,6 +18,7 @@ from sdssm.experiments.execution.evaluations import (
     EvaluationFile,
     evaluate_locally,
     missing_files,
+    start_evaluations,
 )
 from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
 from sdssm.experiments.execution.ray_cluster import ClusterError, first_line, join, ray_module
@@ -36,6 +37,7 @@ from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
 from sdssm.models.classifier import CONFIG_FILE
+from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.training.planning import check_folders
 from sdssm.training.progress import Progress, SilentProgress
@@ -157,7 +159,9 @@ class RayExecutor:
 
     # -- evaluation --------------------------------------------------------------------------------------------------
 
-    def evaluate_plan(self, plan: Plan, on_evaluated: EvaluationCallback | None = None) -> None:
+    def evaluate_plan(
+        self, plan: Plan, on_evaluated: EvaluationCallback | None = None, *, progress: ProgressOption = False
+    ) -> None:
         """Evaluate the selected runs that were not yet evaluated as the experiment requires.
 
         Runs below `out` are evaluated on the cluster. Reused runs are evaluated in this process, as other nodes may
@@ -169,16 +173,23 @@ class RayExecutor:
         shared, local = list[EvaluationFile](), list[EvaluationFile]()
         for file in files:
             (shared if file[0].resolve().is_relative_to(out) else local).append(file)
-        report = on_evaluated or (lambda done, total: None)
-        evaluate_locally(
-            local,
-            spec,
-            "auto" if self._device == "cuda" else "cpu",
-            workers=self._workers,
-            on_evaluated=lambda done, _: report(done, len(files)),
-        )
-        if shared:
-            self._evaluate_shared(plan.out, shared, spec, lambda done: report(len(local) + done, len(files)))
+        with report_progress(progress) as reporter:
+            start_evaluations(reporter, plan, files)
+
+            def report(done: int) -> None:
+                reporter.update(done)
+                if on_evaluated is not None:
+                    on_evaluated(done, len(files))
+
+            evaluate_locally(
+                local,
+                spec,
+                "auto" if self._device == "cuda" else "cpu",
+                workers=self._workers,
+                on_evaluated=lambda done, _: report(done),
+            )
+            if shared:
+                self._evaluate_shared(plan.out, shared, spec, lambda done: report(len(local) + done))
 
     def _evaluate_shared(
         self, out: Path, files: Sequence[EvaluationFile], spec: EvaluationSpec, report: Callable[[int], None]

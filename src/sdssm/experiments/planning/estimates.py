@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,9 +16,12 @@ import torch
 
 from sdssm.devices import device_name, resolve_device
 from sdssm.experiments.json_files import read_json
+from sdssm.experiments.planning.fingerprints import IGNORED_SETTINGS
 from sdssm.experiments.planning.plan import PlannedRun, TrainingPlan
 from sdssm.experiments.planning.remaining import saved_step, training_groups
 from sdssm.files import write_atomic
+from sdssm.formatting import format_setting
+from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import FINAL_STATUSES
 from sdssm.training.engine import TrainingEngine, group_key
 
@@ -25,8 +29,36 @@ from sdssm.training.engine import TrainingEngine, group_key
 TIME_LIMIT = 30.0
 #: The least and the most seconds spent on one group.
 LEAST_SECONDS, MOST_SECONDS = 0.2, 2.0
+#: The measured steps are compared in this many parts, for the range of an estimate.
+PARTS = 4
+#: The ends of a range are at least this factor from the mean: measurements on a busy machine differ by as much.
+LEAST_RATIO = 1.25
+#: The settings that are named at most where two groups differ.
+MOST_DIFFERENCES = 4
 #: File below the plan's `out` in which measurements are stored.
 FILE = "calibration.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """The measured time of a training step in seconds: its mean, and the means of the fastest and slowest part."""
+
+    low: float
+    mean: float
+    high: float
+
+    @classmethod
+    def from_json(cls, value: Any) -> StepTime | None:
+        """Read a stored measurement; None if it is damaged. Version 0.1.0 stored the mean alone."""
+        values = value if isinstance(value, list) else [value] * 3
+        if len(values) != 3 or not all(isinstance(number, float | int) and number > 0 for number in values):
+            return None
+        return cls.around(*values)
+
+    @classmethod
+    def around(cls, low: float, mean: float, high: float) -> StepTime:
+        """Return a step time whose range is at least as wide as two measurements of the same steps may differ."""
+        return cls(low=min(low, mean / LEAST_RATIO), mean=mean, high=max(high, mean * LEAST_RATIO))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +68,21 @@ class GroupEstimate:
     runs: Sequence[PlannedRun]
     steps: int  #: steps left to train
     seconds: float | None
+    range: tuple[float, float] | None = None  #: the least and the greatest seconds that are likely
+    difference: str = ""  #: the settings in which it differs from other groups with its models and tasks
 
     @property
     def name(self) -> str:
-        """The models and tasks of the group."""
+        """The models and tasks of the group, and what distinguishes it from others."""
         models = dict.fromkeys(run.config.model.name for run in self.runs)
         tasks = dict.fromkeys(run.task.name for run in self.runs)
-        return f"{', '.join(models)} on {', '.join(tasks)}"
+        words = f"{', '.join(models)} on {', '.join(tasks)}"
+        return f"{words}, {self.difference}" if self.difference else words
 
 
-def estimate_plan(plan: TrainingPlan, device: str = "auto", limit: float = TIME_LIMIT) -> list[GroupEstimate]:
+def estimate_plan(
+    plan: TrainingPlan, device: str = "auto", limit: float = TIME_LIMIT, progress: ProgressOption = False
+) -> list[GroupEstimate]:
     """Return the groups that a plan has still to train, with the time of each on this device.
 
     Measurements are stored in `calibration.json` in the folder of the plan and used again. At most about `limit`
@@ -56,20 +93,50 @@ def estimate_plan(plan: TrainingPlan, device: str = "auto", limit: float = TIME_
     known = read_json(path) or {}
     device_label, started, is_changed = device_name(device), monotonic(), False
     keys = [_group_key(device_label, group_key(runs[0].config, runs[0].task), len(runs)) for runs in groups]
-    unmeasured = sum(key not in known for key in keys)
-    estimates = []
-    for key, runs in zip(keys, groups, strict=True):
-        if key not in known and monotonic() - started < limit:
-            share = (limit - (monotonic() - started)) / max(unmeasured, 1)
-            known[key] = _seconds_a_step(runs, device, min(MOST_SECONDS, max(LEAST_SECONDS, share)))
-            unmeasured, is_changed = unmeasured - 1, True
-        steps = max(run.config.train.steps - saved_step(run) for run in runs if run.status not in FINAL_STATUSES)
-        step_seconds = known.get(key)
-        seconds = None if step_seconds is None else step_seconds * steps
-        estimates.append(GroupEstimate(runs=runs, steps=steps, seconds=seconds))
+    times = [StepTime.from_json(known.get(key)) for key in keys]
+    unmeasured = [k for k, time in enumerate(times) if time is None]
+    with report_progress(progress) as reporter:
+        reporter.start("measure the speed of training", total=len(unmeasured), unit="groups")
+        for count, k in enumerate(unmeasured):
+            left = limit - (monotonic() - started)
+            if left <= 0:
+                break
+            time = _time_steps(
+                groups[k], device, min(MOST_SECONDS, max(LEAST_SECONDS, left / (len(unmeasured) - count)))
+            )
+            times[k], known[keys[k]], is_changed = time, [time.low, time.mean, time.high], True
+            reporter.update(count + 1)
     if is_changed:
         _store(path, known)
-    return estimates
+    estimates = [_make_estimate(runs, time) for runs, time in zip(groups, times, strict=True)]
+    differences = _describe_differences(estimates)
+    return [replace(group, difference=words) for group, words in zip(estimates, differences, strict=True)]
+
+
+def _make_estimate(runs: Sequence[PlannedRun], time: StepTime | None) -> GroupEstimate:
+    steps = max(run.config.train.steps - saved_step(run) for run in runs if run.status not in FINAL_STATUSES)
+    if time is None:
+        return GroupEstimate(runs=runs, steps=steps, seconds=None)
+    return GroupEstimate(runs=runs, steps=steps, seconds=time.mean * steps, range=(time.low * steps, time.high * steps))
+
+
+def _describe_differences(groups: Sequence[GroupEstimate]) -> list[str]:
+    """Return for each group the settings in which it differs from the others that have its models and tasks."""
+    values = [_shared_values(group.runs[0]) for group in groups]
+    words = []
+    for group, own in zip(groups, values, strict=True):
+        others = [other for rival, other in zip(groups, values, strict=True) if rival.name == group.name]
+        different = [name for name in own if any(other.get(name) != own[name] for other in others)]
+        words.append(", ".join(f"{name}={format_setting(own[name])}" for name in different[:MOST_DIFFERENCES]))
+    return words
+
+
+def _shared_values(run: PlannedRun) -> dict[str, Any]:
+    """Return the settings that all runs of a group share, by name."""
+    _, model, train = group_key(run.config, run.task)
+    mixer = {} if model.mixer is None else vars(model.mixer)
+    values = {**{name: value for name, value in vars(model).items() if name != "mixer"}, **mixer, **vars(train)}
+    return {name: value for name, value in values.items() if name not in IGNORED_SETTINGS}
 
 
 def budget_for(groups: Sequence[GroupEstimate], seconds: float) -> float:
@@ -99,8 +166,8 @@ def _group_key(device: str, form: Any, replicas: int) -> str:
     return f"{device} {hashlib.sha256(description.encode()).hexdigest()[:16]}"
 
 
-def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> float:
-    """Return the mean time of a step over as many steps as fit into `seconds`, after warm-up steps."""
+def _time_steps(runs: Sequence[PlannedRun], device: str, seconds: float) -> StepTime:
+    """Time as many steps as fit into `seconds`, after warm-up steps."""
     target = resolve_device(device)
     engine = TrainingEngine([run.task for run in runs], [run.config for run in runs], target)
     chunk = 10 if target.type == "cuda" else 1  # a GPU trains ten steps per launch
@@ -108,13 +175,19 @@ def _seconds_a_step(runs: Sequence[PlannedRun], device: str, seconds: float) -> 
     engine.advance(min(chunk, last))
     engine.wait()
     started, first = monotonic(), engine.step
+    marks = [(first, started)]
     while engine.step < last and (engine.step == first or monotonic() - started < seconds):
         engine.advance(min(chunk, last - engine.step))
         engine.wait()
+        marks.append((engine.step, monotonic()))
     elapsed = monotonic() - started
     if target.type == "cuda":
         torch.cuda.empty_cache()
-    return elapsed / max(engine.step - first, 1)
+    # Strings differ in length from step to step, so the parts have to be long: a quarter of all steps each.
+    ends = [marks[round(k * (len(marks) - 1) / PARTS)] for k in range(PARTS + 1)]
+    means = [(time - start) / (step - before) for (before, start), (step, time) in pairwise(ends) if step > before]
+    mean = max(elapsed, 1e-9) / max(engine.step - first, 1)
+    return StepTime.around(min([mean, *means]), mean, max([mean, *means]))
 
 
 def _store(path: Path, known: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from sdssm.errors import did_you_mean
 from sdssm.experiments.specs.scores import SpecError
@@ -53,7 +54,9 @@ class Selection:
             known = list(dict.fromkeys(available))
             for name in names or ():
                 if name not in known:
-                    raise SpecError(f"{none} {kind} {name!r}; {did_you_mean(name, known)}")
+                    # Labels contain spaces and commas, so each is quoted as it is typed.
+                    listed = f"known: {', '.join(map(quote, known))}"
+                    raise SpecError(f"{none} {kind} {name!r}; {did_you_mean(name, known, listed)}")
         if not any(self.keeps(spec) for spec in specs):
             experiments, filters = ", ".join(spec.name for spec in specs), " and ".join(self.filters)
             raise SpecError(f"nothing is left of {experiments}: no cell has all of the given {filters}; select others")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.results.cells import make_cells, shown_runs
 from sdssm.experiments.results.ranking import PrunedCandidate, make_ranking, previously_pruned, split_pruned
-from sdssm.experiments.results.records import REQUIRED_KEYS, make_records, merge_records, record_key
+from sdssm.experiments.results.records import REQUIRED_KEYS, Record, make_records, merge_records, record_key
 from sdssm.experiments.specs.spec import Spec
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.runs.events import to_json_value
@@ -23,10 +24,13 @@ SPEC, RESULTS = "spec.json", "results.json"
 
 def check_results(spec: Spec, folder: Path) -> None:
     """Raise `OutputError` if a folder holds the results of another experiment, or other files."""
-    if not folder.exists():
+    existing_path = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing_path.is_dir():
+        raise OutputError(
+            f"{format_path(existing_path)} is a file, and results need a folder; choose another --results"
+        )
+    if existing_path != folder:
         return
-    if not folder.is_dir():
-        raise OutputError(f"{format_path(folder)} is a file, and results need a folder; choose another --results")
     existing = read_json(folder / SPEC)
     if existing is None:
         if any(folder.iterdir()):
@@ -60,10 +64,33 @@ def write_results(
             that an earlier search left in cells that the plan does not select.
     """
     previous, new = read_json(folder / RESULTS) or {}, make_records(plan)
-    spec = plan.spec
     old = [record for record in previous.get("runs", []) if set(record) >= REQUIRED_KEYS]
     records = merge_records(plan, old, new)
     pruned = [*pruned, *previously_pruned(plan, previous.get("ranking", []), pruned)]
+    results = _make_results(plan.spec, plan, records, pruned)
+    save_results(plan.spec, folder, results, command=command, device=device)
+    return results
+
+
+def selected_results(plan: Plan, pruned: Sequence[PrunedCandidate] = ()) -> dict[str, Any]:
+    """Return the results of the selected runs of a plan alone, with only their rows and columns.
+
+    Nothing is written. The results folder has these runs too, together with those of earlier commands.
+    """
+    selected = {(run.row, run.column) for run in plan.runs if run.selected}
+    records = [record for record in make_records(plan) if (record["row"], record["column"]) in selected]
+    rows = (
+        replace(row, tasks=tuple(task for task in row.tasks if (row.label, row.column_of(task)) in selected))
+        for row in plan.spec.rows
+    )
+    spec = replace(plan.spec, rows=tuple(row for row in rows if row.tasks))
+    return _make_results(spec, plan, records, pruned)
+
+
+def _make_results(
+    spec: Spec, plan: Plan, records: Sequence[Record], pruned: Sequence[PrunedCandidate]
+) -> dict[str, Any]:
+    """Return the cells and the ranking of records, for the rows and columns of `spec`."""
     counted, stopped = split_pruned(plan, records, pruned)
     shown = [record_key(record) for record in shown_runs(spec, counted)]
     for record in records:
@@ -82,7 +109,6 @@ def write_results(
             count = sum((entry["row"], entry["column"]) == (cell["row"], cell["column"]) for entry in stopped)
             if count and cell["choice"]:
                 cell["choice"] += f"; {count} more stopped early"
-    save_results(spec, folder, results, command=command, device=device)
     return results
 
 

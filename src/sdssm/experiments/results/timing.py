@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from sdssm.errors import SdssmError
 from sdssm.experiments.results.folder import results_header
 from sdssm.experiments.specs.catalogue import published_numbers
 from sdssm.experiments.specs.spec import Spec, TimingSpec
+from sdssm.progress import ProgressOption, report_progress
 
 MODES = ("recurrent", "parallel")
 #: The row of the table with the time of the recurrent mode divided by that of the parallel mode.
@@ -31,28 +33,34 @@ class TimingError(SdssmError):
     """A scan whose result is wrong, so that its time is meaningless."""
 
 
-def measure_runtime(spec: Spec, device: str | torch.device = "auto") -> dict[str, Any]:
+def measure_runtime(
+    spec: Spec, device: str | torch.device = "auto", progress: ProgressOption = False
+) -> dict[str, Any]:
     """Return the milliseconds of both modes at every length, and their ratio, with the published values."""
     target = resolve_device(device)
     published = published_numbers(spec)
     cells = []
-    for length in spec.timing.lengths:
-        run = _make_problem(spec.timing, length, target)
-        _check_modes_agree(run, length)
-        values = {mode: _milliseconds(run, mode, target, spec.timing.seconds) for mode in MODES}
-        values[RATIO] = values["recurrent"] / values["parallel"]
-        for row, value in values.items():
-            numbers = published.get((row, str(length)))
-            cells.append(
-                {
-                    "row": row,
-                    "column": str(length),
-                    "value": value,
-                    "unit": "" if row == RATIO else "ms",
-                    "published": None if numbers is None else numbers.max,
-                    "source": None if numbers is None else numbers.source,
-                }
-            )
+    with report_progress(progress) as reporter:
+        # The time of a measurement grows with the length, once a single scan takes longer than the time for it.
+        reporter.start(f"time {spec.name}", total=sum(spec.timing.lengths))
+        for done, length in zip(accumulate(spec.timing.lengths), spec.timing.lengths, strict=True):
+            run = _make_problem(spec.timing, length, target)
+            _check_modes_agree(run, length)
+            values = {mode: _milliseconds(run, mode, target, spec.timing.seconds) for mode in MODES}
+            values[RATIO] = values["recurrent"] / values["parallel"]
+            for row, value in values.items():
+                numbers = published.get((row, str(length)))
+                cells.append(
+                    {
+                        "row": row,
+                        "column": str(length),
+                        "value": value,
+                        "unit": "" if row == RATIO else "ms",
+                        "published": None if numbers is None else numbers.max,
+                        "source": None if numbers is None else numbers.source,
+                    }
+                )
+            reporter.update(done)
     columns = [str(length) for length in spec.timing.lengths]
     return {**results_header(spec), "rows": [*MODES, RATIO], "columns": columns, "cells": cells, "runs": []}
 

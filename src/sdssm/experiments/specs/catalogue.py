@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from sdssm.errors import did_you_mean
-from sdssm.experiments.specs.parsing import parse_spec, read_spec
 from sdssm.experiments.specs.scores import SpecError
-from sdssm.experiments.specs.spec import Spec
+from sdssm.experiments.specs.spec import DEFAULT_SEEDS, Spec
 from sdssm.files import describe_file_error, format_path
 
 #: Folders of the package that hold the TOML and the CSV files.
@@ -57,12 +60,52 @@ def get_spec(name: str | Path) -> Spec:
     >>> get_spec("table1").title.startswith("Table 1")
     True
     """
+    from sdssm.experiments.specs.parsing import parse_spec, read_spec  # only here: it needs models and torch
+
     if str(name) in list_experiments():
-        return parse_spec(_folder(SPECS).joinpath(f"{name}.toml").read_text(encoding="utf-8"), source=f"sdssm:{name}")
+        return parse_spec(_read_packaged(str(name)), source=f"sdssm:{name}")
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return read_spec(path)
     raise SpecError(f"there is no experiment {str(name)!r}; {did_you_mean(str(name), list_experiments())}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentSummary:
+    """A packaged experiment in one line: its name, its title, and how many runs it trains."""
+
+    name: str
+    title: str
+    runs: int
+
+
+def summarize_experiments() -> list[ExperimentSummary]:
+    """Return a summary of each packaged experiment, in the order of `list_experiments`, without torch.
+
+    A run that several rows need counts once.
+
+    >>> print(summarize_experiments()[0].runs)
+    132
+    """
+    contents = {name: tomllib.loads(_read_packaged(name)) for name in list_experiments()}
+    return [
+        ExperimentSummary(name=name, title=content["title"], runs=_count_runs(content))
+        for name, content in contents.items()
+    ]
+
+
+def _count_runs(content: Mapping[str, Any]) -> int:
+    """Return the number of different runs in the rows of a TOML file."""
+    runs = set()
+    for row in content.get("rows", []):
+        seeds = row.get("seeds", content.get("seeds", DEFAULT_SEEDS))
+        grid = row.get("grid", {})
+        for values in product(*grid.values()):
+            settings = {**row.get("settings", {}), **dict(zip(grid, values, strict=True))}
+            training = (row["model"], row.get("preset", content.get("preset")), json.dumps(settings, sort_keys=True))
+            for task in row.get("tasks", content.get("tasks")):
+                runs |= {(task, *training, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)}
+    return len(runs)
 
 
 def published_numbers(spec: Spec) -> dict[tuple[str, str], PublishedCell]:
@@ -108,6 +151,10 @@ def _parse_number(text: str, spec: Spec) -> float | None:
         return float(text) if text else None
     except ValueError:
         raise SpecError(f"{spec.published} has {text!r} instead of a number; correct it or leave it empty") from None
+
+
+def _read_packaged(name: str) -> str:
+    return _folder(SPECS).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
 def _folder(name: str) -> Traversable:

@@ -10,7 +10,17 @@ from typing import Any
 
 from sdssm.errors import SdssmError, did_you_mean, format_value
 from sdssm.experiments.specs.scores import Score, SpecError
-from sdssm.experiments.specs.spec import CHOICES, FIGURES, KINDS, Claim, EvaluationSpec, Row, Spec, TimingSpec
+from sdssm.experiments.specs.spec import (
+    CHOICES,
+    DEFAULT_SEEDS,
+    FIGURES,
+    KINDS,
+    Claim,
+    EvaluationSpec,
+    Row,
+    Spec,
+    TimingSpec,
+)
 from sdssm.files import describe_file_error, format_path
 from sdssm.models import MODELS, PRESETS, default_preset
 from sdssm.runs import folder_name
@@ -132,7 +142,7 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
         label=label,
         tasks=tuple(get_task(name).name for name in names),
         preset=preset,
-        seeds=tuple(expand_seeds(table.get("seeds", data.get("seeds", 3)))),
+        seeds=tuple(expand_seeds(table.get("seeds", data.get("seeds", DEFAULT_SEEDS)))),
         column=None if column is None else _typed("column", column, str),
         score=None if score is None else Score(_typed("score", score, str)).name,
         settings={name: _decode_none(value) for name, value in settings.items()},

@@ -14,6 +14,8 @@ from sdssm.experiments.specs.search_space import Range, SearchSpace
 KINDS = ("accuracy", "timing", "claims")
 #: How the best candidate of a grid is chosen: by accuracy at training lengths, or by the score itself, as published.
 CHOICES = ("within", "score")
+#: The number of seeds of an experiment that does not set it.
+DEFAULT_SEEDS = 3
 #: What a claim is compared with: the max or average of a cell, or two values of the cell's best run.
 FIGURES = ("max", "average", "within", "first_below_99")
 

@@ -49,13 +49,13 @@ class Search:
                 check_at_least(name, getattr(self, name), 1)
         check_between("the seed of a search", self.seed, 0, (1 << 32) - 1)
         if self.keep is not None and not 0 < self.keep <= 1:
-            raise SettingsError(f"keep is {self.keep}; it is the share of candidates kept: above 0 and at most 1")
+            raise SettingsError(f"keep is {self.keep:g}; it is the share of candidates kept: above 0 and at most 1")
         rungs = self.compared_at
         if not all(0 < rung < 1 for rung in rungs) or list(rungs) != sorted(set(rungs)):
-            raise SettingsError(f"rungs are {self.rungs}; give increasing shares of the steps, above 0 and below 1")
+            raise SettingsError(f"rungs are {_list(rungs)}; give increasing shares of the steps, above 0 and below 1")
         if self.rungs is not None and self.keep is None and self.kind != "optuna":
             raise SettingsError(
-                f"rungs are {self.rungs}, but no candidate is stopped there; give --keep 0.5 too, or omit --rungs"
+                f"rungs are {_list(rungs)}, but no candidate is stopped there; give --keep 0.5 too, or omit --rungs"
             )
         if self.kind == "optuna":
             import_extra("optuna", "--search optuna")
@@ -86,6 +86,10 @@ class Search:
         if self.kind == "optuna":
             return propose(space, history, last - first, self.seed) if last > first else []
         return take(space.grid() if self.kind == "grid" else space.samples(self.seed), first, last)
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def weak_candidates(accuracy: Mapping[int, float], earlier: Collection[float], keep: float) -> set[int]:

@@ -24,6 +24,7 @@ from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.experiments.sweeps.race import TrialBatch, run_race
 from sdssm.experiments.sweeps.search import Search
 from sdssm.experiments.sweeps.study import STUDY, Cell, SweepStudy, SweepTrial, cell_name
+from sdssm.progress import ProgressOption
 from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
 
@@ -165,6 +166,7 @@ def run_sweep(
     command: str = "",
     progress: Progress | None = None,
     on_evaluated: EvaluationCallback | None = None,
+    evaluation_progress: ProgressOption = False,
 ) -> tuple[Plan, list[dict[str, Any]]]:
     """Run a search, and return the plan of all candidates and the pruned ones, for `write_results`.
 
@@ -175,6 +177,7 @@ def run_sweep(
         command: the command line, for the record.
         progress: the progress display of the training.
         on_evaluated: passed to the executor's `evaluate_plan`.
+        evaluation_progress: the argument `progress` of the executor's `evaluate_plan`.
     """
     study = sweep.load_study(folder)
     open_results(sweep.spec, folder, command=command, device=executor.device_name)
@@ -182,7 +185,7 @@ def run_sweep(
         study.save()
         plan = sweep.plan({cell: list(trials.values()) for cell, trials in batch.items()})
         remaining = run_race(plan, batch, study, sweep.search, executor, progress)
-        executor.evaluate_plan(remaining, on_evaluated)
+        executor.evaluate_plan(remaining, on_evaluated, progress=evaluation_progress)
         _finish_trials(remaining, batch)
         study.save()
     plan = sweep.full_plan(study.by_cell)

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_HEAD
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
@@ -23,8 +24,6 @@ OPERATION = DifferentiableOperation(
     differentiable=("q", "k", "v", "beta", "gate", "S0"),
     results=("outputs", "final"),
 )
-#: The largest head the Triton kernels accept: three matrices of a larger one would not fit the registers.
-LARGEST_HEAD = 128
 
 
 def delta_scan(
@@ -88,9 +87,9 @@ def delta_scan(
     check_length_values(op, lengths, L)
     chosen = backend.choose(q)
     backend.check_backend(op, q, 1)
-    if chosen == "triton" and max(Dk, Dv) > LARGEST_HEAD:
+    if chosen == "triton" and max(Dk, Dv) > TRITON_LARGEST_HEAD:
         raise OpsError(
-            f"{op}: heads have Dk={Dk} and Dv={Dv}; the triton backend takes at most {LARGEST_HEAD} of each, "
+            f"{op}: heads have Dk={Dk} and Dv={Dv}; the triton backend takes at most {TRITON_LARGEST_HEAD} of each, "
             'use more heads or use_backend("reference")'
         )
     with backend.no_autocast(q):

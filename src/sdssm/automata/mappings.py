@@ -1,0 +1,160 @@
+"""Machines as dictionaries, which is what a JSON file holds: by a table of numbers, or by named transitions.
+
+    {"table": [[0, 1], [1, 0]], "start": 0, "outputs": [0, 1], "states": ["even", "odd"], "symbols": ["0", "1"]}
+    {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}, "start": "even", "accepting": ["odd"]}
+    {"transitions": {"even": {"0": "even", ...}, ...}, "start": "even", "outputs": {"even": 0, "odd": 1}}
+    {"transitions": [["even", "0", "even"], ...], "start": "even", "accepting": ["odd"]}
+
+In the second form every key with a dictionary is a state. Of named transitions, the states are numbered as in "states",
+or else in order of appearance, and the symbols as in "symbols", or else in order of appearance. The start is the first
+state unless it is given. The output of a state is 1 if it is in "accepting" and 0 otherwise, or as in "outputs"; with
+neither it is the number of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sdssm.automata.machine import Machine
+from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.errors import FormatError, did_you_mean, format_value
+
+TABLE_KEYS = ("table", "start", "outputs", "states", "symbols")
+TRANSITION_KEYS = ("transitions", "start", "accepting", "outputs", "states", "symbols")
+#: Names that other programs give to the same keys.
+ALIASES = {
+    "initial_state": "start",
+    "final_states": "accepting",
+    "accepting_states": "accepting",
+    "input_symbols": "symbols",
+    "alphabet": "symbols",
+}
+FORMS = (
+    'a machine is a JSON object with a "table": [[next state for each symbol] for each state], '
+    'or with transitions: {"state": {"symbol": "next state"}}'
+)
+
+
+def machine_from_mapping(data: object, *, sink: bool = False) -> Machine:
+    """Return the machine that a dictionary describes, in one of the forms above.
+
+    >>> machine_from_mapping({"even": {"1": "odd"}, "odd": {"1": "even"}, "accepting": ["odd"]}).output("1")
+    1
+    """
+    if not isinstance(data, Mapping):
+        raise FormatError(FORMS)
+    if "table" in data:
+        _check_keys(data, TABLE_KEYS)
+        values = {key: data[key] for key in TABLE_KEYS if key in data}
+        return build_machine(**values, sink=sink)
+    if "transitions" in data:
+        values = {_key(key): value for key, value in data.items()}
+        if len(values) < len(data):
+            raise FormatError("a key of the machine is given under two names; keep one of them")
+        _check_keys(values, TRANSITION_KEYS)
+    else:
+        rows = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+        values = {_key(key): value for key, value in data.items() if key not in rows}
+        if not rows:
+            raise FormatError(FORMS)
+        _check_keys(values, TRANSITION_KEYS[1:])
+        values["transitions"] = rows
+    return _from_transitions(values, sink)
+
+
+def _key(name: Any) -> Any:
+    """Return our name of a key; a state may have any name, which is checked later."""
+    return ALIASES.get(name, name)
+
+
+def _check_keys(data: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in data:
+        if key not in known:
+            raise FormatError(f"a machine has no {format_value(key)}; {did_you_mean(str(key), known)}")
+
+
+def _from_transitions(data: dict[str, Any], sink: bool) -> Machine:
+    triples, keys = _triples(data["transitions"])
+    states = _listed("states", data) or list(dict.fromkeys([*keys, *(t for triple in triples for t in triple[::2])]))
+    symbols = _listed("symbols", data) or list(dict.fromkeys(symbol for _, symbol, _ in triples))
+    if not states:
+        raise FormatError("a machine needs at least one state; the transitions name none")
+    number, column = ({name: k for k, name in enumerate(names)} for names in (states, symbols))
+    rows: list[list[int | None]] = [[None] * len(symbols) for _ in states]
+    for source, symbol, target in triples:
+        row, a = rows[_index(number, source, "states")], _index(column, symbol, "symbols")
+        if row[a] is not None:
+            raise FormatError(
+                f"state {format_value(source)} has two transitions for symbol {format_value(symbol)}; keep one"
+            )
+        row[a] = _index(number, target, "states")
+    return build_machine(
+        table=rows,
+        start=_index(number, _name(data["start"], "the start state"), "states") if "start" in data else 0,
+        outputs=_outputs(data, number),
+        states=names_or_none(states),
+        symbols=names_or_none(symbols),
+        sink=sink,
+    )
+
+
+def _triples(transitions: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Return transitions as (state, symbol, next state), and the states that have a dictionary of their own."""
+    if isinstance(transitions, Mapping):
+        triples = []
+        for state, row in transitions.items():
+            if not isinstance(row, Mapping):
+                raise FormatError(
+                    f"the transitions of state {format_value(state)} are {format_value(row)}; "
+                    'write {"symbol": "next state", ...}'
+                )
+            triples += [(state, symbol, target) for symbol, target in row.items() if target is not None]
+        keys = [_name(state, "a state") for state in transitions]
+    elif isinstance(transitions, (list, tuple)):
+        for item in transitions:
+            if not isinstance(item, (list, tuple)) or len(item) != 3:
+                raise FormatError(f"a transition is [state, symbol, next state], not {format_value(item)}")
+        triples, keys = [tuple(item) for item in transitions], []
+    else:
+        raise FormatError(f'"transitions" is {format_value(transitions)}; write {{"state": {{"symbol": "next"}}}}')
+    kinds = ("a state", "a symbol", "a next state")
+    named = [tuple(_name(part, kind) for part, kind in zip(triple, kinds, strict=True)) for triple in triples]
+    return [(source, symbol, target) for source, symbol, target in named], keys
+
+
+def _listed(key: str, data: dict[str, Any]) -> list[str]:
+    values = data.get(key, ())
+    if isinstance(values, (str, Mapping)) or not hasattr(values, "__iter__"):
+        raise FormatError(f'"{key}" is {format_value(values)}; list the names')
+    return [_name(value, f'a name in "{key}"') for value in values]
+
+
+def _outputs(data: dict[str, Any], number: dict[str, int]) -> list[Any] | None:
+    if "accepting" in data and "outputs" in data:
+        raise FormatError('a machine has "accepting" or "outputs", not both; keep one of them')
+    if "accepting" in data:
+        accepting = {_index(number, name, "states") for name in _listed("accepting", data)}
+        return [int(q in accepting) for q in range(len(number))]
+    outputs = data.get("outputs")
+    if not isinstance(outputs, Mapping):
+        return outputs  # a list with an output for each state, or None; `Machine` checks it
+    by_number = {_index(number, _name(name, "a state"), "states"): value for name, value in outputs.items()}
+    for name, q in number.items():
+        if q not in by_number:
+            raise FormatError(f'state {format_value(name)} has no output; add it to "outputs"')
+    return [by_number[q] for q in range(len(number))]
+
+
+def _index(numbers: dict[str, int], name: str, kind: str) -> int:
+    if name not in numbers:
+        where = f'add it to "{kind}"' if kind == "symbols" else "add its transitions, or fix the name"
+        raise FormatError(f"{format_value(name)} is not one of the {kind}; {where}")
+    return numbers[name]
+
+
+def _name(value: Any, kind: str) -> str:
+    """Return a name as text; whole numbers are allowed as names."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise FormatError(f"{kind} is {format_value(value)}; names are texts")
+    return str(value)

@@ -1,0 +1,39 @@
+"""Mealy machines, whose transitions have the outputs, as Moore machines, whose states have them."""
+
+from __future__ import annotations
+
+
+def mealy_table(
+    table: list[list[int | None]], outputs: list[list[int]], start: int
+) -> tuple[list[list[int | None]], list[int], list[tuple[int, int]]]:
+    """Return the table of the Moore machine, the output of each of its states, and the pairs that they stand for.
+
+    A state is a pair of a state and the output of the last transition; the start is number 0, and only pairs that it
+    reaches are kept. Before the first symbol there is no output: the smallest one is taken. None marks a missing
+    transition, whose output is ignored.
+
+    >>> mealy_table([[0, 1], [1, 0]], [[0, 1], [1, 0]], 0)  # the output says where the transition leads
+    ([[0, 1], [1, 0]], [0, 1], [(0, 0), (1, 1)])
+    """
+    given = [
+        output
+        for row, labels in zip(table, outputs, strict=True)
+        for target, output in zip(row, labels, strict=True)
+        if target is not None
+    ]
+    pairs = [(start, min(given, default=0))]
+    number = {pairs[0]: 0}
+    rows: list[list[int | None]] = []
+    for state, _ in pairs:
+        row: list[int | None] = []
+        for target, output in zip(table[state], outputs[state], strict=True):
+            if target is None:
+                row.append(None)
+                continue
+            pair = target, output
+            if pair not in number:
+                number[pair] = len(pairs)
+                pairs.append(pair)
+            row.append(number[pair])
+        rows.append(row)
+    return rows, [output for _, output in pairs], pairs

@@ -1,0 +1,57 @@
+"""Run one command: errors in one line, warnings, pipes that are closed early."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from io import TextIOWrapper
+from shlex import join
+from typing import TextIO
+
+from sdssm.cli.options import BAD_INPUT
+from sdssm.cli.parser import make_parser
+from sdssm.errors import RunWarning, SdssmError
+
+
+def run_command_line(typed: Sequence[str]) -> int:
+    """Run the command that was typed and return its exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without some letters still shows the others
+    try:
+        options = make_parser(typed[0] if typed else None).parse_args(typed)
+        options.typed = join(["sdssm", *typed])  # commands print it as the command to rerun
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            options.run(options)
+        if sys.stdout is not None:  # None if the shell closed it, as in `sdssm tasks >&-`
+            sys.stdout.flush()
+    except SdssmError as error:
+        print(f"sdssm: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:  # the reader of a pipe has ended, as in `sdssm tasks | head`
+        _discard_output()
+    except OSError as error:  # errors of files are handled where they occur, so this is standard output
+        print(f"sdssm: cannot write the output: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        return BAD_INPUT
+    return 0
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print warnings of this package in one line, and all others with their place in the code."""
+    text = f"sdssm: warning: {message}\n" if issubclass(category, RunWarning) else None
+    print(text or warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
+
+
+def _discard_output() -> None:
+    """Redirect standard output to nowhere, so that Python does not fail when it flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

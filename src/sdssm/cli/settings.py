@@ -1,0 +1,109 @@
+"""`sdssm settings`: list the settings of models and trainings, with their meaning, default and range."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from sdssm.cli.options import JSON_HELP, declare_command
+from sdssm.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from sdssm.cli.options import Commands
+    from sdssm.runs.schema import Settings
+    from sdssm.settings import SettingDescription
+
+#: Columns of a table of settings.
+HEADERS = ("name", "default", "values", "meaning")
+
+
+def add_command(commands: Commands) -> None:
+    """Declare the command."""
+    parser = declare_command(
+        commands,
+        "settings",
+        summary="list settings with meaning, default and range",
+        description="List all settings of training, model and layer: what each means, its default, and which values it "
+        "takes. With MODEL, only those that this model has, with its own defaults. sdssm train TASK --set NAME=VALUE "
+        "changes a setting; --preset NAME changes several.",
+        examples=["sdssm settings", "sdssm settings lstm", "sdssm train a5 --set state=32 lr=1e-4"],
+    )
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="list the settings of this model only")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    parser.set_defaults(run=_list_settings)
+
+
+def _list_settings(options: argparse.Namespace) -> None:
+    from sdssm.models.catalogue import DEFAULT_MODEL, MODELS, default_preset
+    from sdssm.runs.schema import resolve_settings
+
+    chosen = options.model or DEFAULT_MODEL
+    settings = {
+        name: resolve_settings(name, default_preset(name), "")
+        for name in ((chosen,) if options.model is not None else MODELS)
+    }
+    parts = {"training": describe_part(settings[chosen], "train"), "model": describe_part(settings[chosen], "model")}
+    layers = {name: describe_part(values, "mixer") for name, values in settings.items()}
+    if options.json:
+        print_json({**{part: _to_json(rows) for part, rows in parts.items()}, "layers": _by_model(layers)})
+        return
+    _print_part("Training", parts["training"])
+    _print_part(f"Model: embedding, blocks and readout (defaults of {chosen})", parts["model"])
+    for names, rows in _merge_equal(layers):
+        _print_part(f"Layer of {', '.join(names)}", rows)
+    print("sdssm train TASK --set NAME=VALUE changes a setting; sdssm models NAME shows the presets of a model.")
+
+
+def describe_part(settings: Settings, part: str) -> list[SettingDescription]:
+    """Describe the settings of the mixer, the model or the training, with these values as defaults."""
+    from sdssm.settings import describe_settings
+
+    owner: Any = settings.model.mixer if part == "mixer" else getattr(settings, part)
+    return [
+        description._replace(default=getattr(owner, description.name))
+        for description in describe_settings(type(owner))
+        if description.name not in ("name", "mixer")
+    ]
+
+
+def setting_row(description: SettingDescription) -> list[str]:
+    """Return the cells of a setting below `HEADERS`."""
+    return [description.name, format_setting(description.default), description.values, description.meaning]
+
+
+def format_setting(value: Any) -> str:
+    """Return the value of a setting as it is typed after --set.
+
+    >>> format_setting(None), format_setting(True), format_setting((0.9, 0.999)), format_setting(1e-8)
+    ('none', 'true', '[0.9, 0.999]', '1e-08')
+    """
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+def _print_part(title: str, descriptions: list[SettingDescription]) -> None:
+    print(title)
+    print_table(HEADERS, [setting_row(description) for description in descriptions])
+    print()
+
+
+def _merge_equal(layers: dict[str, list[SettingDescription]]) -> list[tuple[list[str], list[SettingDescription]]]:
+    """Return the settings of layers, once for the models that have the same."""
+    merged: list[tuple[list[str], list[SettingDescription]]] = []
+    for name, descriptions in layers.items():
+        for names, others in merged:
+            if others == descriptions:
+                names.append(name)
+                break
+        else:
+            merged.append(([name], descriptions))
+    return merged
+
+
+def _by_model(layers: dict[str, list[SettingDescription]]) -> dict[str, Any]:
+    return {name: _to_json(descriptions) for name, descriptions in layers.items()}
+
+
+def _to_json(descriptions: list[SettingDescription]) -> list[dict[str, Any]]:
+    return [description._asdict() for description in descriptions]

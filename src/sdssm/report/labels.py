@@ -1,0 +1,111 @@
+"""Labels beside the lines of a plot: how they are worded, and how they are spread so that none covers another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from sdssm.palette import TEXT_COLOUR
+from sdssm.report.styles import LineStyle
+
+#: Characters in a line of a label, and names in a label at most.
+WRAP, MOST_NAMES = 22, 12
+#: A space at which no line ends.
+NO_BREAK = "\u00a0"
+#: Points of the letters; inches of a line of text, and between two labels.
+FONT_SIZE, LINE, SPACE = 9.5, 0.165, 0.035
+#: Inches from the axes: where a leader bends, where it ends, and where the text starts.
+BEND, END, TEXT = 0.14, 0.40, 0.45
+
+
+@dataclass(frozen=True)
+class LineLabel:
+    """The name of a line, its style, and the value (of the vertical axis) at which the line ends."""
+
+    text: str
+    style: LineStyle
+    end: float
+    width: float = 1.8  #: of the line, in points
+    colour: str = TEXT_COLOUR  #: of the text
+
+    @property
+    def height(self) -> float:
+        """The height of the label, in inches, with the space to the next."""
+        return (self.text.count("\n") + 1) * LINE + SPACE
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Join names to the text of a label, in short lines.
+
+    >>> join_names(["parity", "even_pairs", "cycle"])
+    'parity, even_pairs,\\ncycle'
+    """
+    shown = list(names) if len(names) <= MOST_NAMES else [*names[: MOST_NAMES - 1]]
+    text = ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
+    lines = wrap(text, WRAP, break_long_words=len(text) > 3 * WRAP)
+    return "\n".join(lines).replace(NO_BREAK, " ")
+
+
+def spread(places: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+    """Return the centres of labels as near to `places` as possible, such that none covers another.
+
+    `heights` are the heights of the labels. All of them are between `low` and `high`, if they fit there.
+
+    >>> spread([5.0, 5.0, 1.0], [1.0, 1.0, 1.0], 0.0, 5.0)
+    [4.5, 3.5, 1.0]
+    """
+    order = sorted(range(len(places)), key=lambda k: -places[k])  # from the top; equal places in their order
+    blocks: list[tuple[list[int], float]] = []  # labels that touch each other, and their upper edge
+    for k in order:
+        members, top = [k], min(places[k] + heights[k] / 2, high)
+        while blocks and blocks[-1][1] - sum(heights[j] for j in blocks[-1][0]) < top:
+            members = blocks.pop()[0] + members
+            offsets = np.cumsum([0.0, *(heights[j] for j in members)])
+            centres = [places[j] + offset + heights[j] / 2 for j, offset in zip(members, offsets, strict=False)]
+            total = float(offsets[-1])
+            top = min(max(float(np.mean(centres)), low + total), high)
+        blocks.append((members, max(top, low + sum(heights[j] for j in members))))
+    centres = [0.0] * len(places)
+    edge = high
+    for members, top in blocks:
+        edge = min(edge, top)
+        for k in members:
+            centres[k] = edge - heights[k] / 2
+            edge -= heights[k]
+    return centres
+
+
+def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
+    """Draw labels on the right of the axes, with a leader from the end of each line in the style of the line."""
+    figure = axes.figure
+    box = axes.get_position()
+    width, height = figure.get_size_inches()
+    right, low, high = box.x1 * width, box.y0 * height, box.y1 * height
+    inches = figure.dpi_scale_trans
+    x = axes.get_xlim()[1]
+    ends = [float(axes.transData.transform((x, label.end))[1]) / figure.dpi for label in labels]
+    centres = spread(ends, [label.height for label in labels], low, high + SPACE)
+    for label, end, y in zip(labels, ends, centres, strict=True):
+        figure.add_artist(
+            _line_class()(
+                [right, right + BEND, right + END],
+                [end, y, y],
+                color=label.style.colour,
+                linestyle=label.style.dashes,
+                linewidth=label.width,
+                transform=inches,
+            )
+        )
+        figure.text(
+            right + TEXT, y, label.text, transform=inches, va="center_baseline", size=FONT_SIZE, color=label.colour,
+        )  # fmt: skip
+
+
+def _line_class() -> Any:
+    from matplotlib.lines import Line2D  # only when something is drawn: matplotlib is an extra
+
+    return Line2D

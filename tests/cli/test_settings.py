@@ -1,0 +1,71 @@
+"""`sdssm settings`: every setting with its meaning, and the page that documents them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sdssm.cli.settings import describe_part, format_setting
+from sdssm.layers import MIXERS
+from sdssm.layers.settings import MIXER_SETTINGS
+from sdssm.models import MODELS
+from sdssm.runs.schema import Settings, resolve_settings, setting_names
+from sdssm.settings import describe_settings
+from tests.programs import run_command
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+
+
+def test_settings_of_all_models(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "settings")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    for name in MODELS:
+        assert any(line.startswith("Layer of ") and name in line for line in lines)
+    (row,) = (line for line in lines if line.startswith("clip "))
+    assert row.split(maxsplit=1)[0] == "clip"
+    assert "1.0  " in row and "above 0, or none" in row and "the greatest norm of a gradient" in row
+
+
+def test_settings_of_one_model_have_its_own_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "settings", "transformer", "--json")
+    assert (code, err) == (0, "")
+    listed = json.loads(out)
+    assert set(listed) == {"training", "model", "layers"} and list(listed["layers"]) == ["transformer"]
+    rows = {row["name"]: row for row in (*listed["training"], *listed["model"], *listed["layers"]["transformer"])}
+    assert set(rows) == set(setting_names(resolve_settings("transformer", "default", "a5")))
+    assert (rows["lr"]["default"], rows["block"]["default"], rows["heads"]["default"]) == (1e-4, "post-norm", 8)
+    assert rows["heads"]["values"] == "1 to 4,096"
+    code, out, _ = run_command(capsys, "settings", "--json")
+    assert list(json.loads(out)["layers"]) == list(MODELS)
+
+
+def test_an_unknown_model_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "settings", "mambo")
+    assert (code, out, err) == (2, "", "sdssm: there is no model 'mambo'; did you mean 'mamba'?\n")
+
+
+def test_every_mixer_has_the_settings_of_its_name() -> None:
+    assert {name: mixer.Settings for name, mixer in MIXERS.items()} == MIXER_SETTINGS
+    assert list(MIXERS) == list(MIXER_SETTINGS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_setting_has_a_meaning_and_values(name: str) -> None:
+    settings = resolve_settings(name, "default" if name != "sd-ssm" else "scale-free", "a5")
+    for part in (settings.model.mixer, settings.model, settings.train):
+        for setting in describe_settings(type(part)):
+            if setting.name not in ("name", "mixer"):
+                assert len(setting.meaning) > 5 and setting.values, setting
+
+
+@pytest.mark.parametrize("part", ["mixer", "model", "train"])
+def test_the_page_documents_the_settings_as_the_command_does(part: str) -> None:
+    """If this fails, replace the rows of docs/training.md by these."""
+    rows = "".join(
+        f"| `{setting.name}` | {format_setting(setting.default)} | {setting.values} | {setting.meaning} |\n"
+        for setting in describe_part(Settings(), part)
+    )
+    assert rows in PAGE.read_text(), rows
