@@ -71,6 +71,17 @@ def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: P
     assert str(plot) in out
 
 
+def test_views_of_a_plot(runs: Path, capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shown = {}
+    for view in ("accuracy", "error"):
+        plot = tmp_path / f"{view}.svg"
+        arguments = ["--max-length", "20", "--plot", str(plot), "--view", view, "--strings", "32"]
+        assert run_command(capsys, "evaluate", str(runs), *arguments)[0] == 0
+        shown[view] = plot.read_text()
+    assert "error" in shown["error"] and "error" not in shown["accuracy"]
+
+
 def test_columns_distinguish_runs(tmp_path: Path, capsys: Capture) -> None:
     for seed in range(2):
         create_run(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
