@@ -44,9 +44,22 @@ def test_short_calls_show_nothing() -> None:
 def test_a_pipe_gets_a_line_every_ten_seconds() -> None:
     lines = show(StringIO(), [1.0, 3.0, 4.0, 12.0, 14.0]).splitlines()
     assert lines == [
-        "evaluate a5: 2 of 100 lengths, about 2:27 left",
-        "evaluate a5: 5 of 100 lengths, about 4:26 left",
+        "evaluate a5: 2 of 100 lengths, about 3:16 left",
+        "evaluate a5: 5 of 100 lengths, about 5:09 left",
     ]
+
+
+def test_an_estimate_leaves_out_a_slow_start() -> None:
+    """The first piece of work compiles code; but a piece of half the work is all that is known."""
+    clock, events = Clock(), list[ProgressEvent]()
+    reporter = ProgressReporter(events.append, clock)
+    for pieces in (100, 2):
+        reporter.start("evaluate a5", total=pieces)
+        clock.now += 60
+        reporter.update(1)
+        clock.now += 2
+        reporter.update(2)
+    assert [event.remaining for event in events] == [None, None, 196.0, None, 60.0, 0.0]
 
 
 def test_a_terminal_gets_one_line_that_is_erased_at_the_end() -> None:

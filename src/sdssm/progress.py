@@ -23,6 +23,8 @@ FIRST_SECONDS = 2.0
 TERMINAL_SECONDS, PIPE_SECONDS = 0.2, 10.0
 #: An estimate of the remaining time needs this share of the work and this many seconds.
 ESTIMATE_SHARE, ESTIMATE_SECONDS = 0.01, 1.0
+#: A first piece of work up to this share is left out of the estimate: it may have compiled code.
+START_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ProgressEvent:
         total: the work of the whole phase; None if it is unknown.
         unit: the name of a unit of work, such as "symbols"; empty if it means nothing to a user.
         seconds: the time since the phase was started.
+        start: work and seconds at the start of the phase that an estimate leaves out.
 
     >>> print(ProgressEvent("evaluate a5", 1_000, 5_000, "symbols", 4.0).describe())
     evaluate a5: 1,000 of 5,000 symbols, about 0:16 left
@@ -49,13 +52,15 @@ class ProgressEvent:
     total: float | None
     unit: str
     seconds: float
+    start: tuple[float, float] = (0.0, 0.0)
 
     @property
     def remaining(self) -> float | None:
         """The estimated remaining time in seconds; None if it cannot be estimated yet."""
-        if not self.total or self.seconds < ESTIMATE_SECONDS or self.done < ESTIMATE_SHARE * self.total:
+        done, seconds = self.done - self.start[0], self.seconds - self.start[1]
+        if not self.total or seconds < ESTIMATE_SECONDS or done < ESTIMATE_SHARE * self.total:
             return None
-        return max(self.total - self.done, 0.0) / self.done * self.seconds
+        return max(self.total - self.done, 0.0) / done * seconds
 
     def describe(self) -> str:
         """Return the event as one line of text."""
@@ -93,11 +98,12 @@ class ProgressReporter:
         self._title, self._unit = "", ""
         self._total: float | None = None
         self._started = clock()
+        self._start: tuple[float, float] | None = None  # the first piece of work, and its seconds
 
     def start(self, title: str, *, total: float | None = None, unit: str = "") -> None:
         """Start a phase; `total` is its work in units that take about equally long, None if unknown."""
         self._title, self._total, self._unit = title, total, unit
-        self._started = self._clock()
+        self._started, self._start = self._clock(), None
         self.update(0)
 
     def update(self, done: float, *, total: float | None = None, title: str | None = None) -> None:
@@ -106,7 +112,11 @@ class ProgressReporter:
         self._title = self._title if title is None else title
         if self._receive is not None:
             seconds = self._clock() - self._started
-            self._receive(ProgressEvent(self._title, done, self._total, self._unit, seconds))
+            if self._start is None and done > 0:
+                is_small = self._total is not None and done <= START_SHARE * self._total
+                self._start = (done, seconds) if is_small else (0.0, 0.0)
+            start = self._start or (0.0, 0.0)
+            self._receive(ProgressEvent(self._title, done, self._total, self._unit, seconds, start))
 
 
 #: A reporter that shows nothing: the default of inner functions.

@@ -71,6 +71,17 @@ def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: P
     assert str(plot) in out
 
 
+def test_views_of_a_plot(runs: Path, capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shown = {}
+    for view in ("accuracy", "error"):
+        plot = tmp_path / f"{view}.svg"
+        arguments = ["--max-length", "20", "--plot", str(plot), "--view", view, "--strings", "32"]
+        assert run_command(capsys, "evaluate", str(runs), *arguments)[0] == 0
+        shown[view] = plot.read_text()
+    assert "error" in shown["error"] and "error" not in shown["accuracy"]
+
+
 def test_columns_distinguish_runs(tmp_path: Path, capsys: Capture) -> None:
     for seed in range(2):
         create_run(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
@@ -135,7 +146,7 @@ def test_a_stored_result_that_covers_more_is_kept(runs: Path, capsys: Capture) -
     run_command(capsys, "evaluate", str(runs), "--max-length", "20")
     code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "9")
     assert (code, err) == (0, "")
-    assert "Note: evaluation.json is kept, because it has 512 strings for 20 lengths up to 20; overwrite" in out
+    assert "Note: evaluation.json is kept, because it has 512 strings for 20 lengths up to 20; overwrite=True" in out
     assert out.count("Note:") == 1
     path = runs / "seed-0" / "evaluation.json"
     assert json.loads(path.read_text())["max_length"] == 20
@@ -193,7 +204,7 @@ def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys
         ([".", "--lengths", ","], "lengths is empty"),
         ([".", "--strings", "0"], "strings is 0"),
         ([".", "--device", "gpu"], "there is no device 'gpu'"),
-        ([".", "--plot", "a.jpg"], "plots are written as .png or .svg"),
+        ([".", "--plot", "a.jpg"], "plots are written as .png"),
         ([".", "--plot", "nowhere/a.png"], "there is no folder nowhere"),
     ],
 )

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from sdssm.automata import get_machine
 from sdssm.runs import RunFolder
+from tests.evaluation.machines import exact
 from tests.programs import run_command
 from tests.runs.configs import make_config
 
@@ -75,6 +77,15 @@ def test_damaged_folders_are_reported_in_one_line(runs: Path, capsys: pytest.Cap
     assert code == 0
     assert len(out.splitlines()) == 4
     assert err == "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out\n"
+
+
+def test_saved_models_beside_runs_are_not_damaged_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exact(get_machine("parity")).save(runs / "exact")
+    code, out, err = run_command(capsys, "runs", "runs")
+    assert (code, err, len(out.splitlines())) == (0, "", 5)
+    code, out, err = run_command(capsys, "runs", "runs/exact")
+    assert (code, out) == (2, "")
+    assert err == "sdssm: runs/exact holds a saved model and no run; sdssm evaluate runs/exact measures it\n"
 
 
 @pytest.mark.parametrize(

@@ -402,6 +402,8 @@ def test_a_saved_model_is_evaluated_with_its_task(tmp_path: Path) -> None:
         evaluate(tmp_path / "model")
     assert f"sdssm.evaluate({str(tmp_path / 'model')!r}, task=" in str(caught.value)
     assert "\n" not in str(caught.value)
+    with pytest.raises(SdssmError, match="holds a model without its task"):  # it is not left out with a warning
+        evaluate([tmp_path / "model", create_run(tmp_path / "seed-0", get_machine("parity"))])
     for source in (load(tmp_path / "model"), tmp_path / "model", str(tmp_path / "model")):
         result = evaluate_one(source, task="parity", max_length=5)
         assert (result.mean, result.seed) == (100.0, None)
@@ -423,7 +425,8 @@ def test_a_stored_evaluation_that_covers_more_is_kept(tmp_path: Path) -> None:
         kept = evaluate_one(run, **request)
         assert (kept.max_length, kept.strings) == (request["max_length"], request["strings"])  # what was asked for
         assert kept.note == (
-            "evaluation.json is kept, because it has 32 strings for 20 lengths up to 20; overwrite replaces it"
+            "evaluation.json is kept, because it has 32 strings for 20 lengths up to 20; "
+            "overwrite=True or --overwrite replaces it"
         )
         assert stored("evaluation.json") == (20, 32, 20)
     assert evaluate_one(run, max_length=20, strings=32, seed=5).note is None  # it covers as much

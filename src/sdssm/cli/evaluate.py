@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Plots that are printed at most, and the lengths that a plot needs at least.
 MOST_PLOTS, LEAST_POINTS = 4, 8
-#: The greatest and least width of a plot, and the columns that its axis takes.
-MOST_WIDTH, LEAST_WIDTH, AXIS_WIDTH = 72, 16, 6
 #: Below a table with the column "radius".
 RADIUS_NOTE = "radius: the largest absolute eigenvalue of a symbol's matrix; above 1 states can grow"
 
@@ -76,7 +74,14 @@ def add_command(commands: Commands) -> None:
         "--overwrite", action="store_true", help="replace a stored result even if it has longer strings or more of them"
     )
     add("--quiet", action="store_true", help="show no progress")
-    add("--plot", metavar="FILE", type=Path, help="plot accuracy against length into a .png or .svg file")
+    add("--plot", metavar="FILE", type=Path, help="plot accuracy against length into a .png, .svg or .pdf file")
+    add(
+        "--view",
+        choices=("auto", "accuracy", "error", "both"),
+        default="auto",
+        help="what --plot shows: accuracy, the error rate on a logarithmic axis, or both (default: the error rate too "
+        "if accuracies are near 100 %%)",
+    )
     parser.set_defaults(run=_evaluate)
 
 
@@ -88,15 +93,14 @@ def _evaluate(options: argparse.Namespace) -> None:
     evaluation = _measure(options)
     data = evaluation.to_json()
     if options.plot is not None:
-        save_plot(data, options.plot)
+        save_plot(data, options.plot, view=options.view)
     if options.json:
         print_json(data)
         return
     _show_tables(evaluation)
     plotted = [curve for curve in make_curves(data) if len(curve.lengths) >= LEAST_POINTS]
-    width = max(LEAST_WIDTH, min(MOST_WIDTH, get_terminal_size().columns - AXIS_WIDTH))
     for curve in plotted[:MOST_PLOTS]:
-        print(f"\n{make_lines_printable(terminal_plot(curve, width=width))}")
+        print(f"\n{make_lines_printable(terminal_plot(curve, width=get_terminal_size().columns))}")
     if len(plotted) > MOST_PLOTS:
         print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
     for note in sorted({run.note for run in evaluation if run.note}):

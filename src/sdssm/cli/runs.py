@@ -36,7 +36,11 @@ def _list_runs(options: argparse.Namespace) -> None:
     from sdssm.runs.summary import summarise_run, tabulate_runs
 
     summaries = []
-    for run in find_runs(options.dir):
+    with warnings.catch_warnings():
+        # Models that were saved beside the runs are not damaged runs.
+        warnings.filterwarnings("ignore", ".* holds a saved model and no run", RunWarning)
+        runs = find_runs(options.dir)
+    for run in runs:
         try:
             summaries.append(summarise_run(run))
         except RunError as error:

@@ -101,7 +101,8 @@ def evaluate(
             try:
                 result = _evaluate_subject(subject, task, request, overwrite, meter)
             except (ModelError, RunError, EvaluationError) as error:
-                if len(subjects) == 1 or task is not None or isinstance(subject, Classifier):
+                is_asked_for = task is not None or isinstance(error, MissingTaskError)  # the caller must decide
+                if len(subjects) == 1 or isinstance(subject, Classifier) or is_asked_for:
                     raise
                 warnings.warn(f"{name}: {error}; left out", RunWarning, stacklevel=2)
                 continue

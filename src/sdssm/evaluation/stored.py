@@ -47,7 +47,7 @@ def _describe_larger(run: RunFolder, name: str, result: RunEvaluation) -> str | 
         return None
     length, strings, lengths = extent
     covered = f"{strings:,} strings for {lengths:,} lengths up to {length:,}"
-    return f"{name} is kept, because it has {covered}; overwrite replaces it"
+    return f"{name} is kept, because it has {covered}; overwrite=True or --overwrite replaces it"
 
 
 def _extent(stored: dict[str, Any]) -> tuple[int, int, int] | None:

@@ -345,6 +345,8 @@ def _read_config(path: Path) -> RunConfig:
         raise RunError(f"there is no folder {name}; {hint}")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
+    if version is None and isinstance(data, dict) and isinstance(data.get("model"), dict):
+        raise RunError(f"{name} holds a saved model and no run; sdssm evaluate {name} measures it")
     if not isinstance(version, int):
         raise RunError(
             f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; sdssm runs . lists the runs"

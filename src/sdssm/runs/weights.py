@@ -55,7 +55,7 @@ def _model_folder(source: str | Path | RunFolder | Sequence[RunFolder]) -> Path:
             return path
         runs, name = find_runs(path), format_path(path)
     elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
-        runs, name = list(source), format_value(source)
+        runs, name = [run for run in source if isinstance(run, RunFolder)], format_value(source)
     else:
         raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
     if len(runs) != 1:
