@@ -89,7 +89,7 @@ def draw(matrices: Tensor, centres: Tensor, permutations: list[list[int]], names
     corners = (coordinates(centres)[1] @ centres)[:2].T.tolist()
     for symbol, name in enumerate(names):
         above, below = axes[:, symbol]
-        above.imshow(matrices[symbol], cmap="RdBu", vmin=-limit, vmax=limit)
+        above.imshow(matrices[symbol].numpy(), cmap="RdBu", vmin=-limit, vmax=limit)
         above.set(title=f"matrix of symbol {name}", xticks=[], yticks=[])
         for state, image in enumerate(permutations[symbol]):
             below.annotate(
