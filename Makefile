@@ -69,5 +69,5 @@ dist: setup
 	$(BIN)/python -m hatchling build
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo examples-output dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,7 @@ Prints the automaton and whether it is the rule, then compiles it to a model tha
 the model watch a second log, of a service with a fault: a session that was locked lets the user in. Guessing a status
 is correct in 33.3 % of cases; always guessing the most frequent one in about half.
 
-    python examples/automaton_from_a_log.py                     # 5 seconds; writes sessions.log and automaton.svg
+    python examples/automaton_from_a_log.py                     # 5 seconds; writes logs and a state diagram
     python examples/automaton_from_a_log.py --out /tmp/log --sessions 1000
 """
 
@@ -26,6 +26,7 @@ import sdssm
 from sdssm.automata import draw, from_aalpy
 from sdssm.extras import import_extra
 
+OUT = Path("examples-output")
 EVENTS = ("password", "wrong-password", "logout", "unlock")
 STATUSES = ("anonymous", "user", "locked")
 #: The rule of the service: states are no, one and two wrong passwords, logged in, locked.
@@ -107,7 +108,7 @@ def print_automaton(machine: sdssm.Machine) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn an automaton from a log, and check another log with it.")
     parser.add_argument("--sessions", type=int, default=300, help="sessions to learn from (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the files (default: this one)")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the files (default: %(default)s)")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     log, new_log, diagram = (arguments.out / name for name in ("sessions.log", "new-sessions.log", "automaton.svg"))

@@ -5,9 +5,9 @@ its docstrings. The library's `Classifier` predicts a class after every prefix o
 and the class is the next character. The SD-SSM layer stands in a residual block with a feed-forward layer; as in
 `time_series.py`, it has an input matrix and is not rescaled.
 
-Prints bits per character on the last tenth of the text, which is not trained on, beside three baselines: chance,
-which is a uniform guess and needs 6.6 bits, the frequencies of the characters, and the frequencies of pairs. Then it prints a sample, written one character
-at a time with `model.step`, whose memory does not grow with the text.
+Prints bits per character on the last tenth of the text, which is not trained on, beside three baselines: chance, which
+is a uniform guess and needs 6.6 bits, the frequencies of the characters, and the frequencies of pairs. Then it prints a
+sample, written one character at a time with `model.step`, whose memory does not grow with the text.
 
     python examples/character_lm.py                 # 400 steps, 15 seconds on one core
     python examples/character_lm.py --layers 2 --steps 2000     # some minutes; reads more like a docstring

@@ -46,7 +46,7 @@ def oldest_versions() -> list[str]:
 def install_as_a_user(python: str, folder: Path) -> Path:
     """Install the checkout with all that it needs, as pipx and uv would, and return the Python of the environment."""
     run_program([python, "-m", "venv", folder], ROOT)
-    pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
     run_program([*pip, "install", "--constraint", ROOT / "constraints.txt", ROOT], ROOT)
     run_program([*pip, "check"], ROOT)
     return folder / "bin" / "python"
@@ -56,7 +56,7 @@ def install_versions(python: str, folder: Path, versions: list[str], wheel: Path
     """Install a wheel with these versions of its dependencies, and return the Python of the environment."""
     run_program([python, "-m", "venv", folder], ROOT)
     executable = folder / "bin" / "python"
-    pip = [executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    pip: list[str | Path] = [executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     run_program([*pip, "--no-deps", *versions], ROOT)
     code = "from importlib.metadata import requires; print(*requires('torch'), sep='\\n')"
     needed = [Requirement(line) for line in run_program([executable, "-c", code], ROOT).splitlines()]

@@ -15,11 +15,11 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: The examples that run here, with their arguments. `make demo` runs the only other one, demo.py, in two minutes.
 ARGUMENTS = {
-    "own_training_loop.py": ["--steps", "300"],
+    "own_training_loop.py": ["--steps", "200"],
     "time_series.py": ["--epochs", "6"],
     "character_lm.py": ["--steps", "30"],
-    "read_the_matrices.py": ["--steps", "800"],
-    "automaton_from_a_log.py": ["--sessions", "100", "--out", "log"],
+    "read_the_matrices.py": ["--steps", "500"],
+    "automaton_from_a_log.py": ["--sessions", "100"],
 }
 
 RunExample = Callable[[str], str]
@@ -82,7 +82,7 @@ def test_read_the_matrices(run_example: RunExample) -> None:
     out = run_example("read_the_matrices.py")
     assert "chance is 16.7 %" in out
     assert "generate 6 maps: a group: True, commutative: False, the same as s3: True" in out
-    assert Path("matrices.png").stat().st_size > 10_000
+    assert Path("examples-output/matrices.png").stat().st_size > 10_000
 
 
 def test_automaton_from_a_log(run_example: RunExample) -> None:
@@ -91,7 +91,7 @@ def test_automaton_from_a_log(run_example: RunExample) -> None:
     faults = re.search(r"(\d+) of 200 sessions differ", out)
     assert faults is not None and int(faults[1]) > 10
     assert out.count("password gives user") == 3
-    assert Path("log/automaton.svg").read_text().startswith("<svg")
+    assert Path("examples-output/automaton.svg").read_text().startswith("<svg")
 
 
 def test_every_example_is_run_and_says_what_it_takes() -> None:

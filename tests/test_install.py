@@ -83,7 +83,7 @@ def test_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) 
 
 def test_command_works_with_the_required_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
     python = link_environment(tmp_path / "environment", PROJECT["dependencies"])
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
     run_program([*pip, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", wheel], tmp_path)
     run_program([*pip, "check"], tmp_path)
     # torch itself brings networkx, and on Linux with CUDA triton.
