@@ -139,8 +139,8 @@ class SelectiveDense(Mixer):
         carry: bool = True,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        weights, *added = parts
-        drive = added.pop(0) if self.input_matrix is not None else None
+        weights, others = parts[0], parts[1:]
+        drive, added = (others[0], others[1:]) if self.input_matrix is not None else (None, others)
         states, final = ops.mixture_scan(
             self.dictionary,
             weights,

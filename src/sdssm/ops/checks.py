@@ -149,10 +149,11 @@ def check_range(op: str, name: str, values: Tensor, low: int, high: int, rule: s
     """Check that every value lies in low..high. Reads the values: on a GPU the host waits once."""
     if values.numel() == 0 or not can_read_values(values):
         return
-    least, most = (int(v) for v in torch.stack(torch.aminmax(values)).tolist())
+    # Copied at once, and read one by one: torch 2.6 has no tolist() under torch.func.grad.
+    least, most = (int(v) for v in torch.stack(torch.aminmax(values)).cpu())
     if least < low or most > high:
         worst = least if least < low else most
-        position = tuple((values == worst).nonzero()[0].tolist())
+        position = tuple(int(i) for i in (values == worst).nonzero()[0])
         raise OpsError(f"{op}: {name}[{', '.join(map(str, position))}] is {worst}; {rule} {low}..{high}")
 
 
