@@ -408,7 +408,7 @@ def test_a_saved_model_is_evaluated_with_its_task(tmp_path: Path) -> None:
         result = evaluate_one(source, task="parity", max_length=5)
         assert (result.mean, result.seed) == (100.0, None)
         assert result.folder == (None if isinstance(source, Classifier) else str(tmp_path / "model"))
-    model.task = get_task("parity")  # type: ignore[assignment]  # a model may carry its task
+    model.task = get_task("parity")  # a model may carry its task
     assert evaluate_one(model, max_length=5).mean == 100.0
 
 

@@ -9,7 +9,14 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import DEVICE_HELP, JSON_HELP, declare_command, parse_whole_number, parse_whole_numbers
+from sdssm.cli.options import (
+    DEVICE_HELP,
+    JSON_HELP,
+    declare_command,
+    parse_device,
+    parse_whole_number,
+    parse_whole_numbers,
+)
 from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table, quote_argument
 from sdssm.formatting import format_chance, format_percent
 
@@ -68,7 +75,7 @@ def add_command(commands: Commands) -> None:
     add(
         "--fresh", action="store_true", help="draw new strings for each length instead of reading prefixes of long ones"
     )
-    add("--device", default="auto", help=DEVICE_HELP)
+    add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
     add("--json", action="store_true", help=JSON_HELP)
     add(
         "--overwrite", action="store_true", help="replace a stored result even if it has longer strings or more of them"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_seeds, parse_whole_number
+from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_device, parse_seeds, parse_whole_number
 
 if TYPE_CHECKING:
     from sdssm.experiments import Selection
@@ -39,7 +39,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         type=parse_seeds,
         help=f"number of seeds, or a list such as 0,1,5 (default: {default_seeds})",
     )
-    add("--device", default="auto", help=DEVICE_HELP)
+    add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
     add(
         "--out",
         metavar="DIR",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from sdssm.experiments import Executor, Plan, Spec
 
 
+#: The file of a results folder that holds everything else in it.
+RESULTS_FILE = "results.json"
 #: A training with a smaller share of its steps says little about the whole.
 FEW_STEPS = 0.1
 
@@ -58,7 +61,11 @@ def add_command(commands: Commands) -> None:
         type=parse_minutes,
         help="choose the --budget so that training takes about M minutes on this machine",
     )
-    add("--no-train", action="store_true", help="train nothing; evaluate and tabulate the finished runs")
+    add(
+        "--no-train",
+        action="store_true",
+        help="train nothing; evaluate and tabulate the finished runs, or show the stored results if there are none",
+    )
     add_experiment_options(parser)
     parser.set_defaults(run=_reproduce)
 
@@ -136,7 +143,6 @@ def _check(specs: Sequence[Spec], options: argparse.Namespace) -> None:
 def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan]:
     """Return the plans of the experiments of which at least one cell is selected."""
     from sdssm.experiments import make_plans, reuse_runs
-    from sdssm.runs import FINAL_STATUSES
 
     if options.minutes is not None:
         options.budget = _choose_budget(specs, options)
@@ -147,12 +153,22 @@ def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan
             narrowed_by = " and ".join(f"--{name}" for name in selection.filters)
             print(f"sdssm: {spec.name} is skipped: {narrowed_by} leave nothing of it", file=sys.stderr)
     left = [plan for plan in plans if selection.keeps(plan.spec)]
-    if options.no_train and not any(run.status in FINAL_STATUSES for plan in left for run in plan.selected_runs()):
-        folder = format_path(options.out)
+    if options.no_train and not any(_has_ended_run(plan) or _has_results(plan, options) for plan in left):
         raise SettingsError(
-            f"{folder} holds no finished run of it, and --no-train trains nothing; leave out --no-train"
+            f"{format_path(options.out)} holds no finished run of it, {format_path(options.results)} no results, and "
+            "--no-train trains nothing; leave out --no-train"
         )
     return left
+
+
+def _has_ended_run(plan: Plan) -> bool:
+    from sdssm.runs import FINAL_STATUSES
+
+    return any(run.status in FINAL_STATUSES for run in plan.selected_runs())
+
+
+def _has_results(plan: Plan, options: argparse.Namespace) -> bool:
+    return (options.results / plan.spec.name / RESULTS_FILE).is_file()
 
 
 def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
@@ -193,12 +209,25 @@ def _run_accuracy(plans: Sequence[Plan], executor: Executor, options: argparse.N
         if not options.no_train:
             executor.run_plan(merge_plans(plans), progress_for(options.quiet, keep=False))
         for plan in plans:
+            if options.no_train and not _has_ended_run(plan):
+                _show_stored(plan, options)
+                continue
             executor.evaluate_plan(plan, progress=not options.quiet)
             folder = options.results / plan.spec.name
             results = write_results(plan, folder, command=_command(options), device=executor.device_name)
             left = len(unfinished_runs(plan)) if options.no_train else 0
             note = f"{left} of {len(plan.selected_runs())} runs are not finished; --no-train trains none"
             _finish(folder, results, options, note if left else "", selected_results(plan))
+
+
+def _show_stored(plan: Plan, options: argparse.Namespace) -> None:
+    """Write and print the tables and plots of stored results, of which no run is here."""
+    folder = options.results / plan.spec.name
+    if _has_results(plan, options):
+        results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+        _finish(folder, results, options, f"all from {format_path(folder / RESULTS_FILE)}; no finished run is here")
+    else:
+        print(f"sdssm: {plan.spec.name} is skipped: it has no finished run and no results", file=sys.stderr)
 
 
 def _run_other(spec: Spec, options: argparse.Namespace) -> None:

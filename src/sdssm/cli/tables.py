@@ -27,8 +27,11 @@ def show_results(folder: Path, results: dict[str, Any], asked: dict[str, Any] | 
     write_ranking(results, folder)
     table = table if asked is None else make_table(asked)
     print(make_lines_printable(to_text(table, terminal_width())), end="")
-    plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else []
-    print(f"\nTables in {make_printable(str(folder))}" + (f", and {len(plots)} plots of curves" if plots else ""))
+    plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else 0
+    print(
+        f"\nTables in {make_printable(str(folder))}"
+        + (f", with {count_of(plots, 'plot')} of curves as PNG and SVG" if plots else "")
+    )
     if asked is not None:
         _explain_difference(results, asked)
 
@@ -44,8 +47,8 @@ def _explain_difference(results: dict[str, Any], asked: dict[str, Any]) -> None:
         print("In cells with longer runs they show those.")
 
 
-def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:
-    """Plot the curves of the runs in the table, and remove plots of earlier commands.
+def _write_plots(folder: Path, results: dict[str, Any]) -> int:
+    """Plot the curves of the runs in the table, remove plots of earlier commands, and return the number of plots.
 
     One plot shows all runs, unless there are several rows and several columns: then each column has its own.
     """
@@ -64,12 +67,10 @@ def _write_plots(folder: Path, results: dict[str, Any]) -> list[Path]:
     plots = {"curves": runs}
     if one_per_column:
         plots = {f"curves-{folder_name(name)}": [run for run in runs if run["column"] == name] for name in columns}
-    paths = []
-    for name, plotted in plots.items():
-        for suffix in (".png", ".svg") if plotted else ():
-            save_plot({"runs": plotted}, folder / f"{name}{suffix}")
-            paths.append(folder / f"{name}{suffix}")
+    paths = [folder / f"{name}{suffix}" for name, plotted in plots.items() if plotted for suffix in (".png", ".svg")]
+    for path in paths:
+        save_plot({"runs": plots[path.stem]}, path)
     for old in (*folder.glob("curves*.png"), *folder.glob("curves*.svg")):
         if old not in paths:
             old.unlink()
-    return paths
+    return len(paths) // 2

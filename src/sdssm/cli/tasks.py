@@ -45,7 +45,7 @@ def add_command(commands: Commands) -> None:
     show.add_argument("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
     # Without a default, --json may also stand before the word "show".
     show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=JSON_HELP)
-    show.add_argument("--svg", metavar="FILE", type=Path, help="draw the state diagram into this file")
+    show.add_argument("--svg", metavar="FILE", type=Path, help="draw the state diagram into this file, .svg or .dot")
     show.add_argument(
         "--length",
         metavar="N",
@@ -101,18 +101,18 @@ def _list_tasks(options: argparse.Namespace) -> None:
 
 
 def _show_task(options: argparse.Namespace) -> None:
+    from sdssm.automata.formats import check_diagram_path, write_diagram
     from sdssm.tasks.library import get_task
 
+    if options.svg is not None:
+        check_diagram_path(options.svg)  # before anything is computed or printed
     task = get_task(options.name)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)
     facts = _facts(task)
-    if options.svg is not None:
-        from sdssm.automata import draw
-        from sdssm.automata.formats import write_text
-
-        write_text(options.svg, draw(task.machine, title=task.name))
     if options.json:
         print_json({**facts, "samples": samples})
+        if options.svg is not None:
+            write_diagram(task.machine, options.svg, title=task.name)
         return
     print_facts(task.name, _format_facts(task, facts))
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
@@ -125,7 +125,8 @@ def _show_task(options: argparse.Namespace) -> None:
             padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
             print("  " + (" " if spaced else "").join(padded))
         print()
-    if options.svg is not None:
+    if options.svg is not None:  # after the facts: a large machine has facts, but no diagram
+        write_diagram(task.machine, options.svg, title=task.name)
         print(f"State diagram: {make_printable(str(options.svg))}")
 
 

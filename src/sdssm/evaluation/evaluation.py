@@ -142,7 +142,7 @@ def _evaluate_subject(
         return _evaluate_run(subject, request, overwrite, meter)
     folder = subject.path if isinstance(subject, SavedModel) else None
     model = subject if isinstance(subject, Classifier) else load(subject.path, device=_device(request))
-    known_task = getattr(model, "task", None) if task is None else task  # a saved model may carry its task
+    known_task = model.task if task is None else task  # a saved model may carry its task
     if known_task is None:
         raise MissingTaskError(folder)
     result = _evaluate_model(model, known_task, request, meter)

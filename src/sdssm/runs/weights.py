@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from sdssm.devices import resolve_device
-from sdssm.errors import RunError, format_value
+from sdssm.errors import RunError, SdssmError, format_value
 from sdssm.files import format_path
 from sdssm.models import Classifier, load_model
 from sdssm.models.classifier import CONFIG_FILE, WEIGHTS_FILE
@@ -37,11 +38,17 @@ def load(source: str | Path | RunFolder | Sequence[RunFolder], *, device: str | 
     path, device = _model_folder(source), resolve_device(device)
     config = read_model_config(path)
     run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format
-    if run is None or (path / WEIGHTS_FILE).exists():
+    if run is None:
         return load_model(path, device=device)
-    checkpoint = run.load_checkpoint()
-    weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
-    return build_model(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
+    if (path / WEIGHTS_FILE).exists():
+        model = load_model(path, device=device)
+    else:
+        checkpoint = run.load_checkpoint()
+        weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
+        model = build_model(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
+    with suppress(SdssmError):  # the file of the task may be gone or changed; the model can be used without it
+        model.task = run.config.load_task()
+    return model
 
 
 def _model_folder(source: str | Path | RunFolder | Sequence[RunFolder]) -> Path:

@@ -58,6 +58,7 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
         "first_below_99": None,
         "accuracy": None,
         "chance": run.task.chance_accuracy,
+        "strings": evaluation.strings,
     }
     if curve is not None:
         for score in evaluation.scores:
