@@ -4,9 +4,10 @@ The layer reads vectors, not only symbols. The data set is JapaneseVowels (Kudo,
 270 recordings to train on and 370 to test on, each a sequence of 7 to 29 vectors of 12 numbers. It is a file inside the
 package sktime, which this script reads without importing sktime: `pip install 'sdssm[examples]'`.
 
-Three settings differ from those for strings: `input_matrix` adds B u to the state, so that the state depends on the
-size of the input; `rescale` is off, because a state that is divided by its norm forgets that size; and the state starts
-at zero. A GRU of the same size is the baseline. Prints the accuracy of both on the test recordings; chance is 11.1 %.
+`SelectiveDense.for_inputs` has the settings for real inputs. Three differ from those for strings: B u is added to the
+state, so that the state depends on the size of the input; the state is not divided by its norm, which would forget that
+size; and it starts at zero. A GRU of the same size is the baseline. Prints the accuracy of both on the test recordings;
+chance is 11.1 %.
 
     python examples/time_series.py              # 30 passes over the data, 10 seconds on one core
     python examples/time_series.py --epochs 100
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 
-from sdssm.layers import SelectiveDense, SelectiveDenseSettings
+from sdssm.layers import SelectiveDense
 
 STATE = 32
 BATCH = 30
@@ -49,10 +50,7 @@ class SelectiveDenseClassifier(nn.Module):
 
     def __init__(self, width: int, classes: int, generator: torch.Generator) -> None:
         super().__init__()
-        settings = SelectiveDenseSettings(
-            state=STATE, dictionary=8, input_matrix=True, rescale=False, initial_state="zero"
-        )
-        self.layer = SelectiveDense(width, settings, generator=generator)
+        self.layer = SelectiveDense.for_inputs(width, state=STATE, dictionary=8, generator=generator)
         self.readout = nn.Linear(STATE, classes)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:

@@ -41,6 +41,8 @@ def one_thread() -> Iterator[None]:
 LONG_FILES = [
     "test_interpreted.py",
     "experiments/test_ray.py",
+    "test_install.py",
+    "test_examples.py",
     "cli/test_train.py",
     "test_package.py",
     "training/test_training.py",

@@ -120,7 +120,9 @@ ENTRY_POINTS = [SDSSM, [sys.executable, "-c", "import sys; from sdssm.cli import
 @pytest.mark.parametrize("module", ["argparse", "torch"])
 def test_ctrl_c_during_imports_exits_without_a_traceback(program: list[str], module: str, tmp_path: Path) -> None:
     """A module that presses Ctrl-C takes the place of one that the command imports."""
-    interrupt = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
+    # The handler is set because a shell starts programs in the background without one.
+    interrupt = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    interrupt += "os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
     (tmp_path / f"{module}.py").write_text(interrupt)
     paths = os.pathsep.join([str(tmp_path), str(SOURCE.parent), os.environ.get("PYTHONPATH", "")])
     result = subprocess.run(

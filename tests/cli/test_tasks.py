@@ -23,7 +23,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         code, shown, err = run_command(capsys, name, "--help")
         assert (code, err) == (0, "")
         assert f"usage: sdssm {name} " in shown and f"examples:\n  sdssm {name}" in shown
-        assert "%" not in shown.replace("99.9 %", "")  # a placeholder that argparse did not fill
+        assert "%(" not in shown and "%%" not in shown  # a placeholder that argparse did not fill
 
 
 def test_list_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -331,7 +331,7 @@ def test_copies_are_independent(form: str) -> None:
     [
         ({"state": 0}, "state is 0; it must be from 2 to 1,024"),
         ({"state": 7}, "state is 7; modes come in conjugate pairs, so it must be even"),
-        ({"dt_min": 0.0}, "it must be 0 < dt_min <= dt_max"),
+        ({"dt_min": 0.0}, "dt_min is 0.0; it must be above 0"),
         ({"dt_min": 0.5}, "dt_min is 0.5 and dt_max is 0.1"),
         ({"dt_max": "wide"}, "dt_max is 'wide'; it must be a finite number"),
     ],

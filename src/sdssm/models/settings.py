@@ -60,7 +60,7 @@ class ModelSettings:
     readout_bias: bool = setting(True, "whether the linear and the mlp readout have a bias")
     hidden: int = setting(64, "width of the mlp readout", least=1, most=LARGEST_WIDTH)
     dropout: float = setting(0.0, "dropout rate of the hidden layer of the mlp readout, in training", least=0, below=1)
-    projection: bool = setting(True, "P, a learned linear map before the cosine")
+    projection: bool = setting(True, "P, a learned linear map before the cosine; files hold P - I")
     scale: float = setting(10.0, "scale of the cosine at the first step of training", above=0)
     scale_end: float | None = setting(30.0, "scale at the last step, linear in between; none: constant", above=0)
     state_embedding: int | None = setting(

@@ -58,8 +58,8 @@ def _model_folder(source: str | Path | RunFolder | Sequence[RunFolder]) -> Path:
     runs: list[RunFolder] = []
     if isinstance(source, str | Path):
         path = Path(source)
-        if not path.is_dir() or (path / CONFIG_FILE).exists():
-            return path
+        if not any(path.glob(f"**/{CONFIG_FILE}")) or (path / CONFIG_FILE).exists():
+            return path  # a model, or an error that says what is missing
         runs, name = find_runs(path), format_path(path)
     elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
         runs, name = [run for run in source if isinstance(run, RunFolder)], format_value(source)

@@ -69,7 +69,8 @@ def train(
     steps: short for the setting of that name.
     device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
     out: the folder of the runs, which are out/seed-0, ...; with several tasks out/TASK/seed-0, with variants
-        out/VARIANT/seed-0, with both out/TASK/VARIANT/seed-0. By default runs/TASK.
+        out/VARIANT/seed-0, with both out/TASK/VARIANT/seed-0. By default runs/TASK, with the model,
+        the preset and the settings that differ from the default, such as runs/a5-paper-state=32.
     settings: values that replace those of the preset, by name.
     variants: settings by the name of a variant; each variant is trained with all seeds.
     resume: resume the runs that are in `out` and start the missing ones.
