@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -237,7 +238,8 @@ def test_no_train_tabulates_finished_runs(capsys: pytest.CaptureFixture[str]) ->
     code, out, err = run_command(capsys, *typed, "--no-train")
     assert (code, out) == (2, "")
     assert err == (
-        "sdssm: runs/experiments holds no finished run of it, and --no-train trains nothing; leave out --no-train\n"
+        "sdssm: runs/experiments holds no finished run of it, results no results, and --no-train trains nothing; "
+        "leave out --no-train\n"
     )
 
     code, out, err = run_command(capsys, *typed, "--models", "rnn", "--tasks", "cycle")
@@ -249,6 +251,14 @@ def test_no_train_tabulates_finished_runs(capsys: pytest.CaptureFixture[str]) ->
     after, before = (json.loads(Path(folder, "results.json").read_text()) for folder in ("results/other", "before"))
     assert after["runs"] == before["runs"] and len(after["runs"]) == 1
     assert len(list(Path("runs/experiments").rglob("config.json"))) == 1
+
+    stored = Path("results/other/results.json").read_bytes()
+    shutil.rmtree("runs")  # the results alone are enough to show them again
+    Path("results/other/table.md").unlink()
+    code, out, err = run_command(capsys, *typed, "--no-train")
+    assert (code, err) == (0, "")
+    assert out.endswith("all from results/other/results.json; no finished run is here\n")
+    assert Path("results/other/results.json").read_bytes() == stored and Path("results/other/table.md").exists()
 
     code, out, err = run_command(capsys, "reproduce", "times.toml", "--no-train", *CPU)
     assert (code, err) == (

@@ -168,7 +168,8 @@ def _has_ended_run(plan: Plan) -> bool:
 
 
 def _has_results(plan: Plan, options: argparse.Namespace) -> bool:
-    return (options.results / plan.spec.name / RESULTS_FILE).is_file()
+    folder: Path = options.results / plan.spec.name
+    return (folder / RESULTS_FILE).is_file()
 
 
 def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:

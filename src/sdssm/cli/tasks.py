@@ -105,14 +105,14 @@ def _show_task(options: argparse.Namespace) -> None:
     from sdssm.tasks.library import get_task
 
     if options.svg is not None:
-        check_diagram_path(options.svg)  # before anything is computed or printed
+        check_diagram_path(options.svg)  # before anything is computed
     task = get_task(options.name)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)
     facts = _facts(task)
+    if options.svg is not None:
+        write_diagram(task.machine, options.svg, title=task.name)
     if options.json:
         print_json({**facts, "samples": samples})
-        if options.svg is not None:
-            write_diagram(task.machine, options.svg, title=task.name)
         return
     print_facts(task.name, _format_facts(task, facts))
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
@@ -125,8 +125,7 @@ def _show_task(options: argparse.Namespace) -> None:
             padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
             print("  " + (" " if spaced else "").join(padded))
         print()
-    if options.svg is not None:  # after the facts: a large machine has facts, but no diagram
-        write_diagram(task.machine, options.svg, title=task.name)
+    if options.svg is not None:
         print(f"State diagram: {make_printable(str(options.svg))}")
 
 
