@@ -81,7 +81,7 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         ([], "the following arguments are required: COMMAND"),
         (["tasks", "show", "a5", "--svg", "a5.svg", "--length", "1000000000000"], "not a whole number from 1 to 10000"),
         (["tasks", "show", "a5", "--svg", "a5.svg", "--seed", "9" * 30], "not a whole number from 0 to"),
-        (["tasks", "show", "a5", "--svg", "."], "cannot write .: Is a directory"),
+        (["tasks", "show", "a5", "--svg", "."], ". is not the name of a picture; state diagrams are written as .svg"),
         (["tasks", "show", "two\nlines.json"], r"cannot read 'two\nlines.json'"),
         (["tasks", "show", "*".join(["z2"] * 1500)], "choose a smaller one"),
     ],

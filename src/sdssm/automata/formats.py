@@ -114,10 +114,8 @@ def check_diagram_path(path: str | PathLike[str]) -> Path:
     """Return the path of a diagram; raise an error if it has another ending than .svg or .dot."""
     path = Path(path)
     if path.suffix.lower() not in (".svg", ".dot"):
-        ending = path.suffix or "nothing"
-        raise OutputError(
-            f"{format_path(path)} ends in {ending!r}; state diagrams are written as .svg, or as .dot for Graphviz"
-        )
+        ending = f"ends in {path.suffix!r}" if path.suffix else "is not the name of a picture"
+        raise OutputError(f"{format_path(path)} {ending}; state diagrams are written as .svg, or as .dot for Graphviz")
     return path
 
 
