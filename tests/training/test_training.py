@@ -18,7 +18,7 @@ import torch
 
 import sdssm
 import sdssm.runs
-from sdssm.errors import DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
+from sdssm.errors import AutomatonError, DeviceError, ModelError, RunError, SettingsError, TaskError, UnknownNameError
 from sdssm.formatting import format_percent
 from sdssm.models.names import tensors_for_file
 from sdssm.training import Runs, TrainingStopped
@@ -392,7 +392,7 @@ def test_checkpoint_of_another_size_than_the_config_is_refused(tmp_path: Path) -
         ({"seeds": []}, SettingsError, "seeds are"),
         ({"seeds": [1, 1]}, SettingsError, "different"),
         ({"seeds": 2.0}, SettingsError, "seeds are 2.0"),
-        ({"task": 5}, SettingsError, "a task is 5"),
+        ({"task": 5}, AutomatonError, "a machine is a name, a path, a table"),
         ({"variants": {"../up": {}}}, SettingsError, "a name for a folder"),
         ({"variants": {"x": 5}}, SettingsError, "a variant is 'x'"),
         ({"settings": {"state": 10**7}}, SettingsError, "from 1 to 4,096"),

@@ -8,7 +8,6 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sdssm.automata import Machine
 from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.models.catalogue import default_preset
@@ -21,7 +20,8 @@ from sdssm.tasks import Task, get_task
 if TYPE_CHECKING:
     import torch
 
-TaskLike = str | Task | Machine
+#: What `get_task` takes: a name, a `Task`, a `Machine`, a path, a table, an automaton of another library.
+TaskLike = Any
 #: A run to train: its folder, its task and its config.
 RunPlan = tuple[Path, Task, RunConfig]
 #: Any object that represents a run.
@@ -176,13 +176,18 @@ def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overw
 
 
 def _resolve_tasks(task: TaskLike | Sequence[TaskLike]) -> list[Task]:
-    tasks = task if isinstance(task, Sequence) and not isinstance(task, str) else [task]
+    is_list = isinstance(task, Sequence) and not isinstance(task, str) and not _is_table(task)
+    tasks = list(task) if is_list else [task]
     if not tasks:
         raise SettingsError("no task was given; name one, as in train('a5')")
-    for item in tasks:
-        if not isinstance(item, str | Task | Machine):
-            raise SettingsError(f"a task is {format_value(item)}; give a name, a Task or a Machine")
-    return [item if isinstance(item, Task) else get_task(item) for item in tasks]
+    return [get_task(item) for item in tasks]
+
+
+def _is_table(value: Sequence[Any]) -> bool:
+    """Return whether a sequence is the table of a machine, rows of whole numbers, and not a list of tasks."""
+    return bool(value) and all(
+        isinstance(row, Sequence) and bool(row) and all(isinstance(state, int) for state in row) for row in value
+    )
 
 
 def _resolve_folder(

@@ -62,7 +62,7 @@ def train(
 ) -> Runs:
     """Train a model on short strings of one or more tasks, once per seed; return the run folders.
 
-    task: a name, a `Task` or a `Machine`, or a list of them.
+    task: a name, a `Task`, or whatever `sdssm.machine` takes (a path, a table, an automaton), or a list of them.
     model: a name of `sdssm models`.
     preset: named settings; by default those of the catalogue for the model.
     seeds: the number of seeds, from 0 on, or a list of them. All seeds train side by side.
