@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from sdssm.cli import output
-from sdssm.display import ResultTable, fit_table, text_width, wrap_text
+from sdssm.display import ResultTable
 from sdssm.errors import MissingExtraError
 from sdssm.evaluation import Evaluation, RunEvaluation
 from sdssm.formatting import format_percent
+from sdssm.text_tables import fit_table, text_width, wrap_text
 from tests.programs import run_command
 
 #: The tables of `sdssm runs`, `sdssm evaluate` and `sdssm train`: headers, a row, numbers.
@@ -109,6 +110,12 @@ def test_wrapped_text_is_complete(text: str) -> None:
         lines = wrap_text(text, width)
         assert all(text_width(line) <= width for line in lines)
         assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_title_and_notes_are_wrapped() -> None:
+    table = ResultTable(["task"], [["a5"]], title="three words here", notes=["1 note: a\n2", ""])
+    assert table.to_text(9).splitlines() == ["three", "words", "here", "task", "a5", "1 note: a", "2"]
+    assert table.to_text().splitlines() == ["three words here", "task", "a5", "1 note: a", "2"]
 
 
 def test_in_a_pipe_the_table_has_its_full_width(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,9 +30,9 @@ from sdssm.cli.options import (
 from sdssm.cli.output import make_lines_printable
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
-from sdssm.display import terminal_width
 from sdssm.errors import SettingsError, format_value
 from sdssm.models.catalogue import DEFAULT_MODEL
+from sdssm.text_tables import terminal_width
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -236,9 +236,9 @@ def _sweep(options: argparse.Namespace) -> None:
         )
         device = executor.device_name
     results = write_results(plan, folder, command=command, device=device, pruned=pruned)
-    asked = selected_results(plan, pruned)
-    _show_ranking(asked)
-    show_results(folder, results, asked)
+    selected = selected_results(plan, pruned)
+    _show_ranking(selected)
+    show_results(folder, results, selected)
 
 
 def _show_ranking(results: dict[str, Any]) -> None:
