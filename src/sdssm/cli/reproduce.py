@@ -94,9 +94,9 @@ def _reproduce(options: argparse.Namespace) -> None:
 
 
 def _list_experiments() -> None:
-    from sdssm.experiments.specs.catalogue import summarize_experiments
+    from sdssm.experiments.specs.catalogue import summarise_experiments
 
-    rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarize_experiments()]
+    rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarise_experiments()]
     print_table(["experiment", "runs", "title"], rows, right=("runs",))
     print()
     print_text(f"{UNKNOWN}: nothing is trained for it. sdssm reproduce NAME --dry-run shows what NAME would train.")

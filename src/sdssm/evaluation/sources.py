@@ -58,8 +58,8 @@ def expand_source(source: Subject | Iterable[Subject]) -> list[Classifier | RunF
             subjects.setdefault(item.path.resolve(), item)
         elif isinstance(item, str | Path):
             path = Path(item)
-            for found in [SavedModel(path)] if is_model_folder(path) else find_runs(path):
-                subjects.setdefault(found.path.resolve(), found)
+            for subject in [SavedModel(path)] if is_model_folder(path) else find_runs(path):
+                subjects.setdefault(subject.path.resolve(), subject)
         else:
             raise EvaluationError(f"{format_value(item)} cannot be evaluated; pass a model, a run, or the path of one")
     return list(subjects.values())
