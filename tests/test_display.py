@@ -175,11 +175,11 @@ RUN = RunEvaluation(
 def test_an_evaluation_is_a_table() -> None:
     evaluation = Evaluation((RUN, replace(RUN, seed=1, mean=math.nan, mean_within=None, note="a remark")))
     assert str(evaluation) == (
-        "2 runs: accuracy in %, on 512 strings of each length\n"
+        "2 runs: accuracy in %, on 512 strings of each length; means are over lengths\n"
         "task  model   seed  to length   mean  trained lengths  beyond  chance\n"
         "a5    sd-ssm     0          3  99.99           100.00   99.99    1.67\n"
         "a5    sd-ssm     1          3      -                -   99.99    1.67\n"
-        "a remark"
+        "a remark (runs/<a5>/seed-0)"
     )
     assert repr(evaluation) == "<Evaluation: 2 runs, means 99.99 %, chance 1.67 %>"
     assert repr(RUN) == "<RunEvaluation: sd-ssm on a5, seed 0: mean 99.99 % to length 3, chance 1.67 %>"
@@ -195,7 +195,7 @@ def test_an_evaluation_is_a_table() -> None:
 def test_runs_that_look_alike_show_their_folders() -> None:
     """Trainings of one task, model and seed may differ in their settings."""
     lines = str(Evaluation((RUN, replace(RUN, folder="runs/other")))).splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["folder", "runs/<a5>/seed-0", "runs/other"]
+    assert [line.split()[3] for line in lines[1:]] == ["folder", "runs/<a5>/seed-0", "runs/other"]
     html = Evaluation((RUN, RUN))._repr_html_()
     assert "runs/&lt;a5&gt;/seed-0" in html and "<a5>" not in html
     assert html.count("<tr>") == 3 and '<td style="text-align: right">99.99</td>' in html
