@@ -261,6 +261,13 @@ def test_no_train_tabulates_finished_runs(capsys: pytest.CaptureFixture[str]) ->
     assert out.endswith("all from results/other/results.json; no finished run is here\n")
     assert Path("results/other/results.json").read_bytes() == stored and Path("results/other/table.md").exists()
 
+    Path("results/other/results.json").write_bytes(stored[:40])
+    assert run_command(capsys, *typed, "--no-train") == (
+        2,
+        "",
+        "sdssm: results/other/results.json is damaged; restore it, or leave out --no-train to write it again\n",
+    )
+
     code, out, err = run_command(capsys, "reproduce", "times.toml", "--no-train", *CPU)
     assert (code, err) == (
         2,

@@ -14,7 +14,6 @@ from sdssm.cli.experiment_options import (
     add_experiment_options,
     make_executor,
     make_selection,
-    reuse_folders,
     selection_arguments,
     spec_argument,
 )
@@ -31,6 +30,7 @@ from sdssm.cli.output import make_lines_printable
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
 from sdssm.errors import SettingsError, format_value
+from sdssm.experiments.default_folders import reused_folders
 from sdssm.models.catalogue import DEFAULT_MODEL
 from sdssm.text_tables import terminal_width
 
@@ -224,7 +224,7 @@ def _sweep(options: argparse.Namespace) -> None:
     folder = options.results / spec.name
     check_results(spec, folder)
     published_numbers(spec)
-    selection, reused = make_selection(options), reuse_folders(options)
+    selection, reused = make_selection(options), reused_folders(options.reuse)
     sweep = Sweep(spec=spec, search=search, out=options.out, selection=selection, reused=reused)
     if options.dry_run:
         _show_plan(sweep, folder, options)
