@@ -12,6 +12,7 @@ from sdssm.cli import output
 from sdssm.display import ResultTable
 from sdssm.errors import MissingExtraError
 from sdssm.evaluation import Evaluation, RunEvaluation
+from sdssm.evaluation.tables import DETAILS, tabulate_evaluations
 from sdssm.formatting import format_percent
 from sdssm.text_tables import fit_table, text_width, wrap_text
 from tests.programs import run_command
@@ -190,6 +191,17 @@ def test_an_evaluation_is_a_table() -> None:
         "task  model   seed    at 2  at 5,000  chance",
         "a5    sd-ssm     0  100.00     50.00    1.67",
     ]
+
+
+def test_a_detailed_table_has_more_columns() -> None:
+    """`sdssm evaluate` prints it; the other columns are those that the result itself prints."""
+    for run in (RUN, replace(RUN, lengths=(1, 2, 3), mean_to=(1.0, 2.0, 3.0), spectral_radius=(1.0, 0.5))):
+        headers, detailed = (tabulate_evaluations([run], detailed=more).headers for more in (False, True))
+        assert headers == Evaluation((run,)).to_table().headers
+        assert headers == [header for header in detailed if not header.startswith(DETAILS)] != detailed
+    words = tabulate_evaluations([RUN, RUN], settings=["lr 0.1", ""])
+    assert [row[2] for row in words.rows] == ["lr 0.1", "-"] and words.headers[2:4] == ["settings", "seed"]
+    assert len(tabulate_evaluations([RUN, RUN], settings=["", ""]).headers) == len(words.headers)  # now the folder
 
 
 def test_runs_that_look_alike_show_their_folders() -> None:

@@ -12,16 +12,16 @@ from collections.abc import Iterable
 class SdssmError(ValueError):
     """Invalid input to the library; the base class of its errors.
 
-    `shell` is the message for a user of the command line, if its advice has other words there than in Python.
+    `shell` is the message for a user of the command line; pass it if its advice has other words than in Python.
 
-    >>> error = SdssmError("max_length is 0; pass max_length=1", shell="max_length is 0; give --max-length 1")
-    >>> str(error) == error.args[0], error.shell
-    (True, 'max_length is 0; give --max-length 1')
+    >>> error = SdssmError("the task is missing; pass task='a5'", shell="the task is missing; add --task a5")
+    >>> str(error), error.shell, SdssmError("no runs").shell
+    ("the task is missing; pass task='a5'", 'the task is missing; add --task a5', 'no runs')
     """
 
     def __init__(self, *args: object, shell: str | None = None) -> None:
         super().__init__(*args)
-        self.shell = shell
+        self.shell = str(self) if shell is None else shell
 
 
 class AutomatonError(SdssmError):

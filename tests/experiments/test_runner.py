@@ -294,7 +294,8 @@ def test_messages_of_the_training_are_warnings_without_progress(
 ) -> None:
     monkeypatch.setattr(LocalExecutor, "run_plan", lambda self, plan, progress: progress.message("a remark"))
     arguments: dict[str, Any] = {"device": "cpu", "out": finished, "results": tmp_path, "reuse": []}
-    for progress in (False, [].append):
+    events: list[ProgressEvent] = []
+    for progress in (False, events.append):
         with pytest.warns(RunWarning, match="^a remark$"):
             reproduce(spec, **arguments, progress=progress)
     reproduce(spec, **arguments, progress=True)
