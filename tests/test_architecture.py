@@ -15,6 +15,7 @@ FOUNDATION = (
     "files",
     "formatting",
     "palette",
+    "text_tables",
     "display",
     "progress",
     "settings",

@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from sdssm.cli import output
-from sdssm.display import ResultTable, fit_table, text_width, wrap_text
+from sdssm.display import ResultTable
 from sdssm.errors import MissingExtraError
 from sdssm.evaluation import Evaluation, RunEvaluation
+from sdssm.evaluation.tables import DETAILS, tabulate_evaluations
 from sdssm.formatting import format_percent
+from sdssm.text_tables import fit_table, text_width, wrap_text
 from tests.programs import run_command
 
 #: The tables of `sdssm runs`, `sdssm evaluate` and `sdssm train`: headers, a row, numbers.
@@ -111,6 +113,12 @@ def test_wrapped_text_is_complete(text: str) -> None:
         assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+def test_title_and_notes_are_wrapped() -> None:
+    table = ResultTable(["task"], [["a5"]], title="three words here", notes=["1 note: a\n2", ""])
+    assert table.to_text(9).splitlines() == ["three", "words", "here", "task", "a5", "1 note: a", "2"]
+    assert table.to_text().splitlines() == ["three words here", "task", "a5", "1 note: a", "2"]
+
+
 def test_in_a_pipe_the_table_has_its_full_width(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(list(RUNS), [list(RUNS.values())], right=["seed"])
     out = capsys.readouterr().out
@@ -168,11 +176,11 @@ RUN = RunEvaluation(
 def test_an_evaluation_is_a_table() -> None:
     evaluation = Evaluation((RUN, replace(RUN, seed=1, mean=math.nan, mean_within=None, note="a remark")))
     assert str(evaluation) == (
-        "2 runs: accuracy in %, on 512 strings of each length\n"
+        "2 runs: accuracy in %, on 512 strings of each length; means are over lengths\n"
         "task  model   seed  to length   mean  trained lengths  beyond  chance\n"
         "a5    sd-ssm     0          3  99.99           100.00   99.99    1.67\n"
         "a5    sd-ssm     1          3      -                -   99.99    1.67\n"
-        "a remark"
+        "a remark (runs/<a5>/seed-0)"
     )
     assert repr(evaluation) == "<Evaluation: 2 runs, means 99.99 %, chance 1.67 %>"
     assert repr(RUN) == "<RunEvaluation: sd-ssm on a5, seed 0: mean 99.99 % to length 3, chance 1.67 %>"
@@ -185,10 +193,21 @@ def test_an_evaluation_is_a_table() -> None:
     ]
 
 
+def test_a_detailed_table_has_more_columns() -> None:
+    """`sdssm evaluate` prints it; the other columns are those that the result itself prints."""
+    for run in (RUN, replace(RUN, lengths=(1, 2, 3), mean_to=(1.0, 2.0, 3.0), spectral_radius=(1.0, 0.5))):
+        headers, detailed = (tabulate_evaluations([run], detailed=more).headers for more in (False, True))
+        assert headers == Evaluation((run,)).to_table().headers
+        assert headers == [header for header in detailed if not header.startswith(DETAILS)] != detailed
+    words = tabulate_evaluations([RUN, RUN], settings=["lr 0.1", ""])
+    assert [row[2] for row in words.rows] == ["lr 0.1", "-"] and words.headers[2:4] == ["settings", "seed"]
+    assert len(tabulate_evaluations([RUN, RUN], settings=["", ""]).headers) == len(words.headers)  # now the folder
+
+
 def test_runs_that_look_alike_show_their_folders() -> None:
     """Trainings of one task, model and seed may differ in their settings."""
     lines = str(Evaluation((RUN, replace(RUN, folder="runs/other")))).splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["folder", "runs/<a5>/seed-0", "runs/other"]
+    assert [line.split()[3] for line in lines[1:]] == ["folder", "runs/<a5>/seed-0", "runs/other"]
     html = Evaluation((RUN, RUN))._repr_html_()
     assert "runs/&lt;a5&gt;/seed-0" in html and "<a5>" not in html
     assert html.count("<tr>") == 3 and '<td style="text-align: right">99.99</td>' in html

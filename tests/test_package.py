@@ -36,6 +36,7 @@ ORDER = [
     "files",
     "formatting",
     "palette",
+    "text_tables",
     "display",
     "progress",
     "settings",

@@ -1,7 +1,7 @@
 """Error and warning classes, and helpers for their messages.
 
 Every error that a user can cause is an `SdssmError`. Its message is one line: what is wrong, the value, and what to do.
-The command line prints that line and exits with code 2.
+The command line prints that line, in the words of a shell if these differ, and exits with code 2.
 """
 
 from __future__ import annotations
@@ -10,7 +10,18 @@ from collections.abc import Iterable
 
 
 class SdssmError(ValueError):
-    """Invalid input to the library; the base class of its errors."""
+    """Invalid input to the library; the base class of its errors.
+
+    `shell` is the message for a user of the command line; pass it if its advice has other words than in Python.
+
+    >>> error = SdssmError("the task is missing; pass task='a5'", shell="the task is missing; add --task a5")
+    >>> str(error), error.shell, SdssmError("no runs").shell
+    ("the task is missing; pass task='a5'", 'the task is missing; add --task a5', 'no runs')
+    """
+
+    def __init__(self, *args: object, shell: str | None = None) -> None:
+        super().__init__(*args)
+        self.shell = str(self) if shell is None else shell
 
 
 class AutomatonError(SdssmError):

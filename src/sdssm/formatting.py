@@ -81,10 +81,12 @@ def _format_amount(value: float) -> str:
 def format_setting(value: object) -> str:
     """Format the value of a setting as it is typed on the command line.
 
-    >>> format_setting(None), format_setting(True), format_setting(0.0001), format_setting([0.9, 0.99])
-    ('none', 'true', '0.0001', '[0.9, 0.99]')
+    >>> format_setting(None), format_setting(True), format_setting(1e-8), format_setting((0.9, 0.99))
+    ('none', 'true', '1e-08', '[0.9, 0.99]')
     """
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value) if isinstance(value, tuple) else value)
 
 
 def count_of(count: int, noun: str) -> str:

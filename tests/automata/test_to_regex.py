@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdssm.automata import Machine, get_machine, regex_machine
-from sdssm.automata.expressions import MOST_LETTERS
+from sdssm.automata.expressions import MOST_CHARACTERS
 from sdssm.errors import AutomatonError
 from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS
 from tests.strategies import machines, words
@@ -81,5 +81,6 @@ def test_machines_without_an_expression() -> None:
     with pytest.raises(AutomatonError, match="symbol 'left' has more than one letter; .* left, stay, right"):
         get_machine("cycle").to_regex(accepting={0})
     large = Machine(table=get_machine("random:60x2:0").table)
-    with pytest.raises(AutomatonError, match=f"60 states has more than {MOST_LETTERS:,} letters; write the machine as"):
+    message = f"60 states has more than {MOST_CHARACTERS:,} characters; write the machine as"
+    with pytest.raises(AutomatonError, match=message):
         large.to_regex(accepting={1})

@@ -66,7 +66,7 @@ def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: P
     assert "at 10" in out and "mean to 5,000" in out
     table = out[: out.index("radius:")].split("\n\n")[2]
     assert [line.split()[3] for line in table.splitlines()[1:]] == ["10", "5,000"]  # a row for each length
-    assert "accuracy in %" not in out  # two lengths are too few for a curve
+    assert "\naccuracy in %" not in out  # two lengths are too few for a curve
     assert "<svg" in plot.read_text()
     assert str(plot) in out
 

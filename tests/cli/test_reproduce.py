@@ -121,7 +121,8 @@ def test_the_table_shows_what_was_asked_for(
     assert len(json.loads(Path("results/other/results.json").read_text())["runs"]) == 5
     # A shorter training is shown because it was asked for, and does not replace the longer one in the files.
     code, out, err = run_command(capsys, *typed, "--rows", "lstm", "--tasks", "parity", "--budget", "0.5")
-    assert code == 0 and "10 steps, 1 seed\n" in out and out.endswith("\nIn cells with longer runs they show those.\n")
+    assert code == 0 and "10 steps, 1 seed\n" in out
+    assert out.endswith("\nWhere the folder has runs with more steps, its tables show these.\n")
     assert {run["steps"] for run in json.loads(Path("results/other/results.json").read_text())["runs"]} == {20}
 
 
@@ -178,8 +179,8 @@ package = types.ModuleType("sdssm")
 package.__path__ = [{str(SOURCE)!r}]
 sys.modules["sdssm"], sys.modules["torch"], sys.modules["numpy"] = package, None, None
 import sdssm.formatting, sdssm.display, sdssm.experiments
-from sdssm.experiments.specs.catalogue import summarize_experiments
-print(len(summarize_experiments()), len(sdssm.experiments.list_experiments()))
+from sdssm.experiments.specs.catalogue import summarise_experiments
+print(len(summarise_experiments()), len(sdssm.experiments.list_experiments()))
 """
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert process.stdout.split() == [str(len(list_experiments()))] * 2, process.stderr
@@ -259,6 +260,13 @@ def test_no_train_tabulates_finished_runs(capsys: pytest.CaptureFixture[str]) ->
     assert (code, err) == (0, "")
     assert out.endswith("all from results/other/results.json; no finished run is here\n")
     assert Path("results/other/results.json").read_bytes() == stored and Path("results/other/table.md").exists()
+
+    Path("results/other/results.json").write_bytes(stored[:40])
+    assert run_command(capsys, *typed, "--no-train") == (
+        2,
+        "",
+        "sdssm: results/other/results.json is damaged; restore it, or leave out --no-train to write it again\n",
+    )
 
     code, out, err = run_command(capsys, "reproduce", "times.toml", "--no-train", *CPU)
     assert (code, err) == (

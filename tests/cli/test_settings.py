@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sdssm.cli.settings import describe_part, format_setting
+from sdssm.cli.settings import describe_part
+from sdssm.formatting import format_setting
 from sdssm.layers import MIXERS
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models import MODELS

@@ -21,7 +21,8 @@ from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import ModelReader
 from sdssm.exact.extraction.state_graph import distinguishing_suffix, explore_states
 from sdssm.layers import SelectiveDenseSettings
-from sdssm.layers.recurrent import Rnn, RnnSettings
+from sdssm.layers.recurrent import Rnn
+from sdssm.layers.settings import RnnSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import Task, get_task
 from tests.evaluation.machines import exact, tiring_parity

@@ -20,7 +20,7 @@ from sdssm.exact.certification.certifier import describe_misclassified
 from sdssm.exact.certification.linear_system import build_system
 from sdssm.exact.compilation import compile as compiled
 from sdssm.exact.errors import ExactError, WrongMachineWarning
-from sdssm.layers.selective_dense import SelectiveDenseSettings
+from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.models.saved import load_saved_task
 from sdssm.runs import load

@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from sdssm.cli.reproduce import add_command
-from sdssm.errors import OutputError, RunError, SdssmError
+from sdssm.errors import OutputError, RunError, RunWarning, SdssmError
 from sdssm.experiments import (
+    LocalExecutor,
     Plan,
     Selection,
     SpecError,
@@ -286,6 +287,19 @@ def test_reproduce_in_one_call(spec: Spec, finished: Path, tmp_path: Path) -> No
     whole = reproduce(spec, device="cpu", out=finished, results=tmp_path, reuse=[])
     assert len(whole.results["runs"]) == 8
     assert json.loads((tmp_path / "tiny" / "spec.json").read_text())["made"][-1]["command"] == "sdssm.reproduce('tiny')"
+
+
+def test_messages_of_the_training_are_warnings_without_progress(
+    spec: Spec, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LocalExecutor, "run_plan", lambda self, plan, progress: progress.message("a remark"))
+    arguments: dict[str, Any] = {"device": "cpu", "out": finished, "results": tmp_path, "reuse": []}
+    events: list[ProgressEvent] = []
+    for progress in (False, events.append):
+        with pytest.warns(RunWarning, match="^a remark$"):
+            reproduce(spec, **arguments, progress=progress)
+    reproduce(spec, **arguments, progress=True)
+    assert "a remark" in capsys.readouterr().out
 
 
 def test_reproduce_claims_and_times(tmp_path: Path) -> None:

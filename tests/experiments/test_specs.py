@@ -17,7 +17,7 @@ from sdssm.experiments.specs.catalogue import (
     list_experiments,
     published_numbers,
     published_rows,
-    summarize_experiments,
+    summarise_experiments,
 )
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.scores import Score, SpecError
@@ -40,7 +40,7 @@ def test_the_reference_lists_all_experiments() -> None:
     """Names and numbers of runs in the documentation are those of `sdssm reproduce --list`."""
     section = REFERENCE.read_text().partition("## Options")[0]
     lines = re.findall(r"^\| `([\w-]+)` \| (\d+|-) \|", section, re.MULTILINE)
-    assert lines == [(summary.name, str(summary.runs or "-")) for summary in summarize_experiments()]
+    assert lines == [(summary.name, str(summary.runs or "-")) for summary in summarise_experiments()]
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -50,7 +50,7 @@ def test_every_row_and_task_is_a_valid_training(name: str, tmp_path: Path) -> No
     plan = make_plan(spec, tmp_path / "runs")
     assert {(run.row, run.column) for run in plan.runs} == set(spec.cells())
     assert not (tmp_path / "runs").exists()
-    [runs] = [summary.runs for summary in summarize_experiments() if summary.name == name]
+    [runs] = [summary.runs for summary in summarise_experiments() if summary.name == name]
     assert runs == len(plan.selected_runs())  # as `sdssm reproduce --list` and `--dry-run` count them
     settings = {run.folder: run.config.settings for run in plan.runs}
     for run in plan.runs:  # a folder has one training

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.attention import PRIME, Attention, AttentionSettings, rotate
+from sdssm.layers.attention import PRIME, Attention, rotate
 from sdssm.layers.mixer import select_rows
+from sdssm.layers.settings import AttentionSettings
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, HEADS, POSITIONS = 8, 2, 50

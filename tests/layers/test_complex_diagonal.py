@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.complex_diagonal import ComplexDiagonal, ComplexDiagonalSettings
+from sdssm.layers.complex_diagonal import ComplexDiagonal
+from sdssm.layers.settings import ComplexDiagonalSettings
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, STATE = 3, 4

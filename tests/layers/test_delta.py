@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sdssm.errors import SettingsError
-from sdssm.layers.delta import DeltaNet, DeltaNetSettings, DeltaRule, GatedDeltaProduct, GatedDeltaProductSettings
+from sdssm.layers.delta import DeltaNet, DeltaRule, GatedDeltaProduct
+from sdssm.layers.settings import DeltaNetSettings, GatedDeltaProductSettings
 
 SMALL: dict[str, Any] = {"heads": 2, "head_size": 3}
 CASES: list[tuple[type[DeltaRule], DeltaNetSettings]] = [

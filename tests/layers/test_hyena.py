@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.hyena import Hyena, HyenaSettings
+from sdssm.layers.hyena import Hyena
+from sdssm.layers.settings import HyenaSettings
 from tests.layers.test_s4 import WIDTH, assert_same, random_tensor
 
 

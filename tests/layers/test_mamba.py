@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from sdssm import ops
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.mamba import Mamba, MambaSettings
+from sdssm.layers.mamba import Mamba
+from sdssm.layers.settings import MambaSettings
 from tests.ops.tolerances import RELATIVE
 
 WIDTH = 5

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.pd_ssm import PdSsm, PdSsmSettings
+from sdssm.layers.pd_ssm import PdSsm
+from sdssm.layers.settings import PdSsmSettings
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, STATE, DICTIONARY = 3, 4, 5

@@ -13,7 +13,8 @@ from torch.func import functional_call, vmap
 from sdssm import ops
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.mixer import map_state
-from sdssm.layers.recurrent import Lstm, LstmSettings, RecurrentNetwork, Rnn, RnnSettings
+from sdssm.layers.recurrent import Lstm, RecurrentNetwork, Rnn
+from sdssm.layers.settings import LstmSettings, RnnSettings
 
 WIDTH, STATE = 3, 5
 KINDS: dict[str, type[RecurrentNetwork]] = {"rnn": Rnn, "lstm": Lstm}

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sdssm.errors import ModelError, SettingsError
-from sdssm.layers.regular_lrnn import RegularLrnn, RegularLrnnSettings
+from sdssm.layers.regular_lrnn import RegularLrnn
+from sdssm.layers.settings import RegularLrnnSettings
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, STATE, BLOCK = 3, 6, 3

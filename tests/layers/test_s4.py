@@ -17,8 +17,9 @@ from sdssm.layers.channels import SHORT, convolve, delay_matrices, fft_size, sho
 from sdssm.layers.h3 import H3
 from sdssm.layers.hyena import Hyena
 from sdssm.layers.mixer import Mixer
-from sdssm.layers.s4 import S4, S4Settings, hippo_legs
+from sdssm.layers.s4 import S4, hippo_legs
 from sdssm.layers.s4d import S4d
+from sdssm.layers.settings import S4Settings
 from tests.ops.tolerances import RELATIVE
 
 WIDTH = 3

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
-from sdssm.layers.convolution import DiagonalSystem, ModeSettings, bilinear
-from sdssm.layers.s4d import S4d, S4dSettings, s4d_inv, s4d_lin
+from sdssm.layers.convolution import DiagonalSystem, bilinear
+from sdssm.layers.s4d import S4d, s4d_inv, s4d_lin
+from sdssm.layers.settings import ModeSettings, S4dSettings
 from tests.layers.test_s4 import WIDTH, assert_same, make_layer, random_tensor
 
 

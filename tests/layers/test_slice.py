@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import SettingsError
-from sdssm.layers.slice import Slice, SliceSettings
+from sdssm.layers.settings import SliceSettings
+from sdssm.layers.slice import Slice
 from tests.ops.tolerances import RELATIVE
 
 WIDTH, STATE = 3, 6

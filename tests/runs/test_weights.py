@@ -30,9 +30,9 @@ def test_every_way_to_name_a_run(run: RunFolder) -> None:
 def test_several_runs_and_other_objects_are_refused_in_one_line(run: RunFolder, tmp_path: Path) -> None:
     other = create_run(run.path.parent / "seed-1", get_machine("parity"), 1)
     for source in (run.path.parent, Runs(run.path.parent, [run, other])):
-        with pytest.raises(RunError, match=r"holds 2 runs; pass one of them, such as .*seed-0$"):
+        with pytest.raises(RunError, match=r"holds 2 runs; choose one of them, such as .*seed-0$"):
             load(source)
-    with pytest.raises(RunError, match="holds 0 runs; pass one of them$"):
+    with pytest.raises(RunError, match="holds 0 runs; choose one of them$"):
         load([])
     for wrong in (3, None, ["a"]):
         with pytest.raises(RunError, match="holds no model; pass a run, or the folder of a run"):

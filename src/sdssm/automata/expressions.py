@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sdssm.errors import AutomatonError
 
-#: The most letters of an expression.
-MOST_LETTERS = 5_000
+#: The most characters of an expression.
+MOST_CHARACTERS = 5_000
 SIGNS = "\\|*+?()[]{}.^$"
 
 
@@ -187,10 +187,10 @@ def _is_within(part: Expression, other: Expression) -> bool:
 
 
 def _check_size(text: str) -> str:
-    if len(text) > MOST_LETTERS:
+    if len(text) > MOST_CHARACTERS:
         raise AutomatonError(
-            f"the regular expression has more than {MOST_LETTERS:,} letters; a machine with so long an expression is "
-            "better written as .json or .dot"
+            f"the regular expression has more than {MOST_CHARACTERS:,} characters; a machine with so long an "
+            "expression is better written as .json or .dot"
         )
     return text
 

@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 
-from sdssm.automata.expressions import MOST_LETTERS, Expression, ExpressionBuilder
+from sdssm.automata.expressions import MOST_CHARACTERS, Expression, ExpressionBuilder
 from sdssm.automata.machine import Machine
 from sdssm.automata.refinement import reachable_states
 from sdssm.automata.validation import format_names
@@ -48,11 +48,11 @@ def find_regex(machine: Machine, accepting: set[int]) -> str:
             results.append(_eliminate(dict(edges), states, order, builder))
             tried += len(results[-1])
         except (AutomatonError, RecursionError):  # too long; another order may be shorter
-            tried += MOST_LETTERS
+            tried += MOST_CHARACTERS
     if not results:
         raise AutomatonError(
-            f"the regular expression of this machine with {acceptor.n_states} states has more than {MOST_LETTERS:,} "
-            "letters; write the machine as .json or .dot instead"
+            f"the regular expression of this machine with {acceptor.n_states} states has more than {MOST_CHARACTERS:,} "
+            "characters; write the machine as .json or .dot instead"
         )
     return min(results, key=lambda text: (len(text), text))
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_device, parse_seeds, parse_whole_number
+from sdssm.experiments.default_folders import OUT, RESULTS, RUNS
 
 if TYPE_CHECKING:
     from sdssm.experiments import Selection
     from sdssm.experiments.execution.executors import Executor
-
-#: Where `sdssm train` puts runs, and where finished ones are looked for by default.
-RUNS = Path("runs")
 
 
 def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str = "the experiment's") -> None:
@@ -44,7 +42,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         "--out",
         metavar="DIR",
         type=Path,
-        default=Path("runs/experiments"),
+        default=OUT,
         help="parent of the run folders, shared by all experiments (default: %(default)s)",
     )
     add(
@@ -52,9 +50,9 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         metavar="DIR",
         type=Path,
         nargs="*",
-        help="take finished runs with the same settings from these folders; without DIR, from none (default: runs)",
+        help=f"take finished runs with the same settings from these folders; without DIR, from none (default: {RUNS})",
     )
-    add("--results", metavar="DIR", type=Path, default=Path("results"), help="folder for tables (default: %(default)s)")
+    add("--results", metavar="DIR", type=Path, default=RESULTS, help="folder for tables (default: %(default)s)")
     add(
         "--workers",
         metavar="N",
@@ -88,12 +86,6 @@ def make_executor(options: argparse.Namespace) -> Executor:
     from sdssm.experiments.execution.executors import get_executor
 
     return get_executor(options.engine, device=options.device, workers=options.workers, address=options.address)
-
-
-def reuse_folders(options: argparse.Namespace) -> list[Path]:
-    """Return the folders from which finished runs are taken."""
-    folders: list[Path] | None = options.reuse
-    return [path for path in (RUNS,) if path.is_dir()] if folders is None else folders
 
 
 def make_selection(options: argparse.Namespace) -> Selection:

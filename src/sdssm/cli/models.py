@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import print_facts, print_json, print_table
-from sdssm.cli.settings import HEADERS, describe_part, format_setting, setting_row
+from sdssm.cli.settings import HEADERS, describe_part, setting_row
+from sdssm.formatting import format_setting
+from sdssm.text_tables import terminal_width, wrap_text
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -57,15 +57,14 @@ def _models(options: argparse.Namespace) -> None:
         "Settings with their defaults, and what is proved:\n"
     )
     for facts in models:
-        print(_wrap(f"{facts['model']}: {_format_settings(facts)}"))
-        print(_wrap(f"    {facts['emulates']}"))
+        print("\n    ".join(_wrap(f"{facts['model']}: {_format_settings(facts)}")))
+        print("    " + "\n    ".join(_wrap(facts["emulates"])))
     print("\nsdssm models MODEL shows all settings and presets of one, sdssm settings MODEL those of its training.")
 
 
-def _wrap(text: str) -> str:
-    """Wrap a text at the width of the terminal, further lines below it indented."""
-    width = min(WIDEST, get_terminal_size((WIDEST, 24)).columns)
-    return fill(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+def _wrap(text: str) -> list[str]:
+    """Break a text into lines that leave room for an indent of 4."""
+    return wrap_text(text, min(WIDEST, terminal_width() or WIDEST) - 4)
 
 
 def _facts(name: str, task_name: str) -> dict[str, Any]:

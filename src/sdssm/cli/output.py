@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from shlex import quote
 from typing import Any
 
-from sdssm.display import LEAST_WIDTH, fit_table, terminal_width, wrap_text
 from sdssm.formatting import format_chance
+from sdssm.text_tables import LEAST_WIDTH, fit_table, terminal_width, wrap_text
 
 #: How to see the columns of a table that a narrow terminal leaves out.
 NARROW_ADVICE = "to see them, widen the terminal or add | less -S"
@@ -81,15 +81,14 @@ def print_facts(title: str, facts: dict[str, str]) -> None:
     indent, terminal = max(map(len, facts)) + 4, terminal_width()
     for name, value in facts.items():
         text = make_printable(value)
-        lines = [text] if terminal is None else wrap_text(text, max(terminal - indent, LEAST_WIDTH))
+        lines = wrap_text(text, None if terminal is None else max(terminal - indent, LEAST_WIDTH))
         for k, line in enumerate(lines):
             print(f"  {(name if k == 0 else '').ljust(indent - 4)}  {line}".rstrip())
 
 
 def print_text(text: str) -> None:
     """Print a sentence, with a control character escaped; on a terminal, lines break between words."""
-    width, printable = terminal_width(), make_printable(text)
-    for line in [printable] if width is None else wrap_text(printable, width):
+    for line in wrap_text(make_printable(text), terminal_width()):
         print(line)
 
 

@@ -28,7 +28,7 @@ def run_command_line(typed: Sequence[str]) -> int:
         if sys.stdout is not None:  # None if the shell closed it, as in `sdssm tasks >&-`
             sys.stdout.flush()
     except SdssmError as error:
-        print(f"sdssm: {error}", file=sys.stderr)
+        print(f"sdssm: {error.shell}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the reader of a pipe has ended, as in `sdssm tasks | head`
         _discard_output()

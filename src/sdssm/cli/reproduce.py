@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from sdssm.cli.experiment_options import (
     add_experiment_options,
     make_executor,
     make_selection,
-    reuse_folders,
     selection_arguments,
     spec_argument,
 )
@@ -22,7 +20,8 @@ from sdssm.cli.options import declare_command, parse_minutes
 from sdssm.cli.output import print_table, print_text
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
-from sdssm.errors import SettingsError
+from sdssm.errors import OutputError, SettingsError
+from sdssm.experiments.default_folders import reused_folders
 from sdssm.files import format_path
 from sdssm.formatting import UNKNOWN
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from sdssm.experiments import Executor, Plan, Spec
 
 
-#: The file of a results folder that holds everything else in it.
-RESULTS_FILE = "results.json"
 #: A training with a smaller share of its steps says little about the whole.
 FEW_STEPS = 0.1
 
@@ -90,13 +87,13 @@ def _reproduce(options: argparse.Namespace) -> None:
         if plans:
             _run_accuracy(plans, executor, options)
         for spec in other_specs:  # after training: timings need an idle machine, and claims compare the results
-            _run_other(spec, options)
+            _run_untrained(spec, options)
 
 
 def _list_experiments() -> None:
-    from sdssm.experiments.specs.catalogue import summarize_experiments
+    from sdssm.experiments.specs.catalogue import summarise_experiments
 
-    rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarize_experiments()]
+    rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarise_experiments()]
     print_table(["experiment", "runs", "title"], rows, right=("runs",))
     print()
     print_text(f"{UNKNOWN}: nothing is trained for it. sdssm reproduce NAME --dry-run shows what NAME would train.")
@@ -147,13 +144,15 @@ def _make_plans(specs: Sequence[Spec], options: argparse.Namespace) -> list[Plan
     if options.minutes is not None:
         options.budget = _choose_budget(specs, options)
     selection = make_selection(options)
-    plans = [reuse_runs(plan, reuse_folders(options)) for plan in make_plans(specs, options.out, selection)]
+    plans = [reuse_runs(plan, reused_folders(options.reuse)) for plan in make_plans(specs, options.out, selection)]
     for spec in specs:
         if not selection.keeps(spec):
             narrowed_by = " and ".join(f"--{name}" for name in selection.filters)
             print(f"sdssm: {spec.name} is skipped: {narrowed_by} leave nothing of it", file=sys.stderr)
     left = [plan for plan in plans if selection.keeps(plan.spec)]
-    if options.no_train and not any(_has_ended_run(plan) or _has_results(plan, options) for plan in left):
+    # A list, not any(): a damaged file is an error even if another experiment has results.
+    usable = [_has_ended_run(plan) or _read_stored(plan, options) is not None for plan in left if options.no_train]
+    if options.no_train and not any(usable):
         raise SettingsError(
             f"{format_path(options.out)} holds no finished run of it, {format_path(options.results)} no results, and "
             "--no-train trains nothing; leave out --no-train"
@@ -167,9 +166,16 @@ def _has_ended_run(plan: Plan) -> bool:
     return any(run.status in FINAL_STATUSES for run in plan.selected_runs())
 
 
-def _has_results(plan: Plan, options: argparse.Namespace) -> bool:
-    folder: Path = options.results / plan.spec.name
-    return (folder / RESULTS_FILE).is_file()
+def _read_stored(plan: Plan, options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the stored results of an experiment; None if there are none."""
+    from sdssm.experiments.json_files import read_json
+    from sdssm.experiments.results.folder import RESULTS
+
+    path = options.results / plan.spec.name / RESULTS
+    results = read_json(path)
+    if results is None and path.exists():
+        raise OutputError(f"{format_path(path)} is damaged; restore it, or leave out --no-train to write it again")
+    return results
 
 
 def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
@@ -223,27 +229,21 @@ def _run_accuracy(plans: Sequence[Plan], executor: Executor, options: argparse.N
 
 def _show_stored(plan: Plan, options: argparse.Namespace) -> None:
     """Write and print the tables and plots of stored results, of which no run is here."""
-    folder = options.results / plan.spec.name
-    if _has_results(plan, options):
-        results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
-        _finish(folder, results, options, f"all from {format_path(folder / RESULTS_FILE)}; no finished run is here")
+    from sdssm.experiments.results.folder import RESULTS
+
+    folder, results = options.results / plan.spec.name, _read_stored(plan, options)
+    if results is not None:
+        _finish(folder, results, options, f"all from {format_path(folder / RESULTS)}; no finished run is here")
     else:
         print(f"sdssm: {plan.spec.name} is skipped: it has no finished run and no results", file=sys.stderr)
 
 
-def _run_other(spec: Spec, options: argparse.Namespace) -> None:
+def _run_untrained(spec: Spec, options: argparse.Namespace) -> None:
     """Measure the times of an experiment, or compare its claims with the results."""
-    from sdssm.devices import device_name
-    from sdssm.experiments.results.claims import compare_claims
-    from sdssm.experiments.results.folder import save_results
-    from sdssm.experiments.results.timing import measure_runtime
+    from sdssm.experiments.reproduction import measure_untrained
 
-    folder = options.results / spec.name
-    if spec.kind == "claims":
-        results = compare_claims(spec, options.results)
-    else:
-        results = measure_runtime(spec, options.device, progress=not options.quiet)
-    save_results(spec, folder, results, command=_command(options), device=device_name(options.device))
+    folder, command = options.results / spec.name, _command(options)
+    results = measure_untrained(spec, folder, options.device, command=command, progress=not options.quiet)
     _finish(folder, results, options)
 
 
@@ -252,9 +252,9 @@ def _finish(
     results: dict[str, Any],
     options: argparse.Namespace,
     note: str = "",
-    asked: dict[str, Any] | None = None,
+    selected: dict[str, Any] | None = None,
 ) -> None:
-    show_results(folder, results, asked)
+    show_results(folder, results, selected)
     if note:
         print(note)
     if len(options.specs) > 1:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import print_json, print_table
+from sdssm.formatting import format_setting
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -69,17 +70,6 @@ def describe_part(settings: Settings, part: str) -> list[SettingDescription]:
 def setting_row(description: SettingDescription) -> list[str]:
     """Return the cells of a setting below `HEADERS`."""
     return [description.name, format_setting(description.default), description.values, description.meaning]
-
-
-def format_setting(value: Any) -> str:
-    """Return the value of a setting as it is typed after --set.
-
-    >>> format_setting(None), format_setting(True), format_setting((0.9, 0.999)), format_setting(1e-8)
-    ('none', 'true', '[0.9, 0.999]', '1e-08')
-    """
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return str(list(value) if isinstance(value, tuple) else value)
 
 
 def _print_part(title: str, descriptions: list[SettingDescription]) -> None:

@@ -14,7 +14,6 @@ from sdssm.cli.experiment_options import (
     add_experiment_options,
     make_executor,
     make_selection,
-    reuse_folders,
     selection_arguments,
     spec_argument,
 )
@@ -30,9 +29,10 @@ from sdssm.cli.options import (
 from sdssm.cli.output import make_lines_printable
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
-from sdssm.display import terminal_width
 from sdssm.errors import SettingsError, format_value
+from sdssm.experiments.default_folders import reused_folders
 from sdssm.models.catalogue import DEFAULT_MODEL
+from sdssm.text_tables import terminal_width
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -224,7 +224,7 @@ def _sweep(options: argparse.Namespace) -> None:
     folder = options.results / spec.name
     check_results(spec, folder)
     published_numbers(spec)
-    selection, reused = make_selection(options), reuse_folders(options)
+    selection, reused = make_selection(options), reused_folders(options.reuse)
     sweep = Sweep(spec=spec, search=search, out=options.out, selection=selection, reused=reused)
     if options.dry_run:
         _show_plan(sweep, folder, options)
@@ -236,9 +236,9 @@ def _sweep(options: argparse.Namespace) -> None:
         )
         device = executor.device_name
     results = write_results(plan, folder, command=command, device=device, pruned=pruned)
-    asked = selected_results(plan, pruned)
-    _show_ranking(asked)
-    show_results(folder, results, asked)
+    selected = selected_results(plan, pruned)
+    _show_ranking(selected)
+    show_results(folder, results, selected)
 
 
 def _show_ranking(results: dict[str, Any]) -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.cli.output import make_lines_printable, make_printable
-from sdssm.display import terminal_width
 from sdssm.formatting import count_of
+from sdssm.text_tables import terminal_width
 
 
-def show_results(folder: Path, results: dict[str, Any], asked: dict[str, Any] | None = None) -> None:
+def show_results(folder: Path, results: dict[str, Any], selected: dict[str, Any] | None = None) -> None:
     """Write tables and plots into the results folder, and print a table.
 
     Args:
         folder: the results folder.
         results: all results in the folder.
-        asked: the results that the command asked for, which are printed; None for all.
+        selected: the results of the part that the command selects, which are printed; None for all.
     """
     from sdssm.report.ranking import write_ranking
     from sdssm.report.rendering import to_text
@@ -25,26 +25,26 @@ def show_results(folder: Path, results: dict[str, Any], asked: dict[str, Any] | 
 
     table = write_tables(folder)
     write_ranking(results, folder)
-    table = table if asked is None else make_table(asked)
+    table = table if selected is None else make_table(selected)
     print(make_lines_printable(to_text(table, terminal_width())), end="")
     plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else 0
     print(
         f"\nTables in {make_printable(str(folder))}"
         + (f", with {count_of(plots, 'plot')} of curves as PNG and SVG" if plots else "")
     )
-    if asked is not None:
-        _explain_difference(results, asked)
+    if selected is not None:
+        _explain_difference(results, selected)
 
 
-def _explain_difference(results: dict[str, Any], asked: dict[str, Any]) -> None:
+def _explain_difference(results: dict[str, Any], selected: dict[str, Any]) -> None:
     """Say how the files differ from the printed table, if they do."""
     from sdssm.experiments.results.records import record_key
 
-    stored, shown = ({record_key(run) for run in part["runs"]} for part in (results, asked))
+    stored, shown = ({record_key(run) for run in part["runs"]} for part in (results, selected))
     if stored - shown:
         print(f"They also hold {count_of(len(stored - shown), 'run')} of other commands.")
     if shown - stored:
-        print("In cells with longer runs they show those.")
+        print("Where the folder has runs with more steps, its tables show these.")
 
 
 def _write_plots(folder: Path, results: dict[str, Any]) -> int:

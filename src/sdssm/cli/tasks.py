@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
-from sdssm.cli.output import format_chance_level, make_printable, print_facts, print_json, print_table
+from sdssm.cli.output import make_printable, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
 from sdssm.errors import format_value
+from sdssm.formatting import format_chance
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -192,7 +193,7 @@ def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
     return {
         "states": f"{states}; the start state is {facts['start']}",
         "symbols": f"{len(symbols)}: {' '.join(symbols[:MOST_SYMBOLS])}{more_symbols}",
-        "classes": f"{facts['classes']:,} (chance {format_chance_level(facts['classes'])} %)",
+        "classes": f"{facts['classes']:,} (chance {format_chance(task.chance_accuracy)} %)",
         "strings": "all strings" if task.valid is None else _valid_lengths(task),
         "commutative": _yes_or_no(facts["commutative"], unknown),
         "group": _yes_or_no(facts["group"], unknown),

@@ -24,7 +24,7 @@ from sdssm.evaluation.correct_counts import (
 from sdssm.evaluation.description import canonical_task_name, changed_settings
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
-from sdssm.evaluation.sources import MissingTaskError, OwnTaskError, SavedModel, Subject, expand_source
+from sdssm.evaluation.sources import MissingTaskError, SavedModel, Subject, expand_source, missing_task, own_task
 from sdssm.evaluation.spectrum import spectral_radii
 from sdssm.evaluation.statistics import (
     Interval,
@@ -34,8 +34,6 @@ from sdssm.evaluation.statistics import (
     mean,
     wilson_intervals,
 )
-from sdssm.evaluation.stored import EVALUATION_FILE as EVALUATION_FILE
-from sdssm.evaluation.stored import LENGTHS_FILE as LENGTHS_FILE
 from sdssm.evaluation.stored import store_result
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
@@ -138,13 +136,13 @@ def _evaluate_subject(
 ) -> RunEvaluation:
     if isinstance(subject, RunFolder):
         if task is not None:
-            raise OwnTaskError(subject.path)
+            raise own_task(subject.path)
         return _evaluate_run(subject, request, overwrite, meter)
     folder = subject.path if isinstance(subject, SavedModel) else None
     model = subject if isinstance(subject, Classifier) else load(subject.path, device=_device(request))
     known_task = model.task if task is None else task  # a saved model may carry its task
     if known_task is None:
-        raise MissingTaskError(folder)
+        raise missing_task(folder)
     result = _evaluate_model(model, known_task, request, meter)
     return result if folder is None else replace(result, folder=str(folder))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sdssm.display import Displayed, ResultTable
+from sdssm.evaluation.tables import tabulate_evaluations
 from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
 from sdssm.runs.events import to_json_value
 
@@ -83,7 +84,7 @@ class RunEvaluation(Displayed):
 
     def to_table(self) -> ResultTable:
         """Return the table that is printed: one row with the means, or the accuracy at the listed lengths."""
-        return _make_table([self])
+        return tabulate_evaluations([self])
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a dictionary for each length: the run, the length, its accuracy with its band, and chance."""
@@ -150,7 +151,7 @@ class Evaluation(Displayed):
 
     def to_table(self) -> ResultTable:
         """Return the table that is printed: one row for each run."""
-        return _make_table(self.runs)
+        return tabulate_evaluations(self.runs)
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a dictionary for each run and length."""
@@ -167,47 +168,6 @@ class Evaluation(Displayed):
             "runs": [run.to_json() for run in self.runs],
             "aggregate": [summary.to_json() for summary in self.aggregate],
         }
-
-
-def _make_table(runs: Sequence[RunEvaluation]) -> ResultTable:
-    """Return a table with one row for each run."""
-    rows = [{**_names(run), **_values(run)} for run in runs]
-    names = [tuple(_names(run).values()) for run in runs]
-    if len(set(names)) < len(names) and any(run.folder for run in runs):  # trainings that differ in their settings
-        rows = [{"folder": run.folder or UNKNOWN, **row} for run, row in zip(runs, rows, strict=True)]
-    headers = list(dict.fromkeys(header for row in rows for header in row))
-    return ResultTable(
-        headers,
-        [[row.get(header, UNKNOWN) for header in headers] for row in rows],
-        title=_title(runs),
-        notes=list(dict.fromkeys(run.note for run in runs if run.note)),
-        right=[header for header in headers if header not in ("folder", "task", "model")],
-    )
-
-
-def _title(runs: Sequence[RunEvaluation]) -> str:
-    if not runs:
-        return "no runs"
-    strings = "/".join(dict.fromkeys(f"{run.strings:,}" for run in runs))
-    return f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length"
-
-
-def _names(run: RunEvaluation) -> dict[str, str]:
-    return {"task": run.task, "model": run.model, "seed": UNKNOWN if run.seed is None else str(run.seed)}
-
-
-def _values(run: RunEvaluation) -> dict[str, str]:
-    if run.lengths is not None:
-        accuracies = zip(run.lengths, run.accuracy, strict=True)
-        values = {f"at {length:,}": format_percent(value) for length, value in accuracies}
-        return {**values, "chance": format_chance(run.chance)}
-    return {
-        "to length": f"{run.max_length:,}",
-        "mean": format_percent(run.mean),
-        "trained lengths": format_percent(run.mean_within),
-        "beyond": format_percent(run.mean_beyond),
-        "chance": format_chance(run.chance),
-    }
 
 
 def group_by_training(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from sdssm.errors import format_value
 from sdssm.evaluation.request import EvaluationError
@@ -18,26 +19,28 @@ Subject = Classifier | RunFolder | str | Path
 
 
 class MissingTaskError(EvaluationError):
-    """The task of a model is neither stored with it nor passed; `folder` is that of the model, if it has one."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        subject, argument = "a model alone does not know its task", "model"
-        if folder is not None:
-            subject = f"{format_path(folder)} holds a model without its task"
-            argument = format_value(str(folder), 200)
-        super().__init__(f"{subject}; pass task=, as in sdssm.evaluate({argument}, task='a5')")
-        self.folder = folder
+    """The task of a model is neither stored with it nor passed."""
 
 
-class OwnTaskError(EvaluationError):
-    """A task was passed for the run in `folder`, which has its own."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(
-            f"{format_path(folder)} is a run and knows its own task; leave task= out, or pass sdssm.load(folder) to "
-            "use another"
+def missing_task(folder: Path | None) -> MissingTaskError:
+    """Return the error for the model in `folder`, or for a model without a folder."""
+    if folder is None:
+        return MissingTaskError(
+            "a model alone does not know its task; pass task=, as in sdssm.evaluate(model, task='a5')"
         )
-        self.folder = folder
+    problem, path = f"{format_path(folder)} holds a model without its task", format_value(str(folder), 200)
+    return MissingTaskError(
+        f"{problem}; pass task=, as in sdssm.evaluate({path}, task='a5')",
+        shell=f"{problem}; add it, as in sdssm evaluate {quote(format_path(folder))} --task a5",
+    )
+
+
+def own_task(folder: Path) -> EvaluationError:
+    """Return the error for a task that was passed for the run in `folder`, which has its own."""
+    problem = f"{format_path(folder)} is a run and knows its own task"
+    return EvaluationError(
+        f"{problem}; leave task= out, or pass sdssm.load(folder) to use another", shell=f"{problem}; leave --task out"
+    )
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ def expand_source(source: Subject | Iterable[Subject]) -> list[Classifier | RunF
             subjects.setdefault(item.path.resolve(), item)
         elif isinstance(item, str | Path):
             path = Path(item)
-            for found in [SavedModel(path)] if is_model_folder(path) else find_runs(path):
-                subjects.setdefault(found.path.resolve(), found)
+            for subject in [SavedModel(path)] if is_model_folder(path) else find_runs(path):
+                subjects.setdefault(subject.path.resolve(), subject)
         else:
             raise EvaluationError(f"{format_value(item)} cannot be evaluated; pass a model, a run, or the path of one")
     return list(subjects.values())

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sdssm.devices import device_name
 from sdssm.display import Displayed, ResultTable
+from sdssm.experiments.default_folders import OUT, RESULTS, reused_folders
 from sdssm.experiments.execution.executors import Executor, LocalExecutor
 from sdssm.experiments.planning.plan import make_plan
 from sdssm.experiments.planning.reuse import reuse_runs
@@ -20,10 +22,7 @@ from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Spec
 from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
 from sdssm.progress import ProgressOption
-from sdssm.training.progress import progress_for
-
-#: Where runs, finished runs to reuse, and results are by default, as for `sdssm reproduce`.
-OUT, RUNS, RESULTS = Path("runs/experiments"), Path("runs"), Path("results")
+from sdssm.training.progress import resolve_progress
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,7 +89,9 @@ def reproduce(
         out: the parent of the run folders.
         results: the parent of the results folder.
         reuse: folders from which finished runs are taken; None: `runs`, if it exists.
-        progress: True shows progress on standard error; a function receives the events of evaluations and timings.
+        progress: True shows the progress of training on standard output, as `sdssm.train` does, and that of
+            evaluations and timings on standard error; a function receives the events of evaluations and timings.
+            Otherwise messages of the training are warnings.
     """
     spec = experiment if isinstance(experiment, Spec) else get_spec(experiment)
     folder = Path(results) / spec.name
@@ -100,25 +101,30 @@ def reproduce(
     if spec.kind != "accuracy":
         if selection != Selection():
             raise SpecError(f"{spec.name} trains nothing, and {_describe(selection)} is about training; leave it out")
-        return Reproduction(spec, folder, _run_other(spec, folder, device, command, progress))
+        values = measure_untrained(spec, folder, device, command=command, progress=progress)
+        return Reproduction(spec, folder, values)
     published_numbers(spec)
-    folders = [path for path in (RUNS,) if path.is_dir()] if reuse is None else list(map(Path, reuse))
-    plan = reuse_runs(make_plan(spec, Path(out), selection), folders)
+    plan = reuse_runs(make_plan(spec, Path(out), selection), reused_folders(reuse))
     with LocalExecutor(device, workers=workers) if executor is None else executor as engine:
-        engine.run_plan(plan, progress_for(quiet=progress is not True, keep=False))
+        engine.run_plan(plan, resolve_progress(progress is True, keep=False))
         engine.evaluate_plan(plan, progress=progress)
         write_results(plan, folder, command=command, device=engine.device_name)
     return Reproduction(spec, folder, selected_results(plan))
 
 
-def _run_other(spec: Spec, folder: Path, device: str, command: str, progress: ProgressOption) -> dict[str, Any]:
-    """Measure times, or compare claims with the results beside the folder."""
+def measure_untrained(
+    spec: Spec, folder: Path, device: str, *, command: str, progress: ProgressOption = False
+) -> dict[str, Any]:
+    """Store and return the results of an experiment that trains nothing, as in results.json.
+
+    It measures times, or compares claims with the results beside the folder.
+    """
     if spec.kind == "claims":
         check_claims(spec)
         values = compare_claims(spec, folder.parent)
     else:
         values = measure_runtime(spec, device, progress)
-    save_results(spec, folder, values, command=command, device=LocalExecutor(device).device_name)
+    save_results(spec, folder, values, command=command, device=device_name(device))
     return values
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers.channels import cached_table, integers
 from sdssm.layers.mixer import Mixer, MixerState
-from sdssm.layers.settings import AttentionSettings as AttentionSettings  # offered beside the mixer
+from sdssm.layers.settings import AttentionSettings
 from sdssm.ops.products import linear
 
 #: Sequence length assumed when estimating memory for heads that materialise their attention weights.

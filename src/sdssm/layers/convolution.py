@@ -23,7 +23,7 @@ from sdssm.layers.channels import (
     swap_channels,
 )
 from sdssm.layers.mixer import MixerState
-from sdssm.layers.settings import ModeSettings as ModeSettings  # offered beside the mixer
+from sdssm.layers.settings import ModeSettings
 
 #: dt (D, 1) and eigenvalues (D, M) -> log Abar and Bbar / B, both (D, M).
 Discretisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerState
-from sdssm.layers.settings import DeltaNetSettings as DeltaNetSettings  # offered beside the mixer
-from sdssm.layers.settings import GatedDeltaProductSettings as GatedDeltaProductSettings
+from sdssm.layers.settings import DeltaNetSettings, GatedDeltaProductSettings
 from sdssm.ops.delta import delta_scan, delta_step
 from sdssm.ops.filter import causal_filter
 

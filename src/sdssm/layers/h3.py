@@ -10,7 +10,7 @@ from sdssm.layers.channels import SHORT, ChannelsFirst, cached_table, convolve, 
 from sdssm.layers.convolution import DiagonalSystem, LtiSystem, bilinear
 from sdssm.layers.mixer import MixerState
 from sdssm.layers.s4d import s4d_lin
-from sdssm.layers.settings import H3Settings as H3Settings  # offered beside the mixer
+from sdssm.layers.settings import H3Settings
 from sdssm.ops.products import linear
 
 #: Up to this state size a short kernel is computed by a product with a 0/1 matrix of N^2 L entries.

@@ -12,7 +12,7 @@ from sdssm.layers import initial
 from sdssm.layers.channels import ChannelsFirst, linear_over_channels, short_convolution, swap_channels
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import MixerState
-from sdssm.layers.settings import HyenaSettings as HyenaSettings  # offered beside the mixer
+from sdssm.layers.settings import HyenaSettings
 
 #: Decay rates of the windows: a channel decays to 1 % after 1.5 (slowest) or 0.3 (fastest) of the longest input.
 SLOWEST, FASTEST = math.log(100) / 1.5, math.log(100) / 0.3

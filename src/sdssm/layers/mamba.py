@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerState
-from sdssm.layers.settings import MambaSettings as MambaSettings  # offered beside the mixer
+from sdssm.layers.settings import MambaSettings
 from sdssm.ops.filter import causal_filter
 from sdssm.ops.selective import selective_scan, selective_step
 

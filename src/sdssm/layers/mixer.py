@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError
-from sdssm.layers.settings import MixerSettings as MixerSettings  # offered beside the mixer
 from sdssm.ops.products import product
 from sdssm.settings import check_at_least
 

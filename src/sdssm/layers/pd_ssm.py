@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, select_rows
-from sdssm.layers.settings import PdSsmSettings as PdSsmSettings  # offered beside the mixer
+from sdssm.layers.settings import PdSsmSettings
 from sdssm.ops.column_mixture import column_mixture_scan, column_softmax
 from sdssm.ops.column_one_hot import column_one_hot_scan, column_one_hot_step
 from sdssm.ops.products import linear

@@ -11,8 +11,7 @@ from torch import Tensor
 from sdssm.errors import ModelError, SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, MixerState
-from sdssm.layers.settings import LstmSettings as LstmSettings  # offered beside the mixer
-from sdssm.layers.settings import RnnSettings as RnnSettings
+from sdssm.layers.settings import LstmSettings, RnnSettings
 from sdssm.ops.elman import can_use_torch_rnn, elman_scan, elman_step, torch_rnn
 from sdssm.ops.lstm import lstm_scan, lstm_step, torch_lstm
 from sdssm.ops.products import linear

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from sdssm.layers.channels import cached_table, fft_size
 from sdssm.layers.convolution import LtiMixer, ModalSystem, as_complex, repeated
-from sdssm.layers.settings import ModeSettings as ModeSettings  # offered beside the mixer
-from sdssm.layers.settings import S4Settings as S4Settings
+from sdssm.layers.settings import ModeSettings, S4Settings
 
 #: Initial imaginary parts of B are clipped here; otherwise those of the fastest modes would dominate.
 LARGEST_INPUT = 2.0

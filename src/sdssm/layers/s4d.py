@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sdssm.layers.convolution import DiagonalSystem, LtiMixer, zero_order_hold
-from sdssm.layers.settings import S4dSettings as S4dSettings  # offered beside the mixer
+from sdssm.layers.settings import S4dSettings
 
 
 def s4d_lin(state: int) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sdssm import ops
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer
-from sdssm.layers.settings import SliceSettings as SliceSettings  # offered beside the mixer
+from sdssm.layers.settings import SliceSettings
 from sdssm.ops.products import product
 
 

@@ -16,8 +16,6 @@ from sdssm.layers.mixer import map_state, select_rows
 from sdssm.models.model_folder import write_model_folder
 from sdssm.models.names import tensors_for_file
 from sdssm.models.readout import Readout, make_layer_norm
-from sdssm.models.settings import CONFIG_FILE as CONFIG_FILE  # both are offered beside the model that they hold
-from sdssm.models.settings import WEIGHTS_FILE as WEIGHTS_FILE
 from sdssm.models.settings import ModelSettings
 from sdssm.models.stack import Stack, State, layer_state
 from sdssm.ops.checks import check_range

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.layers import SelectiveDense
 from sdssm.models.classifier import Classifier
 from sdssm.models.readout import EPSILON
 from sdssm.models.stack import State
-from sdssm.ops.backend import TRITON_LARGEST_STATE
 
 
 class RescaledModel:

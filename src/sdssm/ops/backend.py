@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdssm.devices import TRITON_LARGEST_STATE as TRITON_LARGEST_STATE  # offered beside the other limits
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import did_you_mean
 from sdssm.extras import import_extra
 from sdssm.ops import costs

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sdssm.formatting import format_setting
+
 #: The keys of an evaluation that distinguish trainings, apart from the seed; a missing key counts as null.
 TELLING = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
 #: How some of them are described if they differ.
@@ -44,11 +46,5 @@ def _describe(run: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> str
     all_settings = [other.get("settings") or {} for other in group]
     for name, value in (run.get("settings") or {}).items():
         if any(name not in settings or settings[name] != value for settings in all_settings):
-            words.append(f"{name} {_format_setting(value)}")
+            words.append(f"{name} {format_setting(value)}")
     return ", ".join(words)
-
-
-def _format_setting(value: Any) -> str:
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value)

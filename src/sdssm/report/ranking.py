@@ -6,17 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sdssm.formatting import format_setting
-from sdssm.report.rendering import (
-    NOTHING,
-    Grid,
-    Table,
-    format_chance,
-    format_percent,
-    to_csv,
-    to_markdown,
-    write_table,
-)
+from sdssm.formatting import format_chance, format_percent, format_setting
+from sdssm.report.rendering import NOTHING, Grid, Table, to_csv, to_markdown, write_table
 
 #: The files of a ranking, and how each is rendered; they hold all candidates.
 FORMATS = {"ranking.csv": to_csv, "ranking.md": to_markdown}

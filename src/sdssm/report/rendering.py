@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdssm.display import fit_table, text_width, wrap_text
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.formatting import UNKNOWN
-from sdssm.formatting import format_chance as format_chance  # offered beside the tables that use them
 from sdssm.formatting import format_percent as format_percent
+from sdssm.text_tables import fit_table, text_width, wrap_text
 
 #: Shown in a cell that has no value.
 NOTHING = UNKNOWN
@@ -55,7 +54,7 @@ def to_text(table: Table, width: int | None = None) -> str:
 
     Columns that do not fit follow below the others; in a grid with sentences, these are wrapped.
     """
-    parts = ["\n".join(_wrap(table.title, width))]
+    parts = ["\n".join(wrap_text(table.title, width))]
     for grid in table.grids:
         headers, rows = [grid.corner, *grid.columns], [[row, *cells] for row, cells in grid.rows]
         solid = [name for name in grid.columns if name not in grid.texts] if grid.texts else []
@@ -65,13 +64,9 @@ def to_text(table: Table, width: int | None = None) -> str:
             cells = [[row[k] for k in columns] for row in rows]
             fitted = fit_table([headers[k] for k in columns], cells, right=solid, width=width, keep=headers)
             blocks.append("\n".join([*fitted.header, *fitted.body]))
-        parts.append("\n".join(_wrap(grid.caption, width)) + "\n" + "\n\n".join(blocks))
-    notes = [line for note in table.notes for line in _wrap(note, width)]
+        parts.append("\n".join(wrap_text(grid.caption, width)) + "\n" + "\n\n".join(blocks))
+    notes = [line for note in table.notes for line in wrap_text(note, width)]
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
-
-
-def _wrap(text: str, width: int | None) -> list[str]:
-    return [text] if width is None else wrap_text(text, width)
 
 
 def _split_columns(widths: Sequence[int], width: int | None) -> list[list[int]]:

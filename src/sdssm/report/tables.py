@@ -11,17 +11,8 @@ from typing import Any
 
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path
-from sdssm.report.rendering import (
-    NOTHING,
-    Grid,
-    Table,
-    format_chance,
-    format_percent,
-    to_csv,
-    to_latex,
-    to_markdown,
-    write_table,
-)
+from sdssm.formatting import format_chance, format_percent
+from sdssm.report.rendering import NOTHING, Grid, Table, to_csv, to_latex, to_markdown, write_table
 
 CAPTION = "max / average over seeds ± its 95 % band, in %"
 PUBLISHED_CAPTION = "; published max / average in brackets"

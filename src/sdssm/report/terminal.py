@@ -6,9 +6,9 @@ from textwrap import wrap
 
 import numpy as np
 
+from sdssm.formatting import format_chance
 from sdssm.report.axes import round_lengths
 from sdssm.report.curves import Curve, has_log_axis
-from sdssm.report.rendering import format_chance
 
 #: Columns of the labels on the left, and of the narrowest and the widest plot with them.
 MARGIN, NARROWEST, WIDEST = 5, 20, 105

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from sdssm.devices import resolve_device
-from sdssm.errors import RunError, SdssmError, format_value
-from sdssm.files import format_path
+from sdssm.errors import SdssmError
 from sdssm.models import Classifier, load_model
-from sdssm.models.classifier import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.models.saved import build_model, read_model_config
-from sdssm.runs.find import find_runs
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs.folder import RunFolder
+from sdssm.runs.single import RunSource, only_run
 
 #: Prefixes of the names in a checkpoint that belong to the training, not to the model.
 TRAINING_PREFIXES = ("adam.", "window.", "best")
 
 
-def load(source: str | Path | RunFolder | Sequence[RunFolder], *, device: str | torch.device = "cpu") -> Classifier:
+def load(source: RunSource, *, device: str | torch.device = "cpu") -> Classifier:
     """Load the model of a run, finished or not, or a model that `model.save` wrote.
 
     source: a run, the runs of a training if it is only one, the folder of either, or the folder of a saved model.
@@ -51,21 +49,10 @@ def load(source: str | Path | RunFolder | Sequence[RunFolder], *, device: str | 
     return model
 
 
-def _model_folder(source: str | Path | RunFolder | Sequence[RunFolder]) -> Path:
+def _model_folder(source: RunSource) -> Path:
     """Return the folder of the only model of a source."""
-    if isinstance(source, RunFolder):
-        return source.path
-    runs: list[RunFolder] = []
     if isinstance(source, str | Path):
         path = Path(source)
         if not any(path.glob(f"**/{CONFIG_FILE}")) or (path / CONFIG_FILE).exists():
             return path  # a model, or an error that says what is missing
-        runs, name = find_runs(path), format_path(path)
-    elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
-        runs, name = [run for run in source if isinstance(run, RunFolder)], format_value(source)
-    else:
-        raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
-    if len(runs) != 1:
-        advice = f", such as {format_path(runs[0].path)}" if runs else ""
-        raise RunError(f"{name} holds {len(runs)} runs; pass one of them{advice}")
-    return runs[0].path
+    return only_run(source).path

@@ -14,13 +14,14 @@ from sdssm.lazy import import_on_use
 
 if TYPE_CHECKING:
     from sdssm.training.progress import Progress, progress_for
-    from sdssm.training.trainer import Runs, TrainingStopped, resume, train
+    from sdssm.training.trained_runs import Runs
+    from sdssm.training.trainer import TrainingStopped, resume, train
 else:
     __getattr__, __dir__ = import_on_use(
         __name__,
         {
             "Progress": "sdssm.training.progress",
-            "Runs": "sdssm.training.trainer",
+            "Runs": "sdssm.training.trained_runs",
             "TrainingStopped": "sdssm.training.trainer",
             "progress_for": "sdssm.training.progress",
             "resume": "sdssm.training.trainer",

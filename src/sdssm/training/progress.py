@@ -97,10 +97,10 @@ def progress_for(quiet: bool, *, keep: bool = True) -> Progress:
     return SafeProgress(LiveTable(keep=keep) if is_terminal and find_spec("rich") is not None else PlainLines())
 
 
-def resolve_progress(progress: Progress | bool | None) -> Progress:
+def resolve_progress(progress: Progress | bool | None, *, keep: bool = True) -> Progress:
     """Return the display for an argument `progress`: True for the usual one, False or None for warnings alone."""
     if progress is None or isinstance(progress, bool):
-        return progress_for(quiet=False) if progress else WarningProgress()
+        return progress_for(quiet=False, keep=keep) if progress else WarningProgress()
     if not isinstance(progress, Progress) or isinstance(progress, type):
         raise SettingsError(
             f"progress is {format_value(progress)}; pass True, False or a display with the methods start, update, "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
 
-from sdssm.formatting import format_chance, format_duration, format_loss, format_percent
+from sdssm.formatting import count_of, format_chance, format_duration, format_loss, format_percent
 
 #: The greatest number of groups of replicas, such as tasks, that are summarised one by one.
 MAX_GROUPS = 12
@@ -139,5 +139,5 @@ def describe_start(replicas: int, steps: int, first: int) -> str:
     >>> describe_start(3, 1000, 0)
     'step 0 of 1,000: starting 3 runs; the first steps take longer, as code is compiled'
     """
-    runs = "1 run" if replicas == 1 else f"{replicas} runs"
+    runs = count_of(replicas, "run")
     return f"step {first:,} of {steps:,}: starting {runs}; the first steps take longer, as code is compiled"

@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from sdssm.display import Displayed, ResultTable
 from sdssm.files import format_path
+from sdssm.formatting import count_of
 from sdssm.runs import RunFolder
 from sdssm.runs.summary import summarise_run, tabulate_runs
 
@@ -40,7 +41,7 @@ class Runs(Displayed, Sequence[RunFolder]):
 
     @property
     def _count(self) -> str:
-        return f"{len(self)} run" if len(self) == 1 else f"{len(self)} runs"
+        return count_of(len(self), "run")
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a dictionary for each run: what it trains, its progress and its accuracy, read from its folder."""

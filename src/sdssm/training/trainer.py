@@ -14,7 +14,7 @@ from sdssm.devices import resolve_device
 from sdssm.errors import SettingsError
 from sdssm.extras import import_extra
 from sdssm.models import DEFAULT_MODEL
-from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.schema import RunConfig
@@ -26,7 +26,7 @@ from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs
 from sdssm.training.progress import Progress, resolve_progress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.signals import stop_on_signal
-from sdssm.training.trained_runs import Runs as Runs
+from sdssm.training.trained_runs import Runs
 
 #: Seconds of work that are queued on a GPU before the results are read and signals are checked; on a CPU, seconds
 #: between two updates of the display.

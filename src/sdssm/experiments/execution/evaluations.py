@@ -12,8 +12,8 @@ import torch
 
 from sdssm.errors import ModelError, RunError
 from sdssm.evaluation import evaluate
-from sdssm.evaluation.evaluation import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
+from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec

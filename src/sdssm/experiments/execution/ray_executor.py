@@ -36,12 +36,13 @@ from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
-from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.training.planning import check_folders
 from sdssm.training.progress import Progress, SilentProgress
-from sdssm.training.trainer import Runs, TrainingStopped
+from sdssm.training.trained_runs import Runs
+from sdssm.training.trainer import TrainingStopped
 
 #: The most evaluations per task, and the least number of tasks per slot of the cluster, so that slots end together.
 BATCH, TASKS_PER_SLOT = 16, 4

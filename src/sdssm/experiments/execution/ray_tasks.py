@@ -19,7 +19,7 @@ from sdssm.errors import RunError, RunWarning
 from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_file
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
-from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held, release_folder, reserve_open_files
 from sdssm.training.planning import RunPlan

@@ -13,7 +13,7 @@ from sdssm.experiments.planning.selection import ALL, Selection
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.files import format_path
-from sdssm.models.classifier import CONFIG_FILE
+from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, folder_name
 from sdssm.runs.schema import RunConfig, Settings, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task

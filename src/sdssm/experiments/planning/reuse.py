@@ -15,7 +15,7 @@ from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
 from sdssm.experiments.planning.plan import Plan, PlannedRun
 from sdssm.files import format_path
-from sdssm.models.classifier import CONFIG_FILE, WEIGHTS_FILE
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.runs.find import natural_sort_key
 from sdssm.runs.folder import STATUS_FILE

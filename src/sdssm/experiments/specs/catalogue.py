@@ -79,12 +79,12 @@ class ExperimentSummary:
     runs: int
 
 
-def summarize_experiments() -> list[ExperimentSummary]:
+def summarise_experiments() -> list[ExperimentSummary]:
     """Return a summary of each packaged experiment, in the order of `list_experiments`, without torch.
 
     A run that several rows need counts once.
 
-    >>> print(summarize_experiments()[0].runs)
+    >>> print(summarise_experiments()[0].runs)
     132
     """
     contents = {name: tomllib.loads(_read_packaged(name)) for name in list_experiments()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
@@ -98,7 +99,7 @@ def causal_filter(
     with backend.no_autocast(x):
         # For a single step on a CPU the reference is faster than the overhead of an autograd function.
         single_step = chosen == "cpu" and length == 1
-        too_large = chosen == "triton" and vectors > 0 and size > backend.TRITON_LARGEST_STATE
+        too_large = chosen == "triton" and vectors > 0 and size > TRITON_LARGEST_STATE
         if uses_reference(chosen, x) or single_step or too_large:
             (y,) = call_in_float32(reference.filter_inputs, x, filters, bias, before, vectors, size)
             return y.expand(*lead, *y.shape[-2:]), after

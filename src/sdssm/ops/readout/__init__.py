@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation, needs_gradient
 from sdssm.ops.backend import uses_reference
@@ -98,7 +99,7 @@ def readout_loss(
     )
     chosen = backend.choose(x)
     with backend.no_autocast(x):
-        if uses_reference(chosen, x) or (chosen == "triton" and x.shape[-1] > backend.TRITON_LARGEST_STATE):
+        if uses_reference(chosen, x) or (chosen == "triton" and x.shape[-1] > TRITON_LARGEST_STATE):
             backend.check_backend(op, x, 1)  # the reference computes features that are too wide for the kernels
             return _run_reference(
                 x, weight, labels, (bias, gain, shift), (scale, attraction), lead, norm=norm, cosine=cosine

@@ -1,0 +1,147 @@
+"""Tables of evaluations: one row for each run, or for each training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sdssm.display import ResultTable
+from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
+
+if TYPE_CHECKING:
+    from sdssm.evaluation.records import Aggregate, RunEvaluation
+
+#: The columns of text; all others are numbers.
+TEXT_COLUMNS = ("task", "model", "settings", "folder")
+#: The columns that only a detailed table has, by header or by its first words.
+DETAILS = ("95 % band", "mean to", "first below 99", "radius")
+
+
+def tabulate_evaluations(
+    runs: Sequence[RunEvaluation], *, settings: Sequence[str] = (), detailed: bool = False
+) -> ResultTable:
+    """Return a table with one row for each run: its means, or its accuracy at the listed lengths.
+
+    Args:
+        runs: the evaluations.
+        settings: in words, how the settings of each run differ from those of the others; empty to leave them out.
+        detailed: add the columns of `DETAILS`.
+    """
+    names = name_runs(runs, settings)
+    rows = [{**name, **_values(run, detailed)} for name, run in zip(names, runs, strict=True)]
+    headers = list(dict.fromkeys(header for row in rows for header in row))
+    return ResultTable(
+        headers,
+        [[row.get(header, UNKNOWN) for header in headers] for row in rows],
+        title=_title(runs),
+        notes=collect_notes(runs),
+        right=[header for header in headers if header not in TEXT_COLUMNS],
+    )
+
+
+def tabulate_trainings(
+    trainings: Sequence[Sequence[RunEvaluation]], aggregates: Sequence[Aggregate], *, settings: Sequence[str] = ()
+) -> ResultTable:
+    """Return a table with the best, mean and worst seed of each training, over all lengths or at each listed one.
+
+    Args:
+        trainings: the runs of each training.
+        aggregates: the aggregate of each training.
+        settings: in words, how the settings of each training differ from those of the others; empty to leave them out.
+    """
+    first = [runs[0] for runs in trainings]
+    names = [
+        {key: value for key, value in name.items() if key not in ("seed", "folder")}
+        for name in name_runs(first, settings)
+    ]
+    any_diverged = any(aggregate.diverged for aggregate in aggregates)
+    rows = []
+    for name, runs, aggregate in zip(names, trainings, aggregates, strict=True):
+        cells = {**name, "seeds": str(aggregate.seeds)}
+        cells |= {"diverged": str(aggregate.diverged)} if any_diverged else {}
+        chance = format_chance(runs[0].chance)
+        if runs[0].lengths is None:
+            rows.append({**cells, **_best_mean_worst((aggregate.max, aggregate.mean, aggregate.min)), "chance": chance})
+            continue
+        column = "to length" if runs[0].mean_to else "at length"
+        for k, length in enumerate(runs[0].lengths):
+            values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in runs if not run.diverged]
+            numbers = _best_mean_worst(_max_mean_min(values))
+            rows.append({**cells, column: f"{length:,}", **numbers, "chance": chance})
+    headers = list(dict.fromkeys(header for row in rows for header in row))
+    return ResultTable(
+        headers,
+        [[row.get(header, UNKNOWN) for header in headers] for row in rows],
+        right=[header for header in headers if header not in TEXT_COLUMNS],
+    )
+
+
+def name_runs(runs: Sequence[RunEvaluation], settings: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return the columns that identify each run: task, model, seed, and more if these do not suffice."""
+    names = [
+        {"task": run.task, "model": run.model}
+        | ({"settings": settings[k] or UNKNOWN} if any(settings) else {})
+        | {"seed": UNKNOWN if run.seed is None else str(run.seed)}
+        for k, run in enumerate(runs)
+    ]
+    if len({tuple(name.values()) for name in names}) < len(runs) and any(run.folder for run in runs):
+        names = [{**name, "folder": run.folder or UNKNOWN} for name, run in zip(names, runs, strict=True)]
+    return names
+
+
+def collect_notes(runs: Sequence[RunEvaluation]) -> list[str]:
+    """Return each note of the runs once, with the folders of the runs that have it, unless all have it."""
+    notes = []
+    for note in sorted({run.note for run in runs if run.note}):
+        folders = [run.folder for run in runs if run.note == note and run.folder]
+        notes.append(f"{note} ({', '.join(folders)})" if folders and len(folders) < len(runs) else note)
+    return notes
+
+
+def _title(runs: Sequence[RunEvaluation]) -> str:
+    if not runs:
+        return "no runs"
+    strings = "/".join(dict.fromkeys(f"{run.strings:,}" for run in runs))
+    return f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length; means are over lengths"
+
+
+def _values(run: RunEvaluation, detailed: bool) -> dict[str, str]:
+    """Return the cells of a run."""
+    values = _values_at_every_length(run) if run.lengths is None else _values_at_lengths(run)
+    if run.spectral_radius is not None:
+        values["radius"] = f"{max(run.spectral_radius):.3f}"
+    return {header: value for header, value in values.items() if detailed or not header.startswith(DETAILS)}
+
+
+def _values_at_every_length(run: RunEvaluation) -> dict[str, str]:
+    band = UNKNOWN if run.mean_band is None else "-".join(map(format_percent, run.mean_band))
+    return {
+        "to length": f"{run.max_length:,}",
+        "mean": format_percent(run.mean),
+        "95 % band": band,
+        "trained lengths": format_percent(run.mean_within),
+        "beyond": format_percent(run.mean_beyond),
+        "chance": format_chance(run.chance),
+        "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
+    }
+
+
+def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
+    columns = {"at": run.accuracy} | ({} if run.mean_to is None else {"mean to": run.mean_to})
+    values = {
+        f"{words} {length:,}": format_percent(value)
+        for words, numbers in columns.items()
+        for length, value in zip(run.evaluated_lengths, numbers, strict=True)
+    }
+    return {**values, "chance": format_chance(run.chance)}
+
+
+def _best_mean_worst(values: tuple[float | None, float | None, float | None]) -> dict[str, str]:
+    return dict(zip(("max", "mean", "min"), map(format_percent, values), strict=True))
+
+
+def _max_mean_min(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    if not values or any(map(math.isnan, values)):  # NaN: the task has no string as short, for any seed
+        return None, None, None
+    return max(values), math.fsum(values) / len(values), min(values)

@@ -1,0 +1,30 @@
+"""Which run is meant, where a function needs exactly one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sdssm.errors import RunError, format_value
+from sdssm.files import format_path
+from sdssm.runs.find import find_runs
+from sdssm.runs.folder import RunFolder
+
+#: A run, the runs of a training if it is only one, or the folder of either.
+RunSource = str | Path | RunFolder | Sequence[RunFolder]
+
+
+def only_run(source: RunSource) -> RunFolder:
+    """Return the only run of a source; another number of runs is an error that names one of them."""
+    if isinstance(source, RunFolder):
+        return source
+    if isinstance(source, str | Path):
+        runs, name = find_runs(source), format_path(Path(source))
+    elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
+        runs, name = [run for run in source if isinstance(run, RunFolder)], format_value(source)
+    else:
+        raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
+    if len(runs) != 1:
+        example = f", such as {format_path(runs[0].path)}" if runs else ""
+        raise RunError(f"{name} holds {len(runs)} runs; choose one of them{example}")
+    return runs[0]
