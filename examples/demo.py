@@ -37,7 +37,7 @@ def demo() -> None:
     _extract(runs)
     _certify(runs, machine)
     print(f"""
-Next:
+Next, after `source .venv/bin/activate`:
   sdssm evaluate {FOLDER}/a5 --lengths 500,5000,50000     # how far does the model stay correct?
   sdssm snap {FOLDER}/a5 --out {FOLDER}/exact                 # an exact model: correct at every length, proved
   sdssm train d4 --seeds 3 --out runs/d4              # another group, with the full recipe and three seeds

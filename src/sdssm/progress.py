@@ -62,8 +62,12 @@ class ProgressEvent:
             return None
         return max(self.total - self.done, 0.0) / done * seconds
 
-    def describe(self) -> str:
-        """Return the event as one line of text."""
+    def describe(self, width: int | None = None) -> str:
+        """Return the event as one line of text; in a narrow terminal the title is shortened, and the time is kept.
+
+        >>> print(ProgressEvent("evaluate runs/experiments/a5/seed-0", 1_000, 5_000, "symbols", 4.0).describe(60))
+        evaluate...5/seed-0: 1,000 of 5,000 symbols, about 0:16 left
+        """
         unit = f" {self.unit}" if self.unit else ""
         if self.total is None:
             amount = f"{self.done:,.0f}{unit}, " if self.unit and self.done else ""
@@ -74,7 +78,12 @@ class ProgressEvent:
         time = f"{format_duration(self.seconds)} so far"
         if self.remaining is not None:
             time = f"about {format_duration(self.remaining)} left"
-        return f"{self.title}: {amount}{time}"
+        title, rest = self.title, f": {amount}{time}"
+        if width is not None and len(title) + len(rest) > width:
+            room = max(width - len(rest) - 3, 8)
+            title = f"{title[: room // 2]}...{title[len(title) - (room - room // 2) :]}"
+        line = f"{title}{rest}"
+        return line if width is None or len(line) <= width else line[-width:]
 
 
 #: The argument `progress` of a function: whether to show a line, or a function that receives every event.
@@ -144,7 +153,7 @@ class ProgressLine:
         try:
             if self._is_terminal:
                 width = get_terminal_size().columns - 1  # a line as wide as the terminal would wrap
-                self._file.write(f"\r\x1b[K{event.describe()[:width]}")
+                self._file.write(f"\r\x1b[K{event.describe(width)}")
                 self._is_drawn = True
             else:
                 self._file.write(f"{event.describe()}\n")

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from shlex import quote
 from typing import Any
 
-from sdssm.formatting import format_chance
 from sdssm.text_tables import LEAST_WIDTH, fit_table, terminal_width, wrap_text
 
 #: How to see the columns of a table that a narrow terminal leaves out.
@@ -33,17 +32,6 @@ def make_lines_printable(text: str) -> str:
 def quote_argument(argument: Any) -> str:
     """Return a path or word as it is typed in a shell."""
     return make_printable(quote(str(argument)))
-
-
-def format_chance_level(*class_counts: int) -> str:
-    """Return the accuracy in % of guessing uniformly at random, as text.
-
-    It is a range if the tasks have different numbers of classes.
-
-    >>> format_chance_level(2, 2), format_chance_level(2, 60)
-    ('50', '1.67 to 50')
-    """
-    return format_chance(*(100 / count for count in class_counts))
 
 
 def print_json(value: Any) -> None:

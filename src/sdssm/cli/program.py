@@ -20,7 +20,7 @@ def run_command_line(typed: Sequence[str]) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without some letters still shows the others
     try:
-        options = make_parser(typed[0] if typed else None).parse_args(typed)
+        options = make_parser(typed[0] if typed else None).parse_args(typed or ["--help"])
         options.typed = join(["sdssm", *typed])  # commands print it as the command to rerun
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -49,4 +49,5 @@ def _list_runs(options: argparse.Namespace) -> None:
         print_json(summaries)
         return
     table = tabulate_runs(summaries)
-    print_table(table.headers, table.rows, right=table.right)
+    # How far a run is comes before its evaluation, which `sdssm evaluate` shows better.
+    print_table(table.headers, table.rows, right=table.right, drop=("preset", "loss", "mean % to length"))

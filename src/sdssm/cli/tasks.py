@@ -33,6 +33,9 @@ def add_command(commands: Commands) -> None:
     )
     if isinstance(parser, CommandParser):
         parser.implied_command = "show"
+        parser.usage = (
+            "sdssm tasks [--json]\n       sdssm tasks [show] TASK [--svg FILE] [--length N] [--seed N] [--json]"
+        )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
     show = declare_command(

@@ -19,13 +19,12 @@ from sdssm.cli.options import (
     parse_seeds,
     parse_value,
 )
-from sdssm.cli.output import format_chance_level, print_table, quote_argument
+from sdssm.cli.output import print_table, quote_argument
 from sdssm.errors import SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
-from sdssm.formatting import format_loss
+from sdssm.formatting import count_of, format_chance, format_loss, format_percent
 from sdssm.models.catalogue import DEFAULT_MODEL
-from sdssm.report.rendering import format_percent
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -189,7 +188,7 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
     for run in runs:
         progress = run.progress
         accuracy = format_percent(progress.accuracy)
-        numbers = [accuracy, format_chance_level(run.config.n_classes), format_loss(progress.loss)]
+        numbers = [accuracy, format_chance(100 / run.config.n_classes), format_loss(progress.loss)]
         rows.append([*numbers, f"{progress.step:,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
     headers = ("accuracy %", "chance %", "loss", "steps", "seconds")
     print_table([*headers, "status", "folder"], rows, right=headers)
@@ -204,10 +203,9 @@ def _summarise(runs: Sequence[RunFolder], out: Path) -> str:
     measured = ""
     if accuracies:
         mean, least = format_percent(sum(accuracies) / len(accuracies)), format_percent(min(accuracies))
-        chance = format_chance_level(*(run.config.n_classes for run in runs))
+        chance = format_chance(*(100 / run.config.n_classes for run in runs))
         measured = f"; accuracy at training lengths: mean {mean} %, min {least} %, chance {chance} %"
-    noun = "run" if len(runs) == 1 else "runs"
-    return f"{len(runs)} {noun} in {quote_argument(out)}: {counts}{measured}"
+    return f"{count_of(len(runs), 'run')} in {quote_argument(out)}: {counts}{measured}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sdssm.palette import TEXT_COLOUR
+from sdssm.palette import CHANCE_COLOUR, TEXT_COLOUR
 from sdssm.report.styles import LineStyle
 
 #: Characters in a line of a label, and names in a label at most.
@@ -18,8 +18,8 @@ WRAP, MOST_NAMES = 22, 12
 NO_BREAK = "\u00a0"
 #: Points of the letters; inches of a line of text, and between two labels.
 FONT_SIZE, LINE, SPACE = 9.5, 0.165, 0.035
-#: Inches from the axes: where a leader bends, where it ends, and where the text starts.
-BEND, END, TEXT = 0.14, 0.40, 0.45
+#: Inches from the axes: where a leader ends, where the sample of the line starts and ends, and where the text starts.
+BEND, START, END, TEXT = 0.12, 0.16, 0.42, 0.47
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def spread(places: Sequence[float], heights: Sequence[float], low: float, high: 
 
 
 def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
-    """Draw labels on the right of the axes, with a leader from the end of each line in the style of the line."""
+    """Draw labels on the right of the axes: a thin leader from each line, a sample of the line, and its name."""
     figure = axes.figure
     box = axes.get_position()
     width, height = figure.get_size_inches()
@@ -90,16 +90,20 @@ def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
     ends = [float(axes.transData.transform((x, label.end))[1]) / figure.dpi for label in labels]
     centres = spread(ends, [label.height for label in labels], low, high + SPACE)
     for label, end, y in zip(labels, ends, centres, strict=True):
-        figure.add_artist(
-            _line_class()(
-                [right, right + BEND, right + END],
-                [end, y, y],
-                color=label.style.colour,
-                linestyle=label.style.dashes,
-                linewidth=label.width,
-                transform=inches,
-            )
+        # Thin and grey: a leader in the style of its line would look like data.
+        leader = _line_class()(
+            [right + 0.03, right + BEND], [end, y], color=CHANCE_COLOUR, linewidth=0.6, transform=inches
         )
+        sample = _line_class()(
+            [right + START, right + END],
+            [y, y],
+            color=label.style.colour,
+            linestyle=label.style.dashes,
+            linewidth=label.width,
+            transform=inches,
+        )
+        figure.add_artist(leader)
+        figure.add_artist(sample)
         figure.text(
             right + TEXT, y, label.text, transform=inches, va="center_baseline", size=FONT_SIZE, color=label.colour,
         )  # fmt: skip

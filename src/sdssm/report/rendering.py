@@ -12,7 +12,6 @@ from typing import Any
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.formatting import UNKNOWN
-from sdssm.formatting import format_percent as format_percent
 from sdssm.text_tables import fit_table, text_width, wrap_text
 
 #: Shown in a cell that has no value.

@@ -338,10 +338,14 @@ def _read_config(path: Path) -> RunConfig:
     except (OSError, ValueError) as error:
         raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
     if is_folder and not has_config:
-        raise RunError(f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs . lists the runs")
+        raise RunError(
+            f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs lists those in the folder runs"
+        )
     if not is_folder:
         similar = similar_path(path)
-        hint = "sdssm runs . lists the runs" if similar is None else f"did you mean {format_path(similar)}?"
+        hint = (
+            "sdssm runs lists those in the folder runs" if similar is None else f"did you mean {format_path(similar)}?"
+        )
         raise RunError(f"there is no folder {name}; {hint}")
     data = read_json(path / CONFIG_FILE)
     version = data.pop("format", None) if isinstance(data, dict) else None
@@ -349,7 +353,8 @@ def _read_config(path: Path) -> RunConfig:
         raise RunError(f"{name} holds a saved model and no run; sdssm evaluate {name} measures it")
     if not isinstance(version, int):
         raise RunError(
-            f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; sdssm runs . lists the runs"
+            f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; "
+            "sdssm runs lists those in the folder runs"
         )
     if version > FORMAT:
         raise RunError(

@@ -23,6 +23,7 @@ def summarise_run(run: RunFolder) -> dict[str, Any]:
     """
     progress, evaluation = run.progress, _read_evaluation(run)
     is_interrupted = run.is_interrupted
+    is_known = not is_interrupted or run.step == progress.step  # the checkpoint has no accuracy of its own
     return {
         "folder": str(run.path),
         "task": run.config.task,
@@ -33,9 +34,9 @@ def summarise_run(run: RunFolder) -> dict[str, Any]:
         "step": run.step if is_interrupted else progress.step,  # an interrupted run resumes from its checkpoint
         "steps": progress.steps,
         "seconds": progress.seconds,
-        "accuracy": progress.accuracy,
+        "accuracy": progress.accuracy if is_known else None,
         "chance": chance_accuracy(run.config.n_classes),
-        "loss": progress.loss,
+        "loss": progress.loss if is_known else None,
         "mean": evaluation.get("mean"),
         "max_length": evaluation.get("max_length"),
     }

@@ -139,7 +139,9 @@ class LiveTable:
         for header in ("accuracy %", *(["chance %"] if self._chance else []), "loss"):
             table.add_column(header, justify="right", no_wrap=True)
         rows = list(zip(self._names, state.accuracy, state.loss, state.alive, strict=True))
-        for number, (name, accuracy, loss, alive) in enumerate(rows[:MAX_ROWS]):
+        # The lines above and below the rows, and a line for each group, must fit the terminal too.
+        shown = len(rows) if self._fits(len(rows)) else max(0, self._most_rows() - len(self._groups))
+        for number, (name, accuracy, loss, alive) in enumerate(rows[:shown]):
             chance = [format_chance(level) for level in self._chance[number : number + 1]]
             if alive and math.isnan(accuracy):
                 table.add_row(Text(name), Text("waiting", style="dim"), *chance, "")
@@ -147,7 +149,7 @@ class LiveTable:
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
             text = format_percent(accuracy) if alive else "diverged"
             table.add_row(Text(name), Text(text, style=style), *chance, format_loss(loss))
-        if len(rows) > MAX_ROWS:
+        if shown < len(rows):
             for name, replicas in self._groups.items():
                 selected = state.select(replicas)
                 title = f"{name or 'all'}, {len(replicas)} runs: min / median / max{selected.others}"
@@ -155,6 +157,12 @@ class LiveTable:
                 chance = [format_chance(*(self._chance[k] for k in replicas))] if self._chance else []
                 table.add_row(Text(title), accuracies, *chance, losses, style="bold")
         return Group(Text(self._rate.describe(state.step)), table)
+
+    def _most_rows(self) -> int:
+        return min(MAX_ROWS, self._live.console.height - 4)
+
+    def _fits(self, rows: int) -> bool:
+        return rows <= self._most_rows()
 
     def message(self, text: str) -> None:
         from rich.text import Text

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag, so that a training can be saved before it ends."""
+"""Ctrl-C, SIGTERM and a closed terminal as a flag, so that a training can be saved before it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPEAT_SECONDS = 0.5
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C or SIGTERM has been received.
+    """Yield a function that returns whether Ctrl-C, SIGTERM or SIGHUP (a closed terminal) has been received.
 
     A second signal, later than REPEAT_SECONDS, raises KeyboardInterrupt at once. Python delivers signals to the main
     thread only: in another thread the function always returns False.
@@ -31,7 +31,10 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             first_time[0] = monotonic()
         received.set()
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` ignores it
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield received.is_set
     finally:
