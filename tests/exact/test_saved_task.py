@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,40 @@ def test_models_and_files_of_others_are_not_overwritten(tmp_path: Path, capsys: 
         assert main(["compile", "d4", "--out", str(stranger), "--overwrite"]) == 2
         assert f"holds a {name} of another program" in capsys.readouterr().err
         assert (stranger / name).read_text() == '{"mine": 1}'
+
+
+def test_saving_removes_no_file_of_the_user(tmp_path: Path) -> None:
+    """Results are removed only with the model that they describe."""
+    mine = {name: f"my {name}" for name in ("extraction.json", "evaluation.json", "evaluation-2024.json")}
+    for name, text in mine.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(OutputError, match=r"holds another extraction\.json"):
+        snap(compiled("parity")).save(tmp_path)
+    assert main(["snap", str(tmp_path), "--out", str(tmp_path)]) == 2
+    compiled("parity").save(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in mine} == mine
+    snap(compiled("d4")).save(tmp_path, overwrite=True)
+    compiled("parity").save(tmp_path, overwrite=True)
+    assert not (tmp_path / "extraction.json").exists() and (tmp_path / "evaluation.json").exists()
+
+
+def test_a_full_disk_leaves_the_model_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snap(compiled("parity")).save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {"config.json", "model.safetensors", "task.json", "extraction.json"}
+    open_file = Path.open
+
+    def open_until_full(path: Path, mode: str = "r") -> object:
+        if mode == "wb" and path.name.startswith(full):
+            raise OSError(ENOSPC, "no space left")
+        return open_file(path, mode)
+
+    monkeypatch.setattr(Path, "open", open_until_full)
+    for full in before:
+        if full != "extraction.json":
+            with pytest.raises(OutputError, match="the disk is full"):
+                compiled("d4").save(tmp_path, overwrite=True)
+            assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 # -- certify -----------------------------------------------------------------------------------------------------------

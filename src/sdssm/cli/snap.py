@@ -35,9 +35,9 @@ def add_command(commands: Commands) -> None:
 
 def _snap(options: argparse.Namespace) -> None:
     from sdssm.exact import snap
-    from sdssm.models.saved import check_model_folder_free
+    from sdssm.exact.snapping import check_snap_folder_free
 
-    check_model_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
+    check_snap_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
     with errors_in_shell_words():
         snapped = snap(
             options.run_folder,

@@ -10,6 +10,7 @@ from typing import Any
 
 from sdssm.automata.formats import write_text
 from sdssm.display import Displayed, ResultTable
+from sdssm.errors import OutputError
 from sdssm.exact.certification import Certificate
 from sdssm.exact.certification.certifier import certify_machine
 from sdssm.exact.compilation.compiler import compile_machine
@@ -19,13 +20,12 @@ from sdssm.exact.extraction.extractor import METHODS, ExtractionOptions, extract
 from sdssm.exact.extraction.model_reader import Word
 from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import open_watch
+from sdssm.files import format_path
 from sdssm.models import Classifier
+from sdssm.models.model_folder import EVIDENCE_FILE, check_model_folder_free, is_model_folder
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least, check_one_of
 from sdssm.tasks import Task
-
-#: The file next to a snapped model that holds the extraction and the certificate.
-EVIDENCE = "extraction.json"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -66,8 +66,16 @@ class SnappedModel(Displayed):
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save the model, for `sdssm.load`, with the extraction and the certificate next to it."""
+        check_snap_folder_free(Path(folder), overwrite=overwrite)
         self.model.save(folder, overwrite=overwrite)
-        write_text(Path(folder) / EVIDENCE, json.dumps(self.to_json(), indent=1) + "\n")
+        write_text(Path(folder) / EVIDENCE_FILE, json.dumps(self.to_json(), indent=1) + "\n")
+
+
+def check_snap_folder_free(folder: Path, *, overwrite: bool = False, option: str = "overwrite=True") -> None:
+    """Raise an error if saving a snapped model would overwrite a run, a file of another program or a model."""
+    check_model_folder_free(folder, overwrite=overwrite, option=option)
+    if (folder / EVIDENCE_FILE).exists() and not is_model_folder(folder):
+        raise OutputError(f"{format_path(folder)} holds another {EVIDENCE_FILE}; choose an empty or a new folder")
 
 
 def snap(
