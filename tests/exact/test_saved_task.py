@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import sdssm
+from sdssm import files
 from sdssm.automata import Machine, get_machine, write_machine
 from sdssm.cli import main
 from sdssm.errors import AutomatonError, ModelError, OutputError
@@ -99,14 +100,14 @@ def test_a_full_disk_leaves_the_model_as_it_was(tmp_path: Path, monkeypatch: pyt
     snap(compiled("parity")).save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert set(before) == {"config.json", "model.safetensors", "task.json", "extraction.json"}
-    open_file = Path.open
+    write_part = files._write_part
 
-    def open_until_full(path: Path, mode: str = "r") -> object:
-        if mode == "wb" and path.name.startswith(full):
+    def write_until_full(path: Path, data: bytes, durable: bool) -> None:
+        if path.name.startswith(full):
             raise OSError(ENOSPC, "no space left")
-        return open_file(path, mode)
+        write_part(path, data, durable)
 
-    monkeypatch.setattr(Path, "open", open_until_full)
+    monkeypatch.setattr(files, "_write_part", write_until_full)
     for full in before:
         if full != "extraction.json":
             with pytest.raises(OutputError, match="the disk is full"):

@@ -73,6 +73,6 @@ def _certify(options: argparse.Namespace) -> None:
         print_json({"task": certificate.task, "run": str(options.run_folder), **certificate.to_json()})
     else:
         print(make_printable(str(options.run_folder)))
-        print_result(certificate.to_table())
+        print_result(certificate.to_table(where="--json prints all of it"))
     if options.strict and (certificate.counterexample is not None or certificate.proves_nothing):
         raise SystemExit(NOT_CERTIFIED)
