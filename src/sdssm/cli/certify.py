@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sdssm.cli.exact_options import TASK_HELP, add_limit_options, errors_in_shell_words, print_result
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
 from sdssm.cli.output import make_printable, print_json
+from sdssm.exact.defaults import LONGEST_SEARCH, SHORT_STRINGS
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -38,15 +39,15 @@ def add_command(commands: Commands) -> None:
         "--strings",
         metavar="N",
         type=parse_whole_number,
-        default=1 << 17,
-        help="short strings to check one by one (default: 131,072)",
+        default=SHORT_STRINGS,
+        help=f"short strings to check one by one (default: {SHORT_STRINGS:,})",
     )
     add(
         "--search",
         metavar="N",
         type=parse_whole_number,
-        default=1_000,
-        help="search for a misclassified string up to this length (default: 1,000)",
+        default=LONGEST_SEARCH,
+        help=f"search for a misclassified string up to this length (default: {LONGEST_SEARCH:,})",
     )
     add(
         "--strict",

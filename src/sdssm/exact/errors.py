@@ -21,4 +21,4 @@ class WrongMachineWarning(RunWarning):
 
 
 class TimeIsUpError(Exception):
-    """The time limit of a computation is over; `certify` and `extract` then return what they have."""
+    """The time limit of a computation is over; `certify`, `extract` and `horizon` then return what they have."""

@@ -24,13 +24,14 @@ from sdssm.exact.certification.certificate import Certificate, Misclassified
 from sdssm.exact.certification.counterexamples import find_counterexample
 from sdssm.exact.certification.integer_orbit import find_orbit
 from sdssm.exact.certification.linear_system import LinearSystem, build_system
+from sdssm.exact.defaults import LONGEST_PROOF, LONGEST_SEARCH, SHORT_STRINGS
 from sdssm.exact.errors import ExactError
-from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine, resolve_task
-from sdssm.exact.watch import UNWATCHED, Watch, open_watch
+from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
+from sdssm.exact.watch import Watch, open_watch
 from sdssm.models import Classifier
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
-from sdssm.tasks import Task
+from sdssm.tasks import Task, get_task
 
 #: A float horizon that the orbit search could not decide.
 UNDECIDED = -1
@@ -44,9 +45,9 @@ def certify(
     machine: MachineSource | None = None,
     valid: MachineSource | None = None,
     *,
-    strings: int = 1 << 17,
-    longest: int = 1_000_000,
-    search: int = 1_000,
+    strings: int = SHORT_STRINGS,
+    longest: int = LONGEST_PROOF,
+    search: int = LONGEST_SEARCH,
     seed: int = 0,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
@@ -79,7 +80,7 @@ def certify(
     check_at_least("search", search, 0)
     source = load_source(model)
     if isinstance(machine, Machine):  # the machine alone: every string is valid unless `valid` says otherwise
-        task, valid_strings = resolve_task(machine), resolve_machine(valid)
+        task, valid_strings = get_task(machine), resolve_machine(valid)
     else:
         task = source.find_task(machine, "certify")
         valid_strings = task.valid if valid is None else resolve_machine(valid)
@@ -99,11 +100,11 @@ def certify_machine(
     model: Classifier,
     task: Task,
     *,
-    strings: int = 1 << 17,
-    longest: int = 1_000_000,
-    search: int = 1_000,
-    seed: int = 0,
-    watch: Watch = UNWATCHED,
+    strings: int,
+    longest: int,
+    search: int,
+    seed: int,
+    watch: Watch,
 ) -> Certificate:
     """Certify a model for the machine and the valid strings of a task; the arguments are those of `certify`."""
     watch.start("read the weights")
