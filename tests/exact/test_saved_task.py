@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from errno import ENOSPC
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -305,7 +307,9 @@ def test_results_fit_the_terminal(
 
 
 def test_commands_have_the_defaults_of_the_functions(capsys: pytest.CaptureFixture[str]) -> None:
-    parser, functions = make_parser(), {"certify": certify, "extract": extract, "snap": snap, "horizon": horizon}
+    parser = make_parser()
+    functions: dict[str, Callable[..., Any]]
+    functions = {"certify": certify, "extract": extract, "snap": snap, "horizon": horizon}
     for name, function in functions.items():
         arguments = [name, "run", *(["--out", "folder"] if name == "snap" else [])]
         for option, value in vars(parser.parse_args(arguments)).items():
