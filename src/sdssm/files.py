@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from errno import EDQUOT, EIO, EISDIR, ENOSPC
 from pathlib import Path
@@ -22,24 +23,39 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
     killed process or a power cut leaves either the old file or the new one. Without `durable` it does not wait for the
     disk, and a power cut may leave an empty file.
     """
-    part = Path(f"{path}.{os.getpid()}{PARTIAL_SUFFIX}")  # so that two processes do not write to the same file
+    write_together({path: data}, durable=durable)
+
+
+def write_together(files: Mapping[Path, bytes], *, durable: bool = True) -> None:
+    """Write files that belong together, each as `write_atomic` does; on an error leave all old files unchanged.
+
+    None is renamed before the bytes of all of them are written, so that a full disk does not mix old and new files.
+    """
+    parts = {path: Path(f"{path}.{os.getpid()}{PARTIAL_SUFFIX}") for path in files}  # another process has other names
     try:
-        if path.is_dir():
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            if os.fstat(file.fileno()).st_size != len(data):  # some file systems write less without an error
-                raise OSError(EIO, f"only a part of the {len(data):,} bytes was written")
-            if durable:
-                os.fsync(file.fileno())
-        part.replace(path)
-        if durable:
-            _sync_folder(path.parent)
+        for path, part in parts.items():
+            if path.is_dir():
+                raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+            _write_part(part, files[path], durable)
+        for path, part in parts.items():
+            part.replace(path)
+        for folder in {path.parent for path in files} if durable else ():
+            _sync_folder(folder)
     except BaseException:  # Ctrl-C too
-        with suppress(OSError, ValueError):
-            part.unlink(missing_ok=True)
+        for part in parts.values():
+            with suppress(OSError, ValueError):
+                part.unlink(missing_ok=True)
         raise
+
+
+def _write_part(part: Path, data: bytes, durable: bool) -> None:
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        if os.fstat(file.fileno()).st_size != len(data):  # some file systems write less without an error
+            raise OSError(EIO, f"only a part of the {len(data):,} bytes was written")
+        if durable:
+            os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import torch
 
 import sdssm
 from sdssm.automata import Machine
-from sdssm.exact.certification import Certificate, certify
+from sdssm.cli import main
+from sdssm.exact.certification import Certificate, Misclassified, certifier, certify
 from sdssm.exact.certification.ball_arithmetic import MatrixBall, spectral_norm
 from sdssm.exact.certification.coordinates import Coordinates, choose_coordinates
+from sdssm.exact.certification.counterexamples import Counterexample, find_counterexample
 from sdssm.exact.certification.exhaustive import ExhaustiveResult
 from sdssm.exact.certification.linear_system import build_system
 from sdssm.exact.certification.transformed_system import TransformedSystem
@@ -306,6 +309,53 @@ def test_spectral_norm_is_a_tight_upper_bound() -> None:
 def test_exhaustive_length_ends_before_the_first_unproved_label() -> None:
     assert ExhaustiveResult([], [True, True, False, True]).length == 1
     assert Certificate(5, 3, 2, False, "").fails_at == 6
+
+
+# -- what a certificate says -------------------------------------------------------------------------------------------
+
+
+def test_the_headline_names_the_arithmetic() -> None:
+    """A string of length 500 that float32 misclassifies contradicts no proof in exact arithmetic."""
+    wrong = Misclassified((0,) * 500, "0" * 500, predicted=0, correct=1, computed_exactly=False)
+    certificate = Certificate(1_000_000, 30, 8, False, "", wrong.string, misclassified=wrong, task="parity")
+    title = str(certificate).splitlines()[0]
+    assert title == (
+        "parity: the model misclassifies a string of length 500; every valid string up to length 1,000,000 is proved "
+        "to be classified correctly in exact arithmetic; up to length 30 in float32"
+    )
+    assert "correctly in exact arithmetic; nothing is proved in float32\n" in str(replace(certificate, float_horizon=0))
+    same = replace(certificate, horizon=30)
+    assert str(same).splitlines()[0].endswith("every valid string up to length 30 is proved to be classified correctly")
+    unlimited = replace(certificate, horizon=None, misclassified=None)
+    assert "parity: every valid string is proved to be classified correctly in exact arithmetic; up" in str(unlimited)
+    only_exactly = replace(certificate, misclassified=replace(wrong, computed_exactly=True))
+    assert "parity: the model, computed exactly, misclassifies a string of length 500" in str(only_exactly)
+
+
+def test_a_long_string_is_found_in_full_by_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = rescaled(compiled(PARITY))
+    with torch.no_grad():
+        model.dictionary[0, 0, 1] = 0.01
+    certificate = certify(model, PARITY, strings=1 << 10)
+    assert "(misclassified.text has all of it)" in str(certificate) and "--json" not in str(certificate)
+    model.save(tmp_path)
+    assert main(["certify", str(tmp_path), "--task", "parity", "--strings", "1024"]) == 0
+    assert "... (--json prints all of it) (length" in capsys.readouterr().out
+
+
+def test_a_counterexample_has_the_label_that_the_model_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as one piece the model is rounded otherwise: a string that was misclassified may come out correct."""
+    model = rescaled(compiled(PARITY))
+    with torch.no_grad():
+        model.dictionary[0, 0, 1] = 0.01
+    machine = build_system(model, PARITY, None).machine
+    counterexample, length = find_counterexample(model, machine, 400, torch.Generator().manual_seed(0))
+    assert counterexample is not None and len(counterexample.string) == length
+    assert counterexample.predicted == 1 - PARITY.output(counterexample.string)
+    borderline = Counterexample((0, 1, 1), 1 - PARITY.output((0, 1, 1)))  # the model itself classifies it correctly
+    monkeypatch.setattr(certifier, "find_counterexample", lambda *arguments: (borderline, 3))
+    wrong = certify(model, PARITY, strings=1 << 10).misclassified
+    assert wrong is not None and (wrong.string, wrong.predicted, wrong.computed_exactly) == (*borderline, False)
 
 
 # -- overflow and underflow in float32 ---------------------------------------------------------------------------------

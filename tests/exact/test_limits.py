@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from sdssm.exact.watch import Watch
 from sdssm.models import Classifier
 from sdssm.progress import ProgressEvent, TimeLimit
 from sdssm.tasks import Task, get_task
-from tests.exact.test_certify import noisy_model
+from tests.exact.test_certify import IDENTITY, model_of, noisy_model, scaled
 
 
 class CountingWatch(Watch):
@@ -47,6 +48,10 @@ class CountingWatch(Watch):
         return self.looks < 0
 
 
+#: Options of a short extraction.
+OPTIONS = ExtractionOptions(method="states", lengths=(5, 500), strings=64, longest=None, max_states=1_024, seed=0)
+
+
 # -- time limits -------------------------------------------------------------------------------------------------------
 
 
@@ -57,7 +62,11 @@ def subject(kind: str) -> tuple[Classifier, Task, Certificate]:
     model = compiled(task) if kind == "integers" else noisy_model(task.machine, 0.001)
     if kind == "misclassified":
         task = Task(name="other", machine=Machine(table=task.machine.table, outputs=[0, 1, 2, 3, 4, 5, 7, 6]))
-    return model, task, certify_machine(model, task, strings=1_000, search=0, longest=300)
+    return model, task, certify_in_time(model, task, Watch())
+
+
+def certify_in_time(model: Classifier, task: Task, watch: Watch, search: int = 0) -> Certificate:
+    return certify_machine(model, task, strings=1_000, longest=300, search=search, seed=0, watch=watch)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ def test_a_stopped_proof_claims_no_more_than_a_complete_one(kind: str, phase: st
     proved = set()
     for looks in (0, 3, 10, 40) if phase != "choose" else (0, 30):
         watch = CountingWatch(looks, phase)
-        stopped = certify_machine(model, task, strings=1_000, search=0, longest=300, watch=watch)
+        stopped = certify_in_time(model, task, watch)
         for part, whole in ((stopped.horizon, complete.horizon), (stopped.float_horizon, complete.float_horizon)):
             assert whole is None or (part is not None and 0 <= part <= whole)
         if stopped.stopped and stopped.horizon is not None:
@@ -89,8 +98,105 @@ def test_a_stopped_proof_claims_no_more_than_a_complete_one(kind: str, phase: st
         assert min(proved) == complete.exhaustive == 8
 
 
+def test_a_proof_that_is_stopped_in_float32_says_so() -> None:
+    """Before, the note said that rounding errors add up, and `stopped` was False."""
+    model, task, complete = subject("bounds")
+    assert complete.horizon is not None and not complete.stopped
+    stopped = certify_in_time(model, task, CountingWatch(0, "bound longer strings (float32"))
+    assert stopped.stopped and stopped.only_float_stopped and stopped.horizon == complete.horizon
+    assert stopped.float_horizon == 8 and stopped.float_reason == "stopped by the time limit after 1 s"
+    text = str(stopped)
+    assert "In float32 less is proved: stopped by the time limit after 1 s." in text and "The proof was" not in text
+    assert f"up to length {stopped.horizon:,} is proved" in text and "in exact arithmetic; up to length 8 in" in text
+    assert stopped.to_records()[1]["reason"] == stopped.float_reason != stopped.to_records()[0]["reason"]
+
+
+def test_no_bounds_in_float32_are_no_proof_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The states are whole numbers in exact arithmetic only, so that float32 needs bounds."""
+    model, task = model_of(scaled(0.5), [1, 0], IDENTITY), get_task("parity")
+    complete = certify_in_time(model, task, Watch())
+    assert complete.float_horizon is not None and complete.float_horizon > 20
+    assert "the states may overflow or underflow" in str(complete) and not complete.stopped
+    for phase, proved in (("choose", 0), ("check short", 0), ("bound longer strings (float32", 8)):
+        stopped = certify_in_time(model, task, CountingWatch(0, phase))
+        assert stopped.horizon is None and stopped.stopped and stopped.only_float_stopped
+        assert (stopped.float_horizon, stopped.float_reason) == (proved, "stopped by the time limit after 1 s")
+        assert ("nothing is proved in float32" in str(stopped)) == (proved == 0)
+        assert "Why: its states are whole numbers" in str(stopped)
+    monkeypatch.setattr(sys.modules["sdssm.exact.certification.coordinates"], "MOST_ENTRIES", 1)
+    large = certify_in_time(model, task, Watch())
+    assert (large.horizon, large.float_horizon, large.stopped) == (None, 0, False)
+    assert "In float32 less is proved: the model is too large for bounds on its rounding errors." in str(large)
+
+
+def test_a_search_for_a_misclassified_string_ends_in_time() -> None:
+    model, task, complete = subject("bounds")
+    stopped = certify_in_time(model, task, CountingWatch(2, "search"), search=1_000)
+    assert stopped.searched == 128 and stopped.horizon == complete.horizon
+
+
+def test_an_extraction_whose_comparison_is_stopped_is_not_faithful() -> None:
+    """Before, a machine that was compared at the shortest length only counted as faithful."""
+    source = load_source(compiled("d4"))
+    for looks, phase, compared in (
+        (2, "search strings", ((5, 32),)),  # the time is up before the first length
+        (0, "compare machine and model at length 20", ((5, 64),)),
+        (1, "compare machine and model at length 20", ((5, 64),)),  # while its strings are read
+        (2, "compare machine and model at length 20", ((5, 64), (20, 64))),
+    ):
+        watch = CountingWatch(looks, phase)
+        stopped = extract_machine(source, None, None, OPTIONS._replace(lengths=(5, 20, 500)), watch)
+        assert tuple((fidelity.length, fidelity.strings) for fidelity in stopped.fidelity) == compared
+        assert stopped.stopped and not stopped.faithful and stopped.machine.n_states == 8
+        length, strings = compared[-1]
+        note = f"stopped by the time limit after 1 s: compared only up to length {length}, on {strings} strings"
+        assert stopped.note == note and f"Note: {note}." in str(stopped)
+
+
+def test_extraction_by_lstar_is_stopped_with_a_hypothesis() -> None:
+    pytest.importorskip("aalpy")
+    source, options = load_source(compiled("a5")), OPTIONS._replace(method="lstar")
+    assert extract_machine(source, None, None, options, Watch()).faithful
+    stopped = extract_machine(source, None, None, options, CountingWatch(1, "search strings"))
+    assert stopped.stopped and not stopped.faithful and "the last hypothesis of L*" in str(stopped.note)
+
+
+@pytest.mark.parametrize("phase", ["explore", "compare", "check states that are whole numbers"])
+def test_snap_saves_nothing_that_is_not_certified(
+    phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled("d4").save(tmp_path / "d4")
+    use_watch(monkeypatch, "snapping", CountingWatch(2, phase))
+    assert main(["snap", str(tmp_path / "d4"), "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert "stopped by the time limit after 1 s" in captured.err and "more time with --max-seconds" in captured.err
+    assert not captured.out and not (tmp_path / "out").exists()
+
+
+def test_a_horizon_is_stopped_within_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, fresh strings of a length were all read, however long, and without any progress."""
+    even = Machine(table=[[0, 1], [1, 0]], outputs=[1, 0])
+    task = Task(name="even", machine=Machine(table=[[1, 0], [0, 1]]), valid=even)
+    monkeypatch.setattr("sdssm.evaluation.correct_counts.MOST_NUMBERS", {"cpu": 128, "cuda": 128})
+    use_watch(monkeypatch, "measurement.measured_horizon", CountingWatch(30, "read strings"))
+    events: list[float] = []
+    monkeypatch.setattr(CountingWatch, "update", lambda self, done: events.append(done))
+    result = horizon(compiled(task), max_length=1_000, strings=4)
+    assert result.method == "fresh strings" and result.stopped and 1 < result.lengths[-1] < 1_000
+    assert any(sum(result.lengths) < done < sum(result.lengths) + 2 * result.lengths[-1] for done in events)
+    assert events == sorted(events)
+    use_watch(monkeypatch, "measurement.measured_horizon", CountingWatch(2, "read strings"))
+    prefixes = horizon(compiled("parity"), max_length=100_000, strings=4)
+    assert prefixes.stopped and prefixes.lengths[-1] >= 1_024  # two blocks are read
+
+
+def use_watch(monkeypatch: pytest.MonkeyPatch, module: str, watch: Watch) -> None:
+    """Let a function of the package use this watch."""
+    monkeypatch.setattr(f"sdssm.exact.{module}.open_watch", lambda *arguments: nullcontext(watch))
+
+
 def test_a_stopped_extraction_is_no_final_result() -> None:
-    source, options = load_source(compiled("a5")), ExtractionOptions(lengths=(5, 500), strings=64)
+    source, options = load_source(compiled("a5")), OPTIONS
     complete = extract_machine(source, None, None, options, Watch())
     assert complete.faithful and not complete.stopped
     states = []

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from errno import ENOSPC
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import sdssm
+from sdssm import files
 from sdssm.automata import Machine, get_machine, write_machine
 from sdssm.cli import main
+from sdssm.cli.parser import make_parser
 from sdssm.errors import AutomatonError, ModelError, OutputError
 from sdssm.exact import Certificate, certify, extract, horizon, snap
 from sdssm.exact.certification.certifier import describe_misclassified
 from sdssm.exact.certification.linear_system import build_system
 from sdssm.exact.compilation import compile as compiled
 from sdssm.exact.errors import ExactError, WrongMachineWarning
+from sdssm.exact.extraction import Fidelity
 from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.models.saved import load_saved_task
@@ -77,6 +84,40 @@ def test_models_and_files_of_others_are_not_overwritten(tmp_path: Path, capsys: 
         assert main(["compile", "d4", "--out", str(stranger), "--overwrite"]) == 2
         assert f"holds a {name} of another program" in capsys.readouterr().err
         assert (stranger / name).read_text() == '{"mine": 1}'
+
+
+def test_saving_removes_no_file_of_the_user(tmp_path: Path) -> None:
+    """Results are removed only with the model that they describe."""
+    mine = {name: f"my {name}" for name in ("extraction.json", "evaluation.json", "evaluation-2024.json")}
+    for name, text in mine.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(OutputError, match=r"holds another extraction\.json"):
+        snap(compiled("parity")).save(tmp_path)
+    assert main(["snap", str(tmp_path), "--out", str(tmp_path)]) == 2
+    compiled("parity").save(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in mine} == mine
+    snap(compiled("d4")).save(tmp_path, overwrite=True)
+    compiled("parity").save(tmp_path, overwrite=True)
+    assert not (tmp_path / "extraction.json").exists() and (tmp_path / "evaluation.json").exists()
+
+
+def test_a_full_disk_leaves_the_model_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snap(compiled("parity")).save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {"config.json", "model.safetensors", "task.json", "extraction.json"}
+    write_part = files._write_part
+
+    def write_until_full(path: Path, data: bytes, durable: bool) -> None:
+        if path.name.startswith(full):
+            raise OSError(ENOSPC, "no space left")
+        write_part(path, data, durable)
+
+    monkeypatch.setattr(files, "_write_part", write_until_full)
+    for full in before:
+        if full != "extraction.json":
+            with pytest.raises(OutputError, match="the disk is full"):
+                compiled("d4").save(tmp_path, overwrite=True)
+            assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 # -- certify -----------------------------------------------------------------------------------------------------------
@@ -241,3 +282,45 @@ def test_results_print_as_tables() -> None:
 
 def test_the_package_exports_what_is_documented() -> None:
     assert sdssm.certify(sdssm.compile("parity")).horizon is None
+
+
+def test_only_a_hundred_percent_prints_as_such() -> None:
+    fidelity = Fidelity(length=5, strings=20_000, agree=19_999, throughout=19_998)
+    extraction = replace(extract(compiled("parity"), lengths=[5], strings=8), fidelity=(fidelity,))
+    assert extraction.to_table().rows[0] == ["5", "20,000", "99.99", "99.99"]
+    measured = horizon(compiled("parity"), max_length=1, strings=4)
+    reading = replace(measured.readings[0], accuracy=100 * 99_899 / 100_000)
+    table = replace(measured, readings=(reading,), longest=0).to_table()
+    assert table.rows[0][3] == "99.89" and "99.89 % of the labels are correct" in table.notes[1]
+    assert replace(measured, readings=(replace(reading, accuracy=99.9999),)).to_table().rows[0][3] == "99.99"
+
+
+def test_results_fit_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(tmp_path / "run", tiring_parity(5), task="parity")
+    monkeypatch.setattr("sdssm.cli.output.terminal_width", lambda: 60)
+    assert main(["snap", str(run.path), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:-1])) <= 60 and lines[0].startswith("WARNING: the extracted machine")
+    assert any(line.startswith("machine of ") for line in lines)
+
+
+def test_commands_have_the_defaults_of_the_functions(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = make_parser()
+    functions: dict[str, Callable[..., Any]]
+    functions = {"certify": certify, "extract": extract, "snap": snap, "horizon": horizon}
+    for name, function in functions.items():
+        arguments = [name, "run", *(["--out", "folder"] if name == "snap" else [])]
+        for option, value in vars(parser.parse_args(arguments)).items():
+            parameter = signature(function).parameters.get(option)
+            if parameter is not None and option not in ("lengths", "progress"):
+                assert value == parameter.default, (name, option)
+    options = vars(parser.parse_args(["compile", "a5", "--out", "folder"]))
+    for option in ("model", "layers", "encoding", "column_norm", "minimise"):
+        assert options[option] == signature(compiled).parameters[option].default
+    assert parser.parse_args(["compile", "a5", "--out", "x", "--length", "5_000"]).length == 5_000
+    for words in (["--layers", "0"], ["--strings", "-1"], ["--seed", "x"], ["--length", "--5"], ["--seed", "9" * 20]):
+        with pytest.raises(SystemExit):
+            main(["compile", "a5", "--out", "x", f"{words[0]}={words[1]}"])
+        assert "is not a whole number from" in capsys.readouterr().err

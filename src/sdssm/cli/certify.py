@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import TASK_HELP, add_limit_options, errors_in_shell_words, print_result
+from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
 from sdssm.cli.output import make_printable, print_json
+from sdssm.exact.defaults import LONGEST_SEARCH, SHORT_STRINGS
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -38,15 +39,15 @@ def add_command(commands: Commands) -> None:
         "--strings",
         metavar="N",
         type=parse_whole_number,
-        default=1 << 17,
-        help="short strings to check one by one (default: 131,072)",
+        default=SHORT_STRINGS,
+        help=f"short strings to check one by one (default: {SHORT_STRINGS:,})",
     )
     add(
         "--search",
         metavar="N",
         type=parse_whole_number,
-        default=1_000,
-        help="search for a misclassified string up to this length (default: 1,000)",
+        default=LONGEST_SEARCH,
+        help=f"search for a misclassified string up to this length (default: {LONGEST_SEARCH:,})",
     )
     add(
         "--strict",
@@ -60,19 +61,18 @@ def add_command(commands: Commands) -> None:
 def _certify(options: argparse.Namespace) -> None:
     from sdssm.exact import certify
 
-    with errors_in_shell_words():
-        certificate = certify(
-            options.run_folder,
-            options.task,
-            strings=options.strings,
-            search=options.search,
-            max_seconds=options.max_seconds,
-            progress=not options.quiet,
-        )
+    certificate = certify(
+        options.run_folder,
+        options.task,
+        strings=options.strings,
+        search=options.search,
+        max_seconds=options.max_seconds,
+        progress=not options.quiet,
+    )
     if options.json:
         print_json({"task": certificate.task, "run": str(options.run_folder), **certificate.to_json()})
     else:
         print(make_printable(str(options.run_folder)))
-        print_result(certificate.to_table())
+        print_result(certificate.to_table(where="--json prints all of it"))
     if options.strict and (certificate.counterexample is not None or certificate.proves_nothing):
         raise SystemExit(NOT_CERTIFIED)

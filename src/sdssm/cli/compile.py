@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.exact_options import OVERWRITE_HELP, add_display_options, errors_in_shell_words
-from sdssm.cli.options import declare_command
+from sdssm.cli.exact_options import OVERWRITE_HELP, add_display_options
+from sdssm.cli.options import declare_command, whole_number_between
 from sdssm.cli.output import print_facts, print_json
 from sdssm.errors import format_value
+from sdssm.exact.defaults import CHECKED_STRINGS, COLUMN_NORM, ENCODING, LAYERS, MODEL
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -34,55 +35,49 @@ def add_command(commands: Commands) -> None:
     add("--out", metavar="DIR", type=Path, required=True, help="folder for the model")
     add("--overwrite", action="store_true", help=OVERWRITE_HELP)
     add("--minimise", action="store_true", help="compile the smallest automaton with the same outputs")
-    add("--model", default="sd-ssm", help="sd-ssm, or complex-diagonal for groups (default: %(default)s)")
+    add("--model", default=MODEL, help="sd-ssm, or complex-diagonal for groups (default: %(default)s)")
     add(
         "--layers",
         metavar="N",
-        type=_parse_count,
-        default=1,
+        type=whole_number_between(1, 2),
+        default=LAYERS,
         help="layers of a complex-diagonal model; d30 needs 2 (default: %(default)s)",
     )
     add(
         "--encoding",
         metavar="NAME",
-        default="one-hot",
+        default=ENCODING,
         help="encoding of sd-ssm's states: one-hot, orthogonal or independent (default: %(default)s)",
     )
     add(
         "--column-norm",
         metavar="P",
         type=_parse_norm,
-        default=1.2,
+        default=COLUMN_NORM,
         help="order of sd-ssm's column norm, a number or none (default: %(default)s)",
     )
     add(
         "--seed",
         metavar="N",
-        type=_parse_seed,
+        type=whole_number_between(0, 2**63 - 1),
         default=0,
         help="seed of random encodings and of the strings (default: %(default)s)",
     )
     add(
         "--length",
         metavar="N",
-        type=_parse_count,
+        type=whole_number_between(1, 10**9),
         help="length of the strings (default: 10,000, and shorter with more than 500 states)",
     )
-    add("--strings", metavar="N", type=_parse_count, default=4, help="strings to check (default: %(default)s)")
+    add(
+        "--strings",
+        metavar="N",
+        type=whole_number_between(1, 1 << 16),
+        default=CHECKED_STRINGS,
+        help="strings to check (default: %(default)s)",
+    )
     add_display_options(parser)
     parser.set_defaults(run=_compile)
-
-
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 12 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from 1")
-    return int(text)
-
-
-def _parse_seed(text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from 0")
-    return int(text)
 
 
 def _parse_norm(text: str) -> float | None:
@@ -103,17 +98,16 @@ def _compile(options: argparse.Namespace) -> None:
     check_model_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
     task = get_task(options.name)
     generator = torch.Generator().manual_seed(options.seed)
-    with errors_in_shell_words():
-        model = compile_task(
-            task,
-            encoding=options.encoding,
-            column_norm=options.column_norm,
-            generator=generator,
-            model=options.model,
-            layers=options.layers,
-            minimise=options.minimise,
-            progress=not options.quiet,
-        )
+    model = compile_task(
+        task,
+        encoding=options.encoding,
+        column_norm=options.column_norm,
+        generator=generator,
+        model=options.model,
+        layers=options.layers,
+        minimise=options.minimise,
+        progress=not options.quiet,
+    )
     model.save(options.out, overwrite=options.overwrite)
     machine = task.machine.minimise() if options.minimise else task.machine
     drift = check_emulation(

@@ -1,14 +1,12 @@
-"""What `sdssm certify`, `compile`, `extract`, `horizon` and `snap` share: options, errors and how results print."""
+"""What `sdssm certify`, `compile`, `extract`, `horizon` and `snap` share: options, and how results print."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import JSON_HELP
-from sdssm.cli.output import make_lines_printable, print_table
+from sdssm.cli.output import print_table, print_text
 from sdssm.errors import format_value
 
 if TYPE_CHECKING:
@@ -52,22 +50,11 @@ def parse_seconds(text: str) -> float:
     return value
 
 
-@contextmanager
-def errors_in_shell_words() -> Iterator[None]:
-    """Replace the advice of errors for Python, such as task='a5', by that for the command line, such as --task a5."""
-    from sdssm.exact import ExactError
-
-    try:
-        yield
-    except ExactError as error:
-        raise ExactError(error.shell) from None
-
-
 def print_result(table: ResultTable) -> None:
-    """Print a result: its title, its table and its notes."""
-    if table.title:
-        print(make_lines_printable(table.title))
+    """Print a result: its title, its table and its notes; on a terminal, lines break between words."""
+    for line in table.title.split("\n") if table.title else ():
+        print_text(line)
     if table.rows:
         print_table(table.headers, table.rows, right=table.right)
     for note in table.notes:
-        print(make_lines_printable(note))
+        print_text(note)

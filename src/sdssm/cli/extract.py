@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import TASK_HELP, add_limit_options, errors_in_shell_words, print_result
+from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
 from sdssm.cli.output import make_printable, print_json
 from sdssm.errors import OutputError
+from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
 from sdssm.files import format_path
 
 if TYPE_CHECKING:
@@ -36,10 +37,14 @@ def add_command(commands: Commands) -> None:
         "--lengths",
         metavar="N,N,...",
         type=parse_whole_numbers,
-        help="lengths at which automaton and model are compared (default: from 5 to 500)",
+        help=f"lengths at which automaton and model are compared (default: {','.join(map(str, COMPARED_LENGTHS))})",
     )
     add(
-        "--strings", metavar="N", type=parse_whole_number, default=512, help="strings per length (default: %(default)s)"
+        "--strings",
+        metavar="N",
+        type=parse_whole_number,
+        default=COMPARED_STRINGS,
+        help="strings per length (default: %(default)s)",
     )
     add("--svg", metavar="FILE", type=Path, help="draw the state diagram into this .svg file (.dot: for Graphviz)")
     add("--out", metavar="FILE", type=Path, help="write the automaton into this .json or .dot file")
@@ -55,14 +60,14 @@ def add_extraction_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=("states", "lstar"),
-        default="states",
+        default=METHOD,
         help="states: merge equivalent states of the model; lstar: query it, with AALpy (default: %(default)s)",
     )
     add(
         "--max-states",
         metavar="N",
         type=parse_whole_number,
-        default=1024,
+        default=MAX_STATES,
         help="most states of the automaton (default: %(default)s)",
     )
     add("--seed", metavar="N", type=parse_whole_number, default=0, help="seed of the strings (default: %(default)s)")
@@ -72,22 +77,21 @@ def _extract(options: argparse.Namespace) -> None:
     from sdssm.automata import draw, to_dot, write_machine
     from sdssm.automata.formats import FORMATS, write_text
     from sdssm.errors import AutomatonError
-    from sdssm.exact.extraction import LENGTHS, extract
+    from sdssm.exact.extraction import extract
 
     check_suffix("--svg", options.svg, DRAWINGS, "a state diagram")
     check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
-    with errors_in_shell_words():
-        extraction = extract(
-            options.run_folder,
-            task=options.task,
-            method=options.method,
-            lengths=options.lengths or LENGTHS,
-            strings=options.strings,
-            max_states=options.max_states,
-            seed=options.seed,
-            max_seconds=options.max_seconds,
-            progress=not options.quiet,
-        )
+    extraction = extract(
+        options.run_folder,
+        task=options.task,
+        method=options.method,
+        lengths=options.lengths or COMPARED_LENGTHS,
+        strings=options.strings,
+        max_states=options.max_states,
+        seed=options.seed,
+        max_seconds=options.max_seconds,
+        progress=not options.quiet,
+    )
     if options.json:
         print_json(extraction.to_json())
     else:

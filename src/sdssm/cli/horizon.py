@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import TASK_HELP, add_limit_options, errors_in_shell_words, print_result
+from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
 from sdssm.cli.output import print_json
+from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -32,11 +33,23 @@ def add_command(commands: Commands) -> None:
         "--max-length",
         metavar="N",
         type=parse_whole_number,
-        default=1_000_000,
-        help="longest length to read (default: 1,000,000)",
+        default=LONGEST_MEASURED,
+        help=f"longest length to read (default: {LONGEST_MEASURED:,})",
     )
-    add("--strings", metavar="N", type=parse_whole_number, default=64, help="number of strings (default: %(default)s)")
-    add("--seed", metavar="N", type=parse_whole_number, default=1, help="seed of the strings (default: %(default)s)")
+    add(
+        "--strings",
+        metavar="N",
+        type=parse_whole_number,
+        default=MEASURED_STRINGS,
+        help="number of strings (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        metavar="N",
+        type=parse_whole_number,
+        default=MEASURED_SEED,
+        help="seed of the strings (default: %(default)s)",
+    )
     add_limit_options(parser, "print the lengths read so far")
     parser.set_defaults(run=_horizon)
 
@@ -44,16 +57,15 @@ def add_command(commands: Commands) -> None:
 def _horizon(options: argparse.Namespace) -> None:
     from sdssm.exact import horizon
 
-    with errors_in_shell_words():
-        result = horizon(
-            options.run_folder,
-            task=options.task,
-            max_length=options.max_length,
-            strings=options.strings,
-            seed=options.seed,
-            max_seconds=options.max_seconds,
-            progress=not options.quiet,
-        )
+    result = horizon(
+        options.run_folder,
+        task=options.task,
+        max_length=options.max_length,
+        strings=options.strings,
+        seed=options.seed,
+        max_seconds=options.max_seconds,
+        progress=not options.quiet,
+    )
     if options.json:
         print_json({"run": str(options.run_folder), **result.to_json()})
     else:

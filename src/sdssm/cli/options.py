@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdssm.devices import check_device_name
@@ -62,6 +62,25 @@ def parse_whole_number(text: str) -> int:
     if not re.fullmatch(r"\d[\d_]{0,20}", text, re.ASCII) or text.endswith("_") or "__" in text:
         raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number")
     return int(text)
+
+
+def whole_number_between(least: int, most: int) -> Callable[[str], int]:
+    """Return a function that parses a whole number within bounds, with or without underscores.
+
+    >>> whole_number_between(1, 10_000)("5_000")
+    5000
+    """
+
+    def parse(text: str) -> int:
+        try:
+            value = parse_whole_number(text)
+        except argparse.ArgumentTypeError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from {least} to {most}")
+        return value
+
+    return parse
 
 
 def parse_whole_numbers(text: str) -> list[int]:

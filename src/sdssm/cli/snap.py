@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import OVERWRITE_HELP, add_limit_options, errors_in_shell_words, print_result
+from sdssm.cli.exact_options import OVERWRITE_HELP, add_limit_options, print_result
 from sdssm.cli.extract import add_extraction_options
 from sdssm.cli.options import declare_command
 from sdssm.cli.output import make_printable, print_json
@@ -35,19 +35,18 @@ def add_command(commands: Commands) -> None:
 
 def _snap(options: argparse.Namespace) -> None:
     from sdssm.exact import snap
-    from sdssm.models.saved import check_model_folder_free
+    from sdssm.exact.snapping import check_snap_folder_free
 
-    check_model_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
-    with errors_in_shell_words():
-        snapped = snap(
-            options.run_folder,
-            task=options.task,
-            method=options.method,
-            max_states=options.max_states,
-            seed=options.seed,
-            max_seconds=options.max_seconds,
-            progress=not options.quiet,
-        )
+    check_snap_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
+    snapped = snap(
+        options.run_folder,
+        task=options.task,
+        method=options.method,
+        max_states=options.max_states,
+        seed=options.seed,
+        max_seconds=options.max_seconds,
+        progress=not options.quiet,
+    )
     snapped.save(options.out, overwrite=options.overwrite)
     if options.json:
         print_json({**snapped.to_json(), "folder": str(options.out)})

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.options import JSON_HELP, declare_command
+from sdssm.cli.options import JSON_HELP, declare_command, whole_number_between
 from sdssm.cli.output import make_printable, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
-from sdssm.errors import format_value
 from sdssm.formatting import format_chance
 
 if TYPE_CHECKING:
@@ -53,29 +51,18 @@ def add_command(commands: Commands) -> None:
     show.add_argument(
         "--length",
         metavar="N",
-        type=_whole_number_between(1, 10_000),
+        type=whole_number_between(1, 10_000),
         default=12,
         help="length of the sample strings (default: %(default)s)",
     )
     show.add_argument(
         "--seed",
         metavar="N",
-        type=_whole_number_between(0, 2**63 - 1),
+        type=whole_number_between(0, 2**63 - 1),
         default=0,
         help="seed of the sample strings (default: %(default)s)",
     )
     show.set_defaults(run=_show_task)
-
-
-def _whole_number_between(least: int, most: int) -> Callable[[str], int]:
-    """Return a function that parses a whole number within bounds."""
-
-    def parse(text: str) -> int:
-        if not text.lstrip("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from {least} to {most}")
-        return int(text)
-
-    return parse
 
 
 def _list_tasks(options: argparse.Namespace) -> None:

@@ -6,14 +6,7 @@ from sdssm.errors import RunWarning, SdssmError
 
 
 class ExactError(SdssmError):
-    """A model or a machine is not supported by the requested conversion or proof.
-
-    `shell` is the message for a user of the command line, where its advice has other words than in Python.
-    """
-
-    def __init__(self, message: str, *, shell: str | None = None) -> None:
-        super().__init__(message)
-        self.shell = message if shell is None else shell
+    """A model or a machine is not supported by the requested conversion or proof."""
 
 
 class WrongMachineWarning(RunWarning):
@@ -21,4 +14,4 @@ class WrongMachineWarning(RunWarning):
 
 
 class TimeIsUpError(Exception):
-    """The time limit of a computation is over; `certify` and `extract` then return what they have."""
+    """The time limit of a computation is over; `certify`, `extract` and `horizon` then return what they have."""

@@ -10,22 +10,35 @@ from typing import Any
 
 from sdssm.automata.formats import write_text
 from sdssm.display import Displayed, ResultTable
+from sdssm.errors import OutputError
 from sdssm.exact.certification import Certificate
 from sdssm.exact.certification.certifier import certify_machine
 from sdssm.exact.compilation.compiler import compile_machine
+from sdssm.exact.defaults import (
+    COLUMN_NORM,
+    COMPARED_LENGTHS,
+    COMPARED_STRINGS,
+    ENCODING,
+    LAYERS,
+    LONGEST_PROOF,
+    LONGEST_SEARCH,
+    MAX_STATES,
+    METHOD,
+    MODEL,
+    SHORT_STRINGS,
+)
 from sdssm.exact.errors import ExactError, WrongMachineWarning
 from sdssm.exact.extraction import Extraction
 from sdssm.exact.extraction.extractor import METHODS, ExtractionOptions, extract_machine
 from sdssm.exact.extraction.model_reader import Word
 from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import open_watch
+from sdssm.files import format_path
 from sdssm.models import Classifier
+from sdssm.models.model_folder import EVIDENCE_FILE, check_model_folder_free, is_model_folder
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least, check_one_of
 from sdssm.tasks import Task
-
-#: The file next to a snapped model that holds the extraction and the certificate.
-EVIDENCE = "extraction.json"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -66,8 +79,16 @@ class SnappedModel(Displayed):
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save the model, for `sdssm.load`, with the extraction and the certificate next to it."""
+        check_snap_folder_free(Path(folder), overwrite=overwrite)
         self.model.save(folder, overwrite=overwrite)
-        write_text(Path(folder) / EVIDENCE, json.dumps(self.to_json(), indent=1) + "\n")
+        write_text(Path(folder) / EVIDENCE_FILE, json.dumps(self.to_json(), indent=1) + "\n")
+
+
+def check_snap_folder_free(folder: Path, *, overwrite: bool = False, option: str = "overwrite=True") -> None:
+    """Raise an error if saving a snapped model would overwrite a run, a file of another program or a model."""
+    check_model_folder_free(folder, overwrite=overwrite, option=option)
+    if (folder / EVIDENCE_FILE).exists() and not is_model_folder(folder):
+        raise OutputError(f"{format_path(folder)} holds another {EVIDENCE_FILE}; choose an empty or a new folder")
 
 
 def snap(
@@ -75,16 +96,16 @@ def snap(
     valid: MachineSource | None = None,
     *,
     task: MachineSource | None = None,
-    method: str = "states",
-    max_states: int = 1024,
+    method: str = METHOD,
+    max_states: int = MAX_STATES,
     seed: int = 0,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
 ) -> SnappedModel:
     """Extract the machine that a model implements, and compile it to an exact model.
 
-    The options are those of `extract`. If the time limit stops the extraction, there is no machine to compile, and an
-    error says so.
+    The options are those of `extract`. If the time limit stops the extraction or the proof, an error says so: there is
+    no whole machine to compile, or no certificate for the exact model.
 
     The exact model has the same symbols and classes, and needs no query. Whether the machine is the right one depends
     on the extraction: a badly trained model is snapped exactly to a wrong machine. If the task is known, the machine is
@@ -99,21 +120,43 @@ def snap(
     check_one_of("method", method, METHODS)
     check_at_least("max_states", max_states, 1)
     source = load_source(model)
-    options = ExtractionOptions(method=method, max_states=max_states, seed=seed)
+    options = ExtractionOptions(method, COMPARED_LENGTHS, COMPARED_STRINGS, None, max_states, seed)
     with open_watch(f"snap {source.name}", progress, max_seconds) as watch:
         extraction = extract_machine(source, resolve_machine(valid), task, options, watch)
         if extraction.stopped:
-            raise ExactError(
-                f"{extraction.note}; snap needs the whole machine, so allow more time with max_seconds",
-                shell=f"{extraction.note}; snap needs the whole machine, so allow more time with --max-seconds",
-            )
-        exact = compile_machine(extraction.machine, n_classes=extraction.n_classes, watch=watch)
+            raise _time_is_up(f"{extraction.note}; snap needs a complete extraction")
+        exact = compile_machine(
+            extraction.machine,
+            encoding=ENCODING,
+            column_norm=COLUMN_NORM,
+            generator=None,
+            model=MODEL,
+            layers=LAYERS,
+            n_classes=extraction.n_classes,
+            watch=watch,
+        )
         if isinstance(model, Classifier):
             exact = exact.to(model.readout.weight)
         extracted = Task(name="the extracted machine", machine=extraction.machine, valid=extraction.valid)
         known = source.task if task is None else source.find_task(task, "snap")
         exact.task = extracted if known is None else known
-        certificate = certify_machine(exact, extracted, watch=watch)
+        certificate = certify_machine(
+            exact,
+            extracted,
+            strings=SHORT_STRINGS,
+            longest=LONGEST_PROOF,
+            search=LONGEST_SEARCH,
+            seed=0,
+            watch=watch,
+        )
+        if certificate.stopped:
+            raise _time_is_up(f"{watch.stop_reason}: the exact model is not certified by then")
     if (difference := extraction.describe_difference()) is not None:
         warnings.warn(f"{difference}; the exact model reproduces that", WrongMachineWarning, stacklevel=2)
     return SnappedModel(model=exact, extraction=extraction, certificate=certificate)
+
+
+def _time_is_up(problem: str) -> ExactError:
+    return ExactError(
+        f"{problem}, so allow more time with max_seconds", shell=f"{problem}, so allow more time with --max-seconds"
+    )

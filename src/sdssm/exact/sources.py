@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sdssm.automata import Machine, get_machine
+from sdssm.automata import Machine
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import is_model_folder
-from sdssm.runs import RunFolder, find_runs, load
+from sdssm.runs import RunFolder, load
+from sdssm.runs.single import only_run
 from sdssm.tasks import Task, get_task
 
 #: A model, a run, a list of one run as `sdssm.train` returns it, or the path of a folder that holds a model or one run.
@@ -37,15 +38,15 @@ class LoadedSource:
 
     def find_task(self, task: MachineSource | None, function: str) -> Task:
         """Return the task of the caller or else that of the model; `function` is named in the error message."""
-        found = self.task if task is None else resolve_task(task)
-        if found is None:
+        chosen_task = self.task if task is None else get_task(task)
+        if chosen_task is None:
             raise ExactError(
                 f"{self.name} does not say which task it is for; name the task, as in {function}(model, task='a5')",
                 shell=f"{self.name} does not say which task it is for; name the task, as in --task a5",
             )
         if task is not None:
-            check_task_fits(self.model, found, all_classes=isinstance(task, str | Path | Task))
-        return found
+            check_task_fits(self.model, chosen_task, all_classes=isinstance(task, str | Path | Task))
+        return chosen_task
 
 
 def load_source(source: ModelSource) -> LoadedSource:
@@ -55,49 +56,23 @@ def load_source(source: ModelSource) -> LoadedSource:
     """
     if isinstance(source, Classifier):
         return LoadedSource(source, None, "the model")
-    if isinstance(source, RunFolder):
-        return _load_run(source)
     if isinstance(source, str | Path):
         path = Path(source)
-        return LoadedSource(load(path), None, format_path(path)) if is_model_folder(path) else _load_only(path)
-    runs = [run for run in source if isinstance(run, RunFolder)] if isinstance(source, Sequence) else []
-    if runs and len(runs) == len(source):
-        return _select_run(runs, f"a list of {len(runs)} runs")
-    raise ExactError(f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either")
-
-
-def _load_only(path: Path) -> LoadedSource:
-    return _select_run(find_runs(path), format_path(path))
-
-
-def _select_run(runs: Sequence[RunFolder], name: str) -> LoadedSource:
-    if len(runs) > 1:
-        first = format_path(runs[0].path)
-        holds = "was passed" if name.startswith("a list") else f"holds {len(runs)} runs"
-        raise ExactError(f"{name} {holds}; pass the folder of one of them, such as {first}")
-    return _load_run(runs[0])
-
-
-def _load_run(run: RunFolder) -> LoadedSource:
+        if is_model_folder(path):
+            return LoadedSource(load(path), None, format_path(path))
+    elif isinstance(getattr(source, "model", None), Classifier):  # what `snap` returns
+        return LoadedSource(source.model, None, "the model")
+    elif not isinstance(source, RunFolder | Sequence):
+        raise ExactError(
+            f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either"
+        )
+    run = only_run(source)
     return LoadedSource(load(run.path), run, format_path(run.path))
-
-
-def resolve_task(source: MachineSource) -> Task:
-    """Return a task: given itself, by name or path, or the task of emulating any machine that `sdssm.machine` takes.
-
-    >>> resolve_task("arithmetic").valid is not None, resolve_task(get_machine("d4")).name
-    (True, 'machine')
-    """
-    if isinstance(source, Task):
-        return source
-    if isinstance(source, str | Machine):
-        return get_task(source)
-    return get_task(str(source)) if isinstance(source, Path) else get_task(get_machine(source))
 
 
 def resolve_machine(source: MachineSource | None) -> Machine | None:
     """Return the machine of any source of a machine; None stays None."""
-    return source if source is None or isinstance(source, Machine) else resolve_task(source).machine
+    return source if source is None or isinstance(source, Machine) else get_task(source).machine
 
 
 def check_task_fits(model: Classifier, task: Task, *, all_classes: bool) -> None:

@@ -48,7 +48,7 @@ class Watch:
 
     @property
     def stop_reason(self) -> str:
-        """Say that the time limit stopped the computation."""
+        """Why the computation ended, for a note or an error message."""
         return f"stopped by the time limit after {self._limit.seconds or 0:g} s"
 
     def without_limit(self) -> Watch:

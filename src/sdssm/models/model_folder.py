@@ -3,6 +3,7 @@
 config.json          settings, number of symbols, number of classes
 model.safetensors    the weights
 task.json            the task, if it is known: its name, its machine with the names of the symbols, its valid strings
+extraction.json      of a model that `sdssm.snap` built: the extraction and the certificate
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 
 from sdssm.automata import from_json, to_json
 from sdssm.errors import ModelError, OutputError, SdssmError
-from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.files import describe_file_error, format_path, write_together
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.tasks import Task
 
 #: The file of the task of a saved model.
 TASK_FILE = "task.json"
-#: Results that are computed from a saved model. They are removed when another model takes its place.
-RESULTS = ("evaluation*.json", "extraction.json")
+#: The file that `sdssm.snap` writes next to an exact model: the extraction and the certificate.
+EVIDENCE_FILE = "extraction.json"
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
@@ -78,17 +79,21 @@ def check_model_folder_free(folder: Path, *, overwrite: bool = False, option: st
 def write_model_folder(
     folder: Path, config: dict[str, Any], weights: bytes, task: Task | None, *, overwrite: bool
 ) -> None:
-    """Write a model, each file atomically; remove the task and the results of the model that it replaces."""
+    """Write the files of a model together; then remove what describes only the model that it replaces.
+
+    Files in a folder that held no model before belong to someone else, and stay.
+    """
     check_model_folder_free(folder, overwrite=overwrite)
+    replaces_model = is_model_folder(folder)
+    files = {CONFIG_FILE: json.dumps(config, indent=1).encode(), WEIGHTS_FILE: weights}
+    if task is not None:
+        files[TASK_FILE] = _task_to_json(task).encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in (TASK_FILE, *RESULTS):
-            for outdated in folder.glob(pattern):
-                outdated.unlink()
-        write_atomic(folder / CONFIG_FILE, json.dumps(config, indent=1).encode())
-        write_atomic(folder / WEIGHTS_FILE, weights)
-        if task is not None:
-            write_atomic(folder / TASK_FILE, _task_to_json(task).encode())
+        write_together({folder / name: data for name, data in files.items()})
+        for name in (TASK_FILE, EVIDENCE_FILE) if replaces_model else ():
+            if name not in files:
+                (folder / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise _write_error(folder, error) from None
 

@@ -10,6 +10,8 @@ from sdssm.display import Displayed, ResultTable
 
 #: Characters of a misclassified string that are printed.
 MOST_CHARACTERS = 80
+#: Where the others are, for a user of Python.
+WHOLE_TEXT = "misclassified.text has all of it"
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,10 @@ class Misclassified:
     correct: int
     computed_exactly: bool  #: whether only exact arithmetic predicts this label, and the model itself the correct one
 
-    def describe(self) -> str:
-        """Return one sentence that says what is wrong."""
+    def describe(self, *, where: str = WHOLE_TEXT) -> str:
+        """Return one sentence that says what is wrong; `where` says where all of a long string is."""
         is_short = len(self.text) <= MOST_CHARACTERS
-        text = repr(self.text) if is_short else f"{self.text[:MOST_CHARACTERS]!r}... (--json prints all of it)"
+        text = repr(self.text) if is_short else f"{self.text[:MOST_CHARACTERS]!r}... ({where})"
         model = "the model, computed exactly," if self.computed_exactly else "the model"
         return (
             f"the string {text} (length {len(self.string):,}) has the label {self.correct}, "
@@ -44,7 +46,8 @@ class Certificate(Displayed):
     Every valid string up to `horizon` is provably classified correctly in exact arithmetic, and up to `float_horizon`
     with float32 rounding of the recurrence, one symbol after the other (not of the parallel scan, which multiplies
     matrices first). `exhaustive` is the length up to which every string was checked one by one. If `exact`, the states
-    of the model are integers that return to finitely many directions.
+    of the model are integers that return to finitely many directions. `reason` says why `horizon` is not larger, and
+    `float_reason` why `float_horizon` is smaller than that.
 
     The other fields explain the horizon. In the norm of the subspace of `dimension` entries, `residual` is the distance
     from the image of a representative under one symbol to the next representative, `norms` are the factors by which
@@ -73,8 +76,10 @@ class Certificate(Displayed):
     states: int = 0
     misclassified: Misclassified | None = None  #: the counterexample with its labels
     searched: int | None = None  #: the length of the random strings that were searched for a counterexample
-    stopped: bool = False  #: whether the time limit ended the proof
+    stopped: bool = False  #: whether the time limit ended the proof, in exact arithmetic or in float32
     task: str | None = None  #: the name of the task
+    float_reason: str | None = None  #: why less is proved in float32; None if it is not less
+    only_float_stopped: bool = False  #: whether the time limit ended only the proof in float32
 
     @property
     def fails_at(self) -> int | None:
@@ -101,13 +106,17 @@ class Certificate(Displayed):
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record for each arithmetic; a length of None stands for every length."""
+        parts = (("exact", self.horizon, None), ("float32", self.float_horizon, self.float_reason))
         return [
-            {"task": self.task, "arithmetic": name, "certified_length": length, "reason": self.reason}
-            for name, length in (("exact", self.horizon), ("float32", self.float_horizon))
+            {"task": self.task, "arithmetic": name, "certified_length": length, "reason": reason or self.reason}
+            for name, length, reason in parts
         ]
 
-    def to_table(self) -> ResultTable:
-        """Return what is proved in each arithmetic, and sentences that say why it ends there."""
+    def to_table(self, *, where: str = WHOLE_TEXT) -> ResultTable:
+        """Return what is proved in each arithmetic, and sentences that say why it ends there.
+
+        `where` says where all of a long misclassified string is.
+        """
         rows = [
             ["exact", _format_length(self.horizon)],
             ["float32, symbol by symbol", _format_length(self.float_horizon)],
@@ -116,46 +125,48 @@ class Certificate(Displayed):
             ["arithmetic", "proved up to length"],
             rows,
             title=f"{self.task or 'certificate'}: {self._claim()}",
-            notes=self._explain(),
+            notes=self._explain(where),
             right=["proved up to length"],
         )
 
     def _claim(self) -> str:
         """Return what a reader needs to know first: a misclassified string, or what is proved."""
-        claim = "proved to be classified correctly"
+        wrong = None
         if self.misclassified is not None:
-            wrong = f"the model misclassifies a string of length {len(self.misclassified.string):,}"
-            return (
-                wrong
-                if self.proves_nothing
-                else f"{wrong}; every valid string up to length {self.horizon:,} is {claim}"
-            )
+            model = "the model, computed exactly," if self.misclassified.computed_exactly else "the model"
+            wrong = f"{model} misclassifies a string of length {len(self.misclassified.string):,}"
         if self.proves_nothing:
-            return "nothing is proved"
+            return wrong or "nothing is proved"
         up_to = "" if self.horizon is None else f" up to length {self.horizon:,}"
-        return f"every valid string{up_to} is {claim}"
+        claim = f"every valid string{up_to} is proved to be classified correctly"
+        if self.float_horizon != self.horizon:
+            rounded = f"up to length {self.float_horizon:,}" if self.float_horizon else "nothing is proved"
+            claim = f"{claim} in exact arithmetic; {rounded} in float32"
+        return claim if wrong is None else f"{wrong}; {claim}"
 
-    def _explain(self) -> list[str]:
+    def _explain(self, where: str) -> list[str]:
         """Return why the proof ends, and what is known about longer strings."""
-        if self.horizon is None:
-            notes = [f"Why: {self.reason}."]
-            if self.float_horizon is not None and self.stopped:
-                notes.append("In float32 the proof was stopped by the time limit.")
-            elif self.float_horizon is not None:
-                notes.append("In float32 less is proved, because rounding errors add up with every symbol.")
-            return notes
-        start = "Nothing is proved because" if self.proves_nothing else "The proof ends there because"
-        is_next = self.misclassified is not None and len(self.misclassified.string) == self.fails_at
-        reason = f"a string of length {self.fails_at:,} is misclassified" if is_next else self.reason
-        notes = [f"The proof was {self.reason}." if self.stopped else f"{start} {reason}."]
+        notes = [self._explain_horizon()]
+        if self.float_reason is not None:
+            notes.append(f"In float32 less is proved: {self.float_reason}.")
         if self.misclassified is not None:
-            notes.append(f"Misclassified: {self.misclassified.describe()}.")
-        elif self.searched:
+            notes.append(f"Misclassified: {self.misclassified.describe(where=where)}.")
+        elif self.horizon is not None and self.searched:
             notes.append(
                 "Longer strings may or may not be classified correctly: a search in some hundred strings up to length "
                 f"{self.searched:,} found no misclassified one."
             )
         return notes
+
+    def _explain_horizon(self) -> str:
+        """Return why the proof in exact arithmetic ends where it does."""
+        if self.horizon is None:
+            return f"Why: {self.reason}."
+        if self.stopped and not self.only_float_stopped:
+            return f"The proof was {self.reason}."
+        is_next = self.misclassified is not None and len(self.misclassified.string) == self.fails_at
+        reason = f"a string of length {self.fails_at:,} is misclassified" if is_next else self.reason
+        return f"{'Nothing is proved' if self.proves_nothing else 'The proof ends there'} because {reason}."
 
 
 def _format_length(length: int | None) -> str:

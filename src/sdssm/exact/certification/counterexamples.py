@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,9 +19,16 @@ STRINGS, LONGEST_WORD = 256, 12
 PIECE = 64
 
 
+class Counterexample(NamedTuple):
+    """A string that a model misclassified when it read it, and its prediction then."""
+
+    string: tuple[int, ...]
+    predicted: int
+
+
 def find_counterexample(
     model: Classifier, machine: TrimMachine, longest: int, generator: torch.Generator, watch: Watch = UNWATCHED
-) -> tuple[tuple[int, ...] | None, int]:
+) -> tuple[Counterexample | None, int]:
     """Return the shortest misclassified prefix among some hundreds of valid strings, or None, and the length read.
 
     The strings have `longest` symbols and are read by the model itself, in its own precision, until the time is up.
@@ -38,12 +47,13 @@ def find_counterexample(
             piece = tokens[:, first : first + PIECE]
             logits, state = model.advance(piece.to(device), state)
             expected = labels[:, first : first + PIECE].to(device)
-            wrong = (logits.argmax(-1) != expected) & (expected >= 0)
+            predicted = logits.argmax(-1)
+            wrong = (predicted != expected) & (expected >= 0)
             if wrong.any():
                 position = int(wrong.any(0).float().argmax())
                 row = int(wrong[:, position].float().argmax())
                 string = tuple(tokens[row, : first + position + 1].tolist())
-                return string, len(string)
+                return Counterexample(string, int(predicted[row, position])), len(string)
     return None, longest
 
 

@@ -31,6 +31,12 @@ class ProvedLength(NamedTuple):
     largest_errors: Floats  #: (2,): the largest e1 and e2 up to that length
     stopped: bool = False  #: whether the time limit is the reason
 
+    def at_most(self, length: int | None, reason: str) -> ProvedLength:
+        """Return this length, or a smaller one with its own reason."""
+        if length is None or (self.length is not None and self.length <= length):
+            return self
+        return self._replace(length=length, reason=reason)
+
 
 def prove_length(
     readout: ReadoutBounds,

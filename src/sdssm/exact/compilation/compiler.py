@@ -10,12 +10,14 @@ from sdssm.errors import format_value
 from sdssm.exact.compilation.characters import GroupExtension, SymbolGroup
 from sdssm.exact.compilation.dense import ENCODINGS, compile_dense
 from sdssm.exact.compilation.diagonal import compile_one_layer, compile_two_layers
+from sdssm.exact.defaults import COLUMN_NORM, ENCODING, LAYERS, MODEL
 from sdssm.exact.errors import ExactError
-from sdssm.exact.sources import MachineSource, resolve_task
-from sdssm.exact.watch import UNWATCHED, Watch, open_watch
+from sdssm.exact.sources import MachineSource
+from sdssm.exact.watch import Watch, open_watch
 from sdssm.models import Classifier
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_one_of
+from sdssm.tasks import get_task
 
 MODELS = ("sd-ssm", "complex-diagonal")
 
@@ -23,11 +25,11 @@ MODELS = ("sd-ssm", "complex-diagonal")
 def compile(  # noqa: A001  # qualified by the package name it is unambiguous
     machine: MachineSource,
     *,
-    encoding: str = "one-hot",
-    column_norm: float | None = 1.2,
+    encoding: str = ENCODING,
+    column_norm: float | None = COLUMN_NORM,
     generator: torch.Generator | None = None,
-    model: str = "sd-ssm",
-    layers: int = 1,
+    model: str = MODEL,
+    layers: int = LAYERS,
     n_classes: int | None = None,
     minimise: bool = False,
     progress: ProgressOption = False,
@@ -63,7 +65,7 @@ def compile(  # noqa: A001  # qualified by the package name it is unambiguous
     Traceback (most recent call last):
     sdssm.exact.errors.ExactError: not commutative: ...
     """
-    task = resolve_task(machine)
+    task = get_task(machine)
     with open_watch(f"compile {task.name}", progress, None) as watch:
         compiled = compile_machine(
             task.machine.minimise() if minimise else task.machine,
@@ -82,13 +84,13 @@ def compile(  # noqa: A001  # qualified by the package name it is unambiguous
 def compile_machine(
     machine: Machine,
     *,
-    encoding: str = "one-hot",
-    column_norm: float | None = 1.2,
-    generator: torch.Generator | None = None,
-    model: str = "sd-ssm",
-    layers: int = 1,
+    encoding: str,
+    column_norm: float | None,
+    generator: torch.Generator | None,
+    model: str,
+    layers: int,
     n_classes: int,
-    watch: Watch = UNWATCHED,
+    watch: Watch,
 ) -> Classifier:
     """Compile a machine; the arguments are those of `compile`."""
     check_one_of("model", model, MODELS)

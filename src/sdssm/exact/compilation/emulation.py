@@ -12,13 +12,15 @@ from torch import Tensor
 from sdssm.automata import Machine
 from sdssm.errors import format_value
 from sdssm.exact.compilation.characters import SymbolGroup
+from sdssm.exact.defaults import CHECKED_STRINGS
 from sdssm.exact.errors import ExactError
-from sdssm.exact.sources import MachineSource, resolve_task
+from sdssm.exact.sources import MachineSource
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
+from sdssm.tasks import get_task
 from sdssm.tasks.labels import PrefixLabeller
 
 #: Limits on the numbers of a piece of strings in memory, and on its symbols.
@@ -44,7 +46,7 @@ def check_emulation(
     machine: MachineSource,
     length: int,
     *,
-    strings: int = 4,
+    strings: int = CHECKED_STRINGS,
     generator: torch.Generator,
     progress: ProgressOption = False,
 ) -> EmulationCheck:
@@ -62,7 +64,7 @@ def check_emulation(
     """
     check_at_least("length", length, 1)
     check_at_least("strings", strings, 1)
-    task = resolve_task(machine)
+    task = get_task(machine)
     with open_watch(f"check {task.name}", progress, None) as watch:
         return _check_emulation(model, task.machine, length, strings, generator, watch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +43,14 @@ class Fidelity:
     def share(self) -> float:
         """The fraction of strings with the same label at the end."""
         return self.agree / self.strings
+
+
+class SearchResult(NamedTuple):
+    """How a search for candidate machines ended."""
+
+    rounds: int  #: rounds of counterexamples
+    note: str | None = None  #: why the search could not find all that the model does
+    stopped: bool = False  #: whether the time limit is the reason
 
 
 class CandidateMachines:

@@ -13,20 +13,19 @@ from typing import Any, NamedTuple
 from sdssm.automata import Machine, to_json
 from sdssm.display import Displayed, ResultTable
 from sdssm.errors import format_value
+from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
 from sdssm.exact.errors import ExactError, TimeIsUpError
-from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity
+from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity, SearchResult
 from sdssm.exact.extraction.lstar import search_by_lstar
 from sdssm.exact.extraction.model_reader import ModelReader, Word
 from sdssm.exact.extraction.state_search import search_by_states
 from sdssm.exact.sources import LoadedSource, MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
-from sdssm.formatting import format_chance
+from sdssm.formatting import format_chance, format_percent
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_one_of
 
 METHODS = ("states", "lstar")
-#: Lengths at which machine and model are compared at the end.
-LENGTHS = (5, 10, 20, 40, 100, 500)
 #: Length of the strings to learn from, if the training length of the model is not known.
 DEFAULT_LONGEST = 40
 
@@ -48,11 +47,11 @@ class Extraction(Displayed):
     expected: Machine | None = None  #: the machine of the task, if the task of the model is known
     note: str | None = None
     task: str | None = None  #: the name of the task
-    stopped: bool = False  #: whether the time limit ended the search: the machine is then not a final result
+    stopped: bool = False  #: whether the time limit ended the search or the comparison; `note` says which
 
     @property
     def faithful(self) -> bool:
-        """Whether the search was completed and machine and model agree at every symbol of every string compared."""
+        """Whether machine and model agree at every symbol of every string, and the time limit stopped nothing."""
         return not self.stopped and all(fidelity.throughout == fidelity.strings for fidelity in self.fidelity)
 
     @cached_property
@@ -115,8 +114,8 @@ class Extraction(Displayed):
             [
                 f"{fidelity.length:,}",
                 f"{fidelity.strings:,}",
-                f"{100 * fidelity.share:.2f}",
-                f"{100 * fidelity.throughout / fidelity.strings:.2f}",
+                format_percent(100 * fidelity.agree / fidelity.strings),
+                format_percent(100 * fidelity.throughout / fidelity.strings),
             ]
             for fidelity in self.fidelity
         ]
@@ -147,11 +146,11 @@ def extract(
     valid: MachineSource | None = None,
     *,
     task: MachineSource | None = None,
-    method: str = "states",
-    lengths: Iterable[int] = LENGTHS,
-    strings: int = 512,
+    method: str = METHOD,
+    lengths: Iterable[int] = COMPARED_LENGTHS,
+    strings: int = COMPARED_STRINGS,
     longest: int | None = None,
-    max_states: int = 1024,
+    max_states: int = MAX_STATES,
     seed: int = 0,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
@@ -205,14 +204,14 @@ def extract(
 
 
 class ExtractionOptions(NamedTuple):
-    """The options of `extract` that have a default."""
+    """The options of `extract` that say how a machine is searched and compared."""
 
-    method: str = "states"
-    lengths: tuple[int, ...] = LENGTHS
-    strings: int = 512
-    longest: int | None = None
-    max_states: int = 1024
-    seed: int = 0
+    method: str
+    lengths: tuple[int, ...]
+    strings: int
+    longest: int | None
+    max_states: int
+    seed: int
 
 
 def extract_machine(
@@ -231,37 +230,55 @@ def extract_machine(
     except TimeIsUpError:
         raise _nothing_known(watch) from None
     search = search_by_lstar if options.method == "lstar" else search_by_states
-    rounds, note = 0, None
     try:
-        rounds, note = search(candidates, options.max_states)
+        result = search(candidates, options.max_states)
     except TimeIsUpError:
         if not candidates.machines:
             raise _nothing_known(watch) from None
         note = f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
-    stopped = note is not None and note.startswith(watch.stop_reason)
+        result = SearchResult(0, note, stopped=True)
     machine = candidates.best()
-    reader.watch = watch.without_limit()
-    fidelity = list[Fidelity]()
-    for length in candidates.existing_lengths(options.lengths):
-        if fidelity and watch.is_over:  # at least the shortest length is compared
-            break
-        reader.watch.start(f"compare machine and model at length {length:,}")
-        strings = min(options.strings, LEAST_STRINGS) if watch.is_over else options.strings
-        fidelity.append(candidates.fidelity(machine, length, strings))
+    fidelity, is_complete = _compare(candidates, machine, options, watch)
+    if not is_complete and not result.stopped:
+        last = fidelity[-1]
+        note = f"{watch.stop_reason}: compared only up to length {last.length:,}, on {last.strings:,} strings"
+        result = SearchResult(result.rounds, note if result.note is None else f"{result.note}; {note}", stopped=True)
     return Extraction(
         machine=machine,
         valid=valid,
         n_classes=classifier.n_classes,
-        fidelity=tuple(fidelity),
+        fidelity=fidelity,
         explored=reader.explored,
         margin=reader.margin,
         method=options.method,
-        rounds=rounds,
+        rounds=result.rounds,
         expected=None if task is None else task.machine,
-        note=note,
+        note=result.note,
         task=None if task is None else task.name,
-        stopped=stopped,
+        stopped=result.stopped,
     )
+
+
+def _compare(
+    candidates: CandidateMachines, machine: Machine, options: ExtractionOptions, watch: Watch
+) -> tuple[tuple[Fidelity, ...], bool]:
+    """Compare machine and model at each length, and say whether all strings were read before the time was up.
+
+    At least the shortest length is compared: on fewer strings if the time is up already.
+    """
+    reader, results = candidates.reader, list[Fidelity]()
+    lengths = candidates.existing_lengths(options.lengths)
+    strings = min(options.strings, LEAST_STRINGS) if watch.is_over else options.strings
+    reader.watch = watch.without_limit()
+    for length in lengths:
+        reader.watch.start(f"compare machine and model at length {length:,}")
+        try:
+            reader.watch.check()
+            results.append(candidates.fidelity(machine, length, strings))
+        except TimeIsUpError:
+            break
+        reader.watch = watch  # the following lengths may be left out
+    return tuple(results), len(results) == len(lengths) and strings == options.strings
 
 
 def _nothing_known(watch: Watch) -> ExactError:

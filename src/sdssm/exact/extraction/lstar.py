@@ -9,7 +9,7 @@ import numpy as np
 
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import TimeIsUpError
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, too_many_states
+from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, SearchResult, too_many_states
 from sdssm.exact.extraction.model_reader import NOT_VALID, Word
 from sdssm.extras import import_extra
 
@@ -23,11 +23,8 @@ class _TooManyStatesError(Exception):
     """L* would not stop: each longer word distinguishes more states."""
 
 
-def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int, str | None]:
-    """Add the hypotheses of L* as candidates.
-
-    Returns the number of rounds, and a note if the search could not find all that the model does.
-    """
+def search_by_lstar(candidates: CandidateMachines, max_states: int) -> SearchResult:
+    """Add the hypotheses of L* as candidates."""
     base: Any = import_extra("aalpy.base", "extraction by L*")
     algorithms: Any = import_extra("aalpy.learning_algs", "extraction by L*")
     reader, known_labels = candidates.reader, dict[Word, int]()
@@ -100,7 +97,8 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> tuple[int
         note = COARSER.format(max_states)
     except TimeIsUpError:
         note = f"{reader.watch.stop_reason}: the machine is the last hypothesis of L*, not a final result"
-    return rounds, note
+        return SearchResult(rounds, note, stopped=True)
+    return SearchResult(rounds, note)
 
 
 def _hypothesis_graph(hypothesis: Any, n_symbols: int) -> tuple[Ints, Ints]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sdssm.automata import Machine
-from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, too_many_states
+from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, SearchResult, too_many_states
 from sdssm.exact.extraction.model_reader import ModelReader, Word
 from sdssm.exact.extraction.state_graph import StateGraph, distinguishing_suffix, explore_states
 
@@ -20,11 +20,10 @@ COUNTEREXAMPLES = 8
 MOST_ROUNDS, MOST_STALE = 40, 4
 
 
-def search_by_states(candidates: CandidateMachines, max_states: int) -> tuple[int, str | None]:
+def search_by_states(candidates: CandidateMachines, max_states: int) -> SearchResult:
     """Add candidates by exploring states, first from coarse to fine, then in rounds of counterexamples.
 
-    Returns the number of rounds, and a note if the search could not find all that the model does. If the time is up,
-    at least one candidate exists, from the states found so far.
+    If the time is up, at least one candidate exists, from the states found so far.
     """
     reader, suffixes = candidates.reader, list[Word]()
     graphs: dict[Machine, tuple[float, StateGraph]] = {}
@@ -35,7 +34,7 @@ def search_by_states(candidates: CandidateMachines, max_states: int) -> tuple[in
         machine = candidates.add(graph.table, graph.labels, graph.valid_states)
         graphs.setdefault(machine, (distance, graph))
         if reader.watch.is_over:
-            return 0, _stop_note(reader, graph)
+            return _stopped(reader, 0, graph)
         if distance <= ALWAYS_TRIED and candidates.error(machine) == 0:
             break
     if not graphs:
@@ -45,24 +44,24 @@ def search_by_states(candidates: CandidateMachines, max_states: int) -> tuple[in
     least, stale = candidates.error(machine), 0
     for done in range(MOST_ROUNDS):
         if reader.watch.is_over:
-            return done, _stop_note(reader, graph)
+            return _stopped(reader, done, graph)
         wrong = candidates.counterexamples(machine, [*map(graph.word_to, range(1, len(graph.labels)))])
         derived = (distinguishing_suffix(reader, graph, word) for word in wrong[:COUNTEREXAMPLES])
         fresh = [suffix for suffix in dict.fromkeys(derived) if suffix is not None and suffix not in suffixes]
         if not fresh:
-            return done, DIFFER if wrong else None
+            return SearchResult(done, DIFFER if wrong else None)
         finer = _explore_finer(reader, distance, suffixes, fresh, max_states)
         if finer is None:
-            return done, COARSER.format(max_states)
+            return SearchResult(done, COARSER.format(max_states))
         if not finer[2].is_complete:  # the machines found before know all states that they reach
-            return done, _stop_note(reader, finer[2])
+            return _stopped(reader, done, finer[2])
         distance, suffixes, graph = finer
         machine = candidates.add(graph.table, graph.labels, graph.valid_states)
         error = candidates.error(machine)
         least, stale = (error, 0) if error < least else (least, stale + 1)
         if stale == MOST_STALE:
             break
-    return done + 1, DIFFER
+    return SearchResult(done + 1, DIFFER)
 
 
 def _explore_finer(
@@ -78,7 +77,8 @@ def _explore_finer(
     return None
 
 
-def _stop_note(reader: ModelReader, graph: StateGraph) -> str:
-    """Say what is known when the time is up."""
-    found = f"{len(graph.labels) - 1:,} states of the model were explored"
-    return f"{reader.watch.stop_reason}: {found} by then, so the machine is not a final result"
+def _stopped(reader: ModelReader, rounds: int, graph: StateGraph) -> SearchResult:
+    """Return what is known when the time is up."""
+    explored = f"{len(graph.labels) - 1:,} states of the model were explored"
+    note = f"{reader.watch.stop_reason}: {explored} by then, so the machine is not a final result"
+    return SearchResult(rounds, note, stopped=True)

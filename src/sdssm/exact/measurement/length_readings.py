@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sdssm.evaluation.correct_counts import count_on_fresh_strings
+from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.models import Classifier
@@ -99,16 +100,30 @@ def read_prefixes(
 def read_fresh_strings(
     model: Classifier, test: EvaluationStrings, lengths: list[int], watch: Watch = UNWATCHED
 ) -> list[HorizonReading]:
-    """Read new strings for each length, for tasks where prefixes of uniform strings are not uniform."""
+    """Read new strings for each length, for tasks where prefixes of uniform strings are not uniform.
+
+    If the time is up, the lengths read so far are returned, and at least the first.
+    """
     readings: list[HorizonReading] = []
+    read = end = 0  # symbols of all strings: those read so far, and those up to the end of this length
+
+    def on_read(symbols: int) -> None:
+        nonlocal read
+        read += symbols
+        watch.update(read / test.count)
+        if readings and read < end:  # a length that has been read counts
+            watch.check()
+
     watch.start("read strings", total=sum(lengths), unit="symbols")
     for length in lengths:
-        if readings and watch.is_over:
+        end += length * test.count
+        try:
+            on_read(0)
+            result = count_on_fresh_strings(model, test, np.array([length]), on_read)
+        except TimeIsUpError:
             break
-        result = count_on_fresh_strings(model, test, np.array([length]))
         share = 100 * float(result.accuracy[0])
         readings.append(HorizonReading(length, length, result.strings, share, None, None, None))
-        watch.update(sum(reading.length for reading in readings))
     return readings
 
 

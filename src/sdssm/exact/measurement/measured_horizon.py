@@ -11,12 +11,13 @@ import torch
 from sdssm import ops
 from sdssm.display import Displayed, ResultTable
 from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
+from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import HorizonReading, read_fresh_strings, read_prefixes
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import open_watch
-from sdssm.formatting import format_chance
+from sdssm.formatting import format_chance, format_percent
 from sdssm.models import Classifier
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
@@ -87,7 +88,7 @@ class Horizon(Displayed):
                 f"{reading.length:,}",
                 f"{reading.first:,}-{reading.length:,}",
                 f"{reading.labels:,}",
-                f"{reading.accuracy:.2f}",
+                format_percent(reading.accuracy),
                 "-" if reading.spread is None else f"{reading.spread:.4f}",
             ]
             for reading in self.readings
@@ -101,9 +102,8 @@ class Horizon(Displayed):
         failure = self.first_failure
         notes = [f"Longest length with an accuracy of at least 99.9 %, as at all shorter ones: {self.longest:,}"]
         if failure is not None:
-            notes.append(
-                f"The model fails at length {failure.length:,}: {failure.accuracy:.2f} % of the labels are correct."
-            )
+            accuracy = format_percent(failure.accuracy)
+            notes.append(f"The model fails at length {failure.length:,}: {accuracy} % of the labels are correct.")
         if self.stopped:
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
@@ -121,9 +121,9 @@ def horizon(
     model: ModelSource,
     *,
     task: MachineSource | None = None,
-    max_length: int = 1_000_000,
-    strings: int = 64,
-    seed: int = 1,
+    max_length: int = LONGEST_MEASURED,
+    strings: int = MEASURED_STRINGS,
+    seed: int = MEASURED_SEED,
     words: bool = True,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
