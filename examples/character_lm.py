@@ -102,6 +102,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1, help="SD-SSM layers (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default: %(default)s)")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
     text = read_docstrings()
     alphabet = sorted(set(text))
     tokens = torch.tensor([alphabet.index(c) for c in text])

@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="steps for each model (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and strings (default: %(default)s)")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
     task = sdssm.task(arguments.task)
     torch.manual_seed(arguments.seed)
     generator = torch.Generator().manual_seed(arguments.seed)

@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30, help="passes over the training data (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights (default: %(default)s)")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the tensors are small: more threads would only wait for each other
     training, test = read_recordings("TRAIN"), read_recordings("TEST")
     width, classes = training[0].shape[-1], int(training[2].max()) + 1
     torch.manual_seed(arguments.seed)

@@ -39,7 +39,7 @@ EVALUATION = {
     "to length": "500",
     "mean": "99.99",
     "95 % band": "99.28-100.00",
-    "trained lengths": "100.00",
+    "training lengths": "100.00",
     "beyond": "99.98",
     "chance": "1.67",
     "first below 99": "never",
@@ -177,9 +177,9 @@ def test_an_evaluation_is_a_table() -> None:
     evaluation = Evaluation((RUN, replace(RUN, seed=1, mean=math.nan, mean_within=None, note="a remark")))
     assert str(evaluation) == (
         "2 runs: accuracy in %, on 512 strings of each length; means are over lengths\n"
-        "task  model   seed  to length   mean  trained lengths  beyond  chance\n"
-        "a5    sd-ssm     0          3  99.99           100.00   99.99    1.67\n"
-        "a5    sd-ssm     1          3      -                -   99.99    1.67\n"
+        "task  model   seed  to length   mean  training lengths  beyond  chance\n"
+        "a5    sd-ssm     0          3  99.99            100.00   99.99    1.67\n"
+        "a5    sd-ssm     1          3      -                 -   99.99    1.67\n"
         "a remark (runs/<a5>/seed-0)"
     )
     assert repr(evaluation) == "<Evaluation: 2 runs, means 99.99 %, chance 1.67 %>"

@@ -48,7 +48,8 @@ def resolve_device(name: str | torch.device) -> torch.device:
     if name.startswith("cuda"):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
-            raise DeviceError(f"{name} was requested, but torch sees no GPU here; use --device cpu or auto")
+            problem = f"{name} was requested, but torch sees no GPU here"
+            raise DeviceError(f"{problem}; use device='cpu' or 'auto'", shell=f"{problem}; use --device cpu or auto")
         if int(name.partition(":")[2] or 0) >= count:
             raise DeviceError(
                 f"{name} was requested, but there are {count} GPUs, counted from 0; use cuda:{count - 1} or lower"

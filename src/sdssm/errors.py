@@ -79,7 +79,7 @@ def format_value(value: object, max_length: int = 60) -> str:
     "'xxxxxxx...'"
     """
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split())
     except ValueError:  # Python refuses to print integers of thousands of digits
         text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= max_length else f"{text[: max_length - 4]}...{text[-1]}"

@@ -33,7 +33,7 @@ LEAST_USEFUL = (
     "diverged",
     "status",
     "to length",
-    "trained lengths",
+    "training lengths",
 )
 #: Columns of numbers that are never left out: what identifies a row, and its accuracy with the chance level.
 ALWAYS_SHOWN = ("seed", "seeds", "length", "at", "mean", "accuracy", "chance")

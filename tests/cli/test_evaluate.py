@@ -34,7 +34,7 @@ def test_tables_and_plot_of_all_runs(runs: Path, capsys: Capture) -> None:
     assert lines[8].split()[-1] == "50"
     assert "radius: the largest absolute eigenvalue of a symbol's matrix" in out
     assert "accuracy in %, parity, sd-ssm, mean of 3 seeds" in out
-    assert "==== trained up to length 40" in out
+    assert "==== training lengths, up to 40" in out
     assert "\x1b" not in out
     assert (runs / "seed-1" / "evaluation.json").exists()
 
@@ -137,7 +137,7 @@ def test_a_saved_model_is_evaluated_with_its_task(runs: Path, tmp_path: Path, ca
     code, out, err = run_command(capsys, "evaluate", str(model), "--task", "parity", "--max-length", "9")
     assert (code, err) == (0, "")
     assert out.splitlines()[3].split()[:5] == ["parity", "sd-ssm", "-", "9", "100.00"]
-    code, out, err = run_command(capsys, "evaluate", str(runs / "seed-0"), "--task", "parity")
+    code, out, err = run_command(capsys, "evaluate", str(runs / "seed-0"), "--task", "d4")
     assert (code, out) == (2, "")
     assert err == f"sdssm: {runs / 'seed-0'} is a run and knows its own task; leave --task out\n"
 

@@ -500,7 +500,9 @@ def test_subjects_that_cannot_be_evaluated(tmp_path: Path) -> None:
         with pytest.raises(SdssmError, match=r"evaluate"):
             evaluate(subject)  # type: ignore[arg-type]  # the wrong type is what is tested
     with pytest.raises(SdssmError, match="is a run and knows its own task"):
-        evaluate(create_run(tmp_path / "seed-0", get_machine("parity")), task="parity")
+        evaluate(create_run(tmp_path / "seed-0", get_machine("parity")), task="d4")
+    with pytest.raises(SdssmError, match="the path is empty"):
+        evaluate("")  # not all runs below this folder
     with pytest.raises(SdssmError, match="there is no run folder"):
         (tmp_path / "empty").mkdir()
         evaluate(tmp_path / "empty")

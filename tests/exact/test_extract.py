@@ -278,7 +278,7 @@ def test_unsupported_requests_are_refused() -> None:
     ]
     for message, model, valid in cases:
         with pytest.raises(SdssmError, match=message) as caught:
-            extract(model, valid)  # type: ignore[arg-type]
+            extract(model, valid=valid)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
     with pytest.raises(ExactError, match="more than 3 states"):
         extract(exact(get_machine("a5")), max_states=3)
@@ -299,14 +299,14 @@ def test_lstar_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_folder_with_several_runs_is_refused(tmp_path: Path) -> None:
     for seed in range(2):
         create_run(tmp_path / f"seed-{seed}", get_machine("parity"), seed)
-    with pytest.raises(ExactError, match="holds 2 runs"):
+    with pytest.raises(SdssmError, match="holds 2 runs; choose one of them"):
         extract(tmp_path)
 
 
 def test_valid_strings_of_a_single_length() -> None:
     """Only strings of exactly three symbols are valid: labels of shorter and longer ones do not count."""
     three = Machine(table=[[1, 1], [2, 2], [3, 3], [4, 4], [4, 4]], outputs=[0, 0, 0, 1, 0])
-    extraction = extract(exact(get_machine("parity")), three, lengths=[2, 40], strings=64)
+    extraction = extract(exact(get_machine("parity")), valid=three, lengths=[2, 40], strings=64)
     assert [fidelity.length for fidelity in extraction.fidelity] == [3]
     assert extraction.machine.distinguish(get_machine("parity"), three) is None
     assert Task(name="three", machine=extraction.machine, valid=three).has_length(3)

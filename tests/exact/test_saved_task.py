@@ -20,7 +20,7 @@ from sdssm import files
 from sdssm.automata import Machine, get_machine, write_machine
 from sdssm.cli import main
 from sdssm.cli.parser import make_parser
-from sdssm.errors import AutomatonError, ModelError, OutputError
+from sdssm.errors import AutomatonError, ModelError, OutputError, SdssmError
 from sdssm.exact import Certificate, certify, extract, horizon, snap
 from sdssm.exact.certification.certifier import describe_misclassified
 from sdssm.exact.certification.linear_system import build_system
@@ -150,7 +150,7 @@ def test_a_misclassified_string_is_reported_in_plain_words(tmp_path: Path, capsy
         assert wrong["predicted"] == int(logits[0, -1].argmax())
     assert main(["certify", str(tmp_path / "d4"), "--task", "a5"]) == 2
     assert "has 2 symbols and 8 classes, but a5 has 2 and 60" in capsys.readouterr().err
-    with pytest.raises(ExactError, match="calls a symbol 'toggle' that other calls 'x'"):
+    with pytest.raises(SdssmError, match="calls a symbol 'toggle' that other calls 'x'"):
         certify(compiled("d4"), Task(name="other", machine=Machine(table=get_machine("d4").table, symbols=["x", "y"])))
 
 
@@ -254,7 +254,7 @@ def test_every_kind_of_model_and_machine(tmp_path: Path) -> None:
     assert extract(run, task=path, lengths=[5], strings=8).difference is None
     assert certify(compiled("arithmetic"), "arithmetic").horizon is None  # with its valid strings
     other = create_run(tmp_path / "runs" / "seed-1", machine, seed=1, task="parity")
-    with pytest.raises(ExactError, match="a list of 2 runs was passed"):
+    with pytest.raises(SdssmError, match="the list holds 2 runs; choose one of them"):
         certify([run, other])
     with pytest.raises(ExactError, match="is not a token model"):
         certify(3)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_picture_has_title_chance_and_training_length() -> None:
     assert lines_of(axes)["chance 1.67 %"].get_ydata()[0] == pytest.approx(100 / 60, abs=0.01)
     assert "chance 1.67 %" in texts_of(figure)
     [mark] = axes.texts
-    assert (mark.get_text(), mark.xy[0]) == ("trained up to 40", 40)
+    assert (mark.get_text(), mark.xy[0]) == ("training lengths, up to 40", 40)
     assert axes.patches[0].get_x() + axes.patches[0].get_width() == 40  # the grey area
     assert "Mine" in texts_of(draw(run(FALLING), title="Mine"))
 
@@ -223,7 +223,7 @@ def test_suffix_decides_and_the_same_curves_give_the_same_file(tmp_path: Path, n
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert "matplotlib.pyplot" not in sys.modules  # no global figures
     if magic == b"<?xml":  # text is text, in a font that a browser has
-        assert b">trained up to 40<" in first
+        assert b">training lengths, up to 40<" in first
         assert b"'DejaVu Sans', Helvetica, Arial, sans-serif" in first
 
 

@@ -338,7 +338,7 @@ def test_existing_run_is_replaced_only_with_overwrite(folder: RunFolder) -> None
     folder.write_json("evaluation.json", {})
     notes = folder.path / "notes.txt"
     notes.write_text("mine")
-    with pytest.raises(RunError, match="already holds a run; continue it with --resume or replace it with --overwrite"):
+    with pytest.raises(RunError, match="already holds a run; continue it with resume=True or replace it with overwr"):
         RunFolder.create(folder.path, make_config())
     new = RunFolder.create(folder.path, make_config(seed=5), overwrite=True)
     assert (new.events(), new.checkpoints(), new.step) == ([], [], 0)

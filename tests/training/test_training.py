@@ -438,7 +438,7 @@ def test_missing_devices_are_refused(tmp_path: Path) -> None:
 
 def test_existing_run_is_refused_without_overwrite_or_resume(tmp_path: Path) -> None:
     train(tmp_path, seeds=1)
-    with pytest.raises(RunError, match="--overwrite"):
+    with pytest.raises(RunError, match="overwrite=True"):
         train(tmp_path, seeds=1)
     train(tmp_path, seeds=1, overwrite=True)
     assert train(tmp_path, seeds=1, resume=True)[0].status == "finished"

@@ -24,7 +24,15 @@ from sdssm.evaluation.correct_counts import (
 from sdssm.evaluation.description import canonical_task_name, changed_settings
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
-from sdssm.evaluation.sources import MissingTaskError, SavedModel, Subject, expand_source, missing_task, own_task
+from sdssm.evaluation.sources import (
+    MissingTaskError,
+    SavedModel,
+    Subject,
+    check_symbol_names,
+    expand_source,
+    missing_task,
+    own_task,
+)
 from sdssm.evaluation.spectrum import spectral_radii
 from sdssm.evaluation.statistics import (
     Interval,
@@ -135,7 +143,7 @@ def _evaluate_subject(
     meter: SymbolMeter,
 ) -> RunEvaluation:
     if isinstance(subject, RunFolder):
-        if task is not None:
+        if task is not None and get_task(task).digest != subject.config.digest:
             raise own_task(subject.path)
         return _evaluate_run(subject, request, overwrite, meter)
     folder = subject.path if isinstance(subject, SavedModel) else None
@@ -154,7 +162,7 @@ def _device(request: EvaluationRequest) -> torch.device:
 def _evaluate_model(
     model: Classifier, task: str | Task | Machine, request: EvaluationRequest, meter: SymbolMeter
 ) -> RunEvaluation:
-    task = task if isinstance(task, Task) else get_task(task)
+    task = get_task(task)
     device_before = next(model.parameters()).device
     try:
         result = _measure(model.to(request.device or device_before), task, task.train_length, request, meter)
@@ -200,6 +208,7 @@ def _measure(
             f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
             f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was built for"
         )
+    check_symbol_names(model, task)
     lengths = np.arange(1, task.test_length + 1) if request.lengths is None else request.lengths
     if model.longest is not None and lengths[-1] > model.longest:
         raise EvaluationError(

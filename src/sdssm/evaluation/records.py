@@ -141,6 +141,9 @@ class Evaluation(Displayed):
     def __len__(self) -> int:
         return len(self.runs)
 
+    def __getitem__(self, index: int) -> RunEvaluation:
+        return self.runs[index]
+
     def __repr__(self) -> str:
         if len(self.runs) == 1:
             return f"<Evaluation: {self.runs[0]._describe()}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from shlex import quote
 
@@ -13,6 +14,7 @@ from sdssm.files import format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, find_runs
+from sdssm.tasks import Task
 
 #: What can be evaluated: a model, a run, or the path of a saved model, of a run or of a folder of runs.
 Subject = Classifier | RunFolder | str | Path
@@ -59,10 +61,26 @@ def expand_source(source: Subject | Iterable[Subject]) -> list[Classifier | RunF
             subjects[id(item)] = item
         elif isinstance(item, RunFolder):
             subjects.setdefault(item.path.resolve(), item)
+        elif isinstance(inner := getattr(item, "model", None), Classifier):  # what `snap` returns
+            subjects[id(inner)] = inner
         elif isinstance(item, str | Path):
+            if not str(item):
+                raise EvaluationError("the path is empty; pass the folder of a run or of a saved model, or '.'")
             path = Path(item)
             for subject in [SavedModel(path)] if is_model_folder(path) else find_runs(path):
                 subjects.setdefault(subject.path.resolve(), subject)
         else:
             raise EvaluationError(f"{format_value(item)} cannot be evaluated; pass a model, a run, or the path of one")
     return list(subjects.values())
+
+
+def check_symbol_names(model: Classifier, task: Task) -> None:
+    """Raise an error if a model that knows the names of its symbols is used for a task with other names."""
+    known = None if model.task is None else model.task.machine.symbols
+    names = task.machine.symbols
+    if known is not None and names is not None and known != names:
+        first, second = next((a, b) for a, b in zip_longest(known, names) if a != b)
+        raise EvaluationError(
+            f"the model calls a symbol {format_value(first)} that {task.name} calls {format_value(second)}; "
+            "pass a task with the same symbols in the same order"
+        )

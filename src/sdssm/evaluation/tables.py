@@ -120,7 +120,7 @@ def _values_at_every_length(run: RunEvaluation) -> dict[str, str]:
         "to length": f"{run.max_length:,}",
         "mean": format_percent(run.mean),
         "95 % band": band,
-        "trained lengths": format_percent(run.mean_within),
+        "training lengths": format_percent(run.mean_within),
         "beyond": format_percent(run.mean_beyond),
         "chance": format_chance(run.chance),
         "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",

@@ -93,9 +93,9 @@ def check_snap_folder_free(folder: Path, *, overwrite: bool = False, option: str
 
 def snap(
     model: ModelSource,
-    valid: MachineSource | None = None,
-    *,
     task: MachineSource | None = None,
+    *,
+    valid: MachineSource | None = None,
     method: str = METHOD,
     max_states: int = MAX_STATES,
     seed: int = 0,

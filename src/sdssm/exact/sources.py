@@ -9,6 +9,7 @@ from typing import Any
 
 from sdssm.automata import Machine
 from sdssm.errors import format_value
+from sdssm.evaluation.sources import check_symbol_names
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
 from sdssm.models import Classifier
@@ -41,7 +42,7 @@ class LoadedSource:
         chosen_task = self.task if task is None else get_task(task)
         if chosen_task is None:
             raise ExactError(
-                f"{self.name} does not say which task it is for; name the task, as in {function}(model, task='a5')",
+                f"{self.name} does not say which task it is for; name the task, as in {function}(model, 'a5')",
                 shell=f"{self.name} does not say which task it is for; name the task, as in --task a5",
             )
         if task is not None:
@@ -60,8 +61,8 @@ def load_source(source: ModelSource) -> LoadedSource:
         path = Path(source)
         if is_model_folder(path):
             return LoadedSource(load(path), None, format_path(path))
-    elif isinstance(getattr(source, "model", None), Classifier):  # what `snap` returns
-        return LoadedSource(source.model, None, "the model")
+    elif isinstance(inner := getattr(source, "model", None), Classifier):  # what `snap` returns
+        return LoadedSource(inner, None, "the model")
     elif not isinstance(source, RunFolder | Sequence):
         raise ExactError(
             f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either"
@@ -77,17 +78,10 @@ def resolve_machine(source: MachineSource | None) -> Machine | None:
 
 def check_task_fits(model: Classifier, task: Task, *, all_classes: bool) -> None:
     """Raise an error unless a model has the symbols and, with `all_classes`, exactly the classes of a task."""
-    known = None if model.task is None else model.task.machine.symbols
     fits = task.n_classes == model.n_classes if all_classes else task.n_classes <= model.n_classes
     if model.n_symbols != task.n_symbols or not fits:
         raise ExactError(
             f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
             f"{task.n_symbols} and {task.n_classes}; pass the task that the model was trained or compiled for"
         )
-    names = task.machine.symbols
-    if known is not None and names is not None and known != names:
-        first, second = next((a, b) for a, b in zip(known, names, strict=True) if a != b)
-        raise ExactError(
-            f"the model calls a symbol {format_value(first)} that {task.name} calls {format_value(second)}; "
-            "pass a task with the same symbols in the same order"
-        )
+    check_symbol_names(model, task)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sdssm import ops
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer
-from sdssm.layers.settings import ComplexDiagonalSettings as ComplexDiagonalSettings  # for importers of this module
+from sdssm.layers.settings import ComplexDiagonalSettings
 from sdssm.ops.products import linear
 
 

@@ -11,7 +11,7 @@ from sdssm import ops
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, select_rows
-from sdssm.layers.settings import SelectiveDenseSettings as SelectiveDenseSettings  # for importers of this module
+from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.ops.reference import rescaled
 
 #: The settings for real inputs, see `SelectiveDense.for_inputs`.

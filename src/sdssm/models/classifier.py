@@ -205,6 +205,9 @@ class Classifier(Stack):
 
     def _check_tokens(self, tokens: Tensor) -> Tensor:
         """Raise unless all tokens are symbols; the query has a row in the table, but is not a symbol."""
+        if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.is_complex():
+            what = f"of {tokens.dtype}" if isinstance(tokens, Tensor) else f"a {type(tokens).__name__}"
+            raise ModelError(f"tokens are {what}; pass a tensor of whole numbers, as in torch.tensor([[0, 1]])")
         check_range("the model", "tokens", tokens, 0, self.n_symbols - 1, "symbols are")
         return tokens.long()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sdssm.errors import OutputError, SettingsError
+from sdssm.errors import OutputError, SettingsError, format_value
 from sdssm.extras import import_extra
 from sdssm.files import describe_file_error, format_path, write_atomic
 from sdssm.palette import FONT_FAMILY, LINE_COLOUR, TEXT_COLOUR
@@ -61,12 +61,13 @@ def check_plot(path: Path) -> None:
 
 
 def save_plot(
-    evaluation: Mapping[str, Any], path: Path, *, each: bool = False, view: str = "auto", title: str | None = None
+    evaluation: Any, path: str | Path, *, each: bool = False, view: str = "auto", title: str | None = None
 ) -> None:
-    """Draw the curves of an evaluation (as JSON) and write them as PNG, SVG or PDF, by the suffix of the path.
+    """Draw the curves of an evaluation and write them as PNG, SVG or PDF, by the suffix of the path.
 
     The arguments are those of `make_figure`.
     """
+    path = Path(path)
     check_plot(path)
     kind = path.suffix.lower()
     with _look():
@@ -85,10 +86,8 @@ def save_plot(
         ) from None
 
 
-def make_figure(
-    evaluation: Mapping[str, Any], *, each: bool = False, view: str = "auto", title: str | None = None
-) -> Any:
-    """Draw the curves of an evaluation (as JSON) as a figure of matplotlib.
+def make_figure(evaluation: Any, *, each: bool = False, view: str = "auto", title: str | None = None) -> Any:
+    """Draw the curves of an evaluation as a figure of matplotlib.
 
     A line is the mean over seeds, and a band reaches from the minimum to the maximum. With many lengths, mean and band
     are also over the lengths near each other. Training lengths are grey, and dotted lines show chance. A model has
@@ -96,7 +95,7 @@ def make_figure(
     different models lie on each other, their stripes alternate.
 
     Args:
-        evaluation: `Evaluation.to_json()`, or a dictionary with such `runs`.
+        evaluation: an `Evaluation`, its JSON, or a dictionary with such `runs`.
         each: draw a line for each run instead of one for all seeds.
         view: "accuracy", "error" (on a logarithmic axis, which shows how curves near 100 % differ), "both", or "auto":
             accuracy, and the error rate below it if curves are near 100 % without reaching it.
@@ -104,7 +103,10 @@ def make_figure(
     """
     if view not in VIEWS:
         raise SettingsError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
-    curves = make_curves(evaluation, each=each)
+    data = evaluation.to_json() if hasattr(evaluation, "to_json") else evaluation
+    if not isinstance(data, Mapping) or "runs" not in data:
+        raise SettingsError(f"{format_value(evaluation)} is not an evaluation; pass what sdssm.evaluate returns")
+    curves = make_curves(data, each=each)
     if not curves:
         raise SettingsError("an evaluation without runs has nothing to plot; evaluate at least one run")
     logarithmic = any(has_log_axis(curve.lengths) for curve in curves)
@@ -177,7 +179,7 @@ def _draw_texts(figure: Any, axes: Any, curves: Sequence[Curve], title: str, not
         y = height - TITLE - NOTE * number
         figure.text(0.1, y, line, transform=inches, va="top", size=NOTE_SIZE, color=LINE_COLOUR)
     trained = sorted({curve.train_length for curve in curves})
-    text = f"trained up to {', '.join(f'{length:,}' for length in trained)}"
+    text = f"training lengths, up to {', '.join(f'{length:,}' for length in trained)}"
     end = axes.get_xlim()[1]
     is_left = trained[-1] <= end / 2  # on its right there is room for the text
     axes.annotate(

@@ -39,7 +39,7 @@ def terminal_plot(curve: Curve, *, width: int = 77, height: int | None = None) -
          1     20      40      60      80     100
          **** mean over the lengths of a column
          .... chance, 1.67 %
-         ==== trained up to length 40
+         ==== training lengths, up to 40
     """
     width = min(max(width, NARROWEST), WIDEST)
     height = height or (ROWS if width >= NARROW else ROWS_OF_NARROW)
@@ -85,7 +85,7 @@ def _legend(curve: Curve, cells: str, width: int, *, is_trained: bool) -> list[s
     legend = [f"{character * 4} {text}" for character, text in texts.items() if character in cells]
     if curve.chance is not None:  # also if the curve covers it everywhere
         legend.append(f".... chance, {format_chance(curve.chance)} %")
-    return [*legend, *([f"==== trained up to length {curve.train_length:,}"] if is_trained else [])]
+    return [*legend, *([f"==== training lengths, up to {curve.train_length:,}"] if is_trained else [])]
 
 
 def _columns(curve: Curve, width: int) -> np.ndarray:

@@ -105,8 +105,10 @@ class RunFolder:
         if names and CONFIG_FILE not in names:
             raise RunError(f"{format_path(path)} holds files but no run; choose an empty or a new folder")
         if names and not overwrite:
+            problem = f"{format_path(path)} already holds a run; continue it with"
             raise RunError(
-                f"{format_path(path)} already holds a run; continue it with --resume or replace it with --overwrite"
+                f"{problem} resume=True or replace it with overwrite=True",
+                shell=f"{problem} --resume or replace it with --overwrite",
             )
         if names:
             _read_config(path)  # refuses to replace the config.json of another program
@@ -230,7 +232,7 @@ class RunFolder:
         """
         steps = self.checkpoints()
         if not steps:
-            raise RunError(f"{format_path(self.path)} has no checkpoint yet; start again with --overwrite")
+            raise RunError(f"{format_path(self.path)} has no checkpoint yet; train it first")
         if step is not None:
             if step not in steps:
                 known = " and ".join(map(str, steps))
@@ -341,6 +343,8 @@ def _read_config(path: Path) -> RunConfig:
         raise RunError(
             f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs lists those in the folder runs"
         )
+    if path.is_file():
+        raise RunError(f"{name} is a file; pass the folder that it is in")
     if not is_folder:
         similar = similar_path(path)
         hint = (

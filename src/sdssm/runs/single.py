@@ -21,7 +21,7 @@ def only_run(source: RunSource) -> RunFolder:
     if isinstance(source, str | Path):
         runs, name = find_runs(source), format_path(Path(source))
     elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
-        runs, name = [run for run in source if isinstance(run, RunFolder)], format_value(source)
+        runs, name = [run for run in source if isinstance(run, RunFolder)], "the list"
     else:
         raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
     if len(runs) != 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from sdssm.devices import resolve_device
-from sdssm.errors import SdssmError
+from sdssm.errors import RunError, SdssmError
 from sdssm.models import Classifier, load_model
 from sdssm.models.saved import build_model, read_model_config
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
@@ -33,6 +33,8 @@ def load(source: RunSource, *, device: str | torch.device = "cpu") -> Classifier
     >>> torch.equal(model.dictionary, same.dictionary)
     True
     """
+    if isinstance(source, Classifier):
+        raise RunError("a model was passed, which needs no loading; use it as it is")
     path, device = _model_folder(source), resolve_device(device)
     config = read_model_config(path)
     run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format

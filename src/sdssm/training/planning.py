@@ -50,6 +50,8 @@ def plan_runs(
     seed_list = expand_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
+    if steps is not None and "steps" in (settings or {}):
+        raise SettingsError(f"steps is {steps}, and settings have steps too; leave one of them out")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
     preset_name = default_preset(model) if preset is None else preset
     path = _resolve_folder(out, tasks, model, preset_name, values)
@@ -194,7 +196,9 @@ def _resolve_folder(
     out: str | Path | None, tasks: Sequence[Task], model: str, preset: str, settings: Mapping[str, Any]
 ) -> Path:
     if out is None:
-        return default_folder([task.name for task in tasks], model, preset, settings)
+        # Machines without a name have folders of their own as well.
+        names = [task.name if task.name != "machine" else f"machine-{task.digest[:8]}" for task in tasks]
+        return default_folder(names, model, preset, settings)
     if str(out) in ("", "."):
         raise SettingsError("out is the current folder; name a folder for the runs, as in out='runs/a5'")
     return Path(out)

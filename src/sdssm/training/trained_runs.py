@@ -29,9 +29,9 @@ class Runs(Displayed, Sequence[RunFolder]):
     @overload
     def __getitem__(self, index: int) -> RunFolder: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[RunFolder]: ...
-    def __getitem__(self, index: int | slice) -> RunFolder | Sequence[RunFolder]:
-        return self._folders[index]
+    def __getitem__(self, index: slice) -> Runs: ...
+    def __getitem__(self, index: int | slice) -> RunFolder | Runs:
+        return Runs(self.path, self._folders[index]) if isinstance(index, slice) else self._folders[index]
 
     def __len__(self) -> int:
         return len(self._folders)

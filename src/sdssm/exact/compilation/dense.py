@@ -12,7 +12,8 @@ from sdssm.automata import Machine
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.layers.selective_dense import SelectiveDense, SelectiveDenseSettings
+from sdssm.layers.selective_dense import SelectiveDense
+from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.settings import check_one_of
 

@@ -17,7 +17,8 @@ from sdssm.exact.compilation.characters import (
 from sdssm.exact.compilation.dense import output_indicators
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.layers.complex_diagonal import ComplexDiagonal, ComplexDiagonalSettings
+from sdssm.layers.complex_diagonal import ComplexDiagonal
+from sdssm.layers.settings import ComplexDiagonalSettings
 from sdssm.models import Classifier, ModelSettings
 
 #: Limit on the number of complex entries of a state.

@@ -143,9 +143,9 @@ class Extraction(Displayed):
 
 def extract(
     model: ModelSource,
-    valid: MachineSource | None = None,
-    *,
     task: MachineSource | None = None,
+    *,
+    valid: MachineSource | None = None,
     method: str = METHOD,
     lengths: Iterable[int] = COMPARED_LENGTHS,
     strings: int = COMPARED_STRINGS,

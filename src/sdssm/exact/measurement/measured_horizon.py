@@ -119,8 +119,8 @@ class Horizon(Displayed):
 
 def horizon(
     model: ModelSource,
-    *,
     task: MachineSource | None = None,
+    *,
     max_length: int = LONGEST_MEASURED,
     strings: int = MEASURED_STRINGS,
     seed: int = MEASURED_SEED,
