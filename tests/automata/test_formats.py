@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from aalpy.automata import MealyMachine, MealyState
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,10 +107,80 @@ def test_dictionary_of_dictionaries() -> None:
     assert from_json(renamed).outputs.tolist() == [1]
 
 
+def test_outputs_next_to_the_states() -> None:
+    text = '{"p": {"a": "q"}, "q": {"a": "p"}, "outputs": {"p": 1, "q": 0}}'
+    for sink in (False, True):
+        machine = from_json(text, sink=sink)
+        assert (machine.states, machine.symbols, machine.outputs.tolist()) == (("p", "q"), ("a",), [1, 0])
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_an_undefined_next_state_is_an_error_even_with_a_sink(sink: bool) -> None:
+    for text in ('{"p": {"a": "z"}}', '{"transitions": {"p": {"a": "z"}}}'):
+        with pytest.raises(FormatError, match="'z' is not a state"):
+            from_json(text, sink=sink)
+
+
+def test_a_final_state_needs_no_transitions() -> None:
+    for end in ('"accepting": ["q"]', '"outputs": {"p": 0, "q": 1}', '"states": ["p", "q"], "accepting": ["q"]'):
+        assert from_json(f'{{"p": {{"a": "q"}}, {end}}}', sink=True).outputs.tolist() == [0, 1, 0]
+    assert from_json('{"transitions": [["p", "a", "q"]], "accepting": ["q"]}', sink=True).n_states == 3
+
+
+def test_accepting_states_of_a_table() -> None:
+    table = '"table": [[0, 1], [1, 0]]'
+    assert from_json(f'{{{table}, "accepting": [1]}}').outputs.tolist() == [0, 1]
+    assert from_json(f'{{{table}, "states": ["even", "odd"], "final_states": ["even"]}}').outputs.tolist() == [1, 0]
+    for faulty, message in (
+        ('"accepting": [2]', '2 in "accepting" is not a state; states are 0..1'),
+        ('"accepting": [1], "outputs": [0, 1]', "not both"),
+        ('"accepting": 1', "list the names"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            from_json(f"{{{table}, {faulty}}}")
+
+
+MEALY = """digraph g {
+    s0 [label="s0"]; s1 [label="s1"];
+    s0 -> s1 [label="i/on"]; s0 -> s0 [label="j/off"]; s1 -> s1 [label="i,j/on"];
+    __start0 [label="", shape=none]; __start0 -> s0 [label=""]; }"""
+
+
+def test_mealy_machine_in_dot() -> None:
+    machine = from_dot(MEALY)
+    assert (machine.states, machine.symbols) == (("s0/off", "s1/on"), ("i", "j"))
+    assert (machine.table.tolist(), machine.outputs.tolist()) == ([[1, 0], [1, 1]], [0, 1])
+    partial = MEALY.replace("i,j/on", "i/2")
+    with pytest.raises(AutomatonError, match="state 's1/on' has no transition for symbol 'j'"):
+        from_dot(partial)
+    assert from_dot(partial, sink=True).states == ("s0/2", "s1/on", "s0/off", "s1/2", "sink")  # ordered as texts
+    accepting = MEALY.replace(
+        's1 [label="s1"]', "s1 [shape=doublecircle]"
+    )  # its states have outputs: not a Mealy machine
+    assert from_dot(accepting, sink=True).symbols == ("i/on", "j/off", "i", "j/on")
+
+
+def test_mealy_machine_written_by_aalpy(tmp_path: Path) -> None:
+    states = [MealyState("s0"), MealyState("s1")]
+    for k, state in enumerate(states):
+        state.transitions = {"i": states[1 - k], "j": state}
+        state.output_fun = {"i": "on", "j": "off"}
+    automaton = MealyMachine(states[0], states)
+    automaton.save(str(tmp_path / "mealy"))
+    assert read_machine(tmp_path / "mealy.dot").is_equivalent(from_aalpy(automaton))
+
+
+def test_start_state_of_a_graph() -> None:
+    edges = "b -> a [label=x]; a -> b [label=x];"
+    for text, start in ((edges, "b"), (f"{edges} a [start=true];", "a"), (f"{edges} __start0 -> a;", "a")):
+        machine = from_dot(f"digraph {{ {text} }}")
+        assert machine.state_names[machine.start] == start
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"transitions": {"p": {"a": "q"}}}', "state 'q' has no transition for symbol 'a'"),
+        ('{"transitions": {"p": {"a": "q"}, "q": {}}}', "state 'q' has no transition for symbol 'a'"),
         ('{"transitions": 3}', '"transitions" is 3'),
         ('{"transitions": {"p": ["q"]}}', "the transitions of state 'p' are ['q']"),
         ('{"transitions": [["p", "a"]]}', "a transition is [state, symbol, next state], not ['p', 'a']"),

@@ -6,13 +6,14 @@ import copy
 import pickle
 import time
 from itertools import product
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdssm.automata import Machine, get_machine, to_automata_lib
+from sdssm.automata import Machine, draw, get_machine, to_automata_lib, to_json
 from sdssm.errors import AutomatonError
 from tests.strategies import machines, words
 
@@ -218,6 +219,53 @@ def test_names_in_products() -> None:
     with pytest.raises(AutomatonError, match="a string must be a text or a list of symbols, not None"):
         PARITY.run(None)  # type: ignore[arg-type]
     assert PARITY.product(PARITY).states == ("even,even", "even,odd", "odd,even", "odd,odd")
+
+
+@given(machines(named=True), st.randoms(use_true_random=False))
+def test_symbols_in_another_order_are_matched_by_name(machine: Machine, random: Random) -> None:
+    machine = machine.reachable()
+    order = list(range(machine.n_symbols))
+    random.shuffle(order)
+    names = [machine.symbol_names[a] for a in order]
+    other = Machine(table=machine.table[:, order], start=machine.start, outputs=machine.outputs, symbols=names)
+    assert machine.distinguish(other, valid=other) is None
+    assert machine.is_equivalent(other)
+    assert machine.isomorphism(other) == tuple(range(machine.n_states))
+    both = machine.product(other).reachable()
+    assert both.symbol_names == machine.symbol_names
+    assert (both.outputs // machine.n_outputs == both.outputs % machine.n_outputs).all()
+
+
+def test_symbols_with_other_names_cannot_be_compared() -> None:
+    pairs = get_machine("regex:(ab)*")
+    with pytest.raises(AutomatonError, match="only the first machine has a symbol 'a', only the second 'c'"):
+        pairs.distinguish("regex:(bc)*")
+    assert pairs.distinguish([[1, 2], [2, 0], [2, 2]]) == (0,)  # a table has no names: by number
+
+
+def test_methods_take_whatever_names_a_machine() -> None:
+    pairs = get_machine("regex:(ab)*")
+    assert pairs.distinguish("regex:a(ba)*b", valid="regex[ab]:.{3,}") is None
+    assert pairs.isomorphism("regex:(ab)*") == (0, 1, 2)
+    assert pairs.product("regex:(ab)*").n_states == (pairs * "parity").n_states + 3
+    assert to_json("parity") == to_json(PARITY)
+    assert draw("parity") == draw(PARITY)
+
+
+def test_equivalence_includes_the_empty_string() -> None:
+    star, plus = get_machine("regex:(ab)*"), get_machine("regex:(ab)+")
+    assert star.distinguish(plus) is None
+    assert not star.is_equivalent(plus)
+    assert star.is_equivalent("regex:()|(ab)+")
+    assert not star.is_equivalent("regex[ab]:a*")
+
+
+def test_names_with_spaces_are_quoted() -> None:
+    machine = Machine(table=[[0, 0, 0]], symbols=["a b", "\u00fc\u2192", "q"])
+    assert machine.decode([0, 1, 2]) == "'a b' \u00fc\u2192 q"
+    with pytest.raises(AutomatonError, match="symbols are 'a b', \u00fc\u2192, q"):
+        machine.encode(["x"])
+    assert Machine(table=[[0, 0]], symbols=["a", " "]).decode([0, 1, 0]) == "a a"
 
 
 SIZE = np.arange(10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 import time
 from itertools import product
 
@@ -55,6 +56,26 @@ def test_alphabets_and_escapes() -> None:
     assert regex_machine(r"\*\.\\").output("*.\\") == 1
     assert regex_machine("[a-d]").symbols == ("a", "b", "c", "d")
     assert regex_machine("[a-]").symbols == ("-", "a")
+
+
+def test_ranges_in_the_alphabet() -> None:
+    machine = get_machine("regex[a-z]:a.*z")
+    assert "".join(machine.symbol_names) == string.ascii_lowercase
+    assert (machine.output("abcz"), machine.output("abc")) == (1, 0)
+    for alphabet, letters in (
+        ("0-3+*-", "0123+*-"),
+        ("-a", "-a"),
+        (r"a\-z", "a-z"),
+        (r"a\]\\", "a]\\"),
+        ("a-cx-z", "abcxyz"),
+    ):
+        assert "".join(get_machine(f"regex[{alphabet}]:.*").symbol_names) == letters
+    for alphabet, message in (
+        ("+-*", "empty or longer than 256 letters; for the letter -"),
+        ("a-cb", "a letter twice"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            get_machine(f"regex[{alphabet}]:.*")
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,20 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 from sdssm.automata.machine import Machine
-from sdssm.automata.mealy import mealy_table
+from sdssm.automata.mealy import mealy_table, number_outputs
 from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.sources import as_machine
 from sdssm.automata.validation import validate_accepting
 from sdssm.errors import AutomatonError, format_value
 from sdssm.extras import import_extra
 
 
-def to_networkx(machine: Machine) -> Any:
+def to_networkx(machine: Any) -> Any:
     """Return a `networkx.MultiDiGraph`.
 
     Nodes are 0..Q-1 with attributes `name` and `output`. Edges have attributes `symbol` and `label`.
     """
+    machine = as_machine(machine)
     nx = import_extra("networkx", "the bridge to networkx")
     graph = nx.MultiDiGraph(start=machine.start)
     for q, name in enumerate(machine.state_names):
@@ -68,8 +70,9 @@ def from_networkx(graph: Any, *, sink: bool = False) -> Machine:
     )
 
 
-def to_automata_lib(machine: Machine, *, accepting: Collection[int] | None = None) -> Any:
+def to_automata_lib(machine: Any, *, accepting: Collection[int] | None = None) -> Any:
     """Return an `automata.fa.dfa.DFA` that accepts if the output is in `accepting` (default: if it is 1)."""
+    machine = as_machine(machine)
     dfa = import_extra("automata.fa.dfa", "the bridge to automata-lib")
     accepting = validate_accepting(accepting, machine.n_outputs)
     names, symbols = machine.state_names, machine.symbol_names
@@ -151,8 +154,9 @@ def _state_name(state: Hashable) -> str:
     return str(state)
 
 
-def to_aalpy(machine: Machine) -> Any:
+def to_aalpy(machine: Any) -> Any:
     """Return an AALpy `MooreMachine` with the names of the states and symbols."""
+    machine = as_machine(machine)
     automata = import_extra("aalpy.automata", "the bridge to AALpy")
     states = [automata.MooreState(name, output=int(machine.outputs[q])) for q, name in enumerate(machine.state_names)]
     for q, row in enumerate(machine.table.tolist()):
@@ -181,13 +185,13 @@ def from_aalpy(automaton: Any, *, sink: bool = False) -> Machine:
     if hasattr(automaton.initial_state, "is_accepting"):
         outputs = [int(bool(state.is_accepting)) for state in automaton.states]
     elif hasattr(automaton.initial_state, "output_fun"):
-        numbers = _number_outputs([value for state in automaton.states for value in state.output_fun.values()])
+        numbers = number_outputs([value for state in automaton.states for value in state.output_fun.values()])
         texts = {number: str(value) for value, number in numbers.items()}
         labels = [[numbers.get(state.output_fun.get(a), 0) for a in letters] for state in automaton.states]
         rows, outputs, pairs = mealy_table(rows, labels, start)
         start, names = 0, [f"{names[q]}/{texts.get(output, output)}" for q, output in pairs]
     else:
-        numbers = _number_outputs([state.output for state in automaton.states])
+        numbers = number_outputs([state.output for state in automaton.states])
         outputs = [numbers[state.output] for state in automaton.states]
     return build_machine(
         table=rows,
@@ -204,13 +208,6 @@ def _not_deterministic(automaton: Any) -> AutomatonError:
         f"a {type(automaton).__name__} is not a deterministic finite automaton; "
         "pass a Dfa, MooreMachine or MealyMachine"
     )
-
-
-def _number_outputs(values: list[Any]) -> dict[Any, int]:
-    """Return the number of each output: itself if all are whole numbers from 0, else its rank by text."""
-    if all(isinstance(value, int) and value >= 0 for value in values):  # True and False are 1 and 0
-        return {value: int(value) for value in values}
-    return {value: k for k, value in enumerate(sorted(set(values), key=str))}
 
 
 def _sorted(values: Iterable[Any]) -> list[Any]:

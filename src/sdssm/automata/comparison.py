@@ -17,15 +17,40 @@ if TYPE_CHECKING:
 MOST_FLAGS = 1 << 28
 
 
-def check_same_alphabet(machine: Machine, other: Machine) -> None:
-    """Raise an error unless both machines have the same symbols."""
+def align_symbols(machine: Machine, other: Machine) -> Machine:
+    """Return the other machine with its symbols in the order of the first; raise an error if they have different ones.
+
+    Symbols are matched by name. If one of the machines has no names, and its numbers are not the names of the other,
+    they are matched by number.
+    """
     if machine.n_symbols != other.n_symbols:
         raise AutomatonError(
             f"the machines read {machine.n_symbols} and {other.n_symbols} symbols; both need the same alphabet"
         )
-    if machine.symbols and other.symbols and machine.symbols != other.symbols:
-        first, second = next((a, b) for a, b in zip(machine.symbols, other.symbols, strict=True) if a != b)
-        raise AutomatonError(f"the machines name a symbol {first!r} and {second!r}; both need the same alphabet")
+    if set(machine.symbol_names) == set(other.symbol_names):
+        return _reorder_symbols(machine, other)
+    if machine.symbols and other.symbols:
+        first = next(name for name in machine.symbols if name not in other.symbols)
+        second = next(name for name in other.symbols if name not in machine.symbols)
+        raise AutomatonError(
+            f"only the first machine has a symbol {first!r}, only the second {second!r}; both need the same alphabet"
+        )
+    return other
+
+
+def _reorder_symbols(machine: Machine, other: Machine) -> Machine:
+    """Return the other machine with its symbols in the order of the first, which has the same names."""
+    if machine.symbol_names == other.symbol_names:
+        return other
+    column = {name: a for a, name in enumerate(other.symbol_names)}
+    order = [column[name] for name in machine.symbol_names]
+    return type(other)(
+        table=other.table[:, order],
+        start=other.start,
+        outputs=other.outputs,
+        states=other.states,
+        symbols=machine.symbols,
+    )
 
 
 def distinguish(machine: Machine, other: Machine, valid: Machine | None) -> tuple[int, ...] | None:
@@ -33,11 +58,11 @@ def distinguish(machine: Machine, other: Machine, valid: Machine | None) -> tupl
 
     Partition refinement finds which states differ at all; a search over pairs of them finds the shortest string.
     """
-    check_same_alphabet(machine, other)
+    other = align_symbols(machine, other)
     automata = [(m.table, m.start, m.outputs) for m in (machine.minimise(), other.minimise())]
     if valid is not None:
-        check_same_alphabet(machine, valid)
-        automata = [_hide_invalid_outputs(*automaton, valid.minimise()) for automaton in automata]
+        minimal_valid = align_symbols(machine, valid).minimise()
+        automata = [_hide_invalid_outputs(*automaton, minimal_valid) for automaton in automata]
     (table, start, outputs), (table_2, start_2, outputs_2) = automata
     union = np.concatenate([table, table_2 + len(table)])
     union_outputs = np.concatenate([outputs, outputs_2])
@@ -124,6 +149,8 @@ def isomorphism(machine: Machine, other: Machine, *, outputs: bool) -> tuple[int
             raise AutomatonError("a machine has unreachable states; call reachable() on both machines first")
     if machine.table.shape != other.table.shape:
         return None
+    if set(machine.symbol_names) == set(other.symbol_names):
+        other = _reorder_symbols(machine, other)
     partner = np.full(machine.n_states, -1)
     partner[machine.start] = other.start
     frontier = np.array([machine.start])

@@ -7,27 +7,36 @@ deterministic automaton by hand:
               odd [shape=doublecircle] }
 
 The start state is the target of the arrow from a node that is not a state (`s` above), or a node with `start=true`, or
-else the first node. A node is not a state if it has no incoming edge, and either its shape is none, point or plaintext
-or its arrow has no label. The symbols are the labels of the edges in order of appearance; "a,b" means both. The output
-of a state is its attribute `output`; or 1 for a doublecircle and 0 for all others, if there is any doublecircle; or
-else its number. A missing edge is an error, unless the caller asks for a sink state.
+else the first node that the text mentions, whatever its name. A node is not a state if it has no incoming edge, and
+either its shape is none, point or plaintext or its arrow has no label. The symbols are the labels of the edges in order
+of appearance; "a,b" means both. The output of a state is its attribute `output`; or 1 for a doublecircle and 0 for all
+others, if there is any doublecircle; or else its number. A missing edge is an error, unless the caller asks for a sink
+state.
+
+If every edge is labelled "input/output" and no state has an output, the graph is a Mealy machine, as AALpy writes it.
+Its states become pairs of a state and the output of the last transition, as in `from_aalpy`. In "a,b/1" both inputs
+have the output 1.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from sdssm.automata.dot_parser import DotEdge, DotGraph, parse_dot
 from sdssm.automata.machine import Machine
-from sdssm.automata.partial import build_machine
+from sdssm.automata.mealy import mealy_table, number_outputs
+from sdssm.automata.partial import build_machine, names_or_none
+from sdssm.automata.sources import as_machine
 from sdssm.errors import FormatError, format_value
 
 
-def to_dot(machine: Machine) -> str:
+def to_dot(machine: Any) -> str:
     """Return the machine as a DOT graph, which Graphviz can draw.
 
     States that accept are double circles, if the machine is an acceptor; otherwise labels show the outputs.
     """
+    machine = as_machine(machine)
     lines = ["digraph machine {", "  rankdir=LR;", "  node [shape=circle];", "  start [shape=point];"]
     for q, name in enumerate(machine.state_names):
         output = int(machine.outputs[q])
@@ -68,6 +77,8 @@ def from_dot(text: str, *, sink: bool = False) -> Machine:
     start = arrows[0].target if arrows else flagged[0] if flagged else nodes[0]
     number = {node: q for q, node in enumerate(nodes)}
     edges = [edge for edge in graph.edges if edge.source not in markers]
+    if _is_mealy(graph, nodes, edges):
+        return _from_mealy(edges, number, start, sink)
     symbols, have_names = _order_symbols(edges)
     return build_machine(
         table=_table(edges, number, symbols),
@@ -90,6 +101,40 @@ def _find_start_markers(graph: DotGraph) -> tuple[set[str], list[DotEdge]]:
         if node not in labelled or graph.nodes[node].get("shape") in ("none", "point", "plaintext")
     }
     return markers, [edge for edge in graph.edges if edge.source in markers]
+
+
+def _is_mealy(graph: DotGraph, nodes: list[str], edges: list[DotEdge]) -> bool:
+    """Whether the edges have outputs, as in "input/output", and the states have none."""
+    return (
+        bool(edges)
+        and not any("symbol" in edge.attributes for edge in edges)
+        and all(re.fullmatch(r"[^/]+/[^/]+", edge.symbols()[-1]) for edge in edges)
+        and not any("output" in graph.nodes[node] for node in nodes)
+        and not any(graph.nodes[node].get("shape") == "doublecircle" for node in nodes)
+    )
+
+
+def _from_mealy(edges: list[DotEdge], number: dict[str, int], start: str, sink: bool) -> Machine:
+    """Return the Moore machine of a graph whose edges are labelled "input/output"."""
+    inputs, outputs = [], {}
+    for edge in edges:
+        parts = [part.partition("/") for part in edge.symbols()]
+        for k, (symbol, _, _) in enumerate(parts):  # an input without an output has that of the next one
+            output = next(text.strip() for _, slash, text in parts[k:] if slash)
+            inputs.append(DotEdge(edge.source, edge.target, {"label": symbol}, edge.line))
+            outputs[edge.source, symbol.strip()] = int(output) if _is_number(output) else output
+    symbols = list(dict.fromkeys(symbol for _, symbol in outputs))
+    numbers = number_outputs(list(outputs.values()))
+    labels = [[numbers.get(outputs.get((node, symbol), ""), 0) for symbol in symbols] for node in number]
+    rows, moore_outputs, pairs = mealy_table(_table(inputs, number, symbols), labels, number[start])
+    texts, nodes = {k: str(value) for value, k in numbers.items()}, list(number)
+    return build_machine(
+        table=rows,
+        outputs=moore_outputs,
+        states=names_or_none([f"{nodes[q]}/{texts[output]}" for q, output in pairs]),
+        symbols=names_or_none(symbols),
+        sink=sink,
+    )
 
 
 def _order_symbols(edges: list[DotEdge]) -> tuple[list[str], bool]:

@@ -13,15 +13,17 @@ from sdssm.automata.drawing import draw
 from sdssm.automata.machine import Machine
 from sdssm.automata.mappings import machine_from_mapping
 from sdssm.automata.partial import MissingTransitionError
+from sdssm.automata.sources import as_machine
 from sdssm.errors import AutomatonError, FormatError, OutputError
 from sdssm.files import describe_file_error, format_path, write_atomic
 
 
-def to_json(machine: Machine) -> str:
+def to_json(machine: Any) -> str:
     """Return the machine as JSON, with one line for each row of the table.
 
     `from_json` returns an equal machine.
     """
+    machine = as_machine(machine)
     rows = ",\n  ".join(json.dumps(row) for row in machine.table.tolist())
     outputs = json.dumps(machine.outputs.tolist())
     parts = [f'"table": [\n  {rows}\n ]', f'"start": {machine.start}', f'"outputs": {outputs}']
@@ -97,14 +99,15 @@ def read_machine(path: str | PathLike[str], *, sink: bool = False) -> Machine:
         raise FormatError(f"{format_path(path)}: {error}") from None
 
 
-def write_machine(machine: Machine, path: str | PathLike[str]) -> None:
+def write_machine(machine: Any, path: str | PathLike[str]) -> None:
     """Write the machine as a `.json` or `.dot` file."""
+    machine = as_machine(machine)
     path = Path(path)
     _, writer = _get_format(path, "written to")
     write_text(path, writer(machine))
 
 
-def write_diagram(machine: Machine, path: str | PathLike[str], *, title: str | None = None) -> None:
+def write_diagram(machine: Any, path: str | PathLike[str], *, title: str | None = None) -> None:
     """Write the state diagram as a file whose ending says how: `.svg`, or `.dot` for Graphviz."""
     path = check_diagram_path(path)
     write_text(path, draw(machine, title=title) if path.suffix.lower() == ".svg" else to_dot(machine))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil, log
+
 import numpy as np
 
 from sdssm.automata.machine import Machine
@@ -98,6 +100,14 @@ def random_machine(states: int, symbols: int, seed: int) -> Machine:
     return Machine(table=_draw_by_counting(states, symbols, rng))
 
 
+def _least_symbols(states: int) -> int:
+    """Return a number of symbols with which a fifth of the tables or more reach all states, so that redrawing works.
+
+    A state is in no row with probability exp(-symbols), so exp(-states exp(-symbols)) of the tables use all states.
+    """
+    return ceil(log(states / log(5)))
+
+
 def _draw_by_counting(states: int, symbols: int, rng: np.random.Generator) -> np.ndarray:
     """Fill the table in breadth-first order.
 
@@ -109,7 +119,8 @@ def _draw_by_counting(states: int, symbols: int, rng: np.random.Generator) -> np
     entries = states * symbols
     if entries * states > MOST_COUNTS:
         raise AutomatonError(
-            f"random:{states}x{symbols}: almost no table with so few symbols reaches all states; use more symbols"
+            f"random:{states}x{symbols}: almost no table with so few symbols reaches all states; "
+            f"use at least {_least_symbols(states)} symbols"
         )
     reached = np.arange(1, states + 1)
     with np.errstate(divide="ignore"):

@@ -17,7 +17,7 @@ from sdssm.automata.formats import FORMATS, read_machine
 from sdssm.automata.machine import Machine
 from sdssm.automata.mappings import machine_from_mapping
 from sdssm.automata.partial import build_machine
-from sdssm.automata.regex import regex_machine
+from sdssm.automata.regex import expand_alphabet, regex_machine
 from sdssm.errors import AutomatonError, UnknownNameError, did_you_mean, format_value
 
 #: Names without a parameter.
@@ -47,7 +47,7 @@ PATTERNS = {
     "{group}:{g}:{seed}": "the group with g random generators, as in s5:32:0",
     "tomita1 ... tomita7": "the seven languages of Tomita",
     "random:{states}x{symbols}:{seed}": "a random machine, as in random:10x2:0",
-    "regex:{expression}": "strings that match, as in regex:(ab)*; regex[abc]:... gives the alphabet",
+    "regex:{expression}": "strings that match, as in regex:(ab)*; regex[a-z]:... gives the alphabet",
     "{name}*{name}": "a direct product, as in z3*d5",
     "{path}.json, {path}.dot": "a machine from a file; sink:{path} completes a partial one with a sink state",
 }
@@ -129,8 +129,8 @@ def _split_product(name: str) -> list[str]:
 
 def _get_factor(name: str, sink: bool) -> Machine:
     """Return the machine of a name that is not a product."""
-    if match := re.fullmatch(r"regex(?:\[([^\]]*)\])?:(.*)", name, re.DOTALL):
-        return regex_machine(match[2], match[1])
+    if match := re.fullmatch(r"regex(?:\[((?:\\.|[^\]\\])*)\])?:(.*)", name, re.DOTALL):
+        return regex_machine(match[2], None if match[1] is None else expand_alphabet(match[1]))
     if Path(name).suffix in FORMATS:
         return read_machine(name.removeprefix(SINK), sink=sink or name.startswith(SINK))
     plain = name.strip().lower().replace("-", "_")

@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike
 from sdssm.automata import comparison
 from sdssm.automata.algebra import Algebra
 from sdssm.automata.refinement import Ints, coarsest_congruence, reachable_states
+from sdssm.automata.sources import as_machine
 from sdssm.automata.theory import summarise_theory
 from sdssm.automata.validation import (
     format_names,
+    quote_spaces,
     validate_accepting,
     validate_names,
     validate_outputs,
@@ -115,7 +117,7 @@ class Machine:
         return (self.table.tobytes(), self.table.shape, self.start, self.outputs.tobytes(), self.states, self.symbols)
 
     def __eq__(self, other: object) -> bool:
-        """Whether table, start, outputs and names are equal. To compare the behaviour use `distinguish`."""
+        """Whether table, start, outputs and names are equal. To compare the behaviour use `is_equivalent`."""
         return self._key() == other._key() if isinstance(other, Machine) else NotImplemented
 
     def __hash__(self) -> int:
@@ -147,9 +149,17 @@ class Machine:
         return text.split()
 
     def decode(self, tokens: Sequence[int] | Ints) -> str:
-        """Return the text of a string: the names joined, with spaces if any name has more than one letter."""
+        """Return the text of a string: the names joined, with spaces if any name has more than one letter.
+
+        Names that contain spaces are then in quotes.
+
+        >>> Machine(table=[[0, 0]], symbols=["go left", "stop"]).decode([0, 1])
+        "'go left' stop"
+        """
         names = [self.symbol_names[int(t)] for t in tokens]
-        return ("" if all(len(name) == 1 for name in self.symbol_names) else " ").join(names)
+        if all(len(name) == 1 for name in self.symbol_names):
+            return "".join(names)
+        return " ".join(map(quote_spaces, names))
 
     def step(self, state: int, symbol: int | str) -> int:
         """Return the next state after one symbol."""
@@ -220,19 +230,22 @@ class Machine:
             symbols=self.symbols,
         )
 
-    def product(self, other: Machine) -> Machine:
+    def product(self, other: Any) -> Machine:
         """Return the machine that runs both machines on the same string.
 
-        The state is the pair of states, and the output is `self_output * other.n_outputs + other_output`.
+        `other` is a machine, or whatever `get_machine` takes. The state is the pair of states, and the output is
+        `self_output * other.n_outputs + other_output`. The symbols keep the order of this machine.
         """
-        comparison.check_same_alphabet(self, other)
+        other = comparison.align_symbols(self, as_machine(other))
         return self._pair(other, comparison.product_table(self.table, other.table), self.symbols or other.symbols)
 
-    def direct_product(self, other: Machine) -> Machine:
+    def direct_product(self, other: Any) -> Machine:
         """Return the machine that runs both machines, each on its own symbols.
 
-        The symbols of this machine come first, then those of the other.
+        `other` is a machine, or whatever `get_machine` takes. The symbols of this machine come first, then those of the
+        other.
         """
+        other = as_machine(other)
         own_next = np.broadcast_to(self.table[:, None, :], (self.n_states, other.n_states, self.n_symbols))
         other_next = np.broadcast_to(other.table[None, :, :], (self.n_states, other.n_states, other.n_symbols))
         p, q = np.arange(self.n_states)[:, None, None], np.arange(other.n_states)[None, :, None]
@@ -242,7 +255,7 @@ class Machine:
             names = tuple(f"{s}.1" for s in names[0]), tuple(f"{s}.2" for s in names[1])
         return self._pair(other, table, names[0] + names[1])
 
-    def __mul__(self, other: Machine) -> Machine:
+    def __mul__(self, other: Any) -> Machine:
         return self.direct_product(other)
 
     def _pair(self, other: Machine, table: Ints, symbols: tuple[str, ...] | None) -> Machine:
@@ -282,25 +295,47 @@ class Machine:
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 
-    def distinguish(self, other: Machine, valid: Machine | None = None) -> tuple[int, ...] | None:
+    def distinguish(self, other: Any, valid: Any = None) -> tuple[int, ...] | None:
         """Return the shortest non-empty string on which the outputs differ, or None if there is none.
 
-        With `valid`, only strings on which the output of that machine is not 0 are considered. Of several shortest
-        strings it is the first in the order of the symbols.
+        The empty string is not considered: no model predicts an output for it. `is_equivalent` considers it too.
+
+        Args:
+            other: a machine, or whatever `get_machine` takes. Its symbols may have another order: they are matched by
+                name if both machines have the same names, and by number if one of them has no names.
+            valid: a machine too; only strings on which its output is not 0 are considered. None: all strings.
+
+        Returns:
+            The string in symbol numbers of this machine. Of several shortest ones it is the first in their order.
 
         >>> flip = Machine(table=[[0, 1], [1, 0]])
         >>> flip.distinguish(Machine(table=[[0, 1], [1, 1]]))
         (1, 1)
         """
-        return comparison.distinguish(self, other, valid)
+        valid = None if valid is None else as_machine(valid)
+        return comparison.distinguish(self, as_machine(other), valid)
 
-    def isomorphism(self, other: Machine, *, outputs: bool = True) -> tuple[int, ...] | None:
+    def is_equivalent(self, other: Any) -> bool:
+        """Whether the outputs are equal on every string, the empty one included.
+
+        >>> from sdssm.automata import get_machine
+        >>> pairs = get_machine("regex:(ab)*")
+        >>> pairs.distinguish("regex:(ab)+"), pairs.is_equivalent("regex:(ab)+")  # they differ on the empty string only
+        (None, False)
+        """
+        other = as_machine(other)
+        same_start = self.outputs[self.start] == other.outputs[other.start]
+        return self.distinguish(other) is None and bool(same_start)
+
+    def isomorphism(self, other: Any, *, outputs: bool = True) -> tuple[int, ...] | None:
         """Return the bijection of states that turns this machine into the other, or None.
 
-        It maps start to start and preserves the transitions and, unless `outputs=False`, the outputs. It is unique if
-        all states are reachable; otherwise an error is raised (call `machine.reachable()` first).
+        `other` is a machine, or whatever `get_machine` takes. The bijection maps start to start and preserves the
+        transitions and, unless `outputs=False`, the outputs. Symbols are matched by name if both machines have the same
+        names, otherwise by number. The bijection is unique if all states are reachable; otherwise an error is raised
+        (call `machine.reachable()` first).
         """
-        return comparison.isomorphism(self, other, outputs=outputs)
+        return comparison.isomorphism(self, as_machine(other), outputs=outputs)
 
     # -- algebra of the minimal machine ------------------------------------------------------------------------------
 

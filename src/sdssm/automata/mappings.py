@@ -5,10 +5,12 @@
     {"transitions": {"even": {"0": "even", ...}, ...}, "start": "even", "outputs": {"even": 0, "odd": 1}}
     {"transitions": [["even", "0", "even"], ...], "start": "even", "accepting": ["odd"]}
 
-In the second form every key with a dictionary is a state. Of named transitions, the states are numbered as in "states",
-or else in order of appearance, and the symbols as in "symbols", or else in order of appearance. The start is the first
-state unless it is given. The output of a state is 1 if it is in "accepting" and 0 otherwise, or as in "outputs"; with
-neither it is the number of the state.
+In the second form every key with a dictionary is a state, except "outputs". A state is one that has a dictionary, or
+that "states", "start", "accepting" or "outputs" name: any other next state is an error. In a list of transitions, every
+state that occurs is one. The states are numbered as in "states", or else in order of appearance, and the symbols as in
+"symbols", or else in order of appearance. The start is the first state unless it is given. The output of a state is 1
+if it is in "accepting" and 0 otherwise, or as in "outputs"; with neither it is the number of the state. With a table,
+"accepting" lists numbers or names of states.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from sdssm.automata.machine import Machine
 from sdssm.automata.partial import build_machine, names_or_none
 from sdssm.errors import FormatError, did_you_mean, format_value
 
-TABLE_KEYS = ("table", "start", "outputs", "states", "symbols")
+TABLE_KEYS = ("table", "start", "accepting", "outputs", "states", "symbols")
 TRANSITION_KEYS = ("transitions", "start", "accepting", "outputs", "states", "symbols")
 #: Names that other programs give to the same keys.
 ALIASES = {
@@ -45,27 +47,24 @@ def machine_from_mapping(data: object, *, sink: bool = False) -> Machine:
     if not isinstance(data, Mapping):
         raise FormatError(FORMS)
     if "table" in data:
-        _check_keys(data, TABLE_KEYS)
-        values = {key: data[key] for key in TABLE_KEYS if key in data}
-        return build_machine(**values, sink=sink)
+        return _from_table(_rename_keys(data, TABLE_KEYS), sink)
     if "transitions" in data:
-        values = {_key(key): value for key, value in data.items()}
-        if len(values) < len(data):
-            raise FormatError("a key of the machine is given under two names; keep one of them")
-        _check_keys(values, TRANSITION_KEYS)
-    else:
-        rows = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-        values = {_key(key): value for key, value in data.items() if key not in rows}
-        if not rows:
-            raise FormatError(FORMS)
-        _check_keys(values, TRANSITION_KEYS[1:])
-        values["transitions"] = rows
-    return _from_transitions(values, sink)
+        return _from_transitions(_rename_keys(data, TRANSITION_KEYS), sink)
+    # A state may be called "start" or "states": these keys never have a dictionary. "outputs" may have one.
+    rows = {key: value for key, value in data.items() if isinstance(value, Mapping) and key != "outputs"}
+    if not rows:
+        raise FormatError(FORMS)
+    others = {key: value for key, value in data.items() if key not in rows}
+    return _from_transitions({**_rename_keys(others, TRANSITION_KEYS[1:]), "transitions": rows}, sink)
 
 
-def _key(name: Any) -> Any:
-    """Return our name of a key; a state may have any name, which is checked later."""
-    return ALIASES.get(name, name)
+def _rename_keys(data: Mapping[Any, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values under our names of the keys; raise an error for a key that is not known or given twice."""
+    values = {ALIASES.get(key, key): value for key, value in data.items()}
+    if len(values) < len(data):
+        raise FormatError("a key of the machine is given under two names; keep one of them")
+    _check_keys(values, known)
+    return values
 
 
 def _check_keys(data: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -74,9 +73,29 @@ def _check_keys(data: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise FormatError(f"a machine has no {format_value(key)}; {did_you_mean(str(key), known)}")
 
 
+def _from_table(data: dict[str, Any], sink: bool) -> Machine:
+    if "accepting" in data:
+        _check_one_kind_of_output(data)
+        accepting, table = data.pop("accepting"), data["table"]
+        n_states = len(table) if hasattr(table, "__len__") else 0  # a table of a wrong form is left to `Machine`
+        names = data.get("states")
+        number = {str(name): q for q, name in enumerate(names if isinstance(names, (list, tuple)) else range(n_states))}
+        chosen = {_state_number(state, number, n_states) for state in _items("accepting", accepting)}
+        data["outputs"] = [int(q in chosen) for q in range(n_states)]
+    return build_machine(**data, sink=sink)
+
+
+def _state_number(state: Any, number: dict[str, int], n_states: int) -> int:
+    if isinstance(state, int) and not isinstance(state, bool) and 0 <= state < n_states:
+        return state
+    if isinstance(state, str) and state in number:
+        return number[state]
+    raise FormatError(f'{format_value(state)} in "accepting" is not a state; states are 0..{n_states - 1}')
+
+
 def _from_transitions(data: dict[str, Any], sink: bool) -> Machine:
     triples, keys = _triples(data["transitions"])
-    states = _listed("states", data) or list(dict.fromkeys([*keys, *(t for triple in triples for t in triple[::2])]))
+    states = _listed("states", data) or _find_states(data, triples, keys)
     symbols = _listed("symbols", data) or list(dict.fromkeys(symbol for _, symbol, _ in triples))
     if not states:
         raise FormatError("a machine needs at least one state; the transitions name none")
@@ -97,6 +116,25 @@ def _from_transitions(data: dict[str, Any], sink: bool) -> Machine:
         symbols=names_or_none(symbols),
         sink=sink,
     )
+
+
+def _find_states(data: dict[str, Any], triples: list[tuple[str, str, str]], keys: list[str]) -> list[str]:
+    """Return the states in order of appearance.
+
+    A next state that has no dictionary and is named by no other key is a typing error, which a sink would hide.
+    """
+    states = list(dict.fromkeys([*keys, *(name for triple in triples for name in triple[::2])]))
+    if isinstance(data["transitions"], Mapping):
+        others = [data.get(key, ()) for key in ("accepting", "outputs")]
+        named = {str(name) for names in others if isinstance(names, (Mapping, list, tuple, set)) for name in names}
+        named |= {*keys, str(data.get("start"))}
+        source, symbol, target = next((triple for triple in triples if triple[2] not in named), ("", "", ""))
+        if target:
+            raise FormatError(
+                f"{format_value(target)} is not a state (symbol {format_value(symbol)} leads from "
+                f'{format_value(source)} to it); fix the name, or add {{"{target}": {{...}}}}'
+            )
+    return states
 
 
 def _triples(transitions: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
@@ -124,15 +162,22 @@ def _triples(transitions: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
 
 
 def _listed(key: str, data: dict[str, Any]) -> list[str]:
-    values = data.get(key, ())
+    return [_name(value, f'a name in "{key}"') for value in _items(key, data.get(key, ()))]
+
+
+def _items(key: str, values: Any) -> list[Any]:
     if isinstance(values, (str, Mapping)) or not hasattr(values, "__iter__"):
         raise FormatError(f'"{key}" is {format_value(values)}; list the names')
-    return [_name(value, f'a name in "{key}"') for value in values]
+    return list(values)
+
+
+def _check_one_kind_of_output(data: dict[str, Any]) -> None:
+    if "accepting" in data and "outputs" in data:
+        raise FormatError('a machine has "accepting" or "outputs", not both; keep one of them')
 
 
 def _outputs(data: dict[str, Any], number: dict[str, int]) -> list[Any] | None:
-    if "accepting" in data and "outputs" in data:
-        raise FormatError('a machine has "accepting" or "outputs", not both; keep one of them')
+    _check_one_kind_of_output(data)
     if "accepting" in data:
         accepting = {_index(number, name, "states") for name in _listed("accepting", data)}
         return [int(q in accepting) for q in range(len(number))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def mealy_table(
     table: list[list[int | None]], outputs: list[list[int]], start: int
@@ -37,3 +39,14 @@ def mealy_table(
             row.append(number[pair])
         rows.append(row)
     return rows, [output for _, output in pairs], pairs
+
+
+def number_outputs(values: list[Any]) -> dict[Any, int]:
+    """Return the number of each output: itself if all are whole numbers from 0, else its rank by text.
+
+    >>> number_outputs([0, 2]), number_outputs(["on", "off"])
+    ({0: 0, 2: 2}, {'off': 0, 'on': 1})
+    """
+    if all(isinstance(value, int) and value >= 0 for value in values):  # True and False are 1 and 0
+        return {value: int(value) for value in values}
+    return {value: k for k, value in enumerate(sorted(set(values), key=str))}

@@ -10,6 +10,7 @@ The machine has output 1 after the strings that match as a whole, and 0 after al
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ MOST_PIECES = 10_000
 MOST_MOVES = 1_000_000
 MOST_WORK = 20_000_000
 MOST_STATES = 10_000
+#: The most letters of a range such as a-z.
+MOST_IN_RANGE = 256
 
 
 @dataclass
@@ -55,7 +58,8 @@ _Build = Callable[[_Nfa], tuple[int, int]]
 def regex_machine(pattern: str, alphabet: str | None = None) -> Machine:
     """Return the minimal machine with output 1 on the strings that match `pattern`, else 0.
 
-    The alphabet is by default the letters that occur in the pattern, sorted.
+    The alphabet is by default the letters that occur in the pattern, sorted. `alphabet` lists its letters one by one;
+    only the name of a machine, `regex[a-z]:...`, may contain ranges.
 
     >>> even_ones = regex_machine("0*(10*10*)*")
     >>> even_ones.output("0110"), even_ones.output("010"), even_ones.n_states
@@ -72,6 +76,32 @@ def regex_machine(pattern: str, alphabet: str | None = None) -> Machine:
     except RecursionError:
         raise FormatError("the expression is nested too deeply; write it with fewer groups inside groups") from None
     return _subset_construction(nfa, first, last, letters).minimise()
+
+
+def expand_alphabet(text: str) -> str:
+    """Return the letters of an alphabet with ranges; a literal - comes first or last or has a backslash before it.
+
+    >>> expand_alphabet("a-f0-3"), expand_alphabet("+-"), expand_alphabet(r"a\\-z")
+    ('abcdef0123', '+-', 'a-z')
+    """
+    tokens = re.findall(r"\\?.", text, re.DOTALL)  # each a letter, perhaps with a backslash
+    letters: list[str] = []
+    position = 0
+    while position < len(tokens):
+        low = tokens[position][-1]
+        if tokens[position + 1 : position + 2] == ["-"] and position + 2 < len(tokens):
+            high = tokens[position + 2][-1]
+            if not ord(low) < ord(high) <= ord(low) + MOST_IN_RANGE - 1:
+                raise FormatError(
+                    f"the range {low}-{high} in the alphabet [{text}] is empty or longer than {MOST_IN_RANGE} letters; "
+                    "for the letter - write it first or last, or \\-"
+                )
+            letters += map(chr, range(ord(low), ord(high) + 1))
+            position += 3
+        else:
+            letters.append(low)
+            position += 1
+    return "".join(letters)
 
 
 class _RegexParser:
@@ -175,8 +205,8 @@ class _RegexParser:
             if self._peek() == "-" and self.pattern[self.position + 1 : self.position + 2] not in ("]", ""):
                 self.position += 1
                 high = self._letter()
-                if not ord(low) <= ord(high) <= ord(low) + 255:
-                    raise self._error(f"the range {low}-{high} is empty or longer than 256 letters")
+                if not ord(low) <= ord(high) < ord(low) + MOST_IN_RANGE:
+                    raise self._error(f"the range {low}-{high} is empty or longer than {MOST_IN_RANGE} letters")
                 span = {chr(c) for c in range(ord(low), ord(high) + 1)}
                 chosen |= span
                 self._record(span)

@@ -18,8 +18,18 @@ from sdssm.errors import AutomatonError, format_value
 
 def format_names(names: Sequence[str], most: int = 8) -> str:
     """Return names for an error message; of many only the first few."""
-    first = ", ".join(repr(name)[1:-1] for name in names[:most])
+    first = ", ".join(quote_spaces(name) for name in names[:most])
     return first if len(names) <= most else f"{first}, ... ({len(names)} in all)"
+
+
+def quote_spaces(name: str) -> str:
+    """Return a name for a list of names: in quotes if it contains spaces or a comma, which separate names.
+
+    >>> quote_spaces("left"), quote_spaces("go left")
+    ('left', "'go left'")
+    """
+    quoted = repr(name)
+    return quoted if any(letter.isspace() or letter == "," for letter in name) else quoted[1:-1]
 
 
 def validate_table(table: ArrayLike) -> Ints:

@@ -71,6 +71,8 @@ class ArrowPainter:
             for lane, arrow in enumerate(lanes):
                 corners = _curve(self.canvas, p, q, bend, lane, len(lanes), spread)
                 self.canvas.add(corners, 0.1, 0.9)  # near its ends it meets other edges of the same state
+                self.canvas.touch(p, corners[0])
+                self.canvas.touch(q, corners[-1])
                 forward = arrow.source < arrow.target
                 self._draw(arrow, corners, start=arrow.both or not forward, end=arrow.both or forward)
 
@@ -90,11 +92,15 @@ class ArrowPainter:
             q, label = arrow.source, self.find_label(arrow)
             size = _label_size(label) if label else np.zeros(2)
             breadth = 4 + canvas.radius * np.sin(0.5)
-            angle = canvas.free_angle(q, tip - canvas.radius, breadth, canvas.outward(q), label=size, label_from=tip)
+            angle = canvas.free_angle(
+                q, tip - canvas.radius, breadth, canvas.outward(q), spread=0.4, label=size, label_from=tip
+            )
             polar = np.array([[rim, -0.4], [reach, -0.54], [reach, 0.54], [rim, 0.4]])
             turned = angle + polar[:, 1]
             corners = canvas.at[q] + polar[:, :1] * np.stack([np.cos(turned), np.sin(turned)], axis=1)
             canvas.add(corners)
+            for end in (0, -1):
+                canvas.touch(q, corners[end])
             self._draw(arrow, corners, start=False, end=True)
             if label:
                 self._draw_label(arrow, label, canvas.beside(q, angle, size, tip), size)
@@ -109,6 +115,8 @@ class ArrowPainter:
         reach = np.array([canvas.radius + length, canvas.radius + length / 2, canvas.radius + 1.5])
         corners = at + reach[:, None] * np.array([np.cos(angle), np.sin(angle)])
         canvas.add(corners)
+        canvas.add_head(corners[::-1])
+        canvas.touch(machine.start, corners[-1])
         marker = draw_arrow(corners, f"start: {machine.state_names[machine.start]}", TEXT_COLOUR, start=False, end=True)
         return f'<g id="start" fill="none" stroke="{TEXT_COLOUR}" stroke-width="2">{marker}</g>'
 
@@ -122,6 +130,9 @@ class ArrowPainter:
 
     def _draw(self, arrow: Arrow, corners: Floats, *, start: bool, end: bool) -> None:
         style = self._style(arrow)
+        for has_head, curve in ((start, corners), (end, corners[::-1])):
+            if has_head:
+                self.canvas.add_head(curve)
         self._shapes[style].append(draw_arrow(corners, self._tooltip(arrow), style.colour, start=start, end=end))
         if arrow.source != arrow.target:
             self._curves.append((arrow, corners))
@@ -133,7 +144,7 @@ class ArrowPainter:
             return
         size = _label_size(label)
         self.canvas.add(corners, 0.1, 0.9, weight=-1.0)  # it may cover its own line
-        times = np.array([0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74])
+        times = np.array([0.5, 0.46, 0.54, 0.42, 0.58, 0.38, 0.62, 0.34, 0.66, 0.3, 0.7, 0.26, 0.74, 0.22, 0.78])
         costs = [
             self.canvas.covering(point, size) + 4 * abs(time - 0.5)
             for time, point in zip(times, bezier(corners, times), strict=True)

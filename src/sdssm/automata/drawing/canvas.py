@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,8 @@ from sdssm.automata.refinement import Ints
 
 #: The size, in pixels, of a cell of the grid that records lines.
 CELL = 6.0
+#: The angle between two arrows at a state at which their heads are apart.
+CLEARANCE = 0.4
 
 
 class Canvas:
@@ -23,6 +26,8 @@ class Canvas:
         self.corner = self.low - 30 * CELL
         self.ink = np.zeros(((self.high - self.low) / CELL + 60).astype(int))
         self.boxes = np.zeros((0, 4))  # centres and sizes of the labels drawn so far
+        self.heads = np.zeros((0, 2))  # the tips of the arrows drawn so far
+        self.contacts: dict[int, list[float]] = defaultdict(list)  # the angles at which arrows touch each state
 
     def add(self, corners: Floats, first: float = 0.0, last: float = 1.0, *, weight: float = 1.0) -> None:
         """Record a curve. Other lines avoid its part between the times `first` and `last`; weight -1 removes it."""
@@ -31,6 +36,15 @@ class Canvas:
         length = float(np.hypot(*np.diff(outline, axis=0).T).sum())
         for cells, share in self._cells(bezier(corners, np.linspace(first, last, 2 + int(length / CELL)))):
             np.add.at(self.ink, cells, weight * share)
+
+    def add_head(self, corners: Floats) -> None:
+        """Record the head at the start of a curve. Labels must not cover it."""
+        self.heads = np.vstack([self.heads, bezier(corners, np.array([exit_time(corners, corners[0], 5.0)]))])
+
+    def touch(self, q: int, point: Floats) -> None:
+        """Record that an arrow touches a state next to this point. Loops and the start arrow avoid it."""
+        x, y = point - self.at[q]
+        self.contacts[q].append(float(np.arctan2(y, x)))
 
     def add_box(self, centre: Floats, size: Floats) -> None:
         """Record a label. Other labels and loops avoid it."""
@@ -47,7 +61,8 @@ class Canvas:
         overlap = np.maximum((self.boxes[:, 2:] + size) / 2 + 1 - np.abs(self.boxes[:, :2] - centre), 0)
         points = np.stack(np.meshgrid(*(np.linspace(-s / 2, s / 2, 2 + int(s / CELL)) for s in size)), axis=-1)
         ink = sum((self.ink[cells] * share).sum() for cells, share in self._cells(centre + points.reshape(-1, 2)))
-        return float(12 * near + 12 * overlap.prod(1).sum() / size.prod() + 0.3 * ink)
+        covered = (np.abs(self.heads - centre) < size / 2 + 4).all(1).sum()
+        return float(12 * near + 12 * overlap.prod(1).sum() / size.prod() + 0.3 * ink + 5 * covered)
 
     def beside(self, q: int, angle: float, size: Floats, distance: float) -> Floats:
         """Return the centre of a label of this size at an angle next to a state, from a distance of its centre on."""
@@ -94,13 +109,16 @@ class Canvas:
         breadth: float,
         preferred: float,
         *,
+        spread: float = 0.0,
         label: Floats | None = None,
         label_from: float = 0.0,
     ) -> float:
         """Return the angle, near the preferred one, at which the space next to a state is the emptiest.
 
-        The space is a strip of this length and breadth outwards from the rim, and a label of this size beyond it.
+        The space is a strip of this length and breadth outwards from the rim, and a label of this size beyond it. At
+        the rim it takes the angles up to `spread` on either side.
         """
+        contacts = np.array(self.contacts[q])
         best, cost = 0.0, np.inf
         for turn in sorted(range(-11, 13), key=abs):
             angle = preferred + turn * np.pi / 12
@@ -109,6 +127,8 @@ class Canvas:
             reach = self.radius + np.linspace(4, length + 6, 6)
             points = self.at[q] + (reach[:, None] * along)[:, None] + np.linspace(-breadth, breadth, 5)[:, None] * side
             new_cost = self.crowding(points.reshape(-1, 2), (q,)) + 0.25 * abs(turn)
+            apart = np.abs((contacts - angle + np.pi) % (2 * np.pi) - np.pi) - spread
+            new_cost += 3 * np.clip(1 - apart / CLEARANCE, 0, 1).sum()
             if label is not None and label.any():
                 new_cost += self.covering(self.beside(q, angle, label, label_from), label)
             if new_cost < cost - 1e-6:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sdssm.automata.drawing.arrows import PAPER, ArrowPainter, draw_arrow, least_distance
+from sdssm.automata.drawing.arrows import LABELLED, PAPER, ArrowPainter, draw_arrow, least_distance
 from sdssm.automata.drawing.canvas import Canvas
 from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.layout import Layout, lay_out
@@ -24,6 +24,7 @@ from sdssm.automata.drawing.wording import (
     symbol_styles,
     text_width,
 )
+from sdssm.automata.sources import as_machine
 from sdssm.errors import AutomatonError
 from sdssm.palette import FONT_FAMILY, LINE_COLOUR, TEXT_COLOUR
 
@@ -34,9 +35,11 @@ if TYPE_CHECKING:  # used in annotations only: an import at run time would be ci
 #: The most states and arrows of a diagram.
 MOST_STATES, MOST_ARROWS = 200, 2_000
 FILL = "#f6f8fa"
+#: The width of a letter of the title, which is bold, relative to the font size.
+BOLD_LETTER = 0.7
 
 
-def draw(machine: Machine, *, title: str | None = None) -> str:
+def draw(machine: Any, *, title: str | None = None) -> str:
     """Return the state diagram of a machine as the text of an SVG file.
 
     Symbols that lead from the same state to the same state are one arrow, labelled as in `a-g, i-z`. In acceptors, and
@@ -51,6 +54,7 @@ def draw(machine: Machine, *, title: str | None = None) -> str:
     >>> text.startswith("<svg"), "even" in text
     (True, True)
     """
+    machine = as_machine(machine)
     if machine.n_states > MOST_STATES:
         raise AutomatonError(
             f"a diagram shows at most {MOST_STATES} states and this machine has {machine.n_states:,}; "
@@ -77,9 +81,20 @@ def draw(machine: Machine, *, title: str | None = None) -> str:
         marker = painter.draw_start_arrow()
     painter.draw_edge_labels()
     nodes = [_draw_state(machine, q, positions[q], radius, labels[q], font) for q in range(machine.n_states)]
-    coloured = sorted({a for arrow in arrows if len(arrow.symbols) == 1 for a in arrow.symbols})
+    coloured = [] if is_labelled else sorted({arrow.symbols[0] for arrow in arrows if len(arrow.symbols) == 1})
+    legend = [LegendEntry(machine.symbol_names[a], styles[a], is_both=is_involution(machine, a)) for a in coloured]
+    if legend and any(len(arrow.symbols) > 1 for arrow in arrows):
+        legend.append(LegendEntry("several symbols, as labelled", LABELLED, is_both=False))
     shapes = [*painter.lines, *painter.labels, marker, *nodes]
-    return _document(machine, title, canvas, {a: styles[a] for a in coloured if not is_labelled}, shapes)
+    return _document(machine, title, canvas, legend, shapes)
+
+
+class LegendEntry(NamedTuple):
+    """A line of the legend: a sample arrow and its meaning."""
+
+    name: str
+    style: Style
+    is_both: bool
 
 
 def _scale(machine: Machine, layout: Layout, arrows: list[Arrow], radius: float, *, is_labelled: bool) -> float:
@@ -117,14 +132,16 @@ def _circle(position: Floats, radius: float, fill: str) -> str:
     return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.1f}" fill="{fill}" {line}/>'
 
 
-def _document(machine: Machine, title: str | None, canvas: Canvas, styles: dict[int, Style], shapes: list[str]) -> str:
+def _document(
+    machine: Machine, title: str | None, canvas: Canvas, entries: list[LegendEntry], shapes: list[str]
+) -> str:
     rim = canvas.radius
     left, top = np.minimum(canvas.low, canvas.at.min(0) - rim) - 16
     right, bottom = np.maximum(canvas.high, canvas.at.max(0) + rim) + 16
     heading = shorten(printable(title), 100) if title else ""
-    width = max(right - left, 150.0, text_width(heading) * LETTER * 15 + 24)
+    width = max(right - left, 150.0, text_width(heading) * BOLD_LETTER * 15 + 32)
     left -= (width - (right - left)) / 2
-    legend, bottom = _draw_legend(machine, styles, left, bottom, width)
+    legend, bottom = _draw_legend(entries, left, bottom, width)
     if heading:
         top -= 30
         position = f'x="{left + width / 2:.1f}" y="{top + 26:.1f}"'
@@ -146,28 +163,25 @@ def _document(machine: Machine, title: str | None, canvas: Canvas, styles: dict[
     )
 
 
-def _draw_legend(
-    machine: Machine, styles: dict[int, Style], left: float, top: float, width: float
-) -> tuple[list[str], float]:
-    """Draw the legend, a sample line and the name of each symbol with a colour, and return it with its lower end."""
-    names = {a: shorten(printable(machine.symbol_names[a]), 28) for a in styles}
-    widths = {a: 34 + text_width(name) * LETTER * FONT + 16 for a, name in names.items()}
-    rows: list[list[int]] = [[]] if styles else []
-    for a, entry_width in widths.items():
-        if rows[-1] and sum(widths[b] for b in rows[-1]) + entry_width > width - 24:
+def _draw_legend(legend: list[LegendEntry], left: float, top: float, width: float) -> tuple[list[str], float]:
+    """Draw the legend, a sample line and a name for each entry, and return it with its lower end."""
+    names = [shorten(printable(entry.name), 28) for entry in legend]
+    widths = [34 + text_width(name) * LETTER * FONT + 16 for name in names]
+    rows: list[list[int]] = [[]] if legend else []
+    for k, entry_width in enumerate(widths):
+        if rows[-1] and sum(widths[other] for other in rows[-1]) + entry_width > width - 24:
             rows.append([])
-        rows[-1].append(a)
-    entries = []
+        rows[-1].append(k)
+    shapes = []
     y = top + 6
     for row in rows:
-        x = left + (width - sum(widths[a] for a in row) + 16) / 2
-        for a in row:
+        x = left + (width - sum(widths[k] for k in row) + 16) / 2
+        for k in row:
+            entry = legend[k]
             sample = np.array([[x, y], [x + 13, y], [x + 26, y]])
-            line = draw_arrow(
-                sample, machine.symbol_names[a], styles[a].colour, start=is_involution(machine, a), end=True
-            )
-            text = f'<text x="{x + 32:.1f}" y="{y + 4:.1f}" text-anchor="start">{escape_text(names[a])}</text>'
-            entries.append(f'<g class="symbol" font-size="{FONT:g}"><g {styles[a].line}>{line}</g>{text}</g>')
-            x += widths[a]
+            line = draw_arrow(sample, entry.name, entry.style.colour, start=entry.is_both, end=True)
+            text = f'<text x="{x + 32:.1f}" y="{y + 4:.1f}" text-anchor="start">{escape_text(names[k])}</text>'
+            shapes.append(f'<g class="symbol" font-size="{FONT:g}"><g {entry.style.line}>{line}</g>{text}</g>')
+            x += widths[k]
         y += 20
-    return entries, y
+    return shapes, y

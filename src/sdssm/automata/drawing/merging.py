@@ -13,8 +13,9 @@ from sdssm.automata.drawing.wording import COLOURS, printable, shorten, text_wid
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
     from sdssm.automata.machine import Machine
 
-#: The most arrows of a diagram in which every arrow is labelled. With more, colours are easier to follow.
-MOST_LABELLED = 48
+#: The most arrows of a diagram in which every arrow is labelled: of acceptors, and of machines with more symbols than
+#: colours that can be distinguished; and of other machines, in which colours are easier to follow.
+MOST_LABELLED, MOST_LABELLED_OTHERS = 160, 48
 #: The widest line of a label, in letters, and the most lines.
 LABEL_LETTERS, LABEL_LINES = 14, 3
 
@@ -44,8 +45,9 @@ def merge_transitions(machine: Machine) -> tuple[list[Arrow], bool]:
     for p, row in enumerate(machine.table.tolist()):
         for a, q in enumerate(row):
             symbols[p, q].append(a)
-    acts_alike = machine.n_symbols > len(COLOURS) or 2 * len(symbols) <= machine.table.size
-    is_labelled = len(symbols) <= MOST_LABELLED and (machine.is_acceptor or acts_alike)
+    needs_labels = machine.is_acceptor or machine.n_symbols > len(COLOURS)
+    acts_alike = 2 * len(symbols) <= machine.table.size
+    is_labelled = len(symbols) <= (MOST_LABELLED if needs_labels else MOST_LABELLED_OTHERS if acts_alike else 0)
     involutions = {a for a in range(machine.n_symbols) if is_involution(machine, a)}
     arrows = []
     for (p, q), chosen in symbols.items():
