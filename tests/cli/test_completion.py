@@ -31,6 +31,11 @@ TYPED = [
     (["settings", "mam"], ["mamba"]),
     (["reproduce", "tab"], ["table1"]),
     (["evaluate", "fol"], ["folder"]),
+    (["evaluate", "a5-st"], ["a5-state=16-lr=0.1"]),
+    (["evaluate", "a5-state", "="], ["16-lr=0.1"]),
+    (["evaluate", "a5-state", "=", "16-l"], ["16-lr=0.1"]),
+    (["evaluate", "a5-state", "=", "16-lr", "=", "0"], ["0.1"]),
+    (["evaluate", "a5-state\\=1"], ["a5-state=16-lr=0.1"]),
     (["extract", "x", "--method", "ls"], ["lstar"]),
     (["completion", ""], ["bash", "zsh", "fish"]),
 ]
@@ -51,6 +56,7 @@ def test_bash_completes_what_was_typed(
     assert (code, err) == (0, "")
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
+    Path("a5-state=16-lr=0.1").mkdir()
     Path("folded.txt").touch()
     calls = [" ".join(["complete_words", *(f"'{word}'" for word in words)]) for words, _ in TYPED]
     # compopt works only while a user presses the Tab key.

@@ -61,7 +61,15 @@ _sdssm() {
             esac ;;
         folders)
             type compopt >/dev/null 2>&1 && compopt -o filenames
-            COMPREPLY=($(compgen -d -- "$cur"))
+            # Names of folders contain "=", at which bash splits words: only the last part is completed.
+            local whole=$cur before=
+            [ "$cur" = "=" ] && whole= before="${COMP_WORDS[COMP_CWORD - 1]}="
+            for ((i = COMP_CWORD - 1; i > 2; i -= 2)); do
+                [ "${COMP_WORDS[i]}" = "=" ] || break
+                before="${COMP_WORDS[i - 1]}=$before"
+            done
+            COMPREPLY=($(compgen -d -- "$before${whole//\\\\/}"))
+            COMPREPLY=("${COMPREPLY[@]#"$before"}")
             return ;;
         settings)
             type compopt >/dev/null 2>&1 && compopt -o nospace

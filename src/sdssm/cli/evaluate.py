@@ -121,7 +121,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     if len(plotted) > MOST_PLOTS:
         print(f"\n{len(plotted) - MOST_PLOTS} more curves are not shown here; --plot FILE.png draws all")
     for note in collect_notes(evaluation.runs):
-        print(f"\nNote: {make_printable(note)}")
+        print()
+        print_text(f"Note: {note}")
     if options.plot is not None:
         print(f"\nPlot: {make_printable(str(options.plot))}")
 
@@ -136,12 +137,13 @@ def _show_tables(evaluation: Evaluation) -> None:
     table = tabulate_evaluations(runs, settings=describe_differences([vars(run) for run in runs]), detailed=True)
     print_text(table.title)
     print()
-    print_table(table.headers, table.rows, right=table.right)
+    left_out = print_table(table.headers, table.rows, right=table.right)
     if len(runs) > 1:
         trainings = group_by_training(runs)
         settings = describe_differences([vars(training[0]) for training in trainings])
         summary = tabulate_trainings(trainings, evaluation.aggregate, settings=settings)
         print()
         print_table(summary.headers, summary.rows, right=summary.right)
-    if any(run.spectral_radius is not None for run in runs):
-        print(f"\n{RADIUS_NOTE}")
+    if "radius" in table.headers and "radius" not in left_out:
+        print()
+        print_text(RADIUS_NOTE)

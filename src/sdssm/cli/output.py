@@ -49,11 +49,12 @@ def print_table(
     right: Sequence[str] = (),
     keep: Sequence[str] = (),
     drop: Sequence[str] = (),
-) -> None:
+) -> list[str]:
     """Print rows below headers; the columns named in `right` are numbers, aligned to the right.
 
     On a terminal that is too narrow, text is wrapped and the least useful columns are left out, as `fit_table`
     describes; a line below names them. `keep` and `drop` name columns that are never left out, or left out first.
+    Returns the headers of the columns that were left out.
     """
     rows = [[make_printable(cell) for cell in row] for row in rows]
     width = terminal_width()
@@ -61,6 +62,7 @@ def print_table(
     _print_bold(fitted.header)
     for line in [*fitted.body, *fitted.note(NARROW_ADVICE, width)]:
         print(line)
+    return list(fitted.left_out)
 
 
 def print_facts(title: str, facts: dict[str, str]) -> None:

@@ -27,9 +27,9 @@ def add_command(commands: Commands) -> None:
         description="List all settings of training, model and layer: what each means, its default, and which values it "
         "takes. With MODEL, only those that this model has, with its own defaults. sdssm train TASK --set NAME=VALUE "
         "changes a setting; --preset NAME changes several.",
-        examples=["sdssm settings", "sdssm settings lstm", "sdssm train a5 --set state=32 lr=1e-4"],
+        examples=["sdssm settings", "sdssm settings lstm", "sdssm settings lr", "sdssm train a5 --set state=32 lr=1e-4"],
     )
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="list the settings of this model only")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="only the settings of this model, or this setting")
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_settings)
 
@@ -38,6 +38,8 @@ def _list_settings(options: argparse.Namespace) -> None:
     from sdssm.models.catalogue import DEFAULT_MODEL, MODELS, default_preset
     from sdssm.runs.schema import resolve_settings
 
+    if options.model is not None and options.model not in MODELS and _show_setting(options):
+        return
     chosen = options.model or DEFAULT_MODEL
     settings = {
         name: resolve_settings(name, default_preset(name), "")
@@ -53,6 +55,29 @@ def _list_settings(options: argparse.Namespace) -> None:
     for names, rows in _merge_equal(layers):
         _print_part(f"Layer of {', '.join(names)}", rows)
     print("sdssm train TASK --set NAME=VALUE changes a setting; sdssm models NAME shows the presets of a model.")
+
+
+def _show_setting(options: argparse.Namespace) -> bool:
+    """Describe the setting of this name, with the default of each model that has it; return whether there is one."""
+    from sdssm.models.catalogue import MODELS, default_preset
+    from sdssm.runs.schema import resolve_settings
+
+    wanted, models = options.model.replace("-", "_"), dict[tuple[str, str], list[str]]()
+    described: dict[tuple[str, str], SettingDescription] = {}
+    for model in MODELS:
+        values = resolve_settings(model, default_preset(model), "")
+        for part in ("train", "model", "mixer"):
+            for description in describe_part(values, part):
+                if description.name == wanted:
+                    key = (format_setting(description.default), description.meaning)
+                    described[key] = description
+                    models.setdefault(key, []).append(model)
+    if options.json and described:
+        print_json([{**description._asdict(), "models": models[key]} for key, description in described.items()])
+    elif described:
+        rows = [[*setting_row(description), ", ".join(models[key])] for key, description in described.items()]
+        print_table([*HEADERS, "models"], rows)
+    return bool(described)
 
 
 def describe_part(settings: Settings, part: str) -> list[SettingDescription]:

@@ -12,7 +12,7 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.devices import device_name, resolve_device
-from sdssm.errors import ModelError, RunError, RunWarning
+from sdssm.errors import ModelError, RunError, RunWarning, SdssmError
 from sdssm.evaluation.correct_counts import (
     PROBED_STRINGS,
     CorrectCounts,
@@ -98,7 +98,7 @@ def evaluate(
     """
     request = validate_request(max_length, lengths, strings, seed, fresh, device)
     subjects = expand_source(source)
-    results = []
+    results, left_out = [], dict[str, SdssmError]()
     with report_progress(progress) as reporter:
         names = [_name(subject) for subject in subjects]
         meter = SymbolMeter(names, [_expected_symbols(subject, request) for subject in subjects], reporter)
@@ -110,11 +110,16 @@ def evaluate(
                 is_asked_for = task is not None or isinstance(error, MissingTaskError)  # the caller must decide
                 if len(subjects) == 1 or isinstance(subject, Classifier) or is_asked_for:
                     raise
-                warnings.warn(f"{name}: {error}; left out", RunWarning, stacklevel=2)
+                left_out[name] = error
                 continue
             results.append(result)
             if on_result is not None:
                 on_result(result)
+    if left_out:
+        name, reason = next(iter(left_out.items()))
+        others = f", and so are {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        text = str(reason) if name in str(reason) else f"{name}: {reason}"
+        warnings.warn(f"{text}; it is left out{others}", RunWarning, stacklevel=2)
     if not results:
         raise EvaluationError("there is nothing to evaluate; pass a model, or the folder of a run that has ended")
     return Evaluation(tuple(results))

@@ -73,7 +73,8 @@ def certify(
     arithmetic                 proved up to length
     exact                             every length
     float32, symbol by symbol         every length
-    Why: its states are whole numbers, only 2 different ones occur, and each has the correct label.
+    Why: its states are whole numbers, and every combination of its state with that of the machine, 2 in all, has the
+    correct label.
     """
     check_at_least("strings", strings, 1)
     check_at_least("longest", longest, 1)
@@ -190,13 +191,13 @@ def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
             float_reason=float_reason,
             only_float_stopped=stopped,
         )
-    different = f"only {orbit.n_pairs:,} different ones occur" if orbit.n_pairs > 1 else "only one occurs"
     return Certificate(
         horizon=None,
         float_horizon=float_horizon,
         exhaustive=0,
         exact=True,
-        reason=f"its states are whole numbers, {different}, and each has the correct label",
+        reason="its states are whole numbers, and every combination of its state with that of the machine, "
+        f"{orbit.n_pairs:,} in all, has the correct label",
         residual=0.0,
         margin=orbit.margin,
         states=states,

@@ -214,6 +214,17 @@ class ExtractionOptions(NamedTuple):
     seed: int
 
 
+def _check_state_limit(task: Task | None, max_states: int) -> None:
+    """Raise an error at once if the machine of the task is larger than the limit, which takes minutes to find out."""
+    states = 0 if task is None else task.machine.n_states
+    if task is not None and states > max_states and task.machine.minimise().n_states > max_states:
+        problem = f"{task.name} has {states:,} states, more than the limit of {max_states:,}"
+        raise ExactError(
+            f"{problem}; pass max_states={states}, and expect minutes", shell=f"{problem}; add --max-states {states}, and "
+            "expect minutes",
+        )
+
+
 def extract_machine(
     source: LoadedSource, valid: Machine | None, given: MachineSource | None, options: ExtractionOptions, watch: Watch
 ) -> Extraction:
@@ -223,6 +234,7 @@ def extract_machine(
     train_length = DEFAULT_LONGEST if run is None else run.config.train_length
     if valid is None and task is not None:
         valid = task.valid
+    _check_state_limit(task, options.max_states)
     reader = ModelReader(classifier, valid, watch)
     symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
     try:
