@@ -70,3 +70,14 @@ def test_the_page_documents_the_settings_as_the_command_does(part: str) -> None:
         for setting in describe_part(Settings(), part)
     )
     assert rows in PAGE.read_text(), rows
+
+
+def test_one_setting_with_the_default_of_each_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "settings", "lr")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["name", "default", "values", "meaning", "models"]
+    assert any(line.startswith("lr ") and line.endswith("transformer") for line in out.splitlines())
+    code, out, _ = run_command(capsys, "settings", "train-length", "--json")
+    assert code == 0 and [entry["name"] for entry in json.loads(out)] == ["train_length"]
+    code, out, err = run_command(capsys, "settings", "lrr")
+    assert (code, out) == (2, "") and err.count("\n") == 1

@@ -324,3 +324,16 @@ def test_commands_have_the_defaults_of_the_functions(capsys: pytest.CaptureFixtu
         with pytest.raises(SystemExit):
             main(["compile", "a5", "--out", "x", f"{words[0]}={words[1]}"])
         assert "is not a whole number from" in capsys.readouterr().err
+
+
+def test_a_model_is_not_saved_above_runs(tmp_path: Path) -> None:
+    """It would hide them: commands that are given the folder would read the model."""
+    create_run(tmp_path / "runs" / "seed-0", get_machine("parity"))
+    for overwrite in (False, True):
+        with pytest.raises(OutputError, match="seed-0, a run or another model, which this one would hide"):
+            compiled("parity").save(tmp_path / "runs", overwrite=overwrite)
+
+
+def test_a_machine_above_the_limit_of_states_is_refused_at_once() -> None:
+    with pytest.raises(ExactError, match="z40 has 40 states, more than the limit of 30; pass max_states=40"):
+        extract(compiled("z40"), max_states=30)

@@ -430,3 +430,9 @@ def test_folders_without_a_model_are_refused(change: Any, words: str | None, tmp
         words = "does not hold the model"
     with pytest.raises(ModelError, match=words):
         sdssm.load(folder)
+
+
+@pytest.mark.parametrize("tokens", [torch.tensor([[0.7, 1.9]]), [0, 1]])
+def test_tokens_that_are_no_whole_numbers_are_refused(tokens: Any) -> None:
+    with pytest.raises(ModelError, match="pass a tensor of whole numbers"):
+        build_model("scale-free")(tokens)

@@ -60,6 +60,17 @@ def test_picture_has_title_chance_and_training_length() -> None:
     assert "Mine" in texts_of(draw(run(FALLING), title="Mine"))
 
 
+def test_a_plot_takes_what_evaluate_returns_and_a_path_as_text(tmp_path: Path) -> None:
+    class Result:
+        def to_json(self) -> dict[str, Any]:
+            return {"runs": [run(FALLING)]}
+
+    save_plot(Result(), str(tmp_path / "a5.svg"))
+    assert (tmp_path / "a5.svg").stat().st_size > 0
+    with pytest.raises(SettingsError, match="is not an evaluation; pass what sdssm.evaluate returns"):
+        make_figure({})
+
+
 def test_each_chance_level_is_labelled_with_its_tasks() -> None:
     figure = draw(run(FALLING), run(FALLING, task="parity", chance=50.0), run(FALLING, task="d4", chance=12.5))
     lines = lines_of(figure.axes[0])

@@ -150,6 +150,13 @@ def test_group_that_fails_to_start_keeps_no_engine(tmp_path: Path, monkeypatch: 
     assert (group.state, group._engine, group.folders[0].status) == ("stopped", None, "stopped")
 
 
+def test_a_closed_terminal_saves_the_runs(tmp_path: Path) -> None:
+    progress = CallAt(5, lambda: os.kill(os.getpid(), signal.SIGHUP))
+    with pytest.raises(TrainingStopped):
+        train_runs(tmp_path, plan_groups(tmp_path, 10_000)[:1], device="cpu", progress=progress)
+    assert all(status == "stopped" and step > 0 for status, step in statuses(tmp_path).values())
+
+
 def test_signal_in_the_last_round_stops_the_caller(tmp_path: Path) -> None:
     """All runs are finished, but the work that would follow the training must not start."""
     with pytest.raises(TrainingStopped):

@@ -27,7 +27,12 @@ def add_command(commands: Commands) -> None:
         description="List all settings of training, model and layer: what each means, its default, and which values it "
         "takes. With MODEL, only those that this model has, with its own defaults. sdssm train TASK --set NAME=VALUE "
         "changes a setting; --preset NAME changes several.",
-        examples=["sdssm settings", "sdssm settings lstm", "sdssm settings lr", "sdssm train a5 --set state=32 lr=1e-4"],
+        examples=[
+            "sdssm settings",
+            "sdssm settings lstm",
+            "sdssm settings lr",
+            "sdssm train a5 --set state=32 lr=1e-4",
+        ],
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="only the settings of this model, or this setting")
     parser.add_argument("--json", action="store_true", help=JSON_HELP)

@@ -24,6 +24,7 @@ from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_one_of
+from sdssm.tasks import Task
 
 METHODS = ("states", "lstar")
 #: Length of the strings to learn from, if the training length of the model is not known.
@@ -220,8 +221,8 @@ def _check_state_limit(task: Task | None, max_states: int) -> None:
     if task is not None and states > max_states and task.machine.minimise().n_states > max_states:
         problem = f"{task.name} has {states:,} states, more than the limit of {max_states:,}"
         raise ExactError(
-            f"{problem}; pass max_states={states}, and expect minutes", shell=f"{problem}; add --max-states {states}, and "
-            "expect minutes",
+            f"{problem}; pass max_states={states}, and expect minutes",
+            shell=f"{problem}; add --max-states {states}, and expect minutes",
         )
 
 
