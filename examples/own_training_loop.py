@@ -6,7 +6,7 @@ Two models are trained on strings of 1 to 20 symbols: an LSTM written with torch
 is a `torch.nn.Module` like any other. Prints the accuracy at training lengths and beyond; chance is 20 %.
 How far a model generalises differs from seed to seed; the recipe of `sdssm.train` gets further than this short loop.
 
-    python examples/own_training_loop.py                # 1,000 steps for each model, half a minute on one core
+    python examples/own_training_loop.py                # 1,000 steps for each model, 30 seconds on one core
     python examples/own_training_loop.py --task d4 --steps 3000
 """
 

@@ -15,7 +15,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: The examples that run here, with their arguments. `make demo` runs the only other one, demo.py, in two minutes.
 ARGUMENTS = {
-    "own_training_loop.py": ["--steps", "200"],
+    "own_training_loop.py": ["--steps", "400"],
     "time_series.py": ["--epochs", "6"],
     "character_lm.py": ["--steps", "30"],
     "read_the_matrices.py": ["--steps", "500"],

@@ -93,7 +93,7 @@ def test_saved_models_beside_runs_are_not_damaged_runs(runs: Path, capsys: pytes
     [
         ("nowhere", "there is no folder nowhere"),
         ("empty", "there is no run folder in empty or below; sdssm train TASK --out DIR makes one"),
-        ("file", "there is no folder file"),
+        ("file", "file is a file; pass the folder that it is in"),
         ("other", "other is not a run folder"),
         ("newer", "newer was written by sdssm 9.9 in format 7"),
         ("runs/a5/seed-2/checkpoints", "there is no run folder in runs/a5/seed-2/checkpoints or below"),

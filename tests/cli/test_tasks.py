@@ -18,6 +18,7 @@ from tests.programs import SDSSM, run_command, run_on_terminal
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_command(capsys, "--help")
     assert (code, err) == (0, "")
+    assert run_command(capsys) == (0, out, "")  # without arguments
     for name in COMMANDS:
         assert f"\n    {name} " in out
         code, shown, err = run_command(capsys, name, "--help")
@@ -78,7 +79,6 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         (["--vers"], "sdssm: there is no option --vers; did you mean --version?"),
         (["extract", "runs", "--method", "state"], "sdssm extract: --method is 'state'; did you mean 'states'"),
         (["tasks", "show", "a5", "--length", "x"], "'x' is not a whole number from 1 to 10000"),
-        ([], "the following arguments are required: COMMAND"),
         (["tasks", "show", "a5", "--svg", "a5.svg", "--length", "1000000000000"], "not a whole number from 1 to 10000"),
         (["tasks", "show", "a5", "--svg", "a5.svg", "--seed", "9" * 30], "not a whole number from 0 to"),
         (["tasks", "show", "a5", "--svg", "."], ". is not the name of a picture; state diagrams are written as .svg"),

@@ -119,7 +119,7 @@ def test_other_recurrent_models_are_read_in_pieces() -> None:
 def test_unsupported_requests_are_refused() -> None:
     model = compiled("d4")
     model.task = None
-    with pytest.raises(ExactError, match=r"horizon\(model, task='a5'\)"):
+    with pytest.raises(ExactError, match=r"horizon\(model, 'a5'\)"):
         horizon(model)
     with pytest.raises(ExactError, match="has 2 symbols and 8 classes"):
         horizon(compiled("d4"), task="cycle")

@@ -37,7 +37,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
     show = declare_command(
-        parser.add_subparsers(metavar="show"),
+        parser.add_subparsers(metavar="show", prog="sdssm tasks"),
         "show",
         summary="describe one task",
         description="Describe a task: its automaton, the algebra of the automaton, which models can emulate it in "

@@ -73,8 +73,7 @@ def certify(
     arithmetic                 proved up to length
     exact                             every length
     float32, symbol by symbol         every length
-    Why: its states are whole numbers, and every combination of its state with that of the machine, 2 in all, has the
-    correct label.
+    Why: its states are whole numbers, and all 2 pairs of its state and the machine's have the correct label.
     """
     check_at_least("strings", strings, 1)
     check_at_least("longest", longest, 1)
@@ -196,8 +195,8 @@ def _certify_by_orbit(system: LinearSystem, watch: Watch) -> Certificate | None:
         float_horizon=float_horizon,
         exhaustive=0,
         exact=True,
-        reason="its states are whole numbers, and every combination of its state with that of the machine, "
-        f"{orbit.n_pairs:,} in all, has the correct label",
+        reason=f"its states are whole numbers, and all {orbit.n_pairs:,} pairs of its state and the machine's have the "
+        "correct label",
         residual=0.0,
         margin=orbit.margin,
         states=states,
