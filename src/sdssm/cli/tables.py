@@ -8,6 +8,7 @@ from typing import Any
 
 from sdssm.cli.output import make_lines_printable, make_printable
 from sdssm.formatting import count_of
+from sdssm.progress import report_progress
 from sdssm.text_tables import terminal_width
 
 
@@ -68,8 +69,11 @@ def _write_plots(folder: Path, results: dict[str, Any]) -> int:
     if one_per_column:
         plots = {f"curves-{folder_name(name)}": [run for run in runs if run["column"] == name] for name in columns}
     paths = [folder / f"{name}{suffix}" for name, plotted in plots.items() if plotted for suffix in (".png", ".svg")]
-    for path in paths:
-        save_plot({"runs": plots[path.stem]}, path)
+    with report_progress(True) as reporter:
+        reporter.start("draw curves", total=len(paths), unit="files")
+        for done, path in enumerate(paths):
+            reporter.update(done)
+            save_plot({"runs": plots[path.stem]}, path)
     for old in (*folder.glob("curves*.png"), *folder.glob("curves*.svg")):
         if old not in paths:
             old.unlink()
