@@ -151,9 +151,13 @@ def test_group_that_fails_to_start_keeps_no_engine(tmp_path: Path, monkeypatch: 
 
 
 def test_a_closed_terminal_saves_the_runs(tmp_path: Path) -> None:
-    progress = CallAt(5, lambda: os.kill(os.getpid(), signal.SIGHUP))
-    with pytest.raises(TrainingStopped):
-        train_runs(tmp_path, plan_groups(tmp_path, 10_000)[:1], device="cpu", progress=progress)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run below `nohup`, which ignores it
+    try:
+        progress = CallAt(5, lambda: os.kill(os.getpid(), signal.SIGHUP))
+        with pytest.raises(TrainingStopped):
+            train_runs(tmp_path, plan_groups(tmp_path, 10_000)[:1], device="cpu", progress=progress)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert all(status == "stopped" and step > 0 for status, step in statuses(tmp_path).values())
 
 
