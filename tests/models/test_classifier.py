@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import sdssm
-from sdssm.errors import DeviceError, ModelError, OutputError, SdssmError, SettingsError, UnknownNameError
+from sdssm.errors import DeviceError, ModelError, OutputError, RunError, SdssmError, SettingsError, UnknownNameError
 from sdssm.models import Classifier, ModelSettings, get_preset
 from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.runs.schema import resolve_settings
@@ -395,7 +395,7 @@ def test_loading_onto_an_unknown_device_is_refused(tmp_path: Path) -> None:
     assert next(sdssm.load(tmp_path, device="auto").parameters()).device.type in ("cpu", "cuda")
     with pytest.raises(DeviceError, match="no device 'tpu'"):
         sdssm.load(tmp_path, device="tpu")
-    with pytest.raises(ModelError, match="has no config.json"):
+    with pytest.raises(RunError, match="config.json is a file; pass the folder that it is in"):
         sdssm.load(tmp_path / "config.json")
 
 

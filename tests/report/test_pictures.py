@@ -55,7 +55,7 @@ def test_picture_has_title_chance_and_training_length() -> None:
     assert lines_of(axes)["chance 1.67 %"].get_ydata()[0] == pytest.approx(100 / 60, abs=0.01)
     assert "chance 1.67 %" in texts_of(figure)
     [mark] = axes.texts
-    assert (mark.get_text(), mark.xy[0]) == ("training lengths, up to 40", 40)
+    assert (mark.get_text(), mark.xy[0]) == ("training lengths, up to 40", axes.get_xlim()[0])
     assert axes.patches[0].get_x() + axes.patches[0].get_width() == 40  # the grey area
     assert "Mine" in texts_of(draw(run(FALLING), title="Mine"))
 

@@ -180,11 +180,10 @@ def _draw_texts(figure: Any, axes: Any, curves: Sequence[Curve], title: str, not
         figure.text(0.1, y, line, transform=inches, va="top", size=NOTE_SIZE, color=LINE_COLOUR)
     trained = sorted({curve.train_length for curve in curves})
     text = f"training lengths, up to {', '.join(f'{length:,}' for length in trained)}"
-    end = axes.get_xlim()[1]
-    is_left = trained[-1] <= end / 2  # on its right there is room for the text
+    # Above the grey area, which may be narrower than the text: both start at the left.
     axes.annotate(
-        text, (min(trained[-1], end), 1), (0, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
-        ha="left" if is_left else "right", va="bottom", size=8.5, color=LINE_COLOUR, annotation_clip=False,
+        text, (axes.get_xlim()[0], 1), (0, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
+        ha="left", va="bottom", size=8.5, color=LINE_COLOUR, annotation_clip=False,
     )  # fmt: skip
 
 

@@ -18,13 +18,16 @@ def only_run(source: RunSource) -> RunFolder:
     """Return the only run of a source; another number of runs is an error that names one of them."""
     if isinstance(source, RunFolder):
         return source
+    if isinstance(source, str) and not source:
+        raise RunError("the path is empty; pass the folder of a run or of a saved model, or '.'")
     if isinstance(source, str | Path):
         runs, name = find_runs(source), format_path(Path(source))
     elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
         runs, name = [run for run in source if isinstance(run, RunFolder)], "the list"
     else:
         raise RunError(f"{format_value(source)} holds no model; pass a run, or the folder of a run or of a saved model")
-    if len(runs) != 1:
-        example = f", such as {format_path(runs[0].path)}" if runs else ""
-        raise RunError(f"{name} holds {len(runs)} runs; choose one of them{example}")
+    if not runs:
+        raise RunError("the list is empty; pass a run, or the folder of a run or of a saved model")
+    if len(runs) > 1:
+        raise RunError(f"{name} holds {len(runs)} runs; choose one of them, such as {format_path(runs[0].path)}")
     return runs[0]

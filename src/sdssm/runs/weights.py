@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -47,7 +48,7 @@ def load(source: RunSource, *, device: str | torch.device = "cpu") -> Classifier
         weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
         model = build_model(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
     with suppress(SdssmError):  # the file of the task may be gone or changed; the model can be used without it
-        model.task = run.config.load_task()
+        model.task = replace(run.config.load_task(), train_length=run.config.train_length)
     return model
 
 
@@ -55,6 +56,8 @@ def _model_folder(source: RunSource) -> Path:
     """Return the folder of the only model of a source."""
     if isinstance(source, str | Path):
         path = Path(source)
+        if str(source) and not path.is_dir():
+            return only_run(path).path  # an error that names similar folders
         if not any(path.glob(f"**/{CONFIG_FILE}")) or (path / CONFIG_FILE).exists():
             return path  # a model, or an error that says what is missing
     return only_run(source).path

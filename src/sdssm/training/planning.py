@@ -58,7 +58,7 @@ def plan_runs(
     stamp = start_stamp()
     planned: list[RunPlan] = []
     for task in tasks:
-        task_folder = path if len(tasks) == 1 else path / folder_name(task.name)
+        task_folder = path if len(tasks) == 1 else path / folder_name(_unique_name(task))
         for variant, changes in _check_variants(variants).items():
             resolved = resolve_settings(model, preset_name, task.name, {**values, **changes})
             for seed in seed_list:
@@ -196,12 +196,15 @@ def _resolve_folder(
     out: str | Path | None, tasks: Sequence[Task], model: str, preset: str, settings: Mapping[str, Any]
 ) -> Path:
     if out is None:
-        # Machines without a name have folders of their own as well.
-        names = [task.name if task.name != "machine" else f"machine-{task.digest[:8]}" for task in tasks]
-        return default_folder(names, model, preset, settings)
+        return default_folder([_unique_name(task) for task in tasks], model, preset, settings)
     if str(out) in ("", "."):
         raise SettingsError("out is the current folder; name a folder for the runs, as in out='runs/a5'")
     return Path(out)
+
+
+def _unique_name(task: Task) -> str:
+    """Return the name of a task; machines without a name get different ones, and so folders of their own."""
+    return task.name if task.name != "machine" else f"machine-{task.digest[:8]}"
 
 
 def _check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from sdssm.devices import resolve_device
-from sdssm.errors import SettingsError
+from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.extras import import_extra
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.settings import CONFIG_FILE
@@ -151,21 +151,28 @@ def train_runs(
 
 
 def resume(
-    path: str | Path,
+    source: str | Path | RunFolder | Runs,
     *,
     device: str | torch.device = "auto",
     progress: Progress | bool | None = None,
     tensorboard: bool = False,
 ) -> Runs:
-    """Resume all unfinished runs in a folder from their last checkpoints, and return all runs in it.
+    """Resume all unfinished runs of a source from their last checkpoints, and return all runs of it.
+
+    source: a folder of runs, a run, or what `train` returned.
 
     On a CPU the result is bit-identical to that of an uninterrupted training. The arguments are those of `train`.
     """
     device, progress = resolve_device(device), resolve_progress(progress)
-    folders = find_runs(path)
+    if isinstance(source, Runs | RunFolder):
+        path, folders = source.path, [source] if isinstance(source, RunFolder) else list(source)
+    elif isinstance(source, str | Path) and str(source):
+        path, folders = Path(source), find_runs(source)
+    else:
+        raise RunError(f"{format_value(source)} holds no runs; pass their folder, a run, or what train returned")
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
-    return _run(Runs(Path(path), folders), TrainingQueue(groups, device), progress)
+    return _run(Runs(path, folders), TrainingQueue(groups, device), progress)
 
 
 def _unfinished_groups(
