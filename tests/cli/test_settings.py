@@ -45,7 +45,7 @@ def test_settings_of_one_model_have_its_own_defaults(capsys: pytest.CaptureFixtu
 
 def test_an_unknown_model_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_command(capsys, "settings", "mambo")
-    assert (code, out, err) == (2, "", "sdssm: there is no model 'mambo'; did you mean 'mamba'?\n")
+    assert (code, out, err) == (2, "", "sdssm: there is no model and no setting 'mambo'; did you mean 'mamba'?\n")
 
 
 def test_every_mixer_has_the_settings_of_its_name() -> None:

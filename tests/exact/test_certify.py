@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import sdssm
-from sdssm.automata import Machine
+from sdssm.automata import Machine, get_machine
 from sdssm.cli import main
 from sdssm.exact.certification import Certificate, Misclassified, certifier, certify
 from sdssm.exact.certification.ball_arithmetic import MatrixBall, spectral_norm
@@ -22,6 +22,7 @@ from sdssm.exact.certification.counterexamples import Counterexample, find_count
 from sdssm.exact.certification.exhaustive import ExhaustiveResult
 from sdssm.exact.certification.linear_system import build_system
 from sdssm.exact.certification.transformed_system import TransformedSystem
+from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.compilation.compiler import compile as compiled
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier, ModelSettings
@@ -464,3 +465,13 @@ def test_counterexample_in_exact_arithmetic_does_not_imply_a_float_horizon() -> 
     certificate = certify(model, PARITY, search=0, longest=MOST_CLAIMED)
     wrong = first_wrong_in_float32(model, PARITY)
     assert wrong is None or (certificate.float_horizon is not None and certificate.float_horizon < wrong)
+
+
+def test_the_string_that_takes_a_rare_transition_is_found() -> None:
+    """Random strings hardly ever contain the word, and a model that always answers 0 is correct on all others."""
+    word = get_machine("regex[a-z]:.*hello.*")
+    constant = compiled(Machine(table=[[0] * 26]), n_classes=2)
+    machine = TrimMachine.build(word, None)
+    counterexample, length = find_counterexample(constant, machine, 400, torch.Generator().manual_seed(0))
+    assert counterexample is not None and word.decode(counterexample.string) == "hello"
+    assert (counterexample.predicted, length) == (0, 5)

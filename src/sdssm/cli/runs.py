@@ -50,4 +50,6 @@ def _list_runs(options: argparse.Namespace) -> None:
         return
     table = tabulate_runs(summaries)
     # How far a run is comes before its evaluation, which `sdssm evaluate` shows better.
-    print_table(table.headers, table.rows, right=table.right, drop=("preset", "loss", "mean % to length"))
+    print_table(
+        table.headers, table.rows, right=table.right, drop=("preset", "loss", "mean % to length"), keep=("step",)
+    )

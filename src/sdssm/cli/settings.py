@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import print_json, print_table
+from sdssm.errors import UnknownNameError, did_you_mean, format_value
 from sdssm.formatting import format_setting
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def _list_settings(options: argparse.Namespace) -> None:
     from sdssm.models.catalogue import DEFAULT_MODEL, MODELS, default_preset
     from sdssm.runs.schema import resolve_settings
 
-    if options.model is not None and options.model not in MODELS and _show_setting(options):
+    if options.model is not None and options.model not in MODELS:
+        _show_setting(options)
         return
     chosen = options.model or DEFAULT_MODEL
     settings = {
@@ -62,27 +64,31 @@ def _list_settings(options: argparse.Namespace) -> None:
     print("sdssm train TASK --set NAME=VALUE changes a setting; sdssm models NAME shows the presets of a model.")
 
 
-def _show_setting(options: argparse.Namespace) -> bool:
-    """Describe the setting of this name, with the default of each model that has it; return whether there is one."""
+def _show_setting(options: argparse.Namespace) -> None:
+    """Describe the setting of this name, with the default of each model that has it."""
     from sdssm.models.catalogue import MODELS, default_preset
     from sdssm.runs.schema import resolve_settings
 
     wanted, models = options.model.replace("-", "_"), dict[tuple[str, str], list[str]]()
     described: dict[tuple[str, str], SettingDescription] = {}
+    known = set(MODELS)
     for model in MODELS:
         values = resolve_settings(model, default_preset(model), "")
         for part in ("train", "model", "mixer"):
             for description in describe_part(values, part):
+                known.add(description.name)
                 if description.name == wanted:
                     key = (format_setting(description.default), description.meaning)
                     described[key] = description
                     models.setdefault(key, []).append(model)
-    if options.json and described:
+    if not described:
+        hint = did_you_mean(options.model, sorted(known), otherwise="sdssm settings lists all settings")
+        raise UnknownNameError(f"there is no model and no setting {format_value(options.model)}; {hint}")
+    if options.json:
         print_json([{**description._asdict(), "models": models[key]} for key, description in described.items()])
-    elif described:
+    else:
         rows = [[*setting_row(description), ", ".join(models[key])] for key, description in described.items()]
         print_table([*HEADERS, "models"], rows)
-    return bool(described)
 
 
 def describe_part(settings: Settings, part: str) -> list[SettingDescription]:

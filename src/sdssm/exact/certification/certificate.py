@@ -153,8 +153,8 @@ class Certificate(Displayed):
             notes.append(f"Misclassified: {self.misclassified.describe(where=where)}.")
         elif self.horizon is not None and self.searched:
             notes.append(
-                "Longer strings may or may not be classified correctly: a search in some hundred strings up to length "
-                f"{self.searched:,} found no misclassified one."
+                "Longer strings may or may not be classified correctly: none was found misclassified among the "
+                f"shortest for each transition of the machine and 256 strings up to length {self.searched:,}."
             )
         return notes
 

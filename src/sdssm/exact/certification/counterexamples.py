@@ -1,4 +1,4 @@
-"""Search for a misclassified string among random strings and repeated words, which drift the most."""
+"""Search for a misclassified string: one for each transition, random ones, and repeated words, which drift the most."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from sdssm.models.stack import State
 STRINGS, LONGEST_WORD = 256, 12
 #: Symbols read in one call of the model.
 PIECE = 64
+#: Transitions of the machine for which the shortest string that takes them last is read.
+MOST_TRANSITIONS = 4_096
 
 
 class Counterexample(NamedTuple):
@@ -29,10 +31,15 @@ class Counterexample(NamedTuple):
 def find_counterexample(
     model: Classifier, machine: TrimMachine, longest: int, generator: torch.Generator, watch: Watch = UNWATCHED
 ) -> tuple[Counterexample | None, int]:
-    """Return the shortest misclassified prefix among some hundreds of valid strings, or None, and the length read.
+    """Return a misclassified string, or None, and the length up to which strings were read.
 
-    The strings have `longest` symbols and are read by the model itself, in its own precision, until the time is up.
+    First the shortest string for each transition of the machine is read: random strings seldom take some of them. Then
+    come some hundreds of valid strings of `longest` symbols, of which the shortest misclassified prefix is returned.
+    The model itself reads them, in its own precision, until the time is up.
     """
+    counterexample = _try_transitions(model, machine, longest)
+    if counterexample is not None:
+        return counterexample, len(counterexample.string)
     tokens, states = _draw_strings(machine, longest, generator)
     labels = torch.tensor(machine.labels)[states]  # (B, L)
     device = model.readout.weight.device
@@ -55,6 +62,34 @@ def find_counterexample(
                 string = tuple(tokens[row, : first + position + 1].tolist())
                 return Counterexample(string, int(predicted[row, position])), len(string)
     return None, longest
+
+
+def _try_transitions(model: Classifier, machine: TrimMachine, longest: int) -> Counterexample | None:
+    """Return the shortest misclassified string among those that take each transition last, or None."""
+    strings: dict[int, list[tuple[tuple[int, ...], int]]] = {}  # strings and the states they lead to, by length
+    access: dict[int, tuple[int, ...]] = {machine.start: ()}
+    frontier, count = [machine.start], 0
+    while frontier and count < MOST_TRANSITIONS and len(access[frontier[0]]) < longest:
+        following = []
+        for state in frontier:
+            for symbol in np.flatnonzero(machine.table[state] != DEAD).tolist():
+                target, string = int(machine.table[state, symbol]), (*access[state], symbol)
+                strings.setdefault(len(string), []).append((string, target))
+                count += 1
+                if target not in access:
+                    access[target] = string
+                    following.append(target)
+        frontier = following
+    for same_length in strings.values():
+        tokens = torch.tensor([string for string, _ in same_length], device=model.readout.weight.device)
+        expected = torch.tensor(machine.labels[[state for _, state in same_length]], device=tokens.device)
+        with torch.inference_mode():
+            predicted = model.advance(tokens)[0][:, -1].argmax(-1)
+        wrong = ((predicted != expected) & (expected >= 0)).nonzero()
+        if len(wrong):
+            row = int(wrong[0])
+            return Counterexample(same_length[row][0], int(predicted[row]))
+    return None
 
 
 def _draw_strings(machine: TrimMachine, longest: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
