@@ -32,8 +32,8 @@ from sdssm.experiments.sweeps.study import STUDY
 from sdssm.report.ranking import make_ranking_table, write_ranking
 from sdssm.report.rendering import to_text
 from sdssm.runs import RunFolder
-from sdssm.training.group import last_step
 from sdssm.training.progress import SilentProgress
+from sdssm.training.schedules import last_step
 from sdssm.training.trainer import train_runs
 
 SMALL = {"state": 4, "dictionary": 2, "batch": 8, "steps": 40, "train_length": 4, "checkpoint_every": 10}

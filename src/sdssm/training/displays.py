@@ -140,7 +140,8 @@ class LiveTable:
             table.add_column(header, justify="right", no_wrap=True)
         rows = list(zip(self._names, state.accuracy, state.loss, state.alive, strict=True))
         # The lines above and below the rows, and a line for each group, must fit the terminal too.
-        shown = len(rows) if self._fits(len(rows)) else max(0, self._most_rows() - len(self._groups))
+        most = min(MAX_ROWS, self._live.console.height - 4)
+        shown = len(rows) if len(rows) <= most else max(0, most - len(self._groups))
         for number, (name, accuracy, loss, alive) in enumerate(rows[:shown]):
             chance = [format_chance(level) for level in self._chance[number : number + 1]]
             if alive and math.isnan(accuracy):
@@ -157,12 +158,6 @@ class LiveTable:
                 chance = [format_chance(*(self._chance[k] for k in replicas))] if self._chance else []
                 table.add_row(Text(title), accuracies, *chance, losses, style="bold")
         return Group(Text(self._rate.describe(state.step)), table)
-
-    def _most_rows(self) -> int:
-        return min(MAX_ROWS, self._live.console.height - 4)
-
-    def _fits(self, rows: int) -> bool:
-        return rows <= self._most_rows()
 
     def message(self, text: str) -> None:
         from rich.text import Text

@@ -19,7 +19,6 @@ from sdssm.evaluation import evaluate
 from sdssm.models.names import file_name, tensors_for_file
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import EndStatus
-from sdssm.runs.schema import TrainSettings
 from sdssm.tasks import Task
 from sdssm.training import schedules
 from sdssm.training.deferred_errors import DeferredErrors
@@ -34,34 +33,12 @@ CHECKPOINT_SECONDS = 60.0
 #: Steps of one group that are queued on a GPU before the next group's turn. The GPU accepts only a limited number of
 #: launches at a time; if all of them came from one group, the others would wait.
 STEPS_PER_TURN = 50
-#: Events that a run logs if the settings do not say how often.
-EVENTS_PER_RUN = 200
 #: The seed of the validation strings, different from that of the test strings.
 VALIDATION_SEED = 2
 #: Names in a checkpoint: the prefix of the best parameters so far, and their validation accuracy.
 BEST, SCORE = "best.", "best_score"
 
 GroupState = Literal["waiting", "training", "stopped", "ended"]
-
-
-def log_every(train: TrainSettings) -> int:
-    """Return the number of steps between events.
-
-    The default is a multiple of ten, the number of steps in a CUDA graph.
-    """
-    return train.log_every or max(10, train.steps // EVENTS_PER_RUN // 10 * 10)
-
-
-def last_step(train: TrainSettings, share: float = 1.0) -> int:
-    """Return the step at which a training stops after a share of its steps.
-
-    It is a step with an event, so that the accuracy is known.
-
-    >>> last_step(TrainSettings(steps=1000), 0.25), last_step(TrainSettings(steps=1000))
-    (250, 1000)
-    """
-    every = log_every(train)
-    return min(train.steps, max(1, math.ceil(train.steps * share / every)) * every)
 
 
 class ReplicaGroup:
@@ -85,7 +62,7 @@ class ReplicaGroup:
         self.folders = [folder for folder, _ in members]
         self.tasks = [task for _, task in members]
         self.train = self.folders[0].config.train
-        self.end_step = last_step(self.train, until)
+        self.end_step = schedules.last_step(self.train, until)
         self.state: GroupState = "waiting"
         self.latest: Snapshot | None = None  # means of the last logging window
         self._means = MovingMeans(len(self.folders))
@@ -95,7 +72,7 @@ class ReplicaGroup:
         self._engine: TrainingEngine | None = None
         self._resume_step = resume_step
         self._step = resume_step or 0  # while there is no engine
-        self._log_every = log_every(self.train)
+        self._log_every = schedules.log_every(self.train)
         self._windows: list[WindowMeans] = []  # closed but not yet written
         self._best: Tensor | None = None  # (R, P), the parameters with the best validation accuracy
         self._best_score = [-1.0] * len(self.folders)
@@ -189,12 +166,12 @@ class ReplicaGroup:
         """
         is_finished = self.is_consistent and self.is_done and self.end_step >= self.train.steps
         status: EndStatus = "finished" if is_finished else "stopped"
-        errors = DeferredErrors()
+        errors, means = DeferredErrors(), self._last_means()
         for replica, folder in enumerate(self.folders):
             if self.alive[replica]:
                 with errors:
                     if self.is_consistent:
-                        self._save_replica(replica)
+                        self._save_replica(replica, *means[replica][:2])
                         folder.write_model(self.engine.model(replica, self._best).to_safetensors())
                     folder.finish(status)
         if self._board is not None:
@@ -328,15 +305,16 @@ class ReplicaGroup:
 
     def save(self) -> None:
         """Save a checkpoint of every replica that is alive."""
-        errors = DeferredErrors()
+        errors, means = DeferredErrors(), self._last_means()
         for replica, is_alive in enumerate(self.alive):
             if is_alive:
                 with errors:
-                    self._save_replica(replica)
+                    self._save_replica(replica, *means[replica][:2])
         self._save_time = monotonic()
         errors.raise_first()
 
-    def _save_replica(self, replica: int) -> None:
+    def _save_replica(self, replica: int, loss: float, accuracy: float) -> None:
+        """Save a checkpoint; loss and accuracy are moving averages, NaN before the first step after a resume."""
         engine, folder = self.engine, self.folders[replica]
         tensors = tensors_for_file(engine.model(replica)) | engine.replicas.moments(replica)
         tensors |= engine.window_state(replica)
@@ -344,26 +322,19 @@ class ReplicaGroup:
             best = engine.model(replica, self._best)
             tensors |= {BEST + file_name(best, name): value for name, value in best.named_parameters()}
             tensors[SCORE] = torch.tensor(self._best_score[replica], dtype=torch.float64)
-        loss, accuracy = self._last_means(replica)
+        is_known = not math.isnan(accuracy)
         folder.save_checkpoint(
             engine.step,
             {name: value.detach().cpu() for name, value in tensors.items()},
             seconds=self._seconds(replica),
-            loss=loss,
-            accuracy=accuracy,
+            loss=loss if is_known else folder.progress.loss,
+            accuracy=accuracy if is_known else folder.progress.accuracy,
             device=self._device_name,
         )
 
-    def _last_means(self, replica: int) -> tuple[float | None, float | None]:
-        """Return the moving averages of loss and accuracy.
-
-        Before the first step after a resume they come from the folder.
-        """
-        loss, accuracy, _ = (self.snapshot() or [(math.nan, math.nan, True)] * len(self.folders))[replica]
-        if math.isnan(accuracy):
-            progress = self.folders[replica].progress
-            return progress.loss, progress.accuracy
-        return loss, accuracy
+    def _last_means(self) -> list[tuple[float, float, bool]]:
+        """Return `snapshot`, with NaN before the first step; it is read from the device once for all replicas."""
+        return self.snapshot() or [(math.nan, math.nan, True)] * len(self.folders)
 
     def write_progress(self) -> None:
         """Write into the run folders how far the replicas are, for `sdssm runs`."""

@@ -1,16 +1,17 @@
-"""Values that change from step to step: learning rate, readout scale, temperature, string lengths.
+"""What depends on the step: learning rate, readout scale, temperature, string lengths, and when a run logs and ends.
 
-All are functions of the step alone, computed on the host for many steps at once and then copied to the device.
+The values are functions of the step alone, computed on the host for many steps at once and then copied to the device.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.runs.schema import RunConfig
+from sdssm.runs.schema import RunConfig, TrainSettings
 from sdssm.tasks.stream import StringStream
 
 Floats = NDArray[np.float64]
@@ -18,6 +19,28 @@ Ints = NDArray[np.int64]
 
 #: The share of the steps after which the growing curriculum reaches its full length.
 GROWTH = 0.5
+#: Events that a run logs if the settings do not say how often.
+EVENTS_PER_RUN = 200
+
+
+def log_every(train: TrainSettings) -> int:
+    """Return the number of steps between events.
+
+    The default is a multiple of ten, the number of steps in a CUDA graph.
+    """
+    return train.log_every or max(10, train.steps // EVENTS_PER_RUN // 10 * 10)
+
+
+def last_step(train: TrainSettings, share: float = 1.0) -> int:
+    """Return the step at which a training stops after a share of its steps.
+
+    It is a step with an event, so that the accuracy is known.
+
+    >>> last_step(TrainSettings(steps=1000), 0.25), last_step(TrainSettings(steps=1000))
+    (250, 1000)
+    """
+    every = log_every(train)
+    return min(train.steps, max(1, math.ceil(train.steps * share / every)) * every)
 
 
 def learning_rate(run: RunConfig, step: Ints) -> Floats:

@@ -20,11 +20,12 @@ from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task, chance_accuracy
 from sdssm.training.deferred_errors import DeferredErrors
-from sdssm.training.group import ReplicaGroup, last_step
+from sdssm.training.group import ReplicaGroup
 from sdssm.training.memory import keep_freed_memory
 from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs
 from sdssm.training.progress import Progress, resolve_progress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
+from sdssm.training.schedules import last_step
 from sdssm.training.signals import stop_on_signal
 from sdssm.training.trained_runs import Runs
 

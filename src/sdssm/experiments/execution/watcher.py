@@ -13,8 +13,8 @@ from typing import Any
 
 from sdssm.experiments.planning.plan import PlannedRun
 from sdssm.runs.folder import EVENTS_FILE, STATUS_FILE
-from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
+from sdssm.training.schedules import last_step
 
 #: Bytes at the end of a log that contain its last events.
 TAIL = 2_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sdssm.experiments.planning.plan import PlannedRun, TrainingPlan
 from sdssm.runs import FINAL_STATUSES, RunFolder
-from sdssm.training.group import last_step
 from sdssm.training.planning import group_runs
+from sdssm.training.schedules import last_step
 
 
 def unfinished_runs(plan: TrainingPlan) -> list[PlannedRun]:

@@ -12,8 +12,8 @@ from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.sweeps.search import Search, weak_candidates
 from sdssm.experiments.sweeps.study import Cell, SweepStudy, SweepTrial
 from sdssm.runs import RunFolder
-from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
+from sdssm.training.schedules import last_step
 
 #: The accuracy at a rung is the mean over the last tenth of the steps before it.
 AVERAGED_SHARE = 0.1

@@ -25,8 +25,8 @@ from sdssm.experiments.sweeps.race import TrialBatch, run_race
 from sdssm.experiments.sweeps.search import Search
 from sdssm.experiments.sweeps.study import STUDY, Cell, SweepStudy, SweepTrial, cell_name
 from sdssm.progress import ProgressOption
-from sdssm.training.group import last_step
 from sdssm.training.progress import Progress
+from sdssm.training.schedules import last_step
 
 #: The candidates of each cell.
 Candidates = Mapping[Cell, Sequence[Mapping[str, Any]]]
