@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError
@@ -197,6 +199,15 @@ def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerSta
     if state is None or isinstance(state, Tensor):
         return None if state is None else change(state)
     return tuple(map_state(change, part) for part in state)
+
+
+def select_state_rows(state: MixerState, rows: Tensor | NDArray[np.int64]) -> MixerState:
+    """Return some rows of a batch of states.
+
+    >>> select_state_rows((torch.tensor([3.0, 4.0, 5.0]), None), torch.tensor([2, 0]))
+    (tensor([5., 3.]), None)
+    """
+    return map_state(lambda x: x[torch.as_tensor(rows, device=x.device)], state)
 
 
 def select_rows(table: Tensor, tokens: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sdssm.exact.certification.trim_machine import DEAD, TrimMachine
 from sdssm.exact.watch import UNWATCHED, Watch
+from sdssm.layers.mixer import select_state_rows
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 
@@ -37,7 +38,7 @@ def find_counterexample(
     come some hundreds of valid strings of `longest` symbols, of which the shortest misclassified prefix is returned.
     The model itself reads them, in its own precision, until the time is up.
     """
-    counterexample = _try_transitions(model, machine, longest)
+    counterexample = _try_transitions(model, machine, longest, watch)
     if counterexample is not None:
         return counterexample, len(counterexample.string)
     tokens, states = _draw_strings(machine, longest, generator)
@@ -64,31 +65,34 @@ def find_counterexample(
     return None, longest
 
 
-def _try_transitions(model: Classifier, machine: TrimMachine, longest: int) -> Counterexample | None:
-    """Return the shortest misclassified string among those that take each transition last, or None."""
-    strings: dict[int, list[tuple[tuple[int, ...], int]]] = {}  # strings and the states they lead to, by length
-    access: dict[int, tuple[int, ...]] = {machine.start: ()}
-    frontier, count = [machine.start], 0
-    while frontier and count < MOST_TRANSITIONS and len(access[frontier[0]]) < longest:
-        following = []
-        for state in frontier:
-            for symbol in np.flatnonzero(machine.table[state] != DEAD).tolist():
-                target, string = int(machine.table[state, symbol]), (*access[state], symbol)
-                strings.setdefault(len(string), []).append((string, target))
-                count += 1
-                if target not in access:
-                    access[target] = string
-                    following.append(target)
-        frontier = following
-    for same_length in strings.values():
-        tokens = torch.tensor([string for string, _ in same_length], device=model.readout.weight.device)
-        expected = torch.tensor(machine.labels[[state for _, state in same_length]], device=tokens.device)
+def _try_transitions(model: Classifier, machine: TrimMachine, longest: int, watch: Watch) -> Counterexample | None:
+    """Return the shortest misclassified string among those that take each transition last, or None.
+
+    The machine is searched breadth first. All strings of a length continue those of the length before by one symbol.
+    """
+    device = model.readout.weight.device
+    states, seen = np.array([machine.start]), {machine.start}
+    strings: list[tuple[int, ...]] = [()]
+    model_state: State = None
+    count = 0
+    watch.start("read the shortest string for each transition", unit="strings")
+    while len(states) and count < MOST_TRANSITIONS and len(strings[0]) < longest and not watch.is_over:
+        watch.update(count)
+        source, symbol = np.nonzero(machine.table[states] != DEAD)
+        states = machine.table[states[source], symbol]
+        strings = [(*strings[row], taken) for row, taken in zip(source.tolist(), symbol.tolist(), strict=True)]
+        count += len(strings)
         with torch.inference_mode():
-            predicted = model.advance(tokens)[0][:, -1].argmax(-1)
-        wrong = ((predicted != expected) & (expected >= 0)).nonzero()
+            tokens = torch.from_numpy(symbol)[:, None].to(device)
+            logits, model_state = model.advance(tokens, select_state_rows(model_state, source))
+        predicted, labels = logits[:, -1].argmax(-1).cpu().numpy(), machine.labels[states]
+        wrong = np.flatnonzero((predicted != labels) & (labels >= 0))
         if len(wrong):
-            row = int(wrong[0])
-            return Counterexample(same_length[row][0], int(predicted[row]))
+            return Counterexample(strings[wrong[0]], int(predicted[wrong[0]]))
+        reached, first = np.unique(states, return_index=True)  # the first string to each state
+        new = np.sort(first[[state not in seen for state in reached.tolist()]])
+        seen.update(reached.tolist())
+        states, strings, model_state = states[new], [strings[row] for row in new], select_state_rows(model_state, new)
     return None
 
 

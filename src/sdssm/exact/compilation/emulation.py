@@ -16,6 +16,7 @@ from sdssm.exact.defaults import CHECKED_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.sources import MachineSource
 from sdssm.exact.watch import Watch, open_watch
+from sdssm.layers.mixer import select_state_rows
 from sdssm.models import Classifier
 from sdssm.models.stack import State
 from sdssm.progress import ProgressOption
@@ -155,7 +156,7 @@ def _encodings(model: Classifier, table: Tensor, start: int, watch: Watch) -> tu
         seen[fresh] = True
         rows = first[fresh]
         encodings[fresh] = flat[rows]
-        states, before = fresh, _select_rows(after, rows.to(device))
+        states, before = fresh, select_state_rows(after, rows)
     assert encodings is not None
     encodings = encodings.to(device)
     return encodings, encodings.norm(dim=-1)
@@ -192,11 +193,6 @@ def _make_step(model: Classifier) -> Callable[[Tensor, State, int], State]:
 def _repeat_rows(state: State, times: int) -> State:
     assert state is not None
     return tuple(x.repeat_interleave(times, 0) for x in state)
-
-
-def _select_rows(state: State, rows: Tensor) -> State:
-    assert state is not None
-    return tuple(x[rows] for x in state)
 
 
 def _flatten(state: State) -> Tensor:

@@ -15,7 +15,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import format_value
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.layers.mixer import MixerState, map_state
+from sdssm.layers.mixer import MixerState, select_state_rows
 from sdssm.models import Classifier
 from sdssm.tasks.validity import live_states
 
@@ -124,7 +124,7 @@ class ModelReader:
             row[: len(word)] = word
         tokens, last = np.tile(padded, (len(rows), 1)), np.tile(ends - 1, len(rows))
         state_of_row, index = np.repeat(rows, len(words)), np.arange(len(last))
-        predictions = self.read(tokens, select_rows(states, state_of_row))[0][index, last]
+        predictions = self.read(tokens, select_state_rows(states, state_of_row))[0][index, last]
         reached = trace_states(self.valid_table, valid_states[state_of_row], tokens)[index, last]
         return np.where(self.accepting[reached], predictions, NOT_VALID).reshape(len(rows), len(words))
 
@@ -160,11 +160,6 @@ def check_extractable(model: Classifier) -> None:
             "the start state is passed with each string, but a machine has one start state; "
             "extraction needs another initial_state than 'given'"
         )
-
-
-def select_rows(state: MixerState, rows: Ints) -> MixerState:
-    """Return some rows of a batch of states."""
-    return map_state(lambda x: x[torch.from_numpy(rows).to(x.device)], state)
 
 
 def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:

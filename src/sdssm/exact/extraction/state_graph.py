@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import TimeIsUpError
-from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, select_rows, smallest_margin
-from sdssm.layers.mixer import MixerState
+from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, smallest_margin
+from sdssm.layers.mixer import MixerState, select_state_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def explore_states(
         if not len(row):  # no valid string is longer
             break
         try:
-            before: MixerState = None if states is None else select_rows(states, row)
+            before: MixerState = None if states is None else select_state_rows(states, row)
             predictions, logits, after = reader.read(tokens[:, None], before)
             valid_states = reader.valid_table[valid_before[row], tokens]
             suffix_labels = reader.labels_after(after, valid_states, suffixes)
@@ -80,7 +80,7 @@ def explore_states(
         if joined is None:
             return None
         frontier, new_rows = joined
-        states = select_rows(after, new_rows)
+        states = select_state_rows(after, new_rows)
         kept.append(states)
     return builder.build(_concatenate(kept))
 
@@ -174,7 +174,7 @@ def distinguishing_suffix(reader: ModelReader, graph: StateGraph, word: Word) ->
         path.append(int(graph.table[path[-1], symbol]))
     label = int(graph.labels[path[-1]])
     for i in range(len(word) - 1, -1, -1):
-        state = select_rows(graph.states, np.array([path[i] - 1])) if i else None
+        state = select_state_rows(graph.states, np.array([path[i] - 1])) if i else None
         later_label = label
         label = int(reader.read(np.array([word[i:]]), state)[0][0, -1])
         if label != later_label:
