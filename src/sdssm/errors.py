@@ -6,6 +6,7 @@ The command line prints that line, in the words of a shell if these differ, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -79,7 +80,7 @@ def format_value(value: object, max_length: int = 60) -> str:
     "'xxxxxxx...'"
     """
     try:
-        text = " ".join(repr(value).split())
+        text = re.sub(r"\s*\n\s*", " ", repr(value))  # a module prints itself on several lines
     except ValueError:  # Python refuses to print integers of thousands of digits
         text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= max_length else f"{text[: max_length - 4]}...{text[-1]}"

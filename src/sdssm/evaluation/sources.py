@@ -14,6 +14,7 @@ from sdssm.files import format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, find_runs
+from sdssm.runs.single import find_model, folder_path
 from sdssm.tasks import Task
 
 #: What can be evaluated: a model, a run, or the path of a saved model, of a run or of a folder of runs.
@@ -57,16 +58,13 @@ def expand_source(source: Subject | Iterable[Subject]) -> list[Classifier | RunF
     is_single = isinstance(source, str) or not isinstance(source, Iterable)
     subjects: dict[object, Classifier | RunFolder | SavedModel] = {}
     for item in [source] if is_single else source:  # type: ignore[union-attr]  # is_single: it is iterable
-        if isinstance(item, Classifier):
-            subjects[id(item)] = item
+        model = find_model(item)
+        if model is not None:
+            subjects[id(model)] = model
         elif isinstance(item, RunFolder):
             subjects.setdefault(item.path.resolve(), item)
-        elif isinstance(inner := getattr(item, "model", None), Classifier):  # what `snap` returns
-            subjects[id(inner)] = inner
         elif isinstance(item, str | Path):
-            if not str(item):
-                raise EvaluationError("the path is empty; pass the folder of a run or of a saved model, or '.'")
-            path = Path(item)
+            path = folder_path(item)
             for subject in [SavedModel(path)] if is_model_folder(path) else find_runs(path):
                 subjects.setdefault(subject.path.resolve(), subject)
         else:

@@ -15,7 +15,7 @@ from sdssm.files import format_path
 from sdssm.models import Classifier
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, load
-from sdssm.runs.single import only_run
+from sdssm.runs.single import find_model, folder_path, only_run
 from sdssm.tasks import Task, get_task
 
 #: A model, a run, a list of one run as `sdssm.train` returns it, or the path of a folder that holds a model or one run.
@@ -55,14 +55,13 @@ def load_source(source: ModelSource) -> LoadedSource:
 
     A folder may hold a saved model, a run, or a single run in one of its subfolders.
     """
-    if isinstance(source, Classifier):
-        return LoadedSource(source, None, "the model")
+    model = find_model(source)
+    if model is not None:
+        return LoadedSource(model, None, "the model")
     if isinstance(source, str | Path):
-        path = Path(source)
+        path = folder_path(source)
         if is_model_folder(path):
             return LoadedSource(load(path), None, format_path(path))
-    elif isinstance(inner := getattr(source, "model", None), Classifier):  # what `snap` returns
-        return LoadedSource(inner, None, "the model")
     elif not isinstance(source, RunFolder | Sequence):
         raise ExactError(
             f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either"

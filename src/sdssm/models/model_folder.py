@@ -58,19 +58,18 @@ def check_model_folder_free(folder: Path, *, overwrite: bool = False, option: st
     try:
         existing = [name for name in (CONFIG_FILE, WEIGHTS_FILE, TASK_FILE) if (folder / name).exists()]
         below = next((path.parent for path in folder.glob(f"*/{CONFIG_FILE}")), None)
-        if below is not None:
-            raise OutputError(
-                f"{format_path(folder)} contains {format_path(below)}, a run or another model, which this one would "
-                "hide; choose another folder"
-            )
-        if not existing:
-            return
-        config = read_model_config(folder)
     except (OSError, ValueError) as error:
-        if isinstance(error, OutputError):
-            raise
-        if not isinstance(error, ModelError):
-            raise _write_error(folder, error) from None
+        raise _write_error(folder, error) from None
+    if below is not None:
+        raise OutputError(
+            f"{format_path(folder)} contains {format_path(below)}, a run or another model, which this one would hide; "
+            "choose another folder"
+        )
+    if not existing:
+        return
+    try:
+        config = read_model_config(folder)
+    except ModelError:
         raise OutputError(
             f"{format_path(folder)} holds a {existing[0]} of another program; choose an empty or a new folder"
         ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
@@ -13,6 +12,7 @@ from typing import Any
 
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SettingsError
 from sdssm.files import format_path
+from sdssm.formatting import format_setting
 from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
@@ -119,7 +119,7 @@ def default_folder(
     for task in tasks:
         changed |= _changed_settings(resolve_settings(model, preset_name, task), settings or {})
     if changed:
-        text = "-".join(f"{name}={_format_setting(value)}" for name, value in sorted(changed.items()))
+        text = "-".join(f"{name}={format_setting(value)}" for name, value in sorted(changed.items())).replace(" ", "")
         is_long = len(text) > LONGEST_SUFFIX or folder_name(text) != text
         parts.append(sha256(text.encode()).hexdigest()[:8] if is_long else text)
     return Path("runs") / "-".join(parts)
@@ -138,8 +138,3 @@ def _changed_settings(preset: Settings, settings: Mapping[str, Any]) -> dict[str
 def _values_by_name(settings: Settings) -> dict[str, Any]:
     parts = {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}
     return {name: getattr(parts[part], name) for name, (part, _) in setting_names(settings).items()}
-
-
-def _format_setting(value: Any) -> str:
-    """Return the value of a setting as it is typed after --set, without spaces."""
-    return json.dumps(value, separators=(",", ":"), default=str).strip('"').replace("null", "none")

@@ -1,4 +1,4 @@
-"""Which run is meant, where a function needs exactly one."""
+"""What the source of a model means: a model, a folder, or the one run that a function needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sdssm.errors import RunError, format_value
 from sdssm.files import format_path
+from sdssm.models import Classifier
 from sdssm.runs.find import find_runs
 from sdssm.runs.folder import RunFolder
 
@@ -14,14 +15,25 @@ from sdssm.runs.folder import RunFolder
 RunSource = str | Path | RunFolder | Sequence[RunFolder]
 
 
+def find_model(source: object) -> Classifier | None:
+    """Return a source that is a model, or the model of what `sdssm.snap` returns; None for anything else."""
+    model = source if isinstance(source, Classifier) else getattr(source, "model", None)
+    return model if isinstance(model, Classifier) else None
+
+
+def folder_path(source: str | Path) -> Path:
+    """Return the path of a folder; an empty one, which would mean the current folder, is an error."""
+    if not str(source):
+        raise RunError("the path is empty; pass the folder of a run or of a saved model, or '.'")
+    return Path(source)
+
+
 def only_run(source: RunSource) -> RunFolder:
     """Return the only run of a source; another number of runs is an error that names one of them."""
     if isinstance(source, RunFolder):
         return source
-    if isinstance(source, str) and not source:
-        raise RunError("the path is empty; pass the folder of a run or of a saved model, or '.'")
     if isinstance(source, str | Path):
-        runs, name = find_runs(source), format_path(Path(source))
+        runs, name = find_runs(folder_path(source)), format_path(Path(source))
     elif isinstance(source, Sequence) and all(isinstance(run, RunFolder) for run in source):
         runs, name = [run for run in source if isinstance(run, RunFolder)], "the list"
     else:

@@ -14,7 +14,7 @@ from sdssm.models import Classifier, load_model
 from sdssm.models.saved import build_model, read_model_config
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs.folder import RunFolder
-from sdssm.runs.single import RunSource, only_run
+from sdssm.runs.single import RunSource, folder_path, only_run
 
 #: Prefixes of the names in a checkpoint that belong to the training, not to the model.
 TRAINING_PREFIXES = ("adam.", "window.", "best")
@@ -55,9 +55,8 @@ def load(source: RunSource, *, device: str | torch.device = "cpu") -> Classifier
 def _model_folder(source: RunSource) -> Path:
     """Return the folder of the only model of a source."""
     if isinstance(source, str | Path):
-        path = Path(source)
-        if str(source) and not path.is_dir():
-            return only_run(path).path  # an error that names similar folders
-        if not any(path.glob(f"**/{CONFIG_FILE}")) or (path / CONFIG_FILE).exists():
+        path = folder_path(source)
+        is_empty = path.is_dir() and not any(path.glob(f"**/{CONFIG_FILE}"))
+        if is_empty or (path / CONFIG_FILE).exists():
             return path  # a model, or an error that says what is missing
     return only_run(source).path
