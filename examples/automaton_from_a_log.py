@@ -10,7 +10,7 @@ the model watch a second log, of a service with a fault: a session that was lock
 is correct in 33.3 % of cases; always guessing the most frequent one in about half.
 
     python examples/automaton_from_a_log.py                     # 5 seconds; writes logs and a state diagram
-    python examples/automaton_from_a_log.py --out /tmp/log --sessions 1000
+    python examples/automaton_from_a_log.py --out log --sessions 1000
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
         more = "" if message.endswith("?") else f"; see {self.prog} --help"
         self.exit(BAD_INPUT, f"{self.prog}: {message}{more}\n")
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]  # it has overloads
         """Parse arguments, and report unknown ones here, where the options of the command are known."""
         if self.implied_command is not None and args is not None:
             words = [word for word in args if not word.startswith("-")]

@@ -254,7 +254,7 @@ def _finish(
     note: str = "",
     selected: dict[str, Any] | None = None,
 ) -> None:
-    show_results(folder, results, selected)
+    show_results(folder, results, selected, progress=not options.quiet)
     if note:
         print(note)
     if len(options.specs) > 1:

@@ -238,7 +238,7 @@ def _sweep(options: argparse.Namespace) -> None:
     results = write_results(plan, folder, command=command, device=device, pruned=pruned)
     selected = selected_results(plan, pruned)
     _show_ranking(selected)
-    show_results(folder, results, selected)
+    show_results(folder, results, selected, progress=not options.quiet)
 
 
 def _show_ranking(results: dict[str, Any]) -> None:

@@ -12,7 +12,9 @@ from sdssm.progress import report_progress
 from sdssm.text_tables import terminal_width
 
 
-def show_results(folder: Path, results: dict[str, Any], selected: dict[str, Any] | None = None) -> None:
+def show_results(
+    folder: Path, results: dict[str, Any], selected: dict[str, Any] | None = None, *, progress: bool = True
+) -> None:
     """Write tables and plots into the results folder, and print a table.
 
     Args:
@@ -28,7 +30,7 @@ def show_results(folder: Path, results: dict[str, Any], selected: dict[str, Any]
     write_ranking(results, folder)
     table = table if selected is None else make_table(selected)
     print(make_lines_printable(to_text(table, terminal_width())), end="")
-    plots = _write_plots(folder, results) if find_spec("matplotlib") is not None else 0
+    plots = _write_plots(folder, results, progress) if find_spec("matplotlib") is not None else 0
     print(
         f"\nTables in {make_printable(str(folder))}"
         + (f", with {count_of(plots, 'plot')} of curves as PNG and SVG" if plots else "")
@@ -48,7 +50,7 @@ def _explain_difference(results: dict[str, Any], selected: dict[str, Any]) -> No
         print("Where the folder has runs with more steps, its tables show these.")
 
 
-def _write_plots(folder: Path, results: dict[str, Any]) -> int:
+def _write_plots(folder: Path, results: dict[str, Any], progress: bool) -> int:
     """Plot the curves of the runs in the table, remove plots of earlier commands, and return the number of plots.
 
     One plot shows all runs, unless there are several rows and several columns: then each column has its own.
@@ -69,7 +71,7 @@ def _write_plots(folder: Path, results: dict[str, Any]) -> int:
     if one_per_column:
         plots = {f"curves-{folder_name(name)}": [run for run in runs if run["column"] == name] for name in columns}
     paths = [folder / f"{name}{suffix}" for name, plotted in plots.items() if plotted for suffix in (".png", ".svg")]
-    with report_progress(True) as reporter:
+    with report_progress(progress) as reporter:
         reporter.start("draw curves", total=len(paths), unit="files")
         for done, path in enumerate(paths):
             reporter.update(done)
