@@ -30,7 +30,9 @@ from sdssm.runs.folder import EVENTS_FILE
 from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
 
-TINY = """
+#: Enough that a node can be lost while it trains: removing one takes a second.
+STEPS = 1_200
+TINY = f"""
 name = "tiny"
 seeds = 2
 tasks = ["parity"]
@@ -39,10 +41,10 @@ max_length = 12
 strings = 32
 [[rows]]
 model = "sd-ssm"
-settings = { state = 8, dictionary = 4, batch = 16, steps = 300, train_length = 6, checkpoint_every = 30 }
+settings = {{ state = 8, dictionary = 4, batch = 16, steps = {STEPS}, train_length = 6, checkpoint_every = 30 }}
 [[rows]]
 model = "lstm"
-settings = { state = 8, batch = 16, steps = 300, train_length = 6, checkpoint_every = 30 }
+settings = {{ state = 8, batch = 16, steps = {STEPS}, train_length = 6, checkpoint_every = 30 }}
 """
 
 
@@ -152,7 +154,7 @@ def test_stopped_resumed_and_with_a_lost_node_equals_local(
         states = {run.status for run in plan.runs}
         assert "stopped" in states and states <= {"stopped", "missing"}  # saved, or not started
         before = {run.folder: last_checkpoint(run.folder) if run.status == "stopped" else 0 for run in plan.runs}
-        assert max(before.values()) < 300
+        assert max(before.values()) < STEPS
         finished = threading.Event()
 
         def lose() -> None:
