@@ -1,0 +1,265 @@
+"""Forecast the failing length of many short trainings, and compare with the measured one.
+
+    python -m benchmarks.forecast --train --out FOLDER            # trains and measures; writes FOLDER/forecast.json
+    python -m benchmarks.forecast --score FOLDER/forecast.json    # fits nothing; writes results/forecast/
+
+The campaign trains every model of the catalogue on ten tasks, with several seeds and numbers of steps. Five tasks are
+for calibration and five for scoring, with other seeds. The file holds raw distances at training lengths, and the
+measured accuracy at long ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as FuturesTimeout
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import sdssm
+from sdssm.models.catalogue import default_preset
+from sdssm.runs import RunFolder
+from sdssm.runs.schema import create_config, resolve_settings, start_stamp, versions
+from sdssm.tasks import get_task
+
+#: Tasks of one row have as many symbols and labels, so that they train side by side.
+CALIBRATION = (("even_pairs", "regex:((b*ab*ab*a)*b*)*"), ("d4", "z8"))
+SCORED = (("parity", "tomita5", "regex:(a|b)*a(a|b)(a|b)"), ("c2xc4", "random:8x2:0"), ("a5",))
+CALIBRATION_SEEDS, SCORED_SEEDS = (0, 1, 2), (3, 4, 5)
+STEPS = (400, 1_600, 5_000)
+#: Models that take ten times as long as the others, and their numbers of steps.
+SLOW = {"transformer": (400, 1_600), "mamba": (400, 1_600)}
+#: Models that cannot read in pieces are measured up to this length.
+WHOLE_LENGTH = 1_024
+#: Seconds that are kept for writing the file.
+RESERVE = 10.0
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One training of the campaign."""
+
+    model: str
+    task: str
+    seed: int
+    steps: int
+    role: str  # "calibration" or "scored"
+    folder: Path
+
+
+def plan(
+    root: Path, models: Sequence[str], steps: Sequence[int] | None, seeds: int | None, tasks: Sequence[str] | None
+) -> list[PlannedRun]:
+    """Return all runs, those that take longest first."""
+    runs = []
+    for model in models:
+        for count in steps or SLOW.get(model, STEPS):
+            for role, rows, numbers in (
+                ("scored", SCORED, SCORED_SEEDS),
+                ("calibration", CALIBRATION, CALIBRATION_SEEDS),
+            ):
+                used = numbers[: 2 if model in SLOW else None] if seeds is None else numbers[:seeds]
+                for name in (name for row in rows for name in row if tasks is None or name in tasks):
+                    for seed in used:
+                        folder = root / f"{len(runs):05d}"
+                        runs.append(PlannedRun(model, name, seed, count, role, folder))
+    return sorted(runs, key=lambda run: (run.model not in SLOW, -run.steps))
+
+
+def train_all(runs: Sequence[PlannedRun], device: str, seconds: float) -> None:
+    """Train the runs side by side; after `seconds` those that are under way are stopped and saved."""
+    from sdssm.training.trainer import TrainingStopped, train_runs
+
+    stamp, planned = start_stamp(), []
+    for run in runs:
+        task = get_task(run.task)
+        settings = resolve_settings(run.model, default_preset(run.model), task.name, {"steps": run.steps})
+        planned.append((run.folder, task, create_config(task, run.seed, settings, default_preset(run.model), stamp)))
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    timer.start()
+    try:
+        train_runs(runs[0].folder.parent, planned, device=device, progress=True)
+    except TrainingStopped:
+        print("training stopped by the time limit", flush=True)
+    finally:
+        timer.cancel()
+
+
+# -- in worker processes -----------------------------------------------------------------------------------------------
+
+
+def start_worker() -> None:
+    """Use one thread, and leave signals to the main process."""
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def warm_up(model: str, tasks: Sequence[str], device: str) -> float:
+    """Compile the kernels of a model, which all processes share through the cache of Triton; return the seconds."""
+    from sdssm.checking.forecast_measurement import measure_failing_length
+    from sdssm.checking.state_distances import measure_state_distances
+
+    started = monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = sdssm.train(
+            list(tasks), model=model, seeds=2, steps=2, device=device, out=folder, settings={"checkpoint_every": 10}
+        )
+        for run in runs:
+            trained = sdssm.load(run.path).to(device)
+            measure_failing_length(trained, get_task(run.config.task), longest=200)
+            measure_state_distances(trained, get_task(run.config.task))
+    return monotonic() - started
+
+
+def measure(run: PlannedRun, device: str, longest: int) -> dict[str, Any] | None:
+    """Return the distances at training lengths and the measured failing length; None if the run has no weights."""
+    import torch
+
+    from sdssm.checking.forecast_measurement import FAILING_ACCURACY, measure_failing_length
+    from sdssm.checking.state_distances import measure_state_distances
+
+    started = monotonic()
+    try:
+        folder = RunFolder.open(run.folder)
+        model, task = sdssm.load(run.folder).to(device), get_task(run.task)
+    except sdssm.SdssmError:
+        return None
+    limit = longest if model.is_recurrent else min(longest, WHOLE_LENGTH)
+    within = measure_failing_length(model, task, longest=task.train_length)
+    row: dict[str, Any] = {
+        "model": run.model,
+        "task": run.task,
+        "seed": run.seed,
+        "steps": folder.step,
+        "planned_steps": run.steps,
+        "status": folder.status,
+        "role": run.role,
+        "train_length": task.train_length,
+        "trained_accuracy": [round(share, 2) for share in within.accuracy],
+    }
+    learned = min(within.accuracy[-4:]) >= FAILING_ACCURACY
+    row["learned"] = learned
+    if learned:
+        truth = measure_failing_length(model, task, longest=limit)
+        row |= {
+            "failing_length": truth.length,
+            "longest": truth.longest,
+            "lengths": truth.lengths,
+            "accuracy": [round(share, 2) for share in truth.accuracy],
+        }
+        measured = monotonic()
+        row["distances"] = measure_state_distances(model, task).to_json()
+        row["distance_seconds"] = round(monotonic() - measured, 2)
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+    row["seconds"] = round(monotonic() - started, 2)
+    return row
+
+
+# -- the campaign ------------------------------------------------------------------------------------------------------
+
+
+def run_campaign(arguments: argparse.Namespace) -> Path:
+    """Train and measure, and write the file."""
+    started = monotonic()
+    end = started + arguments.max_seconds
+    models = arguments.models or sdssm.list_models()
+    root = Path(tempfile.mkdtemp(prefix="forecast-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    runs = plan(root, models, arguments.steps, arguments.seeds, arguments.tasks)
+    print(f"{len(runs)} runs of {len(models)} models", flush=True)
+    rows: list[dict[str, Any]] = []
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(arguments.workers, mp_context=context, initializer=start_worker)
+    try:
+        if arguments.device.startswith("cuda"):
+            tasks = [row[0] for row in SCORED]
+            warm = {pool.submit(warm_up, model, tasks, arguments.device): model for model in models}
+            for future in finished(warm, min(end, started + 0.3 * arguments.max_seconds)):
+                seconds = future.result() if future.exception() is None else math.nan
+                print(f"  {monotonic() - started:4.0f} s: {warm[future]} compiled in {seconds:.0f} s", flush=True)
+                if future.exception() is not None:
+                    print(f"    {future.exception()}", flush=True)
+        train_all(runs, arguments.device, max(5.0, 0.68 * arguments.max_seconds - (monotonic() - started)))
+        print(f"  {monotonic() - started:4.0f} s: trained", flush=True)
+        # In an order that has nothing to do with the results, so that a measurement cut short is not biased.
+        order = sorted(runs, key=lambda run: (run.seed % 3, run.steps, run.task, run.model))
+        jobs = {pool.submit(measure, run, arguments.device, arguments.longest): run for run in order}
+        for future in finished(jobs, end - RESERVE):
+            if future.exception() is not None:
+                print(f"  {jobs[future].model} {jobs[future].task}: {future.exception()}", flush=True)
+                continue
+            row = future.result()
+            rows += [] if row is None else [row]
+        print(f"  {monotonic() - started:4.0f} s: {len(rows)} of {len(runs)} runs measured", flush=True)
+    finally:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        path: Path = arguments.out / "forecast.json"
+        description = {
+            "command": f"python -m benchmarks.forecast --train --max-seconds {arguments.max_seconds:.0f}",
+            "device": arguments.device_name,
+            "versions": versions(),
+            "planned": len(runs),
+            "seconds": round(monotonic() - started),
+        }
+        rows.sort(key=lambda row: (row["model"], row["task"], row["planned_steps"], row["seed"]))
+        path.write_text(json.dumps({**description, "runs": rows}, separators=(",", ":")))
+        print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB", flush=True)
+        for process in list(pool._processes.values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        shutil.rmtree(root, ignore_errors=True)
+    failing = [row for row in rows if row.get("failing_length")]
+    print(f"{sum(row['learned'] for row in rows)} runs learned the training lengths, {len(failing)} of them fail later")
+    return path
+
+
+def finished(futures: Any, end: float) -> Iterator[Any]:
+    """Yield the futures as they finish, until the time `end`."""
+    try:
+        yield from as_completed(futures, timeout=max(0.0, end - monotonic()))
+    except FuturesTimeout:
+        print("  the time is up", flush=True)
+        for future in futures:
+            future.cancel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", action="store_true", help="train and measure")
+    parser.add_argument("--out", type=Path, default=Path("forecast-data"), help="the folder of forecast.json")
+    parser.add_argument("--max-seconds", type=float, default=530.0, help="stop then, and write what there is")
+    parser.add_argument("--device", default=None, help="by default a GPU if there is one")
+    parser.add_argument("--models", nargs="+", help="by default all of the catalogue")
+    parser.add_argument("--tasks", nargs="+", help="by default all ten")
+    parser.add_argument("--steps", nargs="+", type=int, help=f"by default {STEPS}")
+    parser.add_argument("--seeds", type=int, help="seeds of each task; by default 3")
+    parser.add_argument("--longest", type=int, default=50_000, help="the longest test strings")
+    parser.add_argument("--workers", type=int, default=12, help="processes that measure")
+    arguments = parser.parse_args()
+    if arguments.train:
+        from sdssm.devices import device_name, resolve_device
+
+        device = resolve_device(arguments.device or "auto")
+        arguments.device, arguments.device_name = str(device), device_name(device)
+        run_campaign(arguments)
+    else:
+        parser.error("give --train")
+
+
+if __name__ == "__main__":
+    main()
