@@ -20,7 +20,9 @@ from sdssm.tasks.validity import label_states
 
 #: The default number of strings. A prime: the axis of a state that has this size is the batch axis, also in a state of
 #: another library such as (layers, B, N).
-STRINGS = 499
+STRINGS = 997
+#: The number of strings of a restart, also a prime.
+RESTARTED = 199
 #: Larger parts of a state are projected to this many random directions, which changes distances by about 5 %.
 MOST_ENTRIES = 256
 #: The quantiles of ratios, and of margins: a tenth of the strings is beyond the 90 % quantile of the ratio.
@@ -48,6 +50,7 @@ class StateDistances:
         within: root mean square distance of states from the mean of their class at the same position.
         between: distance of these means from the nearest other mean, averaged over classes.
         norms: root mean square norm of the state at each position, relative to the last one.
+        largest: the largest entry of a state at each position, in its own unit; 0 for a model without states.
         margins: quantiles at each position of the logit of the label minus the largest other logit, at `LOW_QUANTILES`.
         ratios: by space ("states", "directions", "logits"): quantiles of the ratio at each position, at `QUANTILES`.
         shifts: by space: the ratio of the means of the classes at each position, averaged over classes.
@@ -61,6 +64,7 @@ class StateDistances:
     within: tuple[float, ...]
     between: tuple[float, ...]
     norms: tuple[float, ...]
+    largest: tuple[float, ...]
     margins: Quantiles
     ratios: Mapping[str, Quantiles]
     shifts: Mapping[str, tuple[float, ...]]
@@ -187,6 +191,7 @@ class _Reader:
         self.length = self.tokens.shape[1]
         self.middle = (self.length + 1) // 2
         self.flatten = StateFlattener(strings)
+        self.largest = [0.0] * self.length
 
     def read(self) -> tuple[dict[str, _Space], Any]:
         """Return states, directions and logits after every prefix, and the carried state in the middle."""
@@ -199,6 +204,7 @@ class _Reader:
             prediction, state = self.model.advance(symbol[:, None], state)
             logits.append(centred(prediction[:, 0]))
             vectors.append(self.flatten(state))
+            self.largest[position - 1] = largest_entry(state)
             middle = state if position == self.middle else middle
         self.logits = torch.stack(logits, 1)
         raw = torch.stack(vectors, 1)
@@ -225,7 +231,7 @@ def _measure_positions(reader: _Reader, spaces: dict[str, _Space]) -> dict[str, 
     positions = [t for t in range(reader.length) if bool(valid[:, t].any())]
     first = next(iter(spaces.values()))
     norms = first.vectors.square().sum(-1).mean(0).sqrt()
-    curves: dict[str, Any] = {name: [] for name in ("accuracy", "within", "between", "norms", "margins")}
+    curves: dict[str, Any] = {name: [] for name in ("accuracy", "within", "between", "norms", "largest", "margins")}
     ratios: dict[str, list[Any]] = {name: [] for name in spaces}
     shifts: dict[str, list[float]] = {name: [] for name in spaces}
     for t in positions:
@@ -239,6 +245,7 @@ def _measure_positions(reader: _Reader, spaces: dict[str, _Space]) -> dict[str, 
         curves["within"].append(within)
         curves["between"].append(between)
         curves["norms"].append(float(norms[t] / norms[-1]))
+        curves["largest"].append(reader.largest[t])
         for name, (vectors, centres) in spaces.items():
             ratios[name].append(quantiles(centres.ratios(vectors[rows, t], classes)))
             here = ClassCentres.build(vectors[rows, t], classes, len(reader.outputs))
@@ -256,7 +263,7 @@ def _restart(
     reader: _Reader, spaces: dict[str, _Space], middle: Any, amplitudes: tuple[float, ...]
 ) -> Iterator[Restart]:
     """Read the second half of the strings from states whose deviations are scaled."""
-    start, count = reader.middle, len(amplitudes)
+    start, count, strings = reader.middle, len(amplitudes), min(RESTARTED, reader.strings)
     classes = reader.classes[:, start - 1]
     factors = torch.tensor(amplitudes, device=classes.device)[:, None, None]
 
@@ -266,29 +273,29 @@ def _restart(
             return tensor
         rows = tensor.movedim(axis, 0)
         flat = rows.reshape(reader.strings, -1)
-        means = class_means(flat, classes, len(reader.outputs))[0][classes]
-        scaled = means + factors.to(flat.dtype) * (flat - means)  # (A, B, N)
-        return scaled.reshape(count * reader.strings, *rows.shape[1:]).movedim(0, axis)
+        means = class_means(flat, classes, len(reader.outputs))[0][classes][:strings]
+        scaled = means + factors.to(flat.dtype) * (flat[:strings] - means)  # (A, B, N)
+        return scaled.reshape(count * strings, *rows.shape[1:]).movedim(0, axis)
 
     state = map_tensors(scale, middle)
-    flatten = reader.flatten.for_batch(count * reader.strings)
+    flatten = reader.flatten.for_batch(count * strings)
     prediction = None
     for symbols in range(reader.length - start + 1):
         column = start + symbols - 1
         if symbols:
-            tokens = reader.tokens[:, column : column + 1].repeat(count, 1)
+            tokens = reader.tokens[:strings, column : column + 1].repeat(count, 1)
             prediction, state = reader.model.advance(tokens, state)
-        now, labels = reader.classes[:, column], reader.labels[:, column]
+        now, labels = reader.classes[:strings, column], reader.labels[:strings, column]
         if symbols not in RESTART_SYMBOLS or bool((now < 0).any()):
             continue
         vectors = reader.split(flatten(state))
         if prediction is not None:
             vectors["logits"] = centred(prediction[:, 0])
-        vectors = {name: kind.reshape(count, reader.strings, -1) for name, kind in vectors.items()}
+        vectors = {name: kind.reshape(count, strings, -1) for name, kind in vectors.items()}
         accuracy: tuple[float, ...] = ()
         if prediction is not None:
             accuracy = tuple((vectors["logits"].argmax(-1) == labels).float().mean(1).tolist())
-        differences = {name: kind - spaces[name].vectors[:, column] for name, kind in vectors.items()}
+        differences = {name: kind - spaces[name].vectors[:strings, column] for name, kind in vectors.items()}
         yield Restart(
             symbols=symbols,
             accuracy=accuracy,
@@ -444,6 +451,13 @@ def state_tensors(state: Any) -> Iterator[Tensor]:
     elif isinstance(state, tuple | list):
         for part in state:
             yield from state_tensors(part)
+
+
+def largest_entry(state: Any) -> float:
+    """Return the largest absolute value in a state; infinity if an entry is not finite."""
+    floats = [tensor for tensor in state_tensors(state) if tensor.is_floating_point() or tensor.is_complex()]
+    largest = max((float(tensor.abs().amax()) for tensor in floats if tensor.numel()), default=0.0)
+    return largest if math.isfinite(largest) else math.inf
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], state: Any) -> Any:
