@@ -201,8 +201,8 @@ class _Reader:
             return {"logits": self._space(self.logits, self.outputs)}, None
         vectors, logits = [], []
         for position, symbol in enumerate(self.tokens.unbind(1), 1):
-            prediction, state = self.model.advance(symbol[:, None], state)
-            logits.append(centred(prediction[:, 0]))
+            prediction, state = read_symbol(self.model, symbol, state)
+            logits.append(centred(prediction))
             vectors.append(self.flatten(state))
             self.largest[position - 1] = largest_entry(state)
             middle = state if position == self.middle else middle
@@ -283,14 +283,13 @@ def _restart(
     for symbols in range(reader.length - start + 1):
         column = start + symbols - 1
         if symbols:
-            tokens = reader.tokens[:strings, column : column + 1].repeat(count, 1)
-            prediction, state = reader.model.advance(tokens, state)
+            prediction, state = read_symbol(reader.model, reader.tokens[:strings, column].repeat(count), state)
         now, labels = reader.classes[:strings, column], reader.labels[:strings, column]
         if symbols not in RESTART_SYMBOLS or bool((now < 0).any()):
             continue
         vectors = reader.split(flatten(state))
         if prediction is not None:
-            vectors["logits"] = centred(prediction[:, 0])
+            vectors["logits"] = centred(prediction)
         vectors = {name: kind.reshape(count, strings, -1) for name, kind in vectors.items()}
         accuracy: tuple[float, ...] = ()
         if prediction is not None:
@@ -371,6 +370,14 @@ def class_outputs(task: Task) -> Tensor:
     by_class = np.full(merged.max() + 1, -1)
     by_class[merged] = outputs
     return torch.from_numpy(by_class)
+
+
+def read_symbol(model: Classifier, symbols: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """Read one symbol of each string: symbols (B,), state -> logits (B, C), state."""
+    if isinstance(model, Classifier):  # cheaper for models that read a query after each symbol
+        return model.step(symbols, state)
+    logits, state = model.advance(symbols[:, None], state)
+    return logits[:, 0], state
 
 
 def centred(logits: Tensor) -> Tensor:
