@@ -367,7 +367,7 @@ def test_default_folders_of_many_settings_are_short_and_differ() -> None:
 
 def test_train_says_what_it_takes_as_a_model() -> None:
     with pytest.raises(SettingsError, match=r"model is GRU\(2, 3\); pass the name of a model, such as 'sd-ssm'"):
-        train("parity", model=GRU(2, 3))  # type: ignore[arg-type]
+        train("parity", model=GRU(2, 3))
 
 
 def test_rules_of_a_setting() -> None:

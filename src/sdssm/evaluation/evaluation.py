@@ -47,7 +47,7 @@ from sdssm.evaluation.statistics import (
 from sdssm.evaluation.stored import store_result
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
-from sdssm.models import Classifier, TokenModel
+from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.rescaled import RescaledModel
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import RunFolder, load
@@ -305,6 +305,8 @@ def _join_notes(*notes: str | None) -> str | None:
 
 def _why_prefixes_cannot_be_used(model: TokenModel, strings: EvaluationStrings) -> str | None:
     """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
+    if isinstance(model, WrappedModule) and model.reads == "strings":
+        return "fresh strings for each length: the model reads whole strings only"
     if not model.is_causal:
         return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
     if not model.can_read_prefixes_at_once:

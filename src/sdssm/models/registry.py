@@ -141,7 +141,7 @@ def add_entry(target: Any, name: str | None = None, defaults: Mapping[str, Any] 
         )
     if known is not None and known.target is not target and (path is None or known.import_path != path):
         raise ModelError(
-            f"the name {chosen!r} is already taken by {known.import_path or known.target!r}; register "
+            f"the name {chosen!r} is already taken by {known.import_path or format_value(known.target)}; register "
             f"{path or 'this one'} under another name"
         )
     if is_mixer(target):

@@ -76,7 +76,7 @@ class WrappedModule(TokenModel):
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         self._check_call(state, starts)
         lead, length = tokens.shape[:-1], tokens.shape[-1]
-        rows = tokens.reshape(-1, length).long()
+        rows = tokens.reshape(math.prod(lead), length).long()
         if not length:
             like = next(self.parameters(), torch.zeros(()))
             return torch.zeros(*lead, 0, self.n_classes, device=like.device), state
