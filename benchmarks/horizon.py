@@ -28,9 +28,10 @@ STRINGS, CHECKED_LENGTH = 64, 4_096
 
 def subject(run: Path | None) -> sdssm.Classifier:
     """Return the model of a run, or an untrained one, which takes the same time."""
-    if run is not None:
-        return load(run, device="cpu")
-    return new_model(create_config(TASK, 0, resolve_settings("sd-ssm", "scale-free", "a5", {}), "scale-free"))
+    config = create_config(TASK, 0, resolve_settings("sd-ssm", "scale-free", "a5", {}), "scale-free")
+    model = new_model(config) if run is None else load(run, device="cpu")
+    assert isinstance(model, sdssm.Classifier)
+    return model
 
 
 @torch.inference_mode()

@@ -33,7 +33,7 @@ from sdssm import ops
 from sdssm.devices import resolve_device
 from sdssm.layers.convolution import Convolution
 from sdssm.layers.mixer import select_rows
-from sdssm.models import MODELS, Classifier, State, default_preset
+from sdssm.models import MODELS, State, TokenModel, default_preset
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings
 from sdssm.tasks.stream import uniform_numbers
 from sdssm.training.engine import NOISE_STREAMS, STEPS_PER_BLOCK, TrainingEngine, new_model
@@ -134,7 +134,10 @@ class Baseline:
         state: State = None
         for u in select_rows(model.input_table(), tokens).unbind(1):
             features, state = model._step(u, state)
-        return model.readout.loss(features, self.labels, model.norm, vectors=model.vectors, **self.attraction)[0]
+        loss: Tensor = model.readout.loss(features, self.labels, model.norm, vectors=model.vectors, **self.attraction)[
+            0
+        ]
+        return loss
 
     def loss_functions(self) -> dict[str, LossFunction]:
         """Return the loss functions that can be a baseline, by name.
@@ -183,7 +186,7 @@ class Baseline:
             return time_steps(run_steps, self.device, effort, MAX_STEPS)
 
 
-def has_loop(model: Classifier) -> bool:
+def has_loop(model: TokenModel) -> bool:
     """Return whether the model is a recurrence.
 
     Attention and convolutions are not: they see all inputs at once.

@@ -30,7 +30,7 @@ LENGTH, BATCH = 40, 128
 class PublishedModel(nn.Module):
     """The same model as published: a Python loop over time, with a matrix for every string and step."""
 
-    def __init__(self, model: sdssm.Classifier) -> None:
+    def __init__(self, model: sdssm.TokenModel) -> None:
         super().__init__()
         self.model = model
 
@@ -43,7 +43,8 @@ class PublishedModel(nn.Module):
             A = torch.einsum("bk,kij->bij", weights, model.dictionary)
             A = A / torch.linalg.vector_norm(A, ord=p, dim=1, keepdim=True)
             x = torch.einsum("bij,bj->bi", A, x) + u @ model.input_matrix.T
-        return model.logits(x)
+        logits: Tensor = model.logits(x)
+        return logits
 
 
 def paper_config(seed: int, **settings: object) -> RunConfig:

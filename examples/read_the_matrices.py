@@ -28,7 +28,7 @@ SETTINGS = {"state": 16, "dictionary": 4, "batch": 32, "train_length": 16, "lr":
 OUT = Path("examples-output/matrices.png")
 
 
-def train(task: str, steps: int) -> sdssm.Classifier:
+def train(task: str, steps: int) -> sdssm.TokenModel:
     """Train a small model and print its accuracy."""
     with TemporaryDirectory() as folder:
         runs = sdssm.train(task, steps=steps, settings=SETTINGS, out=folder, overwrite=True, device="cpu")

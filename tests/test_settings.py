@@ -273,7 +273,7 @@ def test_every_setting_is_listed_in_this_file() -> None:
 def test_no_two_parts_share_a_name() -> None:
     parts = [setting_types(kind) for kind in (type(ModelSettings().mixer), ModelSettings, TrainSettings)]
     assert len(set().union(*parts)) == sum(map(len, parts))
-    assert set().union(*parts) == {"name", "mixer", *setting_names(Settings())}
+    assert set().union(*parts) == {"name", "import_path", "mixer", *setting_names(Settings())}
 
 
 @pytest.mark.parametrize("name", setting_names(Settings()))
@@ -303,6 +303,7 @@ def test_a_setting_refuses_values_of_another_type(name: str) -> None:
 def test_changes_override_a_preset() -> None:
     changed = resolve_settings("sd-ssm", "paper", "a5", {"column_norm": 1.5, "lr": 1})
     paper = resolve_settings("sd-ssm", "paper", "a5")
+    assert isinstance(paper.model, ModelSettings)
     assert changed.model == replace(
         paper.model,
         mixer=build_settings(SelectiveDenseSettings, {**settings_to_dict(paper.model.mixer), "column_norm": 1.5}),
@@ -366,7 +367,7 @@ def test_default_folders_of_many_settings_are_short_and_differ() -> None:
 
 def test_train_says_what_it_takes_as_a_model() -> None:
     with pytest.raises(SettingsError, match=r"model is GRU\(2, 3\); pass the name of a model, such as 'sd-ssm'"):
-        train("parity", model=GRU(2, 3))  # type: ignore[arg-type]
+        train("parity", model=GRU(2, 3))
 
 
 def test_rules_of_a_setting() -> None:

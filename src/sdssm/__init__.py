@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sdssm.evaluation import Evaluation, evaluate
     from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
     from sdssm.experiments import list_experiments, reproduce
-    from sdssm.models import Classifier, ModelSettings, list_models
+    from sdssm.models import Classifier, ModelSettings, TokenModel, list_models, register
     from sdssm.runs import load
     from sdssm.tasks import Batch, Task, list_tasks
     from sdssm.tasks import get_task as task
@@ -46,6 +46,7 @@ else:
             "ModelSettings": "sdssm.models",
             "Runs": "sdssm.training",
             "Task": "sdssm.tasks",
+            "TokenModel": "sdssm.models",
             "certify": "sdssm.exact",
             "compile": "sdssm.exact",
             "evaluate": "sdssm.evaluation",
@@ -56,6 +57,7 @@ else:
             "list_tasks": "sdssm.tasks",
             "load": "sdssm.runs",
             "machine": "sdssm.automata:get_machine",
+            "register": "sdssm.models",
             "reproduce": "sdssm.experiments",
             "resume": "sdssm.training",
             "snap": "sdssm.exact",
@@ -75,6 +77,7 @@ __all__ = [
     "Runs",
     "SdssmError",
     "Task",
+    "TokenModel",
     "__version__",
     "certify",
     "compile",
@@ -87,6 +90,7 @@ __all__ = [
     "load",
     "machine",
     "ops",
+    "register",
     "reproduce",
     "resume",
     "snap",

@@ -231,6 +231,8 @@ def _describe(option: Any) -> str:
 
 def _convert(value: Any, kind: Any) -> Any:
     """Convert a value to a type that is not a union; return _INVALID if that is not possible."""
+    if kind is Any:
+        return value
     if dataclasses.is_dataclass(kind):
         if isinstance(value, kind):  # type: ignore[arg-type]  # a class, not an instance
             return value

@@ -16,14 +16,14 @@ from sdssm.errors import OutputError
 from sdssm.evaluation import evaluate
 from sdssm.exact import snap
 from sdssm.exact.errors import WrongMachineWarning
-from sdssm.models import Classifier, ModelSettings
+from sdssm.models import Classifier, ModelSettings, TokenModel
 from sdssm.runs import load
 from tests.evaluation.machines import exact, tiring_parity
 from tests.evaluation.test_evaluate import create_run
 from tests.exact.test_extract import noisy
 
 
-def accuracy(model: Classifier, name: str, length: int) -> float:
+def accuracy(model: TokenModel, name: str, length: int) -> float:
     return evaluate(model, task=name, lengths=length, strings=64).runs[0].accuracy[0]
 
 

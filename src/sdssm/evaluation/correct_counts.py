@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.models import Classifier, State
+from sdssm.models import Classifier, State, TokenModel
 from sdssm.models.rescaled import RescaledModel
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 #: A model, or a model whose states are rescaled as it reads.
-EvaluatedModel = Classifier | RescaledModel
+EvaluatedModel = TokenModel | RescaledModel
 #: Called with the number of symbols that were just read.
 SymbolCallback = Callable[[int], None]
 #: The number of strings on which the growth of states is measured.

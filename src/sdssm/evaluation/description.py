@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError
-from sdssm.models import ModelSettings
+from sdssm.models.settings import unchanged_settings
 from sdssm.runs.events import to_json_value
-from sdssm.runs.schema import Settings, resolve_settings, setting_names
+from sdssm.runs.schema import Settings, resolve_settings
 from sdssm.tasks import Task, get_task
 
 #: Settings without influence on what is learned, and train_length, which has its own field in a record.
@@ -27,7 +27,7 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
     >>> changed_settings(resolve_settings("sd-ssm", "paper", "a5", {"lr": 0.01}), "paper", "a5")
     {'lr': 0.01}
     """
-    base = Settings(model=ModelSettings(name=settings.model.name))
+    base = Settings(model=unchanged_settings(settings.model))
     if preset is not None:
         with suppress(SdssmError):  # this version may not have the preset: then compare with the defaults
             base = resolve_settings(settings.model.name, preset, task)
@@ -37,9 +37,7 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
 
 
 def _flatten(settings: Settings) -> dict[str, Any]:
-    parts = {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}
-    owners = {name: part for name, (part, _) in setting_names(settings).items() if name not in NOT_COMPARED}
-    return {name: getattr(parts[part], name) for name, part in owners.items()}
+    return {name: value for name, value in settings.values_by_name().items() if name not in NOT_COMPARED}
 
 
 def canonical_task_name(task: Task) -> str:

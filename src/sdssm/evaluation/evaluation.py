@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from sdssm.automata import Machine
 from sdssm.devices import device_name, resolve_device
@@ -28,6 +29,7 @@ from sdssm.evaluation.sources import (
     MissingTaskError,
     SavedModel,
     Subject,
+    as_token_model,
     check_symbol_names,
     expand_source,
     missing_task,
@@ -45,7 +47,7 @@ from sdssm.evaluation.statistics import (
 from sdssm.evaluation.stored import store_result
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.rescaled import RescaledModel
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import RunFolder, load
@@ -68,6 +70,7 @@ def evaluate(
     fresh: bool = False,
     device: str | torch.device = "auto",
     overwrite: bool = False,
+    trust: bool = False,
     progress: ProgressOption = False,
     on_result: Callable[[RunEvaluation], None] | None = None,
 ) -> Evaluation:
@@ -78,7 +81,8 @@ def evaluate(
     that diverged is evaluated at its last checkpoint and left out of the aggregate.
 
     Args:
-        source: a model, a run, the path of a run, of a folder of runs or of a saved model, or several of these.
+        source: a model, a run, the path of a run, of a folder of runs or of a saved model, or several of these. A
+            model may be any `nn.Module` that maps tokens (B, L) to logits (B, L, C) or (B, C).
         task: the task of a model. Runs know their task, and so does a saved model that was stored with one.
         max_length: evaluate every length up to this one. Default: the task's test length.
         lengths: evaluate these lengths instead.
@@ -87,10 +91,11 @@ def evaluate(
         fresh: draw new strings for each length, as in the paper. By default short strings are prefixes of long ones.
         device: the device, or "auto": the fastest for runs and folders, and the model's own for a model.
         overwrite: replace a stored evaluation even if it has longer strings, or more of them.
+        trust: import the code of a model that is not part of this package, as its folder names it.
         progress: True shows how far it is on standard error; a function receives each `ProgressEvent`.
         on_result: called with the result of each run as soon as it is known.
 
-    >>> from sdssm.models import ModelSettings
+    >>> from sdssm.models import Classifier, ModelSettings
     >>> model = Classifier(ModelSettings(), 2, 2, generator=torch.Generator().manual_seed(0))
     >>> run = evaluate(model, task="parity", max_length=100, strings=64).runs[0]
     >>> len(run.accuracy), 40 < run.mean < 60  # an untrained model is near chance, 50 %
@@ -105,10 +110,10 @@ def evaluate(
         for subject, name in zip(subjects, names, strict=True):
             meter.start_next()
             try:
-                result = _evaluate_subject(subject, task, request, overwrite, meter)
+                result = _evaluate_subject(subject, task, request, meter, overwrite=overwrite, trust=trust)
             except (ModelError, RunError, EvaluationError) as error:
                 is_asked_for = task is not None or isinstance(error, MissingTaskError)  # the caller must decide
-                if len(subjects) == 1 or isinstance(subject, Classifier) or is_asked_for:
+                if len(subjects) == 1 or isinstance(subject, nn.Module) or is_asked_for:
                     raise
                 left_out[name] = error
                 continue
@@ -125,11 +130,13 @@ def evaluate(
     return Evaluation(tuple(results))
 
 
-def _name(subject: Classifier | RunFolder | SavedModel) -> str:
-    return subject.settings.name if isinstance(subject, Classifier) else format_path(subject.path)
+def _name(subject: nn.Module | RunFolder | SavedModel) -> str:
+    if isinstance(subject, nn.Module):
+        return subject.name if isinstance(subject, TokenModel) else type(subject).__name__
+    return format_path(subject.path)
 
 
-def _expected_symbols(subject: Classifier | RunFolder | SavedModel, request: EvaluationRequest) -> int:
+def _expected_symbols(subject: nn.Module | RunFolder | SavedModel, request: EvaluationRequest) -> int:
     """Return about how many symbols will be read; the model may turn out to need fresh strings."""
     longest = subject.config.test_length if isinstance(subject, RunFolder) else USUAL_LENGTH
     lengths = np.arange(1, longest + 1) if request.lengths is None else request.lengths
@@ -141,23 +148,29 @@ def _count_symbols(lengths: np.ndarray, strings: int, fresh: bool) -> int:
 
 
 def _evaluate_subject(
-    subject: Classifier | RunFolder | SavedModel,
+    subject: nn.Module | RunFolder | SavedModel,
     task: str | Task | Machine | None,
     request: EvaluationRequest,
-    overwrite: bool,
     meter: SymbolMeter,
+    *,
+    overwrite: bool,
+    trust: bool,
 ) -> RunEvaluation:
     if isinstance(subject, RunFolder):
         if task is not None and get_task(task).digest != subject.config.digest:
             raise own_task(subject.path)
-        return _evaluate_run(subject, request, overwrite, meter)
-    folder = subject.path if isinstance(subject, SavedModel) else None
-    model = subject if isinstance(subject, Classifier) else load(subject.path, device=_device(request))
+        return _evaluate_run(subject, request, meter, overwrite=overwrite, trust=trust)
+    if isinstance(subject, nn.Module):
+        own = subject.task if isinstance(subject, TokenModel) else None
+        chosen = own if task is None else task
+        if chosen is None:
+            raise missing_task(None)
+        return _evaluate_model(as_token_model(subject, chosen), chosen, request, meter)
+    model = load(subject.path, device=_device(request), trust=trust)
     known_task = model.task if task is None else task  # a saved model may carry its task
     if known_task is None:
-        raise missing_task(folder)
-    result = _evaluate_model(model, known_task, request, meter)
-    return result if folder is None else replace(result, folder=str(folder))
+        raise missing_task(subject.path)
+    return replace(_evaluate_model(model, known_task, request, meter), folder=str(subject.path))
 
 
 def _device(request: EvaluationRequest) -> torch.device:
@@ -165,10 +178,10 @@ def _device(request: EvaluationRequest) -> torch.device:
 
 
 def _evaluate_model(
-    model: Classifier, task: str | Task | Machine, request: EvaluationRequest, meter: SymbolMeter
+    model: TokenModel, task: str | Task | Machine, request: EvaluationRequest, meter: SymbolMeter
 ) -> RunEvaluation:
     task = get_task(task)
-    device_before = next(model.parameters()).device
+    device_before = model.device
     try:
         result = _measure(model.to(request.device or device_before), task, task.train_length, request, meter)
         return replace(result, settings=changed_settings(Settings(model=model.settings), None, task.name))
@@ -176,11 +189,15 @@ def _evaluate_model(
         model.to(device_before)
 
 
-def _evaluate_run(run: RunFolder, request: EvaluationRequest, overwrite: bool, meter: SymbolMeter) -> RunEvaluation:
+def _evaluate_run(
+    run: RunFolder, request: EvaluationRequest, meter: SymbolMeter, *, overwrite: bool, trust: bool
+) -> RunEvaluation:
     # The status is read before the weights: if training continues meanwhile, the result is not kept.
     status, step = run.progress, run.step
-    model = load(run, device=_device(request))
-    config = run.config
+    model = load(run, device=_device(request), trust=trust)
+    config = replace(
+        run.config, settings=replace(run.config.settings, model=model.settings)
+    )  # its code is imported now
     result = _measure(model, config.load_task(), config.train_length, request, meter)
     result = replace(
         result,
@@ -206,7 +223,7 @@ def _status_note(status: str, step: int) -> str | None:
 
 
 def _measure(
-    model: Classifier, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
+    model: TokenModel, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
 ) -> RunEvaluation:
     if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
         raise EvaluationError(
@@ -217,16 +234,16 @@ def _measure(
     lengths = np.arange(1, task.test_length + 1) if request.lengths is None else request.lengths
     if model.longest is not None and lengths[-1] > model.longest:
         raise EvaluationError(
-            f"{model.settings.name} was built for strings of at most {model.longest:,} symbols, got {lengths[-1]:,}; "
+            f"{model.name} was built for strings of at most {model.longest:,} symbols, got {lengths[-1]:,}; "
             f"choose a max_length up to {model.longest:,}"
         )
     within = lengths <= train_length
     groups = np.stack([np.ones_like(within), within, ~within])  # all lengths, trained lengths, longer ones
     random_start = model.settings.state_embedding is not None
-    strings = EvaluationStrings(task, request.strings, request.seed, next(model.parameters()).device, random_start)
+    strings = EvaluationStrings(task, request.strings, request.seed, model.device, random_start)
     note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
     fresh = request.fresh or note is not None
-    can_rescale = RescaledModel.supports(model)
+    can_rescale = isinstance(model, Classifier) and RescaledModel.supports(model)
     probed = PROBED_STRINGS * int(lengths[-1]) if can_rescale else 0
     meter.expect(probed + _count_symbols(lengths, request.strings, fresh))
 
@@ -237,7 +254,11 @@ def _measure(
             else count_on_prefixes(reader, strings, lengths, groups, meter.read)
         )
 
-    if can_rescale and has_growing_states(model, strings, int(lengths[-1]), meter.read):
+    if (
+        isinstance(model, Classifier)
+        and can_rescale
+        and has_growing_states(model, strings, int(lengths[-1]), meter.read)
+    ):
         counts = count(RescaledModel(model))
         note = _join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
     else:
@@ -251,7 +272,7 @@ def _measure(
     matrices = model.symbol_matrices()
     return RunEvaluation(
         task=canonical_task_name(task),
-        model=model.settings.name,
+        model=model.name,
         seed=None,
         train_length=train_length,
         max_length=int(lengths[-1]),
@@ -282,8 +303,10 @@ def _join_notes(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-def _why_prefixes_cannot_be_used(model: Classifier, strings: EvaluationStrings) -> str | None:
+def _why_prefixes_cannot_be_used(model: TokenModel, strings: EvaluationStrings) -> str | None:
     """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
+    if isinstance(model, WrappedModule) and model.reads == "strings":
+        return "fresh strings for each length: the model reads whole strings only"
     if not model.is_causal:
         return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
     if not model.can_read_prefixes_at_once:

@@ -8,17 +8,20 @@ from itertools import zip_longest
 from pathlib import Path
 from shlex import quote
 
+from torch import nn
+
+from sdssm.automata import Machine
 from sdssm.errors import format_value
 from sdssm.evaluation.request import EvaluationError
 from sdssm.files import format_path
-from sdssm.models import Classifier
+from sdssm.models import TokenModel, wrap_module
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, find_runs
 from sdssm.runs.single import find_model, folder_path
-from sdssm.tasks import Task
+from sdssm.tasks import Task, get_task
 
-#: What can be evaluated: a model, a run, or the path of a saved model, of a run or of a folder of runs.
-Subject = Classifier | RunFolder | str | Path
+#: What can be evaluated: a model or any other module, a run, or the path of a saved model, of a run or of runs.
+Subject = nn.Module | RunFolder | str | Path
 
 
 class MissingTaskError(EvaluationError):
@@ -53,12 +56,12 @@ class SavedModel:
     path: Path
 
 
-def expand_source(source: Subject | Iterable[Subject]) -> list[Classifier | RunFolder | SavedModel]:
+def expand_source(source: Subject | Iterable[Subject]) -> list[nn.Module | RunFolder | SavedModel]:
     """Return the models and runs of a source, each run and each folder once."""
-    is_single = isinstance(source, str) or not isinstance(source, Iterable)
-    subjects: dict[object, Classifier | RunFolder | SavedModel] = {}
+    is_single = isinstance(source, str | nn.Module) or not isinstance(source, Iterable)  # some modules are iterable
+    subjects: dict[object, nn.Module | RunFolder | SavedModel] = {}
     for item in [source] if is_single else source:  # type: ignore[union-attr]  # is_single: it is iterable
-        model = find_model(item)
+        model = item if isinstance(item, nn.Module) else find_model(item)
         if model is not None:
             subjects[id(model)] = model
         elif isinstance(item, RunFolder):
@@ -72,7 +75,15 @@ def expand_source(source: Subject | Iterable[Subject]) -> list[Classifier | RunF
     return list(subjects.values())
 
 
-def check_symbol_names(model: Classifier, task: Task) -> None:
+def as_token_model(module: nn.Module, task: str | Task | Machine) -> TokenModel:
+    """Return a model as it is, and any other module as a model with the symbols and classes of the task."""
+    if isinstance(module, TokenModel):
+        return module
+    sizes = get_task(task)
+    return wrap_module(module, sizes.n_symbols, sizes.n_classes)
+
+
+def check_symbol_names(model: TokenModel, task: Task) -> None:
     """Raise an error if a model that knows the names of its symbols is used for a task with other names."""
     known = None if model.task is None else model.task.machine.symbols
     names = task.machine.symbols

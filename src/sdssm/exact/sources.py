@@ -12,14 +12,14 @@ from sdssm.errors import format_value
 from sdssm.evaluation.sources import check_symbol_names
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, load
 from sdssm.runs.single import find_model, folder_path, only_run
 from sdssm.tasks import Task, get_task
 
 #: A model, a run, a list of one run as `sdssm.train` returns it, or the path of a folder that holds a model or one run.
-ModelSource = Classifier | RunFolder | Sequence[RunFolder] | str | Path
+ModelSource = TokenModel | RunFolder | Sequence[RunFolder] | str | Path
 #: A name, a path, a `Machine`, a `Task`, or whatever else `sdssm.machine` takes.
 MachineSource = Any
 
@@ -57,17 +57,24 @@ def load_source(source: ModelSource) -> LoadedSource:
     """
     model = find_model(source)
     if model is not None:
-        return LoadedSource(model, None, "the model")
+        return LoadedSource(_check_classifier(model), None, "the model")
     if isinstance(source, str | Path):
         path = folder_path(source)
         if is_model_folder(path):
-            return LoadedSource(load(path), None, format_path(path))
+            return LoadedSource(_check_classifier(load(path)), None, format_path(path))
     elif not isinstance(source, RunFolder | Sequence):
         raise ExactError(
             f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either"
         )
     run = only_run(source)
-    return LoadedSource(load(run.path), run, format_path(run.path))
+    return LoadedSource(_check_classifier(load(run.path)), run, format_path(run.path))
+
+
+def _check_classifier(model: TokenModel) -> Classifier:
+    """Raise an error for a model that someone else wrote, whose states cannot be read."""
+    if not isinstance(model, Classifier):
+        raise ExactError(f"{model.name} is a module whose states are unknown; pass a model of the catalogue")
+    return model
 
 
 def resolve_machine(source: MachineSource | None) -> Machine | None:

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 from sdssm.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, get_preset, list_models
+    from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, get_preset
     from sdssm.models.classifier import Classifier
     from sdssm.models.presets import PRESETS
+    from sdssm.models.registry import list_models, register
     from sdssm.models.saved import load_model
     from sdssm.models.settings import ModelSettings
     from sdssm.models.stack import State
+    from sdssm.models.token_model import TokenModel
+    from sdssm.models.wrapped_module import WrappedModule, wrap_module
 else:
     __getattr__, __dir__ = import_on_use(
         __name__,
@@ -22,10 +25,14 @@ else:
             "ModelSettings": "sdssm.models.settings",
             "PRESETS": "sdssm.models.presets",
             "State": "sdssm.models.stack",
+            "TokenModel": "sdssm.models.token_model",
+            "WrappedModule": "sdssm.models.wrapped_module",
             "default_preset": "sdssm.models.catalogue",
             "get_preset": "sdssm.models.catalogue",
-            "list_models": "sdssm.models.catalogue",
+            "list_models": "sdssm.models.registry",
             "load_model": "sdssm.models.saved",
+            "register": "sdssm.models.registry",
+            "wrap_module": "sdssm.models.wrapped_module",
         },
     )
 
@@ -37,8 +44,12 @@ __all__ = [
     "Classifier",
     "ModelSettings",
     "State",
+    "TokenModel",
+    "WrappedModule",
     "default_preset",
     "get_preset",
     "list_models",
     "load_model",
+    "register",
+    "wrap_module",
 ]

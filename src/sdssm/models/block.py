@@ -9,14 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sdssm.errors import SettingsError
-from sdssm.layers import MIXERS, Mixer, initial
+from sdssm.layers import Mixer, initial
 from sdssm.models.readout import apply_dropout
+from sdssm.models.registry import find_recorded_entry
 from sdssm.models.settings import ModelSettings
 
 
 def build_mixer(settings: ModelSettings, width: int, generator: torch.Generator) -> Mixer:
     """Build the mixer that the settings name."""
-    return MIXERS[settings.name](width, settings.mixer, generator=generator)  # type: ignore[call-arg]  # all have it
+    entry = find_recorded_entry(settings.name, settings.import_path, trust=False, source="the config")
+    mixer: Mixer = entry.mixer(width, settings.mixer, generator=generator)
+    return mixer
 
 
 class Block(nn.Module):

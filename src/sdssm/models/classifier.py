@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from sdssm.errors import ModelError
 from sdssm.layers import initial
 from sdssm.layers.mixer import map_state, select_rows
-from sdssm.models.model_folder import write_model_folder
-from sdssm.models.names import tensors_for_file
+from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import ModelSettings
 from sdssm.models.stack import Stack, State, layer_state
+from sdssm.models.token_model import TokenModel
 from sdssm.ops.checks import check_range
-from sdssm.settings import check_at_least, settings_to_dict
-from sdssm.tasks import Task
+from sdssm.settings import check_at_least
+
+#: The path to the mixer of a single-layer model, which its parameters do not have in files.
+SINGLE_LAYER = "layers.0.mixer."
 
 
-class Classifier(Stack):
+class Classifier(Stack, TokenModel):
     """Classify every prefix of a string: tokens (..., L) -> logits (..., L, C).
 
     >>> model = Classifier(ModelSettings(), n_symbols=2, n_classes=60, generator=torch.Generator().manual_seed(0))
@@ -34,14 +34,17 @@ class Classifier(Stack):
     >>> rest, state = model.advance(torch.tensor([[1, 0]]), state)
     >>> torch.allclose(torch.cat([first, rest], dim=1), logits, atol=1e-4)
     True
-
-    `task` is the task that the model was built or snapped for, or None. It is saved with the model and names the
-    symbols; predictions do not depend on it.
     """
 
-    task: Task | None = None
+    settings: ModelSettings
 
-    def __init__(self, settings: ModelSettings, n_symbols: int, n_classes: int, *, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: ModelSettings | ModuleSettings, n_symbols: int, n_classes: int, *, generator: torch.Generator
+    ) -> None:
+        if not isinstance(settings, ModelSettings):
+            raise ModelError(
+                f"{settings.name} is a whole module, not a mixer inside a Classifier; train it by its name"
+            )
         check_at_least("n_classes", n_classes, 1)
         super().__init__(settings, n_symbols, generator=generator)
         self.n_classes = n_classes
@@ -61,6 +64,11 @@ class Classifier(Stack):
         first, *others = self.mixers
         return max(self.n_classes, first.numbers_per_symbol + sum(mixer.numbers_per_input for mixer in others))
 
+    @property
+    def numbers_per_pair(self) -> int:
+        """Estimate of the numbers in memory for each pair of positions of a string during training."""
+        return sum(mixer.numbers_per_pair for mixer in self.mixers)
+
     def noise_shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the noise that `loss` needs for tokens (B, L), by name.
 
@@ -78,10 +86,6 @@ class Classifier(Stack):
         return shapes
 
     # -- reading strings ---------------------------------------------------------------------------------------------
-
-    def forward(self, tokens: Tensor, *, starts: Tensor | None = None) -> Tensor:
-        """Return the logits after every symbol: tokens (..., L) -> (..., L, C)."""
-        return self.advance(tokens, starts=starts)[0]
 
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """Read the next piece of a string: tokens (..., L), state -> logits (..., L, C), final state.
@@ -222,18 +226,9 @@ class Classifier(Stack):
 
     # -- saving ------------------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write config.json, model.safetensors and, if `task` is set, task.json; `sdssm.load` reads them.
-
-        A folder that holds a model is refused without `overwrite`. Runs, and files of other programs, are never
-        overwritten.
-        """
-        config = {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
-        write_model_folder(Path(folder), config, self.to_safetensors(), self.task, overwrite=overwrite)
-
-    def to_safetensors(self) -> bytes:
-        """Return the weights as the bytes of a safetensors file."""
-        return save({name: value.detach().cpu().contiguous() for name, value in tensors_for_file(self).items()})
+    def file_name(self, name: str) -> str:
+        """Return the name in a file: that of the paper for a single-layer SD-SSM, else the module's own."""
+        return name.removeprefix(SINGLE_LAYER) if self.is_single_sd_ssm else name
 
 
 def _flat(state: State, lead: torch.Size) -> State:

@@ -195,6 +195,11 @@ DEFAULTS: Mapping[str, Values] = {
     "slice": _RESIDUAL,
 }
 
+#: The settings of someone else's mixer on any task, if it states none.
+MIXER_DEFAULTS: Values = _RESIDUAL
+#: The settings of someone else's module on any task: its loss has no class centres.
+MODULE_DEFAULTS: Values = {"attraction": 0.0, "attraction_gate": 0.0, "projection_decay": 0.0}
+
 #: preset -> model -> task -> settings by name; the task "" applies to all tasks that are not listed.
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Values]]] = {
     "scale-free": {"sd-ssm": {"": {}}},  # the defaults of the settings themselves

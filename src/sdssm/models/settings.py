@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import Any, Self
 
-from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
+from sdssm.errors import SettingsError
 from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
+from sdssm.models.module_settings import ModuleSettings, options_class, recorded_options
+from sdssm.models.registry import find_entry, registered_entry
 from sdssm.settings import build_settings, check_settings, setting
 
 #: The files of a saved model: its settings and its weights.
@@ -21,7 +24,8 @@ WITH_GIVEN_STATE = ("sd-ssm", "rnn", "lstm")
 class ModelSettings:
     """Settings of `Classifier`: embedding, mixers and readout. The defaults are the scale-free SD-SSM."""
 
-    name: str = "sd-ssm"  #: the model, by its name in the catalogue
+    name: str = "sd-ssm"  #: the model, by its name in the catalogue or as it was registered
+    import_path: str | None = None  #: of a mixer that is not in the catalogue, see `sdssm.register`
     mixer: MixerSettings = None  # type: ignore[assignment]  #: settings of its mixer; none: the defaults
     layers: int = setting(1, "number of mixers, one after the other", least=1, most=64)
     block: str | None = setting(
@@ -93,15 +97,31 @@ class ModelSettings:
 
     def _build_mixer_settings(self) -> None:
         """Convert the mixer's settings to their class, from an instance, plain values or None."""
-        if self.name not in MIXER_SETTINGS:
-            raise UnknownNameError(f"there is no model {self.name!r}; {did_you_mean(str(self.name), MIXER_SETTINGS)}")
-        kind, mixer = MIXER_SETTINGS[self.name], self.mixer
+        kind, mixer = self._mixer_settings_class(), self.mixer
         if mixer is None or isinstance(mixer, Mapping):
             object.__setattr__(self, "mixer", build_settings(kind, mixer or {}))
         elif type(mixer) is not kind:
             raise SettingsError(
                 f"mixer is {type(mixer).__name__}, but {self.name} has {kind.__name__}; pass that, or leave mixer out"
             )
+
+    def _mixer_settings_class(self) -> type[MixerSettings]:
+        """Return the class of the mixer's settings, and set the import path of a mixer that was registered."""
+        if self.name in MIXER_SETTINGS and self.import_path is None:
+            return MIXER_SETTINGS[self.name]
+        entry = registered_entry(self.name, self.import_path)
+        if entry is None and self.import_path is not None:  # read from a file; its code was not imported
+            if isinstance(self.mixer, MixerSettings):
+                return type(self.mixer)
+            return _recorded_mixer_settings(self.mixer or {})
+        entry = find_entry(self.name) if entry is None else entry
+        if entry.kind != "mixer":
+            raise SettingsError(
+                f"{self.name} is a whole module, not a mixer inside a Classifier; use ModuleSettings, or train(model=)"
+            )
+        object.__setattr__(self, "import_path", entry.import_path)
+        settings: type[MixerSettings] = entry.mixer.Settings
+        return settings
 
     def _check_dropout(self) -> None:
         if self.dropout and self.readout != "mlp":
@@ -136,6 +156,78 @@ class ModelSettings:
                 "set layers=1 block=bare"
             )
 
+    @property
+    def needs_given_state(self) -> bool:
+        """Whether the initial state is passed with each call."""
+        return getattr(self.mixer, "initial_state", None) == "given"
+
+    @property
+    def has_cosine_readout(self) -> bool:
+        """Whether the readout compares the features with the centres of the classes."""
+        return self.readout == "cosine"
+
+    def parts(self) -> dict[str, Any]:
+        """Return the objects that hold the settings, by the name of the part."""
+        return {"mixer": self.mixer, "model": self}
+
+    def with_parts(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Return the settings with some values of each part replaced."""
+        mixer = replace(self.mixer, **values.get("mixer", {}))
+        return replace(self, mixer=mixer, **values.get("model", {}))
+
+    def ramps(self) -> Mapping[str, tuple[float, float | None]]:
+        """Return first and last value of each buffer that may change during training, by its name in the model."""
+        scale = {"readout.scale": (self.scale, self.scale_end)} if self.has_cosine_readout else {}
+        mixers = {
+            f"layers.{layer}.mixer.{name}": values
+            for layer in range(self.layers)
+            for name, values in self.mixer.ramps().items()
+        }
+        return {**scale, **mixers}
+
     def without_replica_values(self) -> ModelSettings:
         """Return these settings without the values that may differ between replicas trained in one batch."""
         return replace(self, mixer=self.mixer.without_replica_values(), scale=1.0, scale_end=None)
+
+
+def default_settings(name: str) -> ModelSettings | ModuleSettings:
+    """Return the settings of a model with their defaults.
+
+    >>> default_settings("lstm").mixer.state
+    64
+    """
+    entry = find_entry(name)
+    if entry.kind == "mixer":
+        return ModelSettings(name=entry.name)
+    return ModuleSettings(name=entry.name, import_path=entry.import_path, options=options_class(entry.target)())
+
+
+def unchanged_settings(settings: ModelSettings | ModuleSettings) -> ModelSettings | ModuleSettings:
+    """Return the settings of the same model with their defaults, to tell which ones were changed.
+
+    Of a model that was not imported the defaults are unknown: those of its code count as unchanged.
+    """
+    if registered_entry(settings.name, settings.import_path) is not None or settings.name in MIXER_SETTINGS:
+        return default_settings(settings.name)
+    if isinstance(settings, ModuleSettings):
+        return settings
+    return ModelSettings(name=settings.name, import_path=settings.import_path, mixer=settings.mixer)
+
+
+def build_model_settings(values: Mapping[str, Any]) -> ModelSettings | ModuleSettings:
+    """Return the settings that a file holds. Those of a model that was not imported are kept as they are."""
+    if "options" not in values:
+        return build_settings(ModelSettings, values)
+    name, path = str(values["name"]), values.get("import_path")
+    entry = registered_entry(name, path)
+    if entry is None or entry.kind != "module":
+        options = recorded_options(values["options"])
+    else:
+        options = build_settings(options_class(entry.target), values["options"])
+    return ModuleSettings(name=name, import_path=None if path is None else str(path), options=options)
+
+
+def _recorded_mixer_settings(values: Mapping[str, Any]) -> type[MixerSettings]:
+    """Return a class for settings as a file holds them, of a mixer that was not imported."""
+    options = [(name, Any, field(default=None)) for name in values]
+    return make_dataclass("RecordedMixerSettings", options, bases=(MixerSettings,), frozen=True, kw_only=True)

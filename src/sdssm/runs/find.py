@@ -16,7 +16,7 @@ from sdssm.formatting import format_setting
 from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
-from sdssm.runs.schema import Settings, resolve_settings, setting_names
+from sdssm.runs.schema import Settings, resolve_settings
 
 #: Settings in the name of a folder are written out up to this many characters.
 LONGEST_SUFFIX = 48
@@ -131,10 +131,5 @@ def _changed_settings(preset: Settings, settings: Mapping[str, Any]) -> dict[str
         values = preset.replace_values(settings)
     except SettingsError:  # training refuses them, unless a variant has settings that make them valid
         return dict(settings)
-    before, after = _values_by_name(preset), _values_by_name(values)
+    before, after = preset.values_by_name(), values.values_by_name()
     return {name: after[name] for name in after if after[name] != before[name] and name not in WITHOUT_EFFECT}
-
-
-def _values_by_name(settings: Settings) -> dict[str, Any]:
-    parts = {"mixer": settings.model.mixer, "model": settings.model, "train": settings.train}
-    return {name: getattr(parts[part], name) for name, (part, _) in setting_names(settings).items()}

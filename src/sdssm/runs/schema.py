@@ -17,6 +17,9 @@ from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
 from sdssm.models import DEFAULT_PRESET, ModelSettings, get_preset
+from sdssm.models.module_settings import ModuleSettings
+from sdssm.models.registry import find_entry
+from sdssm.models.settings import build_model_settings, default_settings
 from sdssm.settings import (
     build_settings,
     check_settings,
@@ -29,6 +32,8 @@ from sdssm.tasks import Task, get_task
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
+#: Fields of the settings classes that name the model or hold other settings, and cannot be set by name.
+NOT_SETTINGS = ("name", "import_path", "mixer", "options")
 #: The longest strings to train on.
 LONGEST = 100_000
 
@@ -98,7 +103,7 @@ class TrainSettings:
 class Settings:
     """All settings of a run: those of the model and those of the training."""
 
-    model: ModelSettings = field(default_factory=ModelSettings)
+    model: ModelSettings | ModuleSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
 
     def __post_init__(self) -> None:
@@ -110,7 +115,7 @@ class Settings:
         >>> Settings().replace_values({"state": 32, "lr": 1e-4}).model.mixer.state
         32
         """
-        parts: dict[str, dict[str, Any]] = {"mixer": {}, "model": {}, "train": {}}
+        parts: dict[str, dict[str, Any]] = {}
         known = setting_names(self)
         for name, value in values.items():
             if name not in known:
@@ -119,28 +124,45 @@ class Settings:
             part, annotation = known[name]
             # A command line does not distinguish the word none from None: for a setting that is a word, it is the word.
             value = "none" if value is None and annotation is str else value
-            parts[part][name] = convert_value(name, value, annotation)
+            parts.setdefault(part, {})[name] = convert_value(name, value, annotation)
         # All names of a part at once: rules that involve two settings are checked on the final values.
-        mixer = replace(self.model.mixer, **parts["mixer"])
-        return replace(
-            self, model=replace(self.model, mixer=mixer, **parts["model"]), train=replace(self.train, **parts["train"])
-        )
+        return replace(self, model=self.model.with_parts(parts), train=replace(self.train, **parts.get("train", {})))
+
+    def parts(self) -> dict[str, Any]:
+        """Return the objects that hold the settings, by the name of the part; one of them is "train"."""
+        return {**self.model.parts(), "train": self.train}
+
+    def values_by_name(self) -> dict[str, Any]:
+        """Return all settings by name.
+
+        >>> Settings().values_by_name()["state"]
+        64
+        """
+        parts = self.parts()
+        return {name: getattr(parts[part], name) for name, (part, _) in setting_names(self).items()}
 
 
 def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
-    """Return all names that can be set, each with the part it belongs to and its annotation."""
-    return {
-        name: (part, annotation)
-        for part, owner in (("mixer", settings.model.mixer), ("model", settings.model), ("train", settings.train))
-        for name, annotation in setting_types(type(owner)).items()
-        if name not in ("name", "mixer")
-    }
+    """Return all names that can be set, each with the part it belongs to and its annotation.
+
+    An option of someone else's module hides the training setting of the same name, which keeps its default.
+    """
+    names: dict[str, tuple[str, Any]] = {}
+    for part, owner in settings.parts().items():
+        for name, annotation in setting_types(type(owner)).items():
+            if name not in NOT_SETTINGS:
+                names.setdefault(name, (part, annotation))
+    return names
 
 
-def resolve_settings(model: str, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
-    """Return the settings of a preset for a model and a task, with some values changed."""
-    base = get_preset(preset_name, model, task_name)  # first: it has the better error for an unknown model
-    return Settings(model=ModelSettings(name=model)).replace_values({**base, **(values or {})})
+def resolve_settings(model: Any, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings of a preset for a model and a task, with some values changed.
+
+    `model` is a name, an import path, or the class or function of someone else's model.
+    """
+    entry = find_entry(model)
+    base = get_preset(preset_name, entry.name, task_name)
+    return Settings(model=default_settings(entry.name)).replace_values({**base, **(values or {})})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +184,7 @@ class RunConfig:
     begun: str = ""  #: time and process; only runs that were started together train side by side
 
     @property
-    def model(self) -> ModelSettings:
+    def model(self) -> ModelSettings | ModuleSettings:
         return self.settings.model
 
     @property
@@ -179,7 +201,7 @@ class RunConfig:
         """Return the config that `to_json` has written."""
         try:
             settings = Settings(
-                model=build_settings(ModelSettings, data["model"]), train=build_settings(TrainSettings, data["train"])
+                model=build_model_settings(data["model"]), train=build_settings(TrainSettings, data["train"])
             )
             types = {
                 name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNCONVERTED

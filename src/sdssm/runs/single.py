@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch.nn import Module
+
 from sdssm.errors import RunError, format_value
 from sdssm.files import format_path
-from sdssm.models import Classifier
+from sdssm.models import TokenModel
 from sdssm.runs.find import find_runs
 from sdssm.runs.folder import RunFolder
 
@@ -15,10 +17,12 @@ from sdssm.runs.folder import RunFolder
 RunSource = str | Path | RunFolder | Sequence[RunFolder]
 
 
-def find_model(source: object) -> Classifier | None:
+def find_model(source: object) -> TokenModel | None:
     """Return a source that is a model, or the model of what `sdssm.snap` returns; None for anything else."""
-    model = source if isinstance(source, Classifier) else getattr(source, "model", None)
-    return model if isinstance(model, Classifier) else None
+    if isinstance(source, TokenModel):
+        return source
+    model = None if isinstance(source, Module) else getattr(source, "model", None)
+    return model if isinstance(model, TokenModel) else None
 
 
 def folder_path(source: str | Path) -> Path:

@@ -10,8 +10,10 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, SdssmError
-from sdssm.models import Classifier, load_model
-from sdssm.models.saved import build_model, read_model_config
+from sdssm.files import format_path
+from sdssm.models import TokenModel, load_model
+from sdssm.models.building import build_model, import_recorded_model
+from sdssm.models.model_folder import read_model_config
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.single import RunSource, folder_path, only_run
@@ -20,13 +22,15 @@ from sdssm.runs.single import RunSource, folder_path, only_run
 TRAINING_PREFIXES = ("adam.", "window.", "best")
 
 
-def load(source: RunSource, *, device: str | torch.device = "cpu") -> Classifier:
+def load(source: RunSource, *, device: str | torch.device = "cpu", trust: bool = False) -> TokenModel:
     """Load the model of a run, finished or not, or a model that `model.save` wrote.
 
     source: a run, the runs of a training if it is only one, the folder of either, or the folder of a saved model.
+    trust: import the code of a model that is not part of this package, as the folder names it. Without it such a model
+        is loaded only if it was registered before (`sdssm.register`).
 
     >>> from tempfile import TemporaryDirectory
-    >>> from sdssm.models import ModelSettings
+    >>> from sdssm.models import Classifier, ModelSettings
     >>> model = Classifier(ModelSettings(), 2, 60, generator=torch.Generator().manual_seed(0))
     >>> with TemporaryDirectory() as folder:
     ...     model.save(folder)
@@ -34,10 +38,11 @@ def load(source: RunSource, *, device: str | torch.device = "cpu") -> Classifier
     >>> torch.equal(model.dictionary, same.dictionary)
     True
     """
-    if isinstance(source, Classifier):
+    if isinstance(source, TokenModel):
         raise RunError("a model was passed, which needs no loading; use it as it is")
     path, device = _model_folder(source), resolve_device(device)
     config = read_model_config(path)
+    import_recorded_model(config, format_path(path), trust=trust)
     run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format
     if run is None:
         return load_model(path, device=device)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.errors import SettingsError
-from sdssm.models import Classifier, ModelSettings
+from sdssm.models import ModelSettings, TokenModel
+from sdssm.models.building import untrained_model
+from sdssm.models.module_settings import ModuleSettings
 from sdssm.runs.schema import RunConfig, TrainSettings
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
@@ -76,13 +78,13 @@ class TrainingEngine:
             random_start=first.model.state_embedding is not None,
         )
         self.replicas = Replicas([new_model(run) for run in runs], device)
-        self.ramped_buffers = _ramped_buffers(first)
+        self.ramped_buffers = list(first.model.ramps())  # by their names inside the module
         # Sums over the current logging window.
         self._loss_sum, self._window_steps = torch.zeros(len(runs), device=device), 0
         self._correct_sum = torch.zeros(len(runs), dtype=torch.int64, device=device)
         self._moving_accuracy = torch.zeros(len(runs), device=device)
         self._weight_decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
-        self._has_centre_loss = first.model.readout == "cosine" and first.train.attraction > 0
+        self._has_centre_loss = first.model.has_cosine_readout and first.train.attraction > 0
         occurring = _occurring_classes(self.tasks, self.runs)
         # With a single class there is nothing to distinguish, and every centre would do.
         self._attractions = [
@@ -292,7 +294,7 @@ class TrainingEngine:
         if self._cuda_stream is not None:
             self._cuda_stream.synchronize()
 
-    def model(self, replica: int, flat: Tensor | None = None) -> Classifier:
+    def model(self, replica: int, flat: Tensor | None = None) -> TokenModel:
         """Return a copy of a replica's model, with the rows of `flat` (R, P) as parameters if given."""
         self.wait()
         step = np.array([max(self.step - 1, 0)])
@@ -300,7 +302,7 @@ class TrainingEngine:
         return self.replicas.model(replica, buffers, flat)
 
 
-def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings, TrainSettings]:
+def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSettings, TrainSettings]:
     """Return a key that is equal for all runs that can train side by side in one engine.
 
     It is the run's settings without those that may differ between replicas. Tasks with the same number of symbols, of
@@ -314,10 +316,9 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings, TrainSett
     return tasks, run.model.without_replica_values(), train
 
 
-def new_model(run: RunConfig) -> Classifier:
+def new_model(run: RunConfig) -> TokenModel:
     """Return the untrained model of a run, a function of its seed and settings alone."""
-    generator = torch.Generator().manual_seed(run.seed)
-    return Classifier(run.model, run.n_symbols, run.n_classes, generator=generator)
+    return untrained_model(run.model, run.n_symbols, run.n_classes, run.seed)
 
 
 def _occurring_classes(tasks: Sequence[Task], runs: Sequence[RunConfig]) -> list[frozenset[int]]:
@@ -354,17 +355,9 @@ def _plan_steps(
     return schedules.lengths(runs, stream, start, count), np.stack(values, axis=1).astype(np.float32)
 
 
-def _ramped_buffers(run: RunConfig) -> list[str]:
-    """Return the buffers whose values follow a schedule, by their names inside the module."""
-    names = ["readout.scale"] if run.model.readout == "cosine" else []
-    return names + [f"layers.{i}.mixer.{name}" for i in range(run.model.layers) for name in run.model.mixer.ramps()]
-
-
 def _ramp_value(run: RunConfig, name: str, step: schedules.Ints) -> schedules.Floats:
     """Return the value of a ramped buffer at each step."""
-    if name == "readout.scale":
-        return schedules.ramp(run.model.scale, run.model.scale_end, run.train.steps, step)
-    return schedules.ramp(*run.model.mixer.ramps()[name.rpartition(".")[2]], run.train.steps, step)
+    return schedules.ramp(*run.model.ramps()[name], run.train.steps, step)
 
 
 def _select_step(strings: StringBatch, step: int, width: int) -> StringBatch:

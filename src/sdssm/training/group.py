@@ -16,7 +16,7 @@ from torch import Tensor
 from sdssm.devices import device_name
 from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
-from sdssm.models.names import file_name, tensors_for_file
+from sdssm.models.names import tensors_for_file
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import EndStatus
 from sdssm.tasks import Task
@@ -320,7 +320,7 @@ class ReplicaGroup:
         tensors |= engine.window_state(replica)
         if self._best is not None:
             best = engine.model(replica, self._best)
-            tensors |= {BEST + file_name(best, name): value for name, value in best.named_parameters()}
+            tensors |= {BEST + best.file_name(name): value for name, value in best.named_parameters()}
             tensors[SCORE] = torch.tensor(self._best_score[replica], dtype=torch.float64)
         is_known = not math.isnan(accuracy)
         folder.save_checkpoint(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.models.catalogue import default_preset
+from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.folder import STATUS_FILE
@@ -31,7 +32,7 @@ AnyRun = TypeVar("AnyRun")
 def plan_runs(
     task: TaskLike | Sequence[TaskLike],
     *,
-    model: str,
+    model: Any,
     preset: str | None,
     seeds: int | Sequence[int],
     steps: int | None,
@@ -42,11 +43,7 @@ def plan_runs(
 ) -> tuple[Path, list[RunPlan]]:
     """Check the arguments of `train`; return the folder of all runs and the runs in it."""
     tasks = _resolve_tasks(task)
-    if not isinstance(model, str):
-        raise SettingsError(
-            f"model is {format_value(model)}; pass the name of a model, such as 'sd-ssm' or 'lstm' "
-            "(sdssm.list_models() has all names), and change it with settings={'state': 32}"
-        )
+    model = find_entry(model).name  # a class or function is registered, so that it has a name
     seed_list = expand_seeds(seeds)
     if not isinstance(settings or {}, Mapping):
         raise SettingsError(f"settings must be values by name, as in {{'state': 32}}, got {format_value(settings)}")
@@ -84,6 +81,7 @@ def group_runs(runs: Iterable[AnyRun], describe: Callable[[AnyRun], tuple[RunCon
 
 def check_config(config: RunConfig, task: Task, device: torch.device | None = None) -> None:
     """Refuse settings that do not fit the task, the model or the device."""
+    from sdssm.models import Classifier
     from sdssm.training.engine import new_model
 
     limit = config.train.validate_length
@@ -98,7 +96,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
             "choose a group, such as a5"
         )
-    if getattr(config.model.mixer, "initial_state", None) == "given" and config.model.state_embedding is None:
+    if config.model.needs_given_state and config.model.state_embedding is None:
         raise SettingsError(
             "initial_state is 'given', but training has no initial states to give; set initial_state=learned, or "
             "state_embedding too"
@@ -118,7 +116,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
             f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
-    largest = max(mixer.transition_size for mixer in model.mixers)
+    largest = max(mixer.transition_size for mixer in model.mixers) if isinstance(model, Classifier) else 1
     if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
         raise SettingsError(
             f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "

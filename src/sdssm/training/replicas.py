@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from sdssm.errors import RunError
-from sdssm.models import Classifier
-from sdssm.models.names import file_name
+from sdssm.models import TokenModel
 
 #: The prefixes of the optimizer's two moments in checkpoints, before the name of a parameter.
 MOMENTS = ("adam.first.", "adam.second.")
@@ -20,7 +19,7 @@ MOMENTS = ("adam.first.", "adam.second.")
 class _Loss(nn.Module):
     """A module whose `forward` is the training loss of a model, for `functional_call`."""
 
-    def __init__(self, model: Classifier) -> None:
+    def __init__(self, model: TokenModel) -> None:
         super().__init__()
         self.model = model
 
@@ -39,10 +38,10 @@ class Replicas:
     A model is written without the replica axis; `torch.func.vmap` adds it. A single replica is called without vmap.
     """
 
-    def __init__(self, models: Sequence[Classifier], device: torch.device) -> None:
+    def __init__(self, models: Sequence[TokenModel], device: torch.device) -> None:
         self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
         self.names = [name for name, _ in self.template.named_parameters()]
-        self.file_names = [file_name(models[0], name) for name, _ in models[0].named_parameters()]  # in checkpoints
+        self.file_names = [models[0].file_name(name) for name, _ in models[0].named_parameters()]  # in checkpoints
         leaves = [[leaf.detach() for leaf in model.parameters()] for model in models]
         self.flat = torch.stack([torch.cat([leaf.flatten() for leaf in row]) for row in leaves]).to(device)
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
@@ -92,7 +91,7 @@ class Replicas:
 
     # -- single replicas ---------------------------------------------------------------------------------------------
 
-    def model(self, replica: int, ramped: Mapping[str, float], flat: Tensor | None = None) -> Classifier:
+    def model(self, replica: int, ramped: Mapping[str, float], flat: Tensor | None = None) -> TokenModel:
         """Return a replica as a separate model, with these values of its ramped buffers.
 
         `flat` (R, P) replaces the parameters of the replicas.
@@ -127,7 +126,7 @@ class Replicas:
         for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
             flat[replica] = self.joined(tensors, prefix).to(flat.device)
         for name, buffer in self.buffers.items():  # random but not trained, such as phases: as they were drawn
-            value = tensors.get(file_name(self.template.model, name.removeprefix("model.")))
+            value = tensors.get(self.template.model.file_name(name.removeprefix("model.")))
             if value is not None:
                 buffer[replica] = value.to(self.flat.device)
 

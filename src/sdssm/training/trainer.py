@@ -48,7 +48,7 @@ class TrainingStopped(KeyboardInterrupt):
 def train(
     task: TaskLike | Sequence[TaskLike],
     *,
-    model: str = DEFAULT_MODEL,
+    model: Any = DEFAULT_MODEL,
     preset: str | None = None,
     seeds: int | Sequence[int] = 1,
     steps: int | None = None,

@@ -35,7 +35,7 @@ def bytes_needed(runs: Sequence[RunConfig]) -> int:
     length = max(run.train_length for run in runs) + 1  # a query symbol may follow
     symbols = len(runs) * first.train.batch * length
     parameters = len(runs) * sum(leaf.numel() for leaf in model.parameters())
-    pairs = symbols * length * sum(mixer.numbers_per_pair for mixer in model.mixers)
+    pairs = symbols * length * model.numbers_per_pair
     return CONTEXT_BYTES + 4 * (
         ACTIVATION_COPIES * symbols * model.numbers_per_symbol + pairs + PARAMETER_COPIES * parameters
     )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sdssm.models import ModelSettings
+from sdssm.models.settings import unchanged_settings
 from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import RunConfig, Settings
 from sdssm.settings import settings_to_dict
@@ -32,17 +32,19 @@ def fingerprint(config: RunConfig, ignore: Sequence[str] = ()) -> str:
     True
     """
     settings = settings_to_dict(config.settings)
-    defaults = settings_to_dict(Settings(model=ModelSettings(name=config.model.name)))
+    defaults = settings_to_dict(Settings(model=unchanged_settings(config.model)))
     values = {
         group: {
             name: value
             for name, value in settings[group].items()
             if value != defaults[group].get(name) and name not in skipped
         }
-        for group, skipped in (("model", ("mixer",)), ("train", (*IGNORED_SETTINGS, "train_length", *ignore)))
+        for group, skipped in (("model", ("mixer", "options")), ("train", (*IGNORED_SETTINGS, "train_length", *ignore)))
     }
-    mixer = settings["model"]["mixer"]
-    values["mixer"] = {name: value for name, value in mixer.items() if value != defaults["model"]["mixer"].get(name)}
+    for part in ("mixer", "options"):  # the settings that the model itself holds in a part of their own
+        own, unchanged = settings["model"].get(part), defaults["model"].get(part, {})
+        if own is not None:
+            values[part] = {name: value for name, value in own.items() if value != unchanged.get(name)}
     identity = [config.digest, config.train_length, config.model.name, to_json_value(values)]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]
 

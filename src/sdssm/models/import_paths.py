@@ -1,0 +1,108 @@
+"""Import paths: "package.module:Name" and "folder/file.py:Name" for a class or function of someone else."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sdssm.errors import ModelError, did_you_mean
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def is_import_path(text: str) -> bool:
+    """Return whether a text has the form of an import path.
+
+    >>> is_import_path("package.module:Name"), is_import_path("folder/my-model.py:Name"), is_import_path("lstm")
+    (True, True, False)
+    """
+    module, colon, name = text.rpartition(":")
+    is_module = module.endswith(".py") or _MODULE.fullmatch(module) is not None
+    return bool(colon) and is_module and _MODULE.fullmatch(name) is not None
+
+
+def import_object(path: str) -> tuple[Any, str]:
+    """Import what an import path names; return it and the path by which any other process finds it.
+
+    A module is searched as `python -m` would: in the current folder first, then among the installed packages.
+
+    >>> import_object("collections:OrderedDict")
+    (<class 'collections.OrderedDict'>, 'collections:OrderedDict')
+    >>> import_object("collections:OrderedDist")
+    Traceback (most recent call last):
+    sdssm.errors.ModelError: collections has no 'OrderedDist'; did you mean 'OrderedDict'? ...
+    """
+    if not is_import_path(path):
+        raise ModelError(f"{path!r} is not an import path; write package.module:Name or folder/file.py:Name")
+    source, _, name = path.rpartition(":")
+    if source.endswith(".py"):
+        file = Path(source).resolve()
+        module, source = _import_file(file), str(file)
+    else:
+        module = _import_module(source)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = [other for other in vars(found) if not other.startswith("_")]
+            raise ModelError(f"{source} has no {part!r}; {did_you_mean(part, names)}")
+        found = getattr(found, part)
+    return found, f"{source}:{name}"
+
+
+def _import_module(name: str) -> ModuleType:
+    folder = str(Path.cwd())
+    is_new = folder not in sys.path
+    if is_new:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise _import_error(name, error) from error
+    finally:
+        if is_new:
+            sys.path.remove(folder)
+
+
+def _import_file(file: Path) -> ModuleType:
+    known = next((m for m in list(sys.modules.values()) if getattr(m, "__sdssm_file__", None) == str(file)), None)
+    if known is not None:
+        return known
+    main = sys.modules.get("__main__")
+    if main is not None and getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == file:
+        return main
+    if not file.is_file():
+        raise ModelError(f"{file} does not exist; write the path of a Python file before the colon")
+    # A name of its own: a file called `json.py` must not replace the module that others import.
+    name = f"sdssm_model_{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}"
+    while name in sys.modules:
+        name += "_"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__sdssm_file__ = str(file)  # type: ignore[attr-defined]  # our mark
+    sys.modules[name] = module
+    folder = str(file.parent)  # a file may import its neighbours, as a script does
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _import_error(str(file), error) from error
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def _import_error(source: str, error: Exception) -> ModelError:
+    reason = (str(error).splitlines() or [""])[0]
+    if isinstance(error, ModuleNotFoundError) and error.name and source.split(".")[0] == error.name:
+        return ModelError(
+            f"there is no module {error.name!r}; install it, run the command in the folder that contains it, or write "
+            "the path of the file, as in folder/file.py:Name"
+        )
+    return ModelError(f"{source} cannot be imported: {type(error).__name__}: {reason}; fix it and try again")

@@ -1,0 +1,291 @@
+"""Someone else's module as a model: anything that maps tokens (B, L) to logits (B, L, C), or (B, C)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sdssm.errors import ModelError, format_value
+from sdssm.layers.mixer import map_state
+from sdssm.models.module_settings import ModuleSettings, call_factory
+from sdssm.models.registry import ModelEntry
+from sdssm.models.token_model import Reads, State, TokenModel
+from sdssm.settings import check_at_least
+
+#: Shape (B, L) of the tokens that a module is probed with. The sizes differ, so that axes cannot be confused.
+PROBE = (3, 7)
+#: Outputs that differ by more than this, relative to their size, depend on what was changed.
+TOLERANCE = 1e-3
+#: Estimate of the numbers that a module has in memory for each symbol, as a multiple of its widest parameter.
+COPIES = 16
+
+
+class WrappedModule(TokenModel):
+    """Someone else's module as a model.
+
+    `module` maps tokens (B, L) to logits: (B, L, C), one for each prefix (`reads` is "prefixes"), or (B, C) for the
+    whole string (`reads` is "strings"). If it has a method `advance(tokens, state) -> (logits, state)` as well, a
+    string can be read in pieces. If it has an attribute `longest`, that is the longest string it can read. Build one
+    with `wrap_module` or `build_module`, which check the module.
+    """
+
+    settings: ModuleSettings
+
+    def __init__(
+        self, module: nn.Module, settings: ModuleSettings, n_symbols: int, n_classes: int, reads: Reads
+    ) -> None:
+        super().__init__()
+        check_at_least("n_symbols", n_symbols, 1)
+        check_at_least("n_classes", n_classes, 1)
+        self.module, self.settings, self.reads = module, settings, reads
+        self.n_symbols, self.n_classes = n_symbols, n_classes
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, n_symbols={self.n_symbols}, n_classes={self.n_classes}, reads={self.reads}"
+
+    @property
+    def is_causal(self) -> bool:
+        return self.reads == "prefixes"
+
+    @property
+    def is_recurrent(self) -> bool:
+        return self.reads == "prefixes" and callable(getattr(self.module, "advance", None))
+
+    @property
+    def can_read_prefixes_at_once(self) -> bool:
+        return self.reads == "prefixes"
+
+    @property
+    def longest(self) -> int | None:
+        longest = getattr(self.module, "longest", None)
+        return longest if isinstance(longest, int) else None
+
+    @property
+    def numbers_per_symbol(self) -> int:
+        widths = [max(parameter.shape, default=1) for parameter in self.parameters()]
+        return self.n_classes + COPIES * min(max(widths, default=1), 4_096)
+
+    # -- reading strings -----------------------------------------------------------------------------------------------
+
+    def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
+        self._check_call(state, starts)
+        lead, length = tokens.shape[:-1], tokens.shape[-1]
+        rows = tokens.reshape(math.prod(lead), length).long()
+        if not length:
+            like = next(self.parameters(), torch.zeros(()))
+            return torch.zeros(*lead, 0, self.n_classes, device=like.device), state
+        if self.is_recurrent:
+            flat = map_state(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state) if lead else state
+            logits, after = self.module.advance(rows, flat)  # type: ignore[operator]  # it is callable
+            after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
+            return self._checked(logits, rows, every=True).reshape(*lead, length, self.n_classes), after
+        if self.reads == "strings":
+            ends = [self._call(rows[:, : end + 1]) for end in range(length)]
+            return torch.stack(ends, 1).reshape(*lead, length, self.n_classes), None
+        return self._call(rows).reshape(*lead, length, self.n_classes), None
+
+    def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
+        self._check_call(state, starts)
+        if state is not None:
+            return self.advance(tokens, state)[0][:, -1]
+        logits = self._call(tokens.long())
+        return logits if self.reads == "strings" else logits[:, -1]
+
+    def loss(
+        self,
+        tokens: Tensor,
+        labels: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        starts: Tensor | None = None,
+        noise: Mapping[str, Tensor] | None = None,
+        attraction: Tensor | None = None,
+        classes: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean cross-entropy of the predictions for whole strings, and the number of correct predictions.
+
+        With `lengths` (B,) the symbols past the end of a string are ignored, which only a causal module can do.
+        """
+        self._check_call(None, starts)
+        logits = self.module(tokens.long()).float()
+        if self.reads == "prefixes":
+            if lengths is None:
+                logits = logits[:, -1]
+            else:
+                index = (lengths - 1)[:, None, None].expand(-1, 1, logits.shape[-1])
+                logits = logits.gather(1, index)[:, 0]
+        elif lengths is not None:
+            raise ModelError(f"{self.name} reads whole strings, so all strings of a batch must have the same length")
+        return functional.cross_entropy(logits, labels), (logits.argmax(-1) == labels).sum()
+
+    def _call(self, tokens: Tensor) -> Tensor:
+        """Call the module on tokens (B, L) and check the shape of what it returns."""
+        if self.longest is not None and tokens.shape[1] > self.longest:
+            raise ModelError(
+                f"{self.name} reads at most {self.longest:,} symbols, got {tokens.shape[1]:,}; pass shorter strings"
+            )
+        with self._errors_named(tokens):
+            logits = self.module(tokens)
+        return self._checked(logits, tokens, every=self.reads == "prefixes")
+
+    def _checked(self, logits: Any, tokens: Tensor, *, every: bool) -> Tensor:
+        expected = (*tokens.shape, self.n_classes) if every else (len(tokens), self.n_classes)
+        if not isinstance(logits, Tensor) or logits.shape != expected:
+            raise ModelError(_wrong_output(self.name, logits, tokens, self.n_classes))
+        return logits.float()
+
+    @contextmanager
+    def _errors_named(self, tokens: Tensor) -> Iterator[None]:
+        try:
+            yield
+        except (torch.OutOfMemoryError, ModelError):
+            raise
+        except Exception as error:
+            raise module_error(self.name, tokens, error) from error
+
+    def _check_call(self, state: State, starts: Tensor | None) -> None:
+        if state is not None and not self.is_recurrent:
+            raise ModelError(f"{self.name} cannot continue from a state; pass whole strings")
+        if starts is not None:
+            raise ModelError(f"{self.name} has its own start state; leave starts out")
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+
+    def file_name(self, name: str) -> str:
+        return name.removeprefix("module.")
+
+
+def build_module(
+    entry: ModelEntry, settings: ModuleSettings, n_symbols: int, n_classes: int, seed: int
+) -> WrappedModule:
+    """Build the module of an entry as a function of its settings and the seed, and check it.
+
+    The random numbers of torch that the module draws while it is built start from the seed; those of the caller are not
+    touched.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = call_factory(entry.target, n_symbols, n_classes, settings.options)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"{settings.name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
+                f"{type(error).__name__}: {_first_line(error)}"
+            ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")
+    return wrap_module(module, n_symbols, n_classes, settings=settings)
+
+
+def wrap_module(
+    module: nn.Module, n_symbols: int, n_classes: int, *, settings: ModuleSettings | None = None
+) -> WrappedModule:
+    """Return someone else's module as a model, after checking what it returns for a few strings.
+
+    Raises ModelError if an output has a wrong shape or type or is not finite, or if a module with an output for every
+    prefix looks ahead.
+
+    >>> wrap_module(nn.Embedding(2, 3), n_symbols=2, n_classes=3).reads
+    'prefixes'
+    >>> wrap_module(nn.Embedding(2, 3), n_symbols=2, n_classes=4)
+    Traceback (most recent call last):
+    sdssm.errors.ModelError: Embedding returns shape (3, 7, 3) for tokens of shape (3, 7); it must be (3, 7, 4), ...
+    """
+    known = settings or ModuleSettings(name=type(module).__name__)
+    model = WrappedModule(module, known, n_symbols, n_classes, "prefixes")
+    tokens = _probe_tokens(model)
+    training = module.training
+    module.eval()
+    # A probe must leave no trace: neither in the caller's random numbers nor in the gradients.
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[] if model.device.type == "cpu" else [model.device]):
+            with model._errors_named(tokens):
+                logits = module(tokens)
+            model.reads = _find_reads(model, logits, tokens)
+            if not bool(logits.isfinite().all()):
+                kind = "NaN" if bool(logits.isnan().any()) else "infinity"
+                raise ModelError(
+                    f"{model.name} is not finite: it returns {kind} for random strings of {PROBE[1]} symbols"
+                )
+            if model.reads == "prefixes":
+                _check_causal(model, logits, tokens)
+    finally:
+        module.train(training)
+    return model
+
+
+def _probe_tokens(model: WrappedModule) -> Tensor:
+    batch, length = PROBE
+    if model.longest is not None:
+        length = max(min(length, model.longest), 1)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(model.n_symbols, (batch, length), generator=generator).to(model.device)
+
+
+def _find_reads(model: WrappedModule, logits: Any, tokens: Tensor) -> Reads:
+    """Return how a module reads, from the shape of what it returns."""
+    if isinstance(logits, Tensor) and logits.is_floating_point():
+        if logits.shape == (*tokens.shape, model.n_classes):
+            return "prefixes"
+        if logits.shape == (len(tokens), model.n_classes):
+            return "strings"
+    raise ModelError(_wrong_output(model.name, logits, tokens, model.n_classes))
+
+
+def _wrong_output(name: str, logits: Any, tokens: Tensor, n_classes: int) -> str:
+    batch, length = tokens.shape
+    if not isinstance(logits, Tensor):
+        what = f"a {type(logits).__name__}"
+        advice = "; return the logits alone" if isinstance(logits, tuple | list | dict) else ""
+    elif not logits.is_floating_point():
+        what, advice = f"{logits.dtype}", "; return logits, not predictions"
+    else:
+        what, advice = f"shape {tuple(logits.shape)}", ""
+    return (
+        f"{name} returns {what} for tokens of shape {(batch, length)}; it must be {(batch, length, n_classes)}, logits "
+        f"after every symbol, or {(batch, n_classes)}, for the whole string{advice}"
+    )
+
+
+def _check_causal(model: WrappedModule, logits: Tensor, tokens: Tensor) -> None:
+    """Raise an error if a logit depends on later symbols, or on how many there are."""
+    length = tokens.shape[1]
+    if length < 2:
+        return
+    kept = length // 2
+    changed = tokens.clone()
+    changed[:, kept:] = (changed[:, kept:] + 1) % model.n_symbols
+    with model._errors_named(tokens):
+        others = {
+            "when later symbols change": model.module(changed)[:, :kept],
+            "when later symbols are left out": model.module(tokens[:, :kept]),
+        }
+    scale = float(logits.abs().max()) or 1.0
+    for what, other in others.items():
+        same = other.shape == logits[:, :kept].shape
+        difference = float((other - logits[:, :kept]).abs().max()) if same else math.inf
+        if not difference <= TOLERANCE * scale:
+            raise ModelError(
+                f"{model.name} is not causal: its logits after the first {kept} symbols change by {difference:.2g} "
+                f"{what}; mask later positions, or return (B, C), logits for the whole string"
+            )
+
+
+def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
+    """Return the error for a module that raises one itself."""
+    return ModelError(
+        f"{name} raises {type(error).__name__} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: "
+        f"{_first_line(error)}"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]
