@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdssm.evaluation import evaluate
-from sdssm.models import Classifier
+from sdssm.models import TokenModel
 from sdssm.tasks import Task
 
 #: A model fails at the first length at which its accuracy is below this many percent.
@@ -40,7 +40,7 @@ class FailingLength:
 
 
 def measure_failing_length(
-    model: Classifier, task: Task, *, longest: int = LONGEST, strings: int = 512, seed: int = 1
+    model: TokenModel, task: Task, *, longest: int = LONGEST, strings: int = 512, seed: int = 1
 ) -> FailingLength:
     """Measure the accuracy at growing lengths until it is below 90 %.
 
