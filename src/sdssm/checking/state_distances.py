@@ -150,8 +150,9 @@ class _StringsRead:
     def __init__(self, model: TokenModel, task: Task, strings: int, seed: int) -> None:
         drawn = draw_classified(task, strings, task.train_length, seed)
         self.model, self.strings = model, strings
-        self.tokens, self.classes, self.labels = (tensor.to(model.device) for tensor in drawn)
-        self.outputs = class_outputs(task).to(model.device)
+        # Only the model reads on its device. Many small statistics of a few numbers are faster on the CPU.
+        self.tokens, self.classes, self.labels = drawn[0].to(model.device), drawn[1], drawn[2]
+        self.outputs = class_outputs(task)
         self.n_classes = len(self.outputs)
         self.length = self.tokens.shape[1]
         any_valid = (self.classes >= 0).any(0).tolist()
@@ -172,14 +173,14 @@ class _StringsRead:
 
     def _read(self) -> dict[str, _Space]:
         """Read the strings; return the vectors of each space at the ends of pieces."""
-        logits, vectors, state, start = [], [], None, 0
-        self.logits = self.tokens.new_zeros(self.strings, self.length, self.model.n_classes, dtype=torch.float32)
-        self.logits.fill_(torch.nan)  # where a model was not asked
+        vectors, state, start = [], None, 0
+        shape = (self.strings, self.length, self.model.n_classes)
+        self.logits = torch.full(shape, torch.nan)  # NaN where the model does not read a prefix
         for end in self.ends:
             if self.model.is_recurrent:
                 prediction, state = self.model.advance(self.tokens[:, start:end], state)
                 self.logits[:, start:end] = centred(prediction)
-                vectors.append(self.flatten(state))
+                vectors.append(self.flatten(state).cpu())
                 self.largest.append(largest_entry(state))
                 self.middle_state = state if end == self.middle else self.middle_state
             elif not self.model.can_read_prefixes_at_once:
@@ -202,7 +203,7 @@ class _StringsRead:
 
     def _space(self, vectors: Tensor, outputs: Tensor | None) -> _Space:
         classes = self.classes[:, [end - 1 for end in self.ends]]
-        chosen = (classes >= 0) & (torch.tensor(self.ends, device=classes.device) > self.middle)
+        chosen = (classes >= 0) & (torch.tensor(self.ends) > self.middle)
         if not bool(chosen.any()):
             chosen = classes >= 0
         return _Space(vectors, ClassCentres.build(vectors[chosen], classes[chosen], self.n_classes, outputs))
@@ -259,7 +260,7 @@ def _restart(read: _StringsRead) -> Iterator[Restart]:
     """Read the second half of the strings from states whose deviations are scaled."""
     middle, count, strings = read.middle, len(AMPLITUDES), min(RESTARTED, read.strings)
     classes = read.classes[:, middle - 1]
-    factors = torch.tensor(AMPLITUDES, device=classes.device)[:, None, None]
+    factors = torch.tensor(AMPLITUDES)[:, None, None].to(read.model.device)
 
     def scale(tensor: Tensor) -> Tensor:
         axis = batch_axis(tensor, read.strings)
@@ -267,7 +268,8 @@ def _restart(read: _StringsRead) -> Iterator[Restart]:
             return tensor
         rows = tensor.movedim(axis, 0)
         flat = rows.reshape(read.strings, -1)
-        means = class_means(flat, classes, read.n_classes)[0][classes][:strings]
+        members = classes.to(flat.device)
+        means = class_means(flat, members, read.n_classes)[0][members][:strings]
         scaled = means + factors.to(flat.dtype) * (flat[:strings] - means)  # (A, B, N)
         return scaled.reshape(count * strings, *rows.shape[1:]).movedim(0, axis)
 
@@ -280,12 +282,12 @@ def _restart(read: _StringsRead) -> Iterator[Restart]:
         now, labels = read.classes[:strings, end - 1], read.labels[:strings, end - 1]
         if end > middle:
             prediction, state = read.model.advance(read.tokens[:strings, start:end].repeat(count, 1), state)
-            vectors["logits"] = centred(prediction[:, -1]).reshape(count, strings, -1)
+            vectors["logits"] = centred(prediction[:, -1]).cpu().reshape(count, strings, -1)
             accuracy = tuple((vectors["logits"].argmax(-1) == labels).float().mean(1).tolist())
         start = end
         if bool((now < 0).any()):
             continue
-        for name, kind in read.split(flatten(state)).items():
+        for name, kind in read.split(flatten(state).cpu()).items():
             vectors[name] = kind.reshape(count, strings, -1)
         differences = {name: kind - read.spaces[name].vectors[:strings, k] for name, kind in vectors.items()}
         yield Restart(
