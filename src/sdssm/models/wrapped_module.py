@@ -113,7 +113,7 @@ class WrappedModule(TokenModel):
         With `lengths` (B,) the symbols past the end of a string are ignored, which only a causal module can do.
         """
         self._check_call(None, starts)
-        logits = self.module(tokens.long()).float()
+        logits = self._call(tokens.long())
         if self.reads == "prefixes":
             if lengths is None:
                 logits = logits[:, -1]
