@@ -36,7 +36,8 @@ def random_states(device: torch.device) -> list[Any]:
     states = [torch.default_generator.get_state()]
     if device.type == "cuda":
         states.append(_cuda_generator(device).get_state())
-    return [*(state.tolist() for state in states), str(np.random.get_state(legacy=False)), random.getstate()]
+    words = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return [*(state.tolist() for state in states), words["pos"], words["key"].tolist(), random.getstate()]
 
 
 @contextmanager
