@@ -19,6 +19,9 @@ KINDS = ("recurrent", "prefixes", "strings")
 class PrefixModule(nn.Module):
     """Emulates a machine by table lookups: tokens (B, L) -> logits (B, L, C)."""
 
+    table: Tensor
+    outputs: Tensor
+
     def __init__(self, machine: Machine, n_classes: int) -> None:
         super().__init__()
         self.register_buffer("table", torch.tensor(machine.table))

@@ -72,7 +72,7 @@ def test_errors_beyond_the_strings_that_are_read_one_by_one_are_found_and_shorte
     machine = wrong_from(task.machine, 30)
     model = machine_model(machine, kind)
     result = find_misclassified(model, task, max_strings=1_000, longest=300, max_seconds=20)
-    assert result.length == 30 and not result.is_shortest and result.method != ALL_STRINGS
+    assert result.string is not None and result.length == 30 and not result.is_shortest and result.method != ALL_STRINGS
     assert result.all_strings_up_to == 5  # 3 + 9 + ... + 3^5 strings; one length more has 729
     assert task.machine.output(result.string) == result.label != result.prediction == machine.output(result.string)
     assert "shorter ones may exist" in result.describe()

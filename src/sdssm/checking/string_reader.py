@@ -143,8 +143,8 @@ class StringReader:
         whole = self.model.last_logits(tokens)
         state: State = None
         try:
-            for symbol in tokens.split(1, dim=1):
-                logits, state = self.model.advance(symbol, state)
+            for symbols in tokens.T:
+                logits, state = self.model.advance(symbols[:, None], state)
                 state = select_state_rows(state, np.arange(strings))
         except (ModelError, RuntimeError, TypeError, IndexError, ValueError, AttributeError):
             return False
