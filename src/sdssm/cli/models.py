@@ -112,7 +112,8 @@ def _facts(name: str, task: Task) -> dict[str, Any]:
     settings = resolve_settings(entry.name, default_preset(entry.name), task.name).model
     model = untrained_model(settings, task.n_symbols, task.n_classes, seed=0)
     is_mixer = isinstance(model, Classifier)
-    own = settings.mixer if is_mixer else settings.options
+    parts = settings.parts()
+    own = parts["mixer"] if "mixer" in parts else parts["options"]
     doc = (entry.mixer.__doc__ or "").strip() if entry.is_in_catalogue else entry.description
     return {
         "model": entry.name,
