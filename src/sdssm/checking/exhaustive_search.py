@@ -22,7 +22,7 @@ MOST_CONFIRMED = 64
 Error = tuple[Word, int, int | None]
 
 
-class ExhaustiveSearch:
+class AllStringsSearch:
     """A breadth-first search over all valid strings, which can be interrupted and continued.
 
     The prefixes of one length, with the states of a recurrent model, are kept in memory; where they are too many,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from sdssm.checking.exhaustive_search import Error, ExhaustiveSearch
+from sdssm.checking.exhaustive_search import Error, AllStringsSearch
 from sdssm.checking.guided_search import GuidedSearch, SearchedStrings, shorten_error
 from sdssm.checking.string_reader import StringReader
 from sdssm.models import TokenModel
@@ -120,7 +120,7 @@ def find_misclassified(
         reader.warm_up()
         started = monotonic()
         reader.limit = limit = TimeLimit(max_seconds)
-        exhaustive, guided = ExhaustiveSearch(reader, max_strings), GuidedSearch(reader, longest, seed)
+        exhaustive, guided = AllStringsSearch(reader, max_strings), GuidedSearch(reader, longest, seed)
         first = SHARES[ALL_STRINGS] * max_seconds
         exhaustive.read_up_to(longest, TimeLimit(first), first)
         read = reader.strings
@@ -142,7 +142,7 @@ def _left(started: float, seconds: float) -> float:
 def _result(
     model: TokenModel,
     task: Task,
-    exhaustive: ExhaustiveSearch,
+    exhaustive: AllStringsSearch,
     guided: GuidedSearch,
     read: int,
     seed: int,
