@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from sdssm.checking.exhaustive_search import Error, AllStringsSearch
+from sdssm.checking.exhaustive_search import AllStringsSearch, Error
 from sdssm.checking.guided_search import GuidedSearch, SearchedStrings, shorten_error
 from sdssm.checking.string_reader import StringReader
 from sdssm.models import TokenModel
