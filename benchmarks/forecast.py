@@ -109,7 +109,7 @@ def plan(
     root: Path, models: Sequence[str], steps: Sequence[int] | None, seeds: int | None, tasks: Sequence[str] | None
 ) -> list[PlannedRun]:
     """Return all runs, those that take longest first."""
-    runs = []
+    runs: list[PlannedRun] = []
     for model in models:
         for count in steps or STEPS.get(model, USUAL_STEPS):
             for role, rows, numbers in (
