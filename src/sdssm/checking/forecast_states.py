@@ -109,7 +109,7 @@ class StateFlattener:
     def fit(self, vectors: Tensor) -> None:
         """Choose a unit for each part of the vectors (..., D), so that all parts count alike."""
         self._scales = []
-        for part in vectors.split(self._sizes, dim=-1):
+        for part in torch.split(vectors, self._sizes, dim=-1):
             flat = part.reshape(-1, part.shape[-1])
             scale = (flat - flat.mean(0)).square().sum(1).mean().sqrt()
             self._scales.append(scale.where(scale > 0, 1.0))
@@ -122,12 +122,12 @@ class StateFlattener:
 
     def normalise(self, vectors: Tensor) -> Tensor:
         """Divide each part of the vectors (..., D) by its unit."""
-        parts = vectors.split(self._sizes, dim=-1)
+        parts = torch.split(vectors, self._sizes, dim=-1)
         return torch.cat([part / scale for part, scale in zip(parts, self._scales, strict=True)], -1)
 
     def directions(self, vectors: Tensor) -> Tensor:
         """Divide each part of the vectors (..., D) by its own norm."""
-        parts = vectors.split(self._sizes, dim=-1)
+        parts = torch.split(vectors, self._sizes, dim=-1)
         return torch.cat([torch.nn.functional.normalize(part, dim=-1) for part in parts], -1)
 
 

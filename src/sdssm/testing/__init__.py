@@ -1,0 +1,1 @@
+"""The laws that every model obeys, as checks for models and for test suites."""
