@@ -345,9 +345,8 @@ class ReplicaGroup:
     def _save_replica(self, replica: int, loss: float, accuracy: float) -> None:
         """Save a checkpoint; loss and accuracy are moving averages, NaN before the first step after a resume."""
         engine, folder = self.engine, self.folders[replica]
-        # Parameters of low precision are saved as they are trained, in a higher one.
-        weights = tensors_for_file(engine.model(replica)) | engine.replicas.parameters(replica)
-        tensors = name_model_tensors(weights) | engine.replicas.moments(replica) | engine.window_state(replica)
+        tensors = name_model_tensors(tensors_for_file(engine.model(replica)))
+        tensors |= engine.replicas.optimizer_state(replica) | engine.window_state(replica)
         if self._best is not None:
             best = engine.replicas.named(self._best[replica]) | self._best_buffers[replica]
             tensors |= {BEST + name: value for name, value in best.items()}

@@ -13,6 +13,8 @@ from sdssm.models import TokenModel
 
 #: The prefixes of the optimizer's two moments in checkpoints, before the name of a parameter.
 MOMENTS = ("adam.first.", "adam.second.")
+#: The prefix of parameters in the precision that they are trained in, if the model has them in another one.
+EXACT = "adam.exact."
 #: Parameters of these types are trained in double precision.
 DOUBLE = (torch.float64, torch.complex128)
 
@@ -27,16 +29,19 @@ class ParameterSlot:
     dtype: torch.dtype
 
     @property
+    def stored_shape(self) -> torch.Size:
+        """The shape as real numbers, in which it is stored in checkpoints."""
+        return torch.Size((*self.shape, 2)) if self.dtype.is_complex else self.shape
+
+    @property
     def size(self) -> int:
         """The number of entries in a row."""
-        return self.shape.numel() * (2 if self.dtype.is_complex else 1)
+        return self.stored_shape.numel()
 
     def unpack(self, part: Tensor) -> Tensor:
         """Return entries (..., size) as the parameter, (..., *shape), in the precision of the row."""
-        if not self.dtype.is_complex:
-            return part.view(*part.shape[:-1], *self.shape)
-        pairs = part.reshape(*part.shape[:-1], *self.shape, 2)
-        return torch.complex(pairs[..., 0], pairs[..., 1])
+        real = part.view(*part.shape[:-1], *self.stored_shape)
+        return torch.complex(real[..., 0], real[..., 1]) if self.dtype.is_complex else real
 
     def pack(self, value: Tensor) -> Tensor:
         """Return a value of the parameter, (*shape), as entries (size,)."""
@@ -69,37 +74,49 @@ class ParameterRows:
         return [slot.unpack(part) for slot, part in zip(self.slots, parts, strict=True)]
 
     def named(self, row: Tensor, prefix: str = "") -> dict[str, Tensor]:
-        """Return a row (P,) as parameters by their names in checkpoints."""
-        return {prefix + slot.file_name: part for slot, part in zip(self.slots, self.split(row), strict=True)}
+        """Return a row (P,) as real tensors by the names of the parameters in checkpoints."""
+        parts = torch.split(row, [slot.size for slot in self.slots])
+        return {
+            prefix + slot.file_name: part.view(slot.stored_shape) for slot, part in zip(self.slots, parts, strict=True)
+        }
 
     def joined(self, tensors: Mapping[str, Tensor], prefix: str = "") -> Tensor:
-        """Return parameters by name as one row (P,); the reverse of `named`."""
-        return torch.cat([slot.pack(tensors[prefix + slot.file_name]).to(self.flat.dtype) for slot in self.slots])
+        """Return tensors by name as one row (P,); the reverse of `named`."""
+        shapes = {prefix + slot.file_name: slot.stored_shape for slot in self.slots}
+        check_tensors(self.model_name, shapes, tensors, is_complete=False)
+        return torch.cat([tensors[name].flatten() for name in shapes])
 
     def leaf(self, file_name: str) -> Tensor | None:
         """Return a parameter of all replicas, (R, *shape), by its name in checkpoints; None if unknown."""
         names = [slot.file_name for slot in self.slots]
         return self.split(self.flat)[names.index(file_name)] if file_name in names else None
 
-    def parameters(self, replica: int) -> dict[str, Tensor]:
-        """Return the parameters of a replica by name, on the CPU, in the precision that they are trained in."""
-        return self.named(self.flat[replica].cpu())
+    def optimizer_state(self, replica: int) -> dict[str, Tensor]:
+        """Return what the optimizer keeps of a replica beside its parameters, by name, on the CPU.
 
-    def moments(self, replica: int) -> dict[str, Tensor]:
-        """Return the optimizer's moments of a replica by name, on the CPU."""
-        rows = zip(MOMENTS, (self.first, self.second), strict=True)
-        return {name: part for prefix, flat in rows for name, part in self.named(flat[replica].cpu(), prefix).items()}
+        These are the moments, and the exact values of parameters that the model itself holds in another precision.
+        """
+        exact = self.named(self.flat[replica].cpu(), EXACT)
+        tensors = {EXACT + slot.file_name: exact[EXACT + slot.file_name] for slot in self.slots if self._is_cast(slot)}
+        for prefix, flat in zip(MOMENTS, (self.first, self.second), strict=True):
+            tensors |= self.named(flat[replica].cpu(), prefix)
+        return tensors
 
-    def restore_rows(self, replica: int, tensors: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
-        """Load a row from the tensors of a model in a checkpoint, and the moments from those of the optimizer."""
+    def restore_rows(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        """Load a row from the tensors of a model in a checkpoint, and those of the optimizer."""
         shapes = {slot.file_name: slot.shape for slot in self.slots}
         check_tensors(self.model_name, shapes, tensors, is_complete=False)
-        for prefix in MOMENTS:
-            own = {prefix + name: shape for name, shape in shapes.items()}
-            check_tensors(self.model_name, own, moments, is_complete=False)
-        self.flat[replica] = self.joined(tensors).to(self.flat.device)
+        values = {
+            slot.file_name: optimizer[EXACT + slot.file_name] if self._is_cast(slot) else tensors[slot.file_name]
+            for slot in self.slots
+        }
+        self.flat[replica] = self.joined(values).to(self.flat.device)
         for prefix, flat in zip(MOMENTS, (self.first, self.second), strict=True):
-            flat[replica] = self.joined(moments, prefix).to(flat.device)
+            flat[replica] = self.joined(optimizer, prefix).to(flat.device)
+
+    def _is_cast(self, slot: ParameterSlot) -> bool:
+        """Whether the model holds a parameter as other numbers than its row."""
+        return slot.dtype != self.flat.dtype
 
 
 def check_tensors(

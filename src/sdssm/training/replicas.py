@@ -59,7 +59,7 @@ class Replicas(ParameterRows):
         """
 
     @abstractmethod
-    def restore(self, replica: int, tensors: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
+    def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """Load a replica from a checkpoint: the tensors of the model, and those of the optimizer, by name."""
 
     def trained_buffers(self, replica: int) -> dict[str, Tensor]:
@@ -150,8 +150,8 @@ class SideBySideReplicas(Replicas):
                     constant.fill_(ramped[name])
         return model.eval()
 
-    def restore(self, replica: int, tensors: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
-        self.restore_rows(replica, tensors, moments)
+    def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        self.restore_rows(replica, tensors, optimizer)
         for name, constant in self.constants.items():  # random but not trained, such as phases: as they were drawn
             value = tensors.get(self.template.model.file_name(name.removeprefix("model.")))
             if value is not None:

@@ -125,8 +125,8 @@ class SeparateReplicas(Replicas):
             name: value.detach().clone() for name, value in tensors_for_file(model).items() if name not in parameters
         }
 
-    def restore(self, replica: int, tensors: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
-        self.restore_rows(replica, tensors, moments)
+    def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        self.restore_rows(replica, tensors, optimizer)
         self.parameters_changed()
         own, trained = tensors_for_file(self.models[replica]), {slot.file_name for slot in self.slots}
         check_tensors(self.model_name, {name: value.shape for name, value in own.items()}, tensors)
