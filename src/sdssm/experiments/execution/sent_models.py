@@ -17,7 +17,7 @@ from typing import Any
 
 from sdssm.errors import ModelError
 from sdssm.models.module_settings import ModuleSettings
-from sdssm.models.registry import ModelEntry, add_entry, find_recorded_entry, registered_entries
+from sdssm.models.registry import add_entry, find_recorded_entry, registered_entries
 from sdssm.models.settings import ModelSettings
 
 
@@ -72,7 +72,8 @@ def import_sent_models(models: Iterable[SentModel]) -> None:
 
 def packages_to_send() -> list[str]:
     """Return the packages and modules of registered models that are not installed, for Ray to copy to its workers."""
-    locations = (package_location(entry.import_path) for entry in registered_entries() if _is_named(entry))
+    paths = [entry.import_path for entry in registered_entries() if entry.import_path is not None]
+    locations = map(package_location, paths)
     return list(dict.fromkeys(str(location) for location in locations if location and not _is_installed(location)))
 
 
@@ -91,10 +92,6 @@ def package_location(import_path: str) -> Path | None:
         return Path(folders[0]).resolve()
     file = getattr(package, "__file__", None)
     return None if file is None else Path(file).resolve()
-
-
-def _is_named(entry: ModelEntry) -> bool:
-    return entry.import_path is not None
 
 
 def _is_installed(location: Path) -> bool:
