@@ -162,6 +162,13 @@ def test_a_section_that_fails_does_not_lose_the_card(monkeypatch: pytest.MonkeyP
     assert "not measured" in str(card) and "Not measured: RuntimeError: out of luck" in card.to_markdown()
 
 
+def test_the_shortest_misclassified_string_is_in_the_card() -> None:
+    card = check(exact(tiring_parity(6)), "parity", sections=["misclassified"], max_seconds=1.0)
+    section = card["misclassified"]
+    assert section.summary == "length 6, no shorter one exists"
+    assert section.facts["result"].startswith("'1 1 1 1 1 1' (length 6) has the label 0, but the model predicts 1")
+
+
 def test_a_section_without_time_is_not_started() -> None:
     assert (
         "the time was up"

@@ -21,8 +21,10 @@ from sdssm.checking.card_section import (
     measure_section,
 )
 from sdssm.checking.checked_model import CheckedModel, find_checked_model
+from sdssm.checking.misclassified import find_misclassified
 from sdssm.checking.model_costs import measure_costs
 from sdssm.checking.report_card import ReportCard
+from sdssm.checking.section_results import MisclassifiedSection
 from sdssm.devices import device_name
 from sdssm.errors import SettingsError, format_value
 from sdssm.progress import ProgressOption, ProgressReporter, report_progress
@@ -31,6 +33,8 @@ from sdssm.training.progress import Progress
 
 #: The seconds that a card takes at most by default, without training.
 MAX_SECONDS = 100.0
+#: The part of a section's time that a search is given: it ends a little later than told.
+SEARCH_SHARE = 0.8
 
 
 def check(
@@ -175,12 +179,16 @@ def _measurements(
     def measure_costs_within(seconds: float) -> SectionResult:
         return measure_costs(model, task, train_length=length, seed=seed)
 
+    def find_misclassified_within(seconds: float) -> SectionResult:
+        return MisclassifiedSection(find_misclassified(model, task, max_seconds=SEARCH_SHARE * seconds, seed=seed))
+
     def missing(seconds: float) -> SectionResult:
         raise SettingsError("this section is not part of this version")
 
     return {
         **dict.fromkeys(TITLES, missing),
         "accuracy": measure_accuracy_within,
+        "misclassified": find_misclassified_within,
         "costs": measure_costs_within,
     }
 
