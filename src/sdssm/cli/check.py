@@ -45,9 +45,9 @@ def add_command(commands: Commands) -> None:
         "check",
         summary="report card of a model, also of your own",
         description="Measure the report card of a model: accuracy by length beside chance and the best constant "
-        "answer, the shortest string that is misclassified, the automaton that the model implements, a forecast of the length "
-        "at which it fails, the laws that every model should obey, and what it costs. A section that fails says why, "
-        "and the others are measured. The exit code is 0 for a bad model too, unless --strict is given.",
+        "answer, the shortest string that is misclassified, the automaton that the model implements, a forecast of the "
+        "length at which it fails, the laws that every model should obey, and what it costs. A section that fails says "
+        "why, and the others are measured. The exit code is 0 for a bad model too, unless --strict is given.",
         examples=[
             "sdssm check lstm --task a5 --train --steps 2000",
             "sdssm check runs/a5/seed-0 --out cards/a5",
