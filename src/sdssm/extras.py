@@ -20,6 +20,10 @@ EXTRAS = {
     "automata": "automata-lib",
     "aalpy": "aalpy",
     "pandas": "pandas",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "huggingface_hub": "hub",
 }
 
 

@@ -12,7 +12,7 @@ from sdssm.formatting import format_setting
 from sdssm.layers import MIXERS
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models import MODELS
-from sdssm.runs.schema import Settings, resolve_settings, setting_names
+from sdssm.runs.schema import NOT_SETTINGS, Settings, resolve_settings, setting_names
 from sdssm.settings import describe_settings
 from tests.programs import run_command
 
@@ -58,7 +58,7 @@ def test_every_setting_has_a_meaning_and_values(name: str) -> None:
     settings = resolve_settings(name, "default" if name != "sd-ssm" else "scale-free", "a5")
     for part in (settings.model.mixer, settings.model, settings.train):
         for setting in describe_settings(type(part)):
-            if setting.name not in ("name", "mixer"):
+            if setting.name not in NOT_SETTINGS:
                 assert len(setting.meaning) > 5 and setting.values, setting
 
 

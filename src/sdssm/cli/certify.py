@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
+from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
 from sdssm.cli.output import make_printable, print_json
 from sdssm.exact.defaults import LONGEST_SEARCH, SHORT_STRINGS
@@ -35,6 +36,7 @@ def add_command(commands: Commands) -> None:
     add = parser.add_argument
     add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
     add("--task", help=TASK_HELP)
+    add_trust_options(parser)
     add(
         "--strings",
         metavar="N",
@@ -61,6 +63,7 @@ def add_command(commands: Commands) -> None:
 def _certify(options: argparse.Namespace) -> None:
     from sdssm.exact import certify
 
+    import_models([options.run_folder], options)
     certificate = certify(
         options.run_folder,
         options.task,

@@ -99,7 +99,8 @@ def add_command(commands: Commands) -> None:
         "completion",
         summary="print a script for completion in a shell",
         description="Print a script that makes a shell complete commands, options, tasks, models, presets, "
-        "experiments, settings and folders with the Tab key. Write it again after an update.",
+        "experiments, settings and folders with the Tab key. Write it again after an update, and after a plug-in with "
+        "models was installed.",
         examples=[
             "sdssm completion bash > ~/.local/share/bash-completion/completions/sdssm",
             "sdssm completion zsh >> ~/.zshrc",
@@ -127,13 +128,14 @@ def word_lists() -> dict[str, list[str]]:
     from sdssm.experiments.specs.catalogue import list_experiments
     from sdssm.models.catalogue import MODELS, default_preset
     from sdssm.models.presets import PRESETS
+    from sdssm.models.registry import list_models
     from sdssm.runs.schema import resolve_settings, setting_names
     from sdssm.tasks.library import list_tasks
 
     resolved = [resolve_settings(model, default_preset(model), "") for model in MODELS]
     lists = {
         "tasks": list_tasks(),
-        "models": list(MODELS),
+        "models": list_models(),  # plug-ins by name; nothing of them is imported
         "presets": list(PRESETS),
         "devices": ["auto", "cpu", "cuda"],
         "experiments": list_experiments(),

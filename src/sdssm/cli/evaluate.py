@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
+from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import (
     DEVICE_HELP,
     JSON_HELP,
@@ -52,6 +53,7 @@ def add_command(commands: Commands) -> None:
         help="run folder, a folder that contains run folders, or the folder of a saved model",
     )
     add("--task", metavar="TASK", help="task of saved models that were stored without one; runs know their own")
+    add_trust_options(parser)
     lengths = parser.add_mutually_exclusive_group()
     lengths.add_argument(
         "--max-length",
@@ -96,6 +98,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     if options.plot is not None:
         check_plot(options.plot)  # a wrong file name is reported before the evaluation, not after it
+    import_models(options.dirs, options)
     evaluation = evaluate(
         options.dirs,
         task=options.task,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
+from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
 from sdssm.cli.output import make_printable, print_json
 from sdssm.errors import OutputError
@@ -57,6 +58,7 @@ def add_extraction_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
     add("--task", help=TASK_HELP)
+    add_trust_options(parser)
     add(
         "--method",
         choices=("states", "lstar"),
@@ -81,6 +83,7 @@ def _extract(options: argparse.Namespace) -> None:
 
     check_suffix("--svg", options.svg, DRAWINGS, "a state diagram")
     check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
+    import_models([options.run_folder], options)
     extraction = extract(
         options.run_folder,
         task=options.task,

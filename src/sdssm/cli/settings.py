@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
-from sdssm.cli.output import print_json, print_table
+from sdssm.cli.output import print_json, print_table, print_text
 from sdssm.errors import UnknownNameError, did_you_mean, format_value
 from sdssm.formatting import format_setting
 
@@ -31,23 +31,33 @@ def add_command(commands: Commands) -> None:
         examples=[
             "sdssm settings",
             "sdssm settings lstm",
+            "sdssm settings my_package.models:Gru",
             "sdssm settings lr",
             "sdssm train a5 --set state=32 lr=1e-4",
         ],
     )
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="only the settings of this model, or this setting")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="only the settings of this model, or import path, or this setting"
+    )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_settings)
 
 
 def _list_settings(options: argparse.Namespace) -> None:
     from sdssm.models.catalogue import DEFAULT_MODEL, MODELS, default_preset
+    from sdssm.models.registry import find_entry, list_models
     from sdssm.runs.schema import resolve_settings
 
+    others = [name for name in list_models() if name not in MODELS]
     if options.model is not None and options.model not in MODELS:
-        _show_setting(options)
-        return
-    chosen = options.model or DEFAULT_MODEL
+        if options.model not in others and ":" not in options.model:
+            _show_setting(options)
+            return
+        entry = find_entry(options.model)
+        if entry.kind == "module":
+            _show_module(resolve_settings(entry.name, default_preset(entry.name), ""), options.json)
+            return
+    chosen = find_entry(options.model or DEFAULT_MODEL).name
     settings = {
         name: resolve_settings(name, default_preset(name), "")
         for name in ((chosen,) if options.model is not None else MODELS)
@@ -62,16 +72,38 @@ def _list_settings(options: argparse.Namespace) -> None:
     for names, rows in _merge_equal(layers):
         _print_part(f"Layer of {', '.join(names)}", rows)
     print("sdssm train TASK --set NAME=VALUE changes a setting; sdssm models NAME shows the presets of a model.")
+    if options.model is None and others:
+        print_text(f"Models of others, whose settings sdssm settings MODEL lists: {', '.join(others)}")
+
+
+def _show_module(settings: Settings, as_json: bool) -> None:
+    """List the options of someone else's module, which are parameters of its class or function."""
+    own = describe_part(settings, "options")
+    names = {description.name for description in own}
+    # An option hides the training setting of the same name, which cannot be changed then.
+    training = [description for description in describe_part(settings, "train") if description.name not in names]
+    if as_json:
+        print_json({"training": _to_json(training), "options": _to_json(own)})
+        return
+    name = settings.model.name
+    if own:
+        _print_part(f"Options of {name}", own)
+    else:
+        print_text(f"{name} has no options: its class or function has no parameters with a default.")
+        print()
+    _print_part("Training", training)
+    print("sdssm train TASK --set NAME=VALUE changes a setting.")
 
 
 def _show_setting(options: argparse.Namespace) -> None:
     """Describe the setting of this name, with the default of each model that has it."""
     from sdssm.models.catalogue import MODELS, default_preset
+    from sdssm.models.registry import list_models
     from sdssm.runs.schema import resolve_settings
 
     wanted, models = options.model.replace("-", "_"), dict[tuple[str, str], list[str]]()
     described: dict[tuple[str, str], SettingDescription] = {}
-    known = set(MODELS)
+    known = set(list_models())
     for model in MODELS:
         values = resolve_settings(model, default_preset(model), "")
         for part in ("train", "model", "mixer"):
@@ -92,14 +124,17 @@ def _show_setting(options: argparse.Namespace) -> None:
 
 
 def describe_part(settings: Settings, part: str) -> list[SettingDescription]:
-    """Describe the settings of the mixer, the model or the training, with these values as defaults."""
+    """Describe the settings of a part, with these values as defaults: mixer, model, options or train."""
+    from sdssm.runs.schema import NOT_SETTINGS
     from sdssm.settings import describe_settings
 
-    owner: Any = settings.model.mixer if part == "mixer" else getattr(settings, part)
+    owner: Any = settings.parts()[part]
+    # Options are parameters of someone else's class or function, which do not say what they mean.
+    unknown = f"parameter of {settings.model.name}"
     return [
-        description._replace(default=getattr(owner, description.name))
+        description._replace(default=getattr(owner, description.name), meaning=description.meaning or unknown)
         for description in describe_settings(type(owner))
-        if description.name not in ("name", "mixer")
+        if part == "options" or description.name not in NOT_SETTINGS
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import OVERWRITE_HELP, add_limit_options, print_result
 from sdssm.cli.extract import add_extraction_options
+from sdssm.cli.model_options import import_models
 from sdssm.cli.options import declare_command
 from sdssm.cli.output import make_printable, print_json
 
@@ -38,6 +39,7 @@ def _snap(options: argparse.Namespace) -> None:
     from sdssm.exact.snapping import check_snap_folder_free
 
     check_snap_folder_free(options.out, overwrite=options.overwrite, option="--overwrite")
+    import_models([options.run_folder], options)
     snapped = snap(
         options.run_folder,
         task=options.task,

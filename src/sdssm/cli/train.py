@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdssm.cli.model_options import add_model_option, add_trust_option, import_models
 from sdssm.cli.options import (
     DEVICE_HELP,
     SETTING_OPTIONS,
@@ -45,12 +46,13 @@ def add_command(commands: Commands) -> None:
         examples=[
             "sdssm train a5 --seeds 3 --out runs/a5",
             "sdssm train parity cycle --model mamba --steps 5000 --set state=32",
+            "sdssm train parity --model my_package.models:Gru --set width=32",
             "sdssm train --resume runs/a5",
         ],
     )
     add = parser.add_argument
     add("tasks", metavar="TASK", nargs="*", help="task to train on, such as a5 or my.json; see sdssm tasks")
-    add("--model", help=f"model to train (default: {DEFAULT_MODEL}); see sdssm models")
+    add_model_option(parser, f"model to train (default: {DEFAULT_MODEL})")
     add("--preset", help="named settings of the model (default: the model's own preset); see sdssm models")
     add("--seeds", metavar="N", type=parse_seeds, help="number of seeds, or a list such as 0,1,5 (default: 1)")
     add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps")
@@ -81,6 +83,7 @@ def add_command(commands: Commands) -> None:
         const=True,
         help="continue the unfinished runs in DIR; without DIR, the runs of this command",
     )
+    add_trust_option(parser)
     add("--overwrite", action="store_true", help="replace runs that exist already")
     add("--quiet", action="store_true", help="print no progress, and one line at the end instead of a table")
     add("--tensorboard", action="store_true", help="also write scalars for TensorBoard into each run folder")
@@ -122,10 +125,15 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> Non
     if options.out is not None and str(options.out) in ("", "."):
         raise SettingsError("--out is the current folder; name a folder for the runs, as in --out runs/a5")
     from sdssm.models.catalogue import default_preset
+    from sdssm.models.registry import find_entry
     from sdssm.runs.schema import resolve_settings
     from sdssm.tasks.library import get_task
 
+    if options.trust and options.tasks:
+        raise SettingsError("--trust is about the folders of --resume DIR; name your own model with --model instead")
     model = options.model or DEFAULT_MODEL
+    if options.tasks:
+        model = options.model = find_entry(model).name  # an import path is registered under its name
     for name in options.tasks:
         resolve_settings(model, options.preset or default_preset(model), get_task(name).name, settings)
 
@@ -151,7 +159,7 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     if not isinstance(options.resume, Path):
         raise SettingsError("no task was given; name one, as in sdssm train a5, or use sdssm train --resume DIR")
     changed = [name for name in SETTING_OPTIONS if hasattr(options, name)]
-    changed += [name for name in ("set", "model", "preset", "seeds", "overwrite") if getattr(options, name)]
+    changed += [name for name in ("set", "preset", "seeds", "overwrite") if getattr(options, name)]
     if changed:
         option = "--" + changed[0].replace("_", "-")
         raise SettingsError(
@@ -161,7 +169,9 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
 
+    import_models([out], options)
     existing = find_runs(out)
+    _check_model(existing, options.model)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
     if not unfinished:
         print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
@@ -174,6 +184,21 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
             tensorboard=options.tensorboard,
         )
     _show_runs([run for run in runs if run.path in unfinished], out, options.quiet)
+
+
+def _check_model(runs: Sequence[RunFolder], model: str | None) -> None:
+    """Raise an error if --model is another model than that of the runs."""
+    if model is None:
+        return
+    from sdssm.models.registry import find_entry
+
+    name = find_entry(model).name
+    for run in runs:
+        if run.config.model.name != name:
+            raise SettingsError(
+                f"--resume keeps the model of the runs, but --model is {model} and {format_path(run.path)} has "
+                f"{run.config.model.name}; leave --model out"
+            )
 
 
 def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:

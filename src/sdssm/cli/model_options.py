@@ -1,0 +1,63 @@
+"""Options that name a model, or allow its code to be imported: --model and --trust."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sdssm.errors import ModelError
+from sdssm.files import format_path
+
+#: Help of the options.
+IMPORT_PATH_HELP = "a name of sdssm models, or the import path of your own, package.module:Name or folder/file.py:Name"
+TRUST_HELP = "import the code of models that are not part of sdssm, as their folders name it; it can do anything"
+
+
+def add_model_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --model; `what` says what the model is for."""
+    parser.add_argument("--model", help=f"{what}; {IMPORT_PATH_HELP}")
+
+
+def add_trust_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that reads folders of models: --model names code to import, --trust allows all."""
+    add_model_option(parser, "the model in the folder, if it is not part of sdssm")
+    add_trust_option(parser)
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """Add --trust."""
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+
+
+def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
+    """Import the code of the models in these folders and below, before anything else is done with them.
+
+    Code that neither --model names nor --trust allows is an error that names it. Folders that cannot be read are left
+    out: the command itself reports them.
+    """
+    from sdssm.models.building import import_recorded_model
+    from sdssm.models.model_folder import read_model_config
+    from sdssm.models.registry import find_entry
+
+    if options.model is not None:
+        find_entry(options.model)
+    for folder in _model_folders(folders):
+        config = None
+        with suppress(ModelError):
+            config = read_model_config(folder)
+        if config is not None:
+            import_recorded_model(config, format_path(folder), trust=options.trust)
+
+
+def _model_folders(folders: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders of runs and saved models in these folders and below."""
+    from sdssm.models.settings import CONFIG_FILE
+
+    for top in folders:
+        for folder, subfolders, files in os.walk(top):
+            if CONFIG_FILE in files:
+                subfolders.clear()  # a run contains no other runs
+                yield Path(folder)
