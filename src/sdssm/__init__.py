@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sdssm.evaluation import Evaluation, evaluate
     from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
     from sdssm.experiments import list_experiments, reproduce
+    from sdssm.exporting import export
     from sdssm.models import Classifier, ModelSettings, TokenModel, list_models, register
     from sdssm.runs import load
     from sdssm.tasks import Batch, Task, list_tasks
@@ -50,6 +51,7 @@ else:
             "certify": "sdssm.exact",
             "compile": "sdssm.exact",
             "evaluate": "sdssm.evaluation",
+            "export": "sdssm.exporting",
             "extract": "sdssm.exact",
             "horizon": "sdssm.exact",
             "list_experiments": "sdssm.experiments",
@@ -82,6 +84,7 @@ __all__ = [
     "certify",
     "compile",
     "evaluate",
+    "export",
     "extract",
     "horizon",
     "list_experiments",

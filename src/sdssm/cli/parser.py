@@ -27,6 +27,7 @@ COMMANDS = (
     "certify",
     "horizon",
     "snap",
+    "export",
     "reproduce",
     "sweep",
     "completion",

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from sdssm.models.evidence import Evidence
 from sdssm.models.model_folder import write_model_folder
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.names import tensors_for_file
@@ -31,13 +32,15 @@ class TokenModel(nn.Module, ABC):
     someone else wrote.
 
     `settings` name the model, `n_symbols` and `n_classes` are its sizes. `task` is the task that it was built for, or
-    None; it is saved with the model and names the symbols, and predictions do not depend on it.
+    None; it is saved with the model and names the symbols, and predictions do not depend on it. `evidence` is what the
+    folder that it was loaded from says about it, or None.
     """
 
     settings: ModelSettings | ModuleSettings
     n_symbols: int
     n_classes: int
     task: Task | None = None
+    evidence: Evidence | None = None
 
     if TYPE_CHECKING:
 
