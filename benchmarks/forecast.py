@@ -19,6 +19,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as FuturesTimeout
@@ -57,6 +58,35 @@ USUAL_STEPS = (1_000, 4_000)
 FIRST_ROW = ("transformer", "mamba", "h3", "s4", "s4d")
 #: Models with two seeds: those, and the ones that rarely fail.
 TWO_SEEDS = (*FIRST_ROW, "rnn", "lstm", "sd-ssm")
+#: The second campaign keeps the weights: model, steps, tasks for calibration, tasks for scoring. The pairs are those of
+#: which the first campaign learned the training lengths; two or three seeds each, others than in the first.
+COUNTING = ("regex:((b*ab*ab*a)*b*)*", "regex:(b*ab*ab*ab*a)*b*")
+THIRD_LAST = "regex:(a|b)*a(a|b)(a|b)"
+SECOND: tuple[tuple[str, int, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("complex-diagonal", 2_000, (*COUNTING, "z8"), ("parity", "tomita5", "tomita6", THIRD_LAST, "c2xc4", "z6")),
+    ("delta-net", 2_500, ("even_pairs",), ("parity", "tomita5", THIRD_LAST)),
+    ("delta-product", 3_500, ("even_pairs", *COUNTING, "d4"), ("parity", "tomita5", "tomita6", "c2xc4", "s3")),
+    ("hyena", 1_500, ("even_pairs",), (THIRD_LAST,)),
+    ("pd-ssm", 3_500, ("even_pairs", *COUNTING, "d4"), ("parity", "tomita5", "tomita6", "s3", "z6")),
+    (
+        "regular-lrnn",
+        1_000,
+        ("even_pairs", *COUNTING, "d4", "z8"),
+        ("parity", "tomita5", "tomita6", "c2xc4", "s3", "z6"),
+    ),
+    ("slice", 3_500, ("even_pairs", *COUNTING, "z8"), ("parity", THIRD_LAST, "z6")),
+    ("sd-ssm", 1_200, (*COUNTING, "d4", "z8"), ("tomita6", "c2xc4", "s3", "z6", "a5")),
+    ("rnn", 1_500, ("even_pairs",), ("parity", THIRD_LAST, "s3")),
+    ("lstm", 1_500, ("even_pairs", "random:8x2:3"), ("random:8x2:0", THIRD_LAST)),
+    ("mamba", 2_500, ("even_pairs",), (THIRD_LAST,)),
+    ("transformer", 2_500, ("even_pairs",), ()),
+    ("s4", 4_000, (), (THIRD_LAST,)),
+    ("s4d", 4_000, (), (THIRD_LAST,)),
+    ("h3", 4_000, (), (THIRD_LAST,)),
+)
+SECOND_SEEDS = {"calibration": (30, 31), "scored": (40, 41, 42)}
+#: Archives of weights: bytes of each, and their number.
+ARCHIVE_BYTES, ARCHIVES = 15 * 2**20, 4
 #: Models that cannot read in pieces are measured up to this length.
 WHOLE_LENGTH = 1_024
 #: Seconds that are kept for writing the file.
@@ -93,6 +123,28 @@ def plan(
                         folder = root / f"{len(runs):05d}"
                         runs.append(PlannedRun(model, name, seed, count, role, folder))
     return sorted(runs, key=lambda run: (FIRST_ROW.index(run.model) if run.model in FIRST_ROW else 9, -run.steps))
+
+
+def plan_second(root: Path, models: Sequence[str]) -> list[PlannedRun]:
+    """Return the runs of the second campaign, those that take longest first."""
+    runs: list[PlannedRun] = []
+    for model, steps, *by_role in SECOND:
+        if model in models:
+            for role, names in zip(SECOND_SEEDS, by_role, strict=True):
+                for name in names:
+                    # The weights of a regular-lrnn take 1.2 MB, and there is room for 60.
+                    for seed in SECOND_SEEDS[role][: 2 if model == "regular-lrnn" else 3]:
+                        runs.append(PlannedRun(model, name, seed, steps, role, root / f"{len(runs):05d}"))
+    return sorted(runs, key=lambda run: -run.steps)
+
+
+def one_task_of_each_shape(runs: Sequence[PlannedRun], model: str) -> list[str]:
+    """Return one of the tasks of a model for each number of symbols and labels: these need kernels of their own."""
+    by_shape: dict[tuple[int, int], str] = {}
+    for name in sorted({run.task for run in runs if run.model == model}):
+        task = get_task(name)
+        by_shape.setdefault((task.n_symbols, task.n_classes), name)
+    return list(by_shape.values())
 
 
 def train_all(runs: Sequence[PlannedRun], device: str, seconds: float) -> None:
@@ -144,7 +196,7 @@ def warm_up(model: str, tasks: Sequence[str], device: str) -> float:
     return monotonic() - started
 
 
-def measure(run: PlannedRun, device: str, longest: int) -> dict[str, Any] | None:
+def measure(run: PlannedRun, device: str, longest: int, keep_weights: bool) -> dict[str, Any] | None:
     """Return the distances at training lengths and the measured failing length; None if the run has no weights."""
     import torch
 
@@ -167,11 +219,14 @@ def measure(run: PlannedRun, device: str, longest: int) -> dict[str, Any] | None
         "planned_steps": run.steps,
         "status": folder.status,
         "role": run.role,
+        "folder": run.folder.name,
         "train_length": task.train_length,
         "trained_accuracy": [round(share, 2) for share in within.accuracy],
     }
     learned = min(within.accuracy[-4:]) >= FAILING_ACCURACY
     row["learned"] = learned
+    if learned and keep_weights:
+        model.save(run.folder / "saved")
     if learned:
         truth = measure_failing_length(model, task, longest=limit)
         row |= {
@@ -198,14 +253,17 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
     end = started + arguments.max_seconds
     models = arguments.models or sdssm.list_models()
     root = Path(tempfile.mkdtemp(prefix="forecast-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    runs = plan(root, models, arguments.steps, arguments.seeds, arguments.tasks)
+    if arguments.second:
+        runs = plan_second(root, models)
+    else:
+        runs = plan(root, models, arguments.steps, arguments.seeds, arguments.tasks)
     print(f"{len(runs)} runs of {len(models)} models", flush=True)
     rows: list[dict[str, Any]] = []
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(arguments.workers, mp_context=context, initializer=start_worker)
     try:
         if arguments.device.startswith("cuda"):
-            tasks = {model: [row[0] for row in SCORED[: 1 if model in FIRST_ROW else None]] for model in models}
+            tasks = {model: one_task_of_each_shape(runs, model) for model in models}
             warm = {pool.submit(warm_up, model, tasks[model], arguments.device): model for model in models}
             for future in finished(warm, min(end, started + 0.3 * arguments.max_seconds)):
                 seconds = future.result() if future.exception() is None else math.nan
@@ -217,7 +275,7 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
         # In an order that has nothing to do with the results, so that a measurement cut short is not biased. Mamba is
         # first, since it takes two minutes to read strings of length 50,000.
         order = sorted(runs, key=lambda run: (run.model != "mamba", run.seed % 10, run.task, run.steps, run.model))
-        jobs = {pool.submit(measure, run, arguments.device, arguments.longest): run for run in order}
+        jobs = {pool.submit(measure, run, arguments.device, arguments.longest, arguments.second): run for run in order}
         for future in finished(jobs, end - RESERVE):
             if future.exception() is not None:
                 print(f"  {jobs[future].model} {jobs[future].task}: {future.exception()}", flush=True)
@@ -229,7 +287,8 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
         arguments.out.mkdir(parents=True, exist_ok=True)
         path: Path = arguments.out / "forecast.json"
         description = {
-            "command": f"python -m benchmarks.forecast --train --max-seconds {arguments.max_seconds:.0f}",
+            "command": f"python -m benchmarks.forecast --train{' --second' * arguments.second} "
+            f"--max-seconds {arguments.max_seconds:.0f}",
             "device": arguments.device_name,
             "versions": versions(),
             "planned": len(runs),
@@ -238,6 +297,8 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
         rows.sort(key=lambda row: (row["model"], row["task"], row["planned_steps"], row["seed"]))
         path.write_text(json.dumps({**description, "runs": rows}, separators=(",", ":")))
         print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB", flush=True)
+        if arguments.second:
+            write_archives(root, rows, arguments.out)
         for process in list(pool._processes.values()):
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -245,6 +306,26 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
     failing = [row for row in rows if row.get("failing_length")]
     print(f"{sum(row['learned'] for row in rows)} runs learned the training lengths, {len(failing)} of them fail later")
     return path
+
+
+def write_archives(root: Path, rows: Sequence[dict[str, Any]], out: Path) -> None:
+    """Write the weights of the runs that learned their task, those that fail later first, as far as they fit."""
+    learned = sorted((row for row in rows if row["learned"]), key=lambda row: (not row["failing_length"], row["seed"]))
+    archives: list[tuple[zipfile.ZipFile, int]] = []
+    for row in learned:
+        files = sorted((root / row["folder"] / "saved").iterdir())
+        size = sum(file.stat().st_size for file in files)
+        if not archives or archives[-1][1] + size > ARCHIVE_BYTES:
+            if len(archives) == ARCHIVES:
+                break
+            archives.append((zipfile.ZipFile(out / f"weights-{len(archives)}.zip", "w", zipfile.ZIP_STORED), 0))
+        archive, written = archives[-1]
+        archives[-1] = archive, written + size
+        for file in files:
+            archive.write(file, f"{row['folder']}/{file.name}")
+    for archive, written in archives:
+        archive.close()
+        print(f"{archive.filename}: {written / 2**20:.1f} MiB", flush=True)
 
 
 def finished(futures: Any, end: float) -> Iterator[Any]:
@@ -260,6 +341,7 @@ def finished(futures: Any, end: float) -> Iterator[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", action="store_true", help="train and measure")
+    parser.add_argument("--second", action="store_true", help="the second campaign, which keeps the weights")
     parser.add_argument("--out", type=Path, default=Path("forecast-data"), help="the folder of forecast.json")
     parser.add_argument("--max-seconds", type=float, default=530.0, help="stop then, and write what there is")
     parser.add_argument("--device", default=None, help="by default a GPU if there is one")

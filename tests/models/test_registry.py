@@ -17,7 +17,7 @@ from sdssm.layers.recurrent import Rnn
 from sdssm.models import registry
 from sdssm.models.catalogue import get_preset
 from sdssm.models.module_settings import ModuleSettings, options_class
-from sdssm.models.registry import find_entry, forget, list_models, register
+from sdssm.models.registry import find_entry, find_recorded_entry, forget, list_models, register
 from sdssm.models.settings import default_settings
 
 CODE = '''
@@ -153,6 +153,18 @@ def test_a_plugin_is_found_by_its_entry_point_and_imported_when_used(
     points.append(EntryPoint("lstm", f"{module_name}:Table", registry.ENTRY_POINTS))
     with pytest.warns(RunWarning, match=f"'lstm', a name already taken; use it as --model {module_name}:Table"):
         assert list_models().count("lstm") == 1
+
+
+def test_a_folder_imports_an_installed_plugin_but_no_other_code_of_its_package(
+    module_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [EntryPoint("table", f"{module_name}:Table", registry.ENTRY_POINTS)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points))
+    for name, path in (("table", f"{module_name}:build"), ("other", f"{module_name}:Table")):
+        with pytest.raises(ModelError, match=f"would import {path}"):
+            find_recorded_entry(name, path, trust=False, source="a folder")
+    assert module_name not in sys.modules
+    assert find_recorded_entry("table", f"{module_name}:Table", trust=False, source="a folder").name == "table"
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def find_entry(model: Any) -> ModelEntry:
 def find_recorded_entry(name: str, import_path: str | None, *, trust: bool, source: str) -> ModelEntry:
     """Return the entry of a model that a folder names; its code is imported only with `trust`.
 
-    `source` is the folder, for the error message.
+    An installed plug-in needs no `trust`: who installed it asked for it. `source` is the folder, for the error message.
     """
     if import_path is None and name in MIXER_SETTINGS:
         return ModelEntry(name=name)
@@ -221,7 +221,7 @@ def find_recorded_entry(name: str, import_path: str | None, *, trust: bool, sour
             f"{source} holds the model {name!r}, whose code cannot be imported (it was defined inside a function or a "
             f"session); define it again and register it as {name!r}"
         )
-    if not trust:
+    if not trust and plugin_paths().get(name) != import_path:
         problem = f"{source} holds a model that is not part of sdssm, and loading it would import {import_path}"
         raise ModelError(
             f"{problem}; if you trust it, pass trust=True", shell=f"{problem}; if you trust it, add --trust"
