@@ -9,6 +9,7 @@ from sdssm import __version__
 from sdssm.automata import Machine, to_json
 from sdssm.models import TokenModel
 from sdssm.models.evidence import find_evidence
+from sdssm.models.import_paths import without_folder
 from sdssm.settings import settings_to_dict
 from sdssm.tasks import Task
 
@@ -24,12 +25,12 @@ def describe_model(model: TokenModel, task: Task | None) -> dict[str, Any]:
     >>> description["symbols"], description["task"]["chance"]
     (['a', 'b'], 50.0)
     """
-    evidence = find_evidence(model)
+    evidence, settings = find_evidence(model), settings_to_dict(model.settings)
     return {
         "version": VERSION,
         "written_by": f"sdssm {__version__}",
         "name": model.name,
-        "settings": settings_to_dict(model.settings),
+        "settings": {**settings, "import_path": without_folder(settings.get("import_path"))},
         "n_symbols": model.n_symbols,
         "n_classes": model.n_classes,
         "longest": model.longest,
