@@ -11,7 +11,7 @@ from safetensors.torch import load
 
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models import TokenModel, load_model
-from sdssm.models.module_settings import options_class
+from sdssm.models.module_settings import ModuleSettings, options_class
 from sdssm.models.names import load_tensors
 from sdssm.models.registry import registered_entry
 from sdssm.testing.law import LawBroken
@@ -52,9 +52,9 @@ def has_known_code(model: TokenModel) -> bool:
     if settings.name in MIXER_SETTINGS and settings.import_path is None:
         return True
     entry = registered_entry(settings.name, settings.import_path)
-    if entry is None or entry.kind == "mixer":
-        return entry is not None
-    return type(settings.options) is options_class(entry.target)
+    if entry is None:
+        return False
+    return not isinstance(settings, ModuleSettings) or type(settings.options) is options_class(entry.target)
 
 
 def _build_other(case: LawCase) -> TokenModel:
