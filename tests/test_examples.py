@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from sdssm.models import registry
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: The examples that run here, with their arguments. `make demo` runs the only other one, demo.py, in two minutes.
 ARGUMENTS = {
     "own_training_loop.py": ["--steps", "400"],
+    "own_models.py": ["--tasks", "even_pairs", "--steps", "200"],
     "time_series.py": ["--epochs", "6"],
     "character_lm.py": ["--steps", "30"],
     "read_the_matrices.py": ["--steps", "500"],
@@ -52,6 +55,20 @@ def test_own_training_loop(run_example: RunExample) -> None:
     lstm, sd_ssm, chance = (numbers_after(name, out) for name in ("LSTM", "SD-SSM", "chance"))
     assert chance == [20] * 5
     assert lstm[0] > 40 and sd_ssm[0] > 90  # at length 10
+
+
+def test_own_models(run_example: RunExample, monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("minGRU_pytorch") is None:
+        pytest.skip("one of the models is in minGRU-pytorch; make setup installs it")
+    monkeypatch.setattr(registry, "_registered", {})  # the example registers its models in this process
+    out = run_example("own_models.py")
+    *learned, min_gru, chance = (
+        numbers_after(name, out) for name in ("torch-gru", "torch-transformer", "linear-rnn", "min-gru", "chance")
+    )
+    assert chance == [50] * 5
+    for accuracies in learned:
+        assert min(accuracies[:3]) > 95  # up to twice the training length
+    assert len(min_gru) == 5 and "min-gru: 6,706 parameters" in out  # it needs more steps than this test has
 
 
 def test_time_series(run_example: RunExample) -> None:

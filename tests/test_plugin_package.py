@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sdssm.runs import RunFolder
+from tests.experiments.test_ray import Cluster
 from tests.programs import SDSSM
 
 pytest.importorskip("hatchling", reason="builds the plug-in")
@@ -22,6 +23,20 @@ PACKAGE = Path(__file__).parent / "data" / "plugin-package"
 STEPS = 600
 SMALL = ["--set", "batch=16", "train_length=8", "checkpoint_every=20"]
 TRAIN = ["train", "parity", "--model", "example-gru", "--steps", str(STEPS), *SMALL, "width=8", "--device", "cpu"]
+SPEC = """
+name = "plugged"
+seeds = 2
+tasks = ["parity"]
+[evaluate]
+max_length = 12
+strings = 32
+[[rows]]
+model = "example-gru"
+settings = { width = 8, batch = 16, steps = 60, train_length = 6 }
+[[rows]]
+model = "example-leaky"
+settings = { state = 8, batch = 16, steps = 60, train_length = 6 }
+"""
 
 
 class InstalledPlugin:
@@ -64,6 +79,15 @@ def uninterrupted(plugin: InstalledPlugin, tmp_path_factory: pytest.TempPathFact
     return folder / "runs" / "seed-0"
 
 
+@pytest.fixture(scope="session")
+def reproduced(plugin: InstalledPlugin, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs and the table of an experiment with both models of the plug-in."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    (folder / "spec.toml").write_text(SPEC)
+    plugin.run(folder, "reproduce", "spec.toml", "--device", "cpu", "--out", "runs", "--quiet")
+    return folder
+
+
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what a run learned and logged, without times."""
     run = RunFolder.open(folder)
@@ -83,6 +107,14 @@ def wait_for_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
             return
         sleep(0.01)
     raise AssertionError(f"no checkpoint in {folder}: {process.communicate()}")
+
+
+def test_models_of_the_plugin_are_listed_beside_the_catalogue(plugin: InstalledPlugin, tmp_path: Path) -> None:
+    models = {facts["model"]: facts for facts in json.loads(plugin.run(tmp_path, "models", "--json"))}
+    assert {"sd-ssm", "example-gru", "example-leaky"} <= set(models)
+    assert models["example-gru"]["what"] == "The GRU of torch with a linear readout."
+    assert models["example-gru"]["recurrent"] and models["example-leaky"]["recurrent"]
+    assert models["example-gru"]["parameters"] > 0
 
 
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(
@@ -114,3 +146,38 @@ def test_a_folder_imports_nothing_where_the_plugin_is_not_installed(
     )
     assert process.returncode == 2 and process.stderr.count("\n") == 1
     assert "would import sdssm_plugin_example.gru:Gru" in process.stderr and "--trust" in process.stderr
+
+
+def test_a_sweep_ranks_candidates_of_the_plugin(plugin: InstalledPlugin, tmp_path: Path) -> None:
+    small = ["--set", "steps=40", "batch=16", "train_length=6", "--max-length", "12", "--device", "cpu", "--quiet"]
+    out = plugin.run(tmp_path, "sweep", "parity", "--model", "example-gru", "--grid", "width=4,8", *small)
+    assert "best of 2 by accuracy at training lengths: width" in out
+    (table,) = tmp_path.glob("results/*/table.md")
+    assert "example-gru" in table.read_text() and "chance" in table.read_text()
+
+
+def test_an_experiment_with_models_of_the_plugin_is_reproduced(reproduced: Path) -> None:
+    runs = [RunFolder.open(config.parent) for config in sorted(reproduced.glob("runs/**/config.json"))]
+    assert sorted(run.config.model.name for run in runs) == ["example-gru"] * 2 + ["example-leaky"] * 2
+    assert {run.status for run in runs} == {"finished"}
+    table = (reproduced / "results" / "plugged" / "table.md").read_text()
+    assert all(name in table for name in ("example-gru", "example-leaky", "chance"))
+
+
+def test_two_ray_nodes_train_the_models_of_the_plugin_as_one_machine_does(
+    plugin: InstalledPlugin, reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", plugin.environment["PYTHONPATH"])  # the nodes have the plug-in as well
+    (tmp_path / "spec.toml").write_text(SPEC)
+    cluster = Cluster()
+    try:
+        ray = ["--engine", "ray", "--address", cluster.address]
+        plugin.run(tmp_path, "reproduce", "spec.toml", "--device", "cpu", "--out", "runs", "--quiet", *ray)
+    finally:
+        cluster.end()
+    folders = sorted(path.parent.relative_to(reproduced) for path in reproduced.glob("runs/**/config.json"))
+    assert len(folders) == 4
+    for folder in folders:
+        assert read_run(tmp_path / folder) == read_run(reproduced / folder), folder

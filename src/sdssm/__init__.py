@@ -1,6 +1,7 @@
 """Train sequence models to emulate finite automata on short strings, and test them on long ones.
 
 train, resume, evaluate, load      from a task to run folders, accuracy at every length, trained models
+check                              the report card of a model, also of your own
 task, machine, Task, Machine       strings with labels, and the automata behind them
 extract, certify, compile, snap    between automata and weights; horizon measures a length, certify proves one
 list_models, list_tasks, list_experiments; reproduce runs an experiment
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sdssm import ops
     from sdssm.automata import Machine
     from sdssm.automata import get_machine as machine
+    from sdssm.checking import ReportCard, check
     from sdssm.evaluation import Evaluation, evaluate
     from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
     from sdssm.experiments import list_experiments, reproduce
@@ -44,10 +46,12 @@ else:
             "Evaluation": "sdssm.evaluation",
             "Machine": "sdssm.automata",
             "ModelSettings": "sdssm.models",
+            "ReportCard": "sdssm.checking",
             "Runs": "sdssm.training",
             "Task": "sdssm.tasks",
             "TokenModel": "sdssm.models",
             "certify": "sdssm.exact",
+            "check": "sdssm.checking",
             "compile": "sdssm.exact",
             "evaluate": "sdssm.evaluation",
             "extract": "sdssm.exact",
@@ -74,12 +78,14 @@ __all__ = [
     "Evaluation",
     "Machine",
     "ModelSettings",
+    "ReportCard",
     "Runs",
     "SdssmError",
     "Task",
     "TokenModel",
     "__version__",
     "certify",
+    "check",
     "compile",
     "evaluate",
     "extract",

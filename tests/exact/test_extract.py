@@ -265,12 +265,10 @@ def test_distinguishing_suffix_separates_joined_states() -> None:
 def test_unsupported_requests_are_refused() -> None:
     generator = torch.Generator().manual_seed(0)
     parity = exact(get_machine("parity"))
-    two_layers = Classifier(ModelSettings(layers=2), 2, 2, generator=generator)
     transformer = Classifier(ModelSettings(name="transformer", embedding=16), 2, 2, generator=generator)
     given_start = ModelSettings(mixer=SelectiveDenseSettings(initial_state="given"))
     cases: list[tuple[str, object, Machine | None]] = [
-        ("2 layers", two_layers, None),
-        ("carries no state", transformer, None),
+        ("transformer carries no state; use method='lstar'", transformer, None),
         ("a machine has one start state", Classifier(given_start, 2, 2, generator=generator), None),
         ("is not a token model", torch.nn.Linear(2, 2), None),
         ("both need the same alphabet", parity, get_machine("cycle")),

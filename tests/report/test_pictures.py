@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sdssm.errors import SettingsError
-from sdssm.models import list_models
+from sdssm.models.catalogue import MODELS
 from sdssm.palette import COLOURS
 from sdssm.report import make_curves, make_figure, save_plot
 from sdssm.report.curves import Curve, short_names
@@ -204,8 +204,8 @@ def test_names_leave_out_what_all_curves_share() -> None:
 
 
 def test_every_model_has_one_colour_of_its_own() -> None:
-    assert set(MODEL_COLOURS) == set(list_models())
-    assert len({model_colour(name) for name in list_models()}) == len(list_models())
+    assert set(MODEL_COLOURS) == set(MODELS)
+    assert len({model_colour(name) for name in MODELS}) == len(MODELS)
     assert model_colour("sd-ssm") == COLOURS[0].lower()
     assert model_colour("my-model") == "#a2d6f3"  # the same in every process
     styles = [line_style("lstm", variant) for variant in range(12)]

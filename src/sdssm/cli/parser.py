@@ -21,6 +21,7 @@ COMMANDS = (
     "settings",
     "train",
     "evaluate",
+    "check",
     "runs",
     "compile",
     "extract",

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.models import Classifier, State, TokenModel
+from sdssm.models import Classifier, State, TokenModel, WrappedModule
+from sdssm.models.modes import evaluation_mode
 from sdssm.models.rescaled import RescaledModel
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 
@@ -209,10 +210,7 @@ def _inference(model: EvaluatedModel) -> Iterator[None]:
     The tokens are valid by construction, and a GPU would have to wait for the check.
     """
     classifier = model.model if isinstance(model, RescaledModel) else model
-    training = classifier.training
-    classifier.eval()
-    try:
-        with torch.inference_mode(), ops.unchecked():
-            yield
-    finally:
-        classifier.train(training)
+    # A tensor of the inference mode that someone else's module keeps, such as a mask, could not be used in training.
+    without_gradients = torch.no_grad() if isinstance(model, WrappedModule) else torch.inference_mode()
+    with evaluation_mode(classifier), without_gradients, ops.unchecked():
+        yield

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError
+from sdssm.layers.settings import MIXER_SETTINGS
+from sdssm.models.registry import registered_entry
 from sdssm.models.settings import unchanged_settings
 from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import Settings, resolve_settings
@@ -28,9 +30,12 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
     {'lr': 0.01}
     """
     base = Settings(model=unchanged_settings(settings.model))
-    if preset is not None:
+    name = settings.model.name
+    entry = registered_entry(name, settings.model.import_path)
+    # A name that a folder records is not looked up unless it is known: that might import code.
+    if preset is not None and (entry is not None or name in MIXER_SETTINGS):
         with suppress(SdssmError):  # this version may not have the preset: then compare with the defaults
-            base = resolve_settings(settings.model.name, preset, task)
+            base = resolve_settings(name if entry is None else entry.name, preset, task)
     values, base_values = _flatten(settings), _flatten(base)
     changed = {name: value for name, value in values.items() if name not in base_values or base_values[name] != value}
     return to_json_value(changed)  # type: ignore[no-any-return]  # of a dict it is a dict

@@ -99,6 +99,7 @@ def snap(
     method: str = METHOD,
     max_states: int = MAX_STATES,
     seed: int = 0,
+    trust: bool = False,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
 ) -> SnappedModel:
@@ -119,7 +120,7 @@ def snap(
     """
     check_one_of("method", method, METHODS)
     check_at_least("max_states", max_states, 1)
-    source = load_source(model)
+    source = load_source(model, task, function="snap", trust=trust)
     options = ExtractionOptions(method, COMPARED_LENGTHS, COMPARED_STRINGS, None, max_states, seed)
     with open_watch(f"snap {source.name}", progress, max_seconds) as watch:
         extraction = extract_machine(source, resolve_machine(valid), task, options, watch)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from sdssm.automata import Machine
 from sdssm.errors import format_value
-from sdssm.evaluation.sources import check_symbol_names
+from sdssm.evaluation.sources import as_token_model, check_symbol_names
 from sdssm.exact.errors import ExactError
 from sdssm.files import format_path
 from sdssm.models import Classifier, TokenModel
@@ -18,8 +20,9 @@ from sdssm.runs import RunFolder, load
 from sdssm.runs.single import find_model, folder_path, only_run
 from sdssm.tasks import Task, get_task
 
-#: A model, a run, a list of one run as `sdssm.train` returns it, or the path of a folder that holds a model or one run.
-ModelSource = TokenModel | RunFolder | Sequence[RunFolder] | str | Path
+#: A model or any other module, a run, a list of one run as `sdssm.train` returns it, or the path of a folder that holds
+#: a model or one run.
+ModelSource = nn.Module | RunFolder | Sequence[RunFolder] | str | Path
 #: A name, a path, a `Machine`, a `Task`, or whatever else `sdssm.machine` takes.
 MachineSource = Any
 
@@ -28,9 +31,20 @@ MachineSource = Any
 class LoadedSource:
     """A model, and what is known about it."""
 
-    model: Classifier
+    model: TokenModel
     run: RunFolder | None
     name: str  #: for messages: the path of the folder, or "the model"
+
+    @property
+    def classifier(self) -> Classifier:
+        """The model, if it is of the catalogue; anything else has no matrices that `certify` could prove things of."""
+        if not isinstance(self.model, Classifier):
+            problem = f"{self.model.name} has no transition matrices, and a proof needs those of a single-layer sd-ssm"
+            raise ExactError(
+                f"{problem}; certify snap(model).model, or measure with horizon(model)",
+                shell=f"{problem}; snap it first, or measure with sdssm horizon",
+            )
+        return self.model
 
     @property
     def task(self) -> Task | None:
@@ -50,31 +64,35 @@ class LoadedSource:
         return chosen_task
 
 
-def load_source(source: ModelSource) -> LoadedSource:
+def load_source(
+    source: ModelSource, task: MachineSource | None = None, *, function: str = "extract", trust: bool = False
+) -> LoadedSource:
     """Return the model of a source, and its run if it has one.
 
-    A folder may hold a saved model, a run, or a single run in one of its subfolders.
+    A folder may hold a saved model, a run, or a single run in one of its subfolders. A module that someone else wrote
+    gets the symbols and classes of the `task`. With `trust` the code of a model that is not part of this package is
+    imported, as its folder names it. `function` is named in error messages.
     """
     model = find_model(source)
     if model is not None:
-        return LoadedSource(_check_classifier(model), None, "the model")
+        return LoadedSource(model, None, "the model")
+    if isinstance(source, nn.Module):
+        if task is None:
+            raise ExactError(
+                f"a module such as {type(source).__name__} is not a token model with a task; name the task, as in "
+                f"{function}(model, 'a5')"
+            )
+        return LoadedSource(as_token_model(source, get_task(task)), None, "the model")
     if isinstance(source, str | Path):
         path = folder_path(source)
         if is_model_folder(path):
-            return LoadedSource(_check_classifier(load(path)), None, format_path(path))
+            return LoadedSource(load(path, trust=trust), None, format_path(path))
     elif not isinstance(source, RunFolder | Sequence):
         raise ExactError(
-            f"{format_value(source)} is not a token model; pass a Classifier, a run, or the folder of either"
+            f"{format_value(source)} is not a token model; pass a model, an nn.Module, a run, or the folder of either"
         )
     run = only_run(source)
-    return LoadedSource(_check_classifier(load(run.path)), run, format_path(run.path))
-
-
-def _check_classifier(model: TokenModel) -> Classifier:
-    """Raise an error for a model that someone else wrote, whose states cannot be read."""
-    if not isinstance(model, Classifier):
-        raise ExactError(f"{model.name} is a module whose states are unknown; pass a model of the catalogue")
-    return model
+    return LoadedSource(load(run.path, trust=trust), run, format_path(run.path))
 
 
 def resolve_machine(source: MachineSource | None) -> Machine | None:
@@ -82,7 +100,7 @@ def resolve_machine(source: MachineSource | None) -> Machine | None:
     return source if source is None or isinstance(source, Machine) else get_task(source).machine
 
 
-def check_task_fits(model: Classifier, task: Task, *, all_classes: bool) -> None:
+def check_task_fits(model: TokenModel, task: Task, *, all_classes: bool) -> None:
     """Raise an error unless a model has the symbols and, with `all_classes`, exactly the classes of a task."""
     fits = task.n_classes == model.n_classes if all_classes else task.n_classes <= model.n_classes
     if model.n_symbols != task.n_symbols or not fits:

@@ -61,7 +61,7 @@ def _import_module(name: str) -> ModuleType:
         sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end the process
         raise _import_error(name, error) from error
     finally:
         if is_new:
@@ -90,7 +90,7 @@ def _import_file(file: Path) -> ModuleType:
     sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end the process
         del sys.modules[name]
         raise _import_error(str(file), error) from error
     finally:
@@ -98,7 +98,7 @@ def _import_file(file: Path) -> ModuleType:
     return module
 
 
-def _import_error(source: str, error: Exception) -> ModelError:
+def _import_error(source: str, error: BaseException) -> ModelError:
     reason = (str(error).splitlines() or [""])[0]
     if isinstance(error, ModuleNotFoundError) and error.name and source.split(".")[0] == error.name:
         return ModelError(

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-from sdssm.errors import ModelError, RunWarning, UnknownNameError, did_you_mean, format_value
+from sdssm.errors import ModelError, RunWarning, UnknownNameError, did_you_mean, format_value, most_similar
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models.import_paths import import_object, is_import_path
 from sdssm.models.module_settings import options_class
@@ -153,6 +153,11 @@ def add_entry(target: Any, name: str | None = None, defaults: Mapping[str, Any] 
     return entry
 
 
+def registered_entries() -> list[ModelEntry]:
+    """Return the models that were registered in this process: those of others that it has named or used."""
+    return list(_registered.values())
+
+
 def list_models() -> list[str]:
     """Return the names of all models, as `train(model=...)` takes them: the catalogue, registered ones, plug-ins.
 
@@ -202,6 +207,12 @@ def find_entry(model: Any) -> ModelEntry:
     if path is not None:
         return _entry_of_path(path, name=model)
     names = list_models()
+    if ":" in model:
+        form = "package.module:Name or folder/file.py:Name"
+        raise UnknownNameError(f"there is no model {model!r}, and it is not an import path; write {form}")
+    module, _, name = model.rpartition(".")
+    if is_import_path(f"{module}:{name}") and most_similar(model, names) is None:
+        raise UnknownNameError(f"there is no model {model!r}; did you mean the import path {module}:{name}?")
     otherwise = f"known: {', '.join(names)}; a model of your own is named by its import path, package.module:Name"
     raise UnknownNameError(f"there is no model {model!r}; {did_you_mean(model, names, otherwise)}")
 

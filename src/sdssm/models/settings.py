@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Self
 
-from sdssm.errors import SettingsError
+from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
 from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
 from sdssm.models.module_settings import ModuleSettings, options_class, recorded_options
 from sdssm.models.registry import find_entry, registered_entry
@@ -207,8 +207,9 @@ def unchanged_settings(settings: ModelSettings | ModuleSettings) -> ModelSetting
 
     Of a model that was not imported the defaults are unknown: those of its code count as unchanged.
     """
-    if registered_entry(settings.name, settings.import_path) is not None or settings.name in MIXER_SETTINGS:
-        return default_settings(settings.name)
+    entry = registered_entry(settings.name, settings.import_path)
+    if entry is not None or (settings.name in MIXER_SETTINGS and settings.import_path is None):
+        return default_settings(settings.name if entry is None else entry.name)
     if isinstance(settings, ModuleSettings):
         return settings
     return ModelSettings(name=settings.name, import_path=settings.import_path, mixer=settings.mixer)
@@ -217,6 +218,7 @@ def unchanged_settings(settings: ModelSettings | ModuleSettings) -> ModelSetting
 def build_model_settings(values: Mapping[str, Any]) -> ModelSettings | ModuleSettings:
     """Return the settings that a file holds. Those of a model that was not imported are kept as they are."""
     if "options" not in values:
+        _check_recorded_name(values)
         return build_settings(ModelSettings, values)
     name, path = str(values["name"]), values.get("import_path")
     entry = registered_entry(name, path)
@@ -225,6 +227,13 @@ def build_model_settings(values: Mapping[str, Any]) -> ModelSettings | ModuleSet
     else:
         options = build_settings(options_class(entry.target), values["options"])
     return ModuleSettings(name=name, import_path=None if path is None else str(path), options=options)
+
+
+def _check_recorded_name(values: Mapping[str, Any]) -> None:
+    """Raise an error if a file names a model of others without its import path: looking it up might import code."""
+    name, path = values.get("name", "sd-ssm"), values.get("import_path")
+    if path is None and isinstance(name, str) and name not in MIXER_SETTINGS and registered_entry(name, None) is None:
+        raise UnknownNameError(f"there is no model {name!r}; {did_you_mean(name, MIXER_SETTINGS)}")
 
 
 def _recorded_mixer_settings(values: Mapping[str, Any]) -> type[MixerSettings]:

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from sdssm.errors import ModelError, format_value
 from sdssm.layers.mixer import map_state
+from sdssm.models.modes import evaluation_mode
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.registry import ModelEntry
 from sdssm.models.token_model import Reads, State, TokenModel
@@ -113,7 +114,7 @@ class WrappedModule(TokenModel):
         With `lengths` (B,) the symbols past the end of a string are ignored, which only a causal module can do.
         """
         self._check_call(None, starts)
-        logits = self.module(tokens.long()).float()
+        logits = self._call(tokens.long())
         if self.reads == "prefixes":
             if lengths is None:
                 logits = logits[:, -1]
@@ -202,23 +203,17 @@ def wrap_module(
     known = settings or ModuleSettings(name=type(module).__name__)
     model = WrappedModule(module, known, n_symbols, n_classes, "prefixes")
     tokens = _probe_tokens(model)
-    training = module.training
-    module.eval()
-    # A probe must leave no trace: neither in the caller's random numbers nor in the gradients.
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[] if model.device.type == "cpu" else [model.device]):
-            with model._errors_named(tokens):
-                logits = module(tokens)
-            model.reads = _find_reads(model, logits, tokens)
-            if not bool(logits.isfinite().all()):
-                kind = "NaN" if bool(logits.isnan().any()) else "infinity"
-                raise ModelError(
-                    f"{model.name} is not finite: it returns {kind} for random strings of {PROBE[1]} symbols"
-                )
-            if model.reads == "prefixes":
-                _check_causal(model, logits, tokens)
-    finally:
-        module.train(training)
+    devices = [] if model.device.type == "cpu" else [model.device]
+    # A probe must leave no trace: neither in modes, nor in the caller's random numbers, nor in the gradients.
+    with evaluation_mode(module), torch.no_grad(), torch.random.fork_rng(devices=devices):
+        with model._errors_named(tokens):
+            logits = module(tokens)
+        model.reads = _find_reads(model, logits, tokens)
+        if not bool(logits.isfinite().all()):
+            kind = "NaN" if bool(logits.isnan().any()) else "infinity"
+            raise ModelError(f"{model.name} is not finite: it returns {kind} for random strings of {PROBE[1]} symbols")
+        if model.reads == "prefixes":
+            _check_causal(model, logits, tokens)
     return model
 
 

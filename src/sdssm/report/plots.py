@@ -69,11 +69,20 @@ def save_plot(
     """
     path = Path(path)
     check_plot(path)
+    with picture_look():
+        write_figure(make_figure(evaluation, each=each, view=view, title=title), path)
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    """Return an empty figure of matplotlib, of this width and height in inches."""
+    return _figure_class()(figsize=size, dpi=DPI)
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write a figure as PNG, SVG or PDF; call it inside `picture_look`."""
     kind = path.suffix.lower()
-    with _look():
-        figure = make_figure(evaluation, each=each, view=view, title=title)
-        out = BytesIO()
-        figure.savefig(out, format=kind[1:], dpi=DPI, metadata=METADATA[kind])
+    out = BytesIO()
+    figure.savefig(out, format=kind[1:], dpi=DPI, metadata=METADATA[kind])
     data = out.getvalue()
     if kind == ".svg":  # matplotlib writes only the font that it measured, and a browser may not have it
         first = FONT_FAMILY.partition(",")[0]
@@ -114,7 +123,7 @@ def make_figure(evaluation: Any, *, each: bool = False, view: str = "auto", titl
     kinds = _kinds(smoothed, view)
     lines = make_lines(smoothed)
     note = wrap(_note(smoothed, has_bands=len(lines) <= MOST_BANDS, logarithmic=logarithmic), NOTE_WIDTH)
-    with _look():
+    with picture_look():
         figure = _figure_class()(figsize=(WIDTH, sum(HEIGHTS.values())), dpi=DPI)
         panels = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0]
         set_limits(panels[0], curves, logarithmic=logarithmic)
@@ -225,7 +234,7 @@ def _figure_class() -> Any:
     return import_extra("matplotlib.figure", PURPOSE).Figure
 
 
-def _look() -> AbstractContextManager[Any]:
+def picture_look() -> AbstractContextManager[Any]:
     """Return a context in which matplotlib has the look of all our pictures, whatever the user's settings are."""
     settings = {
         "font.family": [FONT_FAMILY.partition(",")[0]],  # matplotlib brings it along; it warns about missing ones

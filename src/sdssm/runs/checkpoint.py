@@ -14,6 +14,30 @@ from torch import Tensor
 
 from sdssm.errors import RunError
 
+#: Prefixes of the names in a checkpoint that belong to the training, not to the model.
+TRAINING_PREFIXES = ("adam.", "window.", "best")
+#: Written before the name of a tensor of the model that starts with one of them, as those of others' modules may.
+MODEL_PREFIX = "model:"
+
+
+def name_model_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors of a model under names that no tensor of the training has.
+
+    >>> list(name_model_tensors({"weight": torch.ones(1), "window.weight": torch.ones(1)}))
+    ['weight', 'model:window.weight']
+    """
+    taken = (*TRAINING_PREFIXES, MODEL_PREFIX)
+    return {MODEL_PREFIX + name if name.startswith(taken) else name: value for name, value in tensors.items()}
+
+
+def select_model_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of the model among those of a checkpoint; the reverse of `name_model_tensors`."""
+    return {
+        name.removeprefix(MODEL_PREFIX): value
+        for name, value in tensors.items()
+        if not name.startswith(TRAINING_PREFIXES)
+    }
+
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:

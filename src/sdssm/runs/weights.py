@@ -15,11 +15,9 @@ from sdssm.models import TokenModel, load_model
 from sdssm.models.building import build_model, import_recorded_model
 from sdssm.models.model_folder import read_model_config
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
+from sdssm.runs.checkpoint import select_model_tensors
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.single import RunSource, folder_path, only_run
-
-#: Prefixes of the names in a checkpoint that belong to the training, not to the model.
-TRAINING_PREFIXES = ("adam.", "window.", "best")
 
 
 def load(source: RunSource, *, device: str | torch.device = "cpu", trust: bool = False) -> TokenModel:
@@ -50,7 +48,7 @@ def load(source: RunSource, *, device: str | torch.device = "cpu", trust: bool =
         model = load_model(path, device=device)
     else:
         checkpoint = run.load_checkpoint()
-        weights = {name: value for name, value in checkpoint.tensors.items() if not name.startswith(TRAINING_PREFIXES)}
+        weights = select_model_tensors(checkpoint.tensors)
         model = build_model(config, weights, f"the checkpoint of step {checkpoint.step}").to(device)
     with suppress(SdssmError):  # the file of the task may be gone or changed; the model can be used without it
         model.task = replace(run.config.load_task(), train_length=run.config.train_length)

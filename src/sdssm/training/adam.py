@@ -54,7 +54,7 @@ def adam_step(
     """
     tensors = parameters, gradient, first, second
     settings = lr, weight_decay, bias1, bias2
-    if parameters.is_cuda and importlib.util.find_spec("triton"):
+    if parameters.is_cuda and parameters.dtype == torch.float32 and importlib.util.find_spec("triton"):
         from sdssm.training import adam_triton
 
         return adam_triton.adam_step(*tensors, *settings, betas, eps, clip, alive, loss)

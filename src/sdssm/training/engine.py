@@ -23,8 +23,10 @@ from sdssm.tasks.philox import DROPOUT
 from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
 from sdssm.training import schedules
 from sdssm.training.adam import adam_step
+from sdssm.training.execution import plan_execution
 from sdssm.training.graphs import CudaGraph
-from sdssm.training.replicas import Replicas
+from sdssm.training.randomness import module_seeds, preserved_random_numbers
+from sdssm.training.replicas import HostStep
 
 #: Steps whose strings are sampled at once: on a CPU enough to hide the cost of sampling, on a GPU those of one graph.
 STEPS_PER_BLOCK = {"cpu": 32, "cuda": 10}
@@ -77,7 +79,8 @@ class TrainingEngine:
             device=device,
             random_start=first.model.state_embedding is not None,
         )
-        self.replicas = Replicas([new_model(run) for run in runs], device)
+        self.execution = plan_execution(self.runs, device, self.width, has_one_length=self._has_one_length())
+        self.replicas = self.execution.build_replicas([new_model(run) for run in runs], device, self._new_model)
         self.ramped_buffers = list(first.model.ramps())  # by their names inside the module
         # Sums over the current logging window.
         self._loss_sum, self._window_steps = torch.zeros(len(runs), device=device), 0
@@ -94,16 +97,17 @@ class TrainingEngine:
         self._classes = torch.tensor(
             [[float(label in classes) for label in labels] for classes in occurring], device=device
         )
-        self._projection = self.replicas.leaf("readout.projection") if first.train.projection_decay else None
+        has_projection = first.model.has_cosine_readout and first.train.projection_decay > 0
+        self._projection = self.replicas.leaf("readout.projection") if has_projection else None
         self._projection_decay = first.train.projection_decay
         self._plan_start = 0
         self._plan: tuple[Tensor, Tensor] | None = None  # lengths and scheduled values on the device
-        self._drawn: tuple[range, StringBatch] | None = None  # on a CPU: some steps and their strings
+        self._drawn: tuple[range, StringBatch] | None = None  # of eager steps: some steps and their strings
         self._cuda_stream = None if device.type == "cpu" else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
         self._graphs: dict[int, CudaGraph] = {}
-        if self._cuda_stream is not None:
+        if self.execution.is_captured and self._cuda_stream is not None:
             for count in (1, STEPS_PER_BLOCK["cuda"]):
-                self._graphs[count] = CudaGraph(partial(self._run_on_gpu, count), self._cuda_stream)
+                self._graphs[count] = CudaGraph(partial(self._run_captured, count), self._cuda_stream)
 
     # -- many steps --------------------------------------------------------------------------------------------------
 
@@ -113,12 +117,12 @@ class TrainingEngine:
         On a GPU this returns before the steps are done.
         """
         end = self.step + steps
-        with self._on_device(), ops.unchecked():
+        with self._on_device(), ops.unchecked(), self._random_numbers_kept():
             while self.step < end and not stop():
                 self._update_plan()
                 count = min(end, self._plan_start + PLAN) - self.step
-                if self._cuda_stream is None:
-                    self._run_on_cpu(min(count, STEPS_PER_BLOCK["cpu"]), stop)
+                if not self.execution.is_captured:
+                    self._run_eagerly(min(count, STEPS_PER_BLOCK["cpu"]), stop)
                 else:
                     count = STEPS_PER_BLOCK["cuda"] if count >= STEPS_PER_BLOCK["cuda"] else 1
                     self._graphs[count]()
@@ -137,11 +141,21 @@ class TrainingEngine:
                 yield
             return
         threads = torch.get_num_threads()
-        torch.set_num_threads(min(threads, len(self.runs)))
+        # One after the other they have one thread each, so that the numbers of each do not depend on the others.
+        torch.set_num_threads(min(threads, len(self.runs) if self.execution.is_side_by_side else 1))
         try:
             yield
         finally:
             torch.set_num_threads(threads)
+
+    @contextmanager
+    def _random_numbers_kept(self) -> Iterator[None]:
+        """Leave the random numbers of the caller as they are if the models may draw some."""
+        if self.execution.is_side_by_side or self.execution.is_captured:
+            yield
+            return
+        with preserved_random_numbers(self.device):
+            yield
 
     def _update_plan(self) -> None:
         """Make sure that the plan on the device covers the next step."""
@@ -160,15 +174,19 @@ class TrainingEngine:
         self._device_step.fill_(start)
         self._plan_start = start
         self._host_lengths = lengths
+        if not self.execution.is_side_by_side:
+            self._module_seeds = module_seeds(self.stream.seeds, start, PLAN)
 
-    def _run_on_cpu(self, count: int, stop: Callable[[], bool]) -> None:
-        """Train `count` steps on the CPU, with strings cut to the lengths that occur."""
+    def _run_eagerly(self, count: int, stop: Callable[[], bool]) -> None:
+        """Train `count` steps one by one, with strings cut to the lengths that occur."""
         assert self._plan is not None
         if self._drawn is None or self.step not in self._drawn[0]:
             self._drawn = None  # frees the memory
             row = self.step - self._plan_start
             longest = int(self._host_lengths[row : row + count].max())
-            strings = self.stream.draw(torch.tensor(self.step), self._plan[0][row : row + count], longest)
+            strings = self.stream.draw(
+                torch.tensor(self.step, device=self.device), self._plan[0][row : row + count], longest
+            )
             self._drawn = range(self.step, self.step + count), strings
         steps, strings = self._drawn  # if the last call was stopped, the rest of its strings
         for _ in range(min(count, steps.stop - self.step)):
@@ -177,13 +195,21 @@ class TrainingEngine:
             row = self.step - self._plan_start
             batch = _select_step(strings, self.step - steps.start, int(self._host_lengths[row].max()))
             lengths, values = (part[row] for part in self._plan)
-            loss, correct = self._train_step(batch, None if len(self.runs) == 1 else lengths, values)
+            loss, correct = self._train_step(
+                batch, None if len(self.runs) == 1 else lengths, values, host=self._host_step(row)
+            )
             self._loss_sum += loss
             self._correct_sum += correct
             self._window_steps += 1
             self.step += 1
 
-    def _run_on_gpu(self, count: int) -> None:
+    def _host_step(self, row: int) -> HostStep | None:
+        """Return what the host knows of the step in a row of the plan; None if the replicas train side by side."""
+        if self.execution.is_side_by_side:
+            return None
+        return HostStep(self.step, tuple(self._host_lengths[row].tolist()), tuple(self._module_seeds[row].tolist()))
+
+    def _run_captured(self, count: int) -> None:
         """Train `count` steps on the GPU.
 
         A CUDA graph captures this function, so all that changes between calls is in device memory.
@@ -204,26 +230,33 @@ class TrainingEngine:
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def _train_step(
-        self, batch: StringBatch, lengths: Tensor | None, values: Tensor, offset: int = 0
+        self,
+        batch: StringBatch,
+        lengths: Tensor | None,
+        values: Tensor,
+        offset: int = 0,
+        host: HostStep | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Train every replica for one step: strings (R, B, L) of lengths (R,), scheduled values (R, columns).
 
         Return the loss (R,) before the step and the number of correctly classified strings (R,).
         """
         inputs = {"tokens": batch.tokens, "labels": batch.labels}
-        if lengths is not None:
+        if lengths is not None and not self.replicas.reads_strings:
             inputs["lengths"] = lengths[:, None].expand(-1, batch.tokens.shape[1])
         if batch.starts is not None:
             inputs["starts"] = batch.starts
-        for name, noise in self.replicas.template.model.noise_shapes(*batch.tokens.shape[1:]).items():
-            step = torch.tensor(self.step) if self._cuda_stream is None else self._device_step + offset
+        for name, noise in self.replicas.noise_shapes(*batch.tokens.shape[1:]).items():
+            is_captured = self.execution.is_captured
+            step = self._device_step + offset if is_captured else torch.tensor(self.step, device=self.device)
             inputs[f"noise.{name}"] = uniform_numbers(self.stream.seeds, step, NOISE_STREAMS[name], noise)
         lr, bias1, bias2, attraction, *buffers = values.unbind(-1)
         if self._has_centre_loss:
             # Before the model predicts correctly, the centre loss would hold it at the most frequent label.
             strength = attraction * self._moving_accuracy**self.train.attraction_gate
             inputs |= {"attraction": strength, "classes": self._classes}
-        loss, correct, gradient = self.replicas.gradient(inputs, dict(zip(self.ramped_buffers, buffers, strict=True)))
+        ramped = dict(zip(self.ramped_buffers, buffers, strict=True))
+        loss, correct, gradient = self.replicas.gradient(inputs, ramped, host)
         replicas = self.replicas
         if self._projection is not None:
             with torch.no_grad():
@@ -243,6 +276,7 @@ class TrainingEngine:
             alive=replicas.alive,
             loss=loss,
         )
+        replicas.parameters_changed()
         if self._has_centre_loss:
             self._moving_accuracy.lerp_(correct / self.train.batch, MOVING_AVERAGE_WEIGHT)
         return loss, correct
@@ -294,12 +328,20 @@ class TrainingEngine:
         if self._cuda_stream is not None:
             self._cuda_stream.synchronize()
 
-    def model(self, replica: int, flat: Tensor | None = None) -> TokenModel:
-        """Return a copy of a replica's model, with the rows of `flat` (R, P) as parameters if given."""
+    def model(self, replica: int, row: Tensor | None = None, buffers: Mapping[str, Tensor] | None = None) -> TokenModel:
+        """Return a copy of a replica's model; `row` (P,) and `buffers` replace parameters and buffers if given."""
         self.wait()
         step = np.array([max(self.step - 1, 0)])
-        buffers = {name: float(_ramp_value(self.runs[replica], name, step)[0]) for name in self.ramped_buffers}
-        return self.replicas.model(replica, buffers, flat)
+        ramped = {name: float(_ramp_value(self.runs[replica], name, step)[0]) for name in self.ramped_buffers}
+        return self.replicas.model(replica, ramped, row, buffers)
+
+    def _new_model(self, replica: int) -> TokenModel:
+        return new_model(self.runs[replica])
+
+    def _has_one_length(self) -> bool:
+        """Whether all strings of all steps are as long as the longest."""
+        lengths = {int(self.stream.longest_valid_lengths[run.train_length]) for run in self.runs}
+        return lengths == {self.width} and all(run.train.curriculum == "fixed" for run in self.runs)
 
 
 def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSettings, TrainSettings]:

@@ -16,13 +16,16 @@ from torch import Tensor
 from sdssm.devices import device_name
 from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
+from sdssm.models import TokenModel
 from sdssm.models.names import tensors_for_file
 from sdssm.runs import RunFolder
+from sdssm.runs.checkpoint import name_model_tensors, select_model_tensors
 from sdssm.runs.folder import EndStatus
 from sdssm.tasks import Task
 from sdssm.training import schedules
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine, WindowMeans
+from sdssm.training.execution import ExecutionPlan
 from sdssm.training.memory import empty_device_cache
 from sdssm.training.moving_means import MovingMeans
 from sdssm.training.snapshot import Snapshot
@@ -75,6 +78,7 @@ class ReplicaGroup:
         self._log_every = schedules.log_every(self.train)
         self._windows: list[WindowMeans] = []  # closed but not yet written
         self._best: Tensor | None = None  # (R, P), the parameters with the best validation accuracy
+        self._best_buffers: list[dict[str, Tensor]] = [{} for _ in self.folders]  # beside these parameters
         self._best_score = [-1.0] * len(self.folders)
         self._tensorboard = tensorboard
         self._board: TensorBoard | None = None
@@ -125,19 +129,37 @@ class ReplicaGroup:
             self._engine = TrainingEngine(self.tasks, [folder.config for folder in self.folders], device)
             self._device_name = device_name(device)
             if self.train.validate_length is not None:
-                self._best = self._engine.replicas.flat.clone()
+                replicas = self._engine.replicas
+                self._best = replicas.flat.clone()
+                self._best_buffers = [replicas.trained_buffers(replica) for replica in range(len(replicas))]
             self._seconds_before = [0.0] * len(self.folders)
             self._start_time = self._save_time = monotonic()
             if self._resume_step is None:
                 self.save()
             else:
                 self._restore(self._resume_step)
+            self._log_execution()
         except BaseException:
             self._engine = self._best = None
             raise
         self.state = "training"
         if device.type == "cuda":  # the group's own stream must not run ahead of this work on the default stream
             torch.cuda.synchronize(device)
+
+    @property
+    def execution(self) -> ExecutionPlan:
+        """How the models of a group in training are executed."""
+        return self.engine.execution
+
+    def _log_execution(self) -> None:
+        """Record how someone else's model is executed, unless the last training of the run recorded the same."""
+        if not self.execution.is_tested:
+            return
+        text = self.execution.describe()
+        for folder, is_alive in zip(self.folders, self.alive, strict=True):
+            recorded = [event["execution"] for event in folder.events() if "execution" in event]
+            if is_alive and recorded[-1:] != [text]:
+                folder.log({"step": self.step, "execution": text})
 
     def end(self) -> None:
         """Save the replicas, mark their folders as finished or stopped, and free the device memory."""
@@ -172,7 +194,7 @@ class ReplicaGroup:
                 with errors:
                     if self.is_consistent:
                         self._save_replica(replica, *means[replica][:2])
-                        folder.write_model(self.engine.model(replica, self._best).to_safetensors())
+                        folder.write_model(self._best_model(replica).to_safetensors())
                     folder.finish(status)
         if self._board is not None:
             self._board.close()
@@ -289,7 +311,14 @@ class ReplicaGroup:
                     if score is not None and score >= self._best_score[replica]:
                         self._best_score[replica] = score
                         self._best[replica] = self.engine.replicas.flat[replica]
+                        self._best_buffers[replica] = self.engine.replicas.trained_buffers(replica)
         errors.raise_first()
+
+    def _best_model(self, replica: int) -> TokenModel:
+        """Return a replica with its best parameters so far, or its current ones without a validation."""
+        if self._best is None:
+            return self.engine.model(replica)
+        return self.engine.model(replica, self._best[replica], self._best_buffers[replica])
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -316,11 +345,11 @@ class ReplicaGroup:
     def _save_replica(self, replica: int, loss: float, accuracy: float) -> None:
         """Save a checkpoint; loss and accuracy are moving averages, NaN before the first step after a resume."""
         engine, folder = self.engine, self.folders[replica]
-        tensors = tensors_for_file(engine.model(replica)) | engine.replicas.moments(replica)
-        tensors |= engine.window_state(replica)
+        tensors = name_model_tensors(tensors_for_file(engine.model(replica)))
+        tensors |= engine.replicas.optimizer_state(replica) | engine.window_state(replica)
         if self._best is not None:
-            best = engine.model(replica, self._best)
-            tensors |= {BEST + best.file_name(name): value for name, value in best.named_parameters()}
+            best = engine.replicas.named(self._best[replica]) | self._best_buffers[replica]
+            tensors |= {BEST + name: value for name, value in best.items()}
             tensors[SCORE] = torch.tensor(self._best_score[replica], dtype=torch.float64)
         is_known = not math.isnan(accuracy)
         folder.save_checkpoint(
@@ -365,10 +394,12 @@ class ReplicaGroup:
             self.save()
 
     def _load_replica(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
-        self.engine.replicas.restore(replica, tensors)
+        replicas = self.engine.replicas
+        replicas.restore(replica, select_model_tensors(tensors), tensors)
         self.engine.load_window_state(replica, tensors)
         if self._best is not None:
-            self._best[replica] = self.engine.replicas.joined(tensors, BEST).to(self._best.device)
+            self._best[replica] = replicas.joined(tensors, BEST).to(self._best.device)
+            self._best_buffers[replica] = {name: tensors[BEST + name] for name in self._best_buffers[replica]}
             self._best_score[replica] = float(tensors[SCORE])
 
     def _seconds(self, replica: int) -> float:

@@ -83,6 +83,8 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
     """Refuse settings that do not fit the task, the model or the device."""
     from sdssm.models import Classifier
     from sdssm.training.engine import new_model
+    from sdssm.training.execution import is_in_catalogue
+    from sdssm.training.trial import check_trainable
 
     limit = config.train.validate_length
     if limit is not None and limit > task.train_length:
@@ -116,6 +118,8 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
             f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
+    if not is_in_catalogue(config.model):
+        check_trainable(config, model)
     largest = max(mixer.transition_size for mixer in model.mixers) if isinstance(model, Classifier) else 1
     if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
         raise SettingsError(

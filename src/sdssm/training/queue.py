@@ -67,15 +67,17 @@ class TrainingQueue:
             if folder.status != "diverged":
                 folder.claim()
 
-    def start_groups(self) -> None:
-        """Start as many waiting groups as there is room for.
+    def start_groups(self) -> list[ReplicaGroup]:
+        """Start as many waiting groups as there is room for, and return them.
 
         A group that runs out of memory waits until another group has ended; if no group trains, it is an error.
         """
         waiting = [group for group in self.groups if group.state == "waiting"]
+        started = []
         for group in waiting[: self._free_places()]:
             try:
                 group.start(self.device)
+                started.append(group)
             except torch.OutOfMemoryError:
                 self._is_full = True
             if self._is_full:  # after the except block, where the error no longer refers to the group's tensors
@@ -84,6 +86,7 @@ class TrainingQueue:
         if self._is_full and not self.training:
             raise out_of_memory_error(self.device)
         self._has_waited = self._has_waited or any(group.state == "waiting" for group in self.groups)
+        return started
 
     def _free_places(self) -> int:
         """Return how many more groups may start now."""

@@ -3,17 +3,71 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from sdssm.errors import RunError
-from sdssm.models import TokenModel
+from sdssm.models import TokenModel, WrappedModule
+from sdssm.training.parameter_rows import ParameterRows, zip_slots
 
-#: The prefixes of the optimizer's two moments in checkpoints, before the name of a parameter.
-MOMENTS = ("adam.first.", "adam.second.")
+
+@dataclass(frozen=True)
+class HostStep:
+    """What the host knows of a step that runs eagerly: its number, and length and random seed of each replica."""
+
+    step: int
+    lengths: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+
+class Replicas(ParameterRows):
+    """R replicas of one model shape, with their losses and gradients."""
+
+    def __init__(self, models: Sequence[TokenModel], device: torch.device) -> None:
+        super().__init__(models, device)
+        #: Whether they read whole strings only, so that strings cannot be padded to a common length.
+        self.reads_strings = isinstance(models[0], WrappedModule) and models[0].reads == "strings"
+
+    @abstractmethod
+    def gradient(
+        self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return loss (R,), number of correct predictions (R,) and gradient (R, P) on inputs (R, ...).
+
+        `ramped` are the values (R,) of the buffers that follow a schedule.
+        """
+
+    @abstractmethod
+    def noise_shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the noise that one model needs for tokens (B, L), by name."""
+
+    @abstractmethod
+    def model(
+        self,
+        replica: int,
+        ramped: Mapping[str, float],
+        row: Tensor | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> TokenModel:
+        """Return a replica as a separate model, in evaluation mode, with these values of its ramped buffers.
+
+        `row` (P,) replaces its parameters, and `buffers` what `trained_buffers` returned earlier.
+        """
+
+    @abstractmethod
+    def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        """Load a replica from a checkpoint: the tensors of the model, and those of the optimizer, by name."""
+
+    def trained_buffers(self, replica: int) -> dict[str, Tensor]:
+        """Return copies of the buffers that training may change, such as running means, by their names in files."""
+        return {}
+
+    def parameters_changed(self) -> None:  # most need nothing
+        """Tell the models that `flat` has changed."""
 
 
 class _Loss(nn.Module):
@@ -24,112 +78,87 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
-        options = {name: inputs[name] for name in ("lengths", "starts", "attraction", "classes") if name in inputs}
-        return self.model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)
+        return loss_on_inputs(self.model, inputs)
 
 
-class Replicas:
-    """The parameters and optimizer state of R replicas of one model shape.
+def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return loss and number of correct predictions of one model on the inputs of one step, by name."""
+    noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
+    options = {name: inputs[name] for name in ("lengths", "starts", "attraction", "classes") if name in inputs}
+    return model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)
 
-    `flat` (R, P) are the parameters, `first` and `second` (R, P) Adam's moments, and `alive` (R,) is False for replicas
-    that have diverged.
+
+class SideBySideReplicas(Replicas):
+    """Replicas whose losses and gradients are computed in one call.
 
     A model is written without the replica axis; `torch.func.vmap` adds it. A single replica is called without vmap.
     """
 
     def __init__(self, models: Sequence[TokenModel], device: torch.device) -> None:
+        super().__init__(models, device)
         self.template = _Loss(copy.deepcopy(models[0])).to(device).train()
-        self.names = [name for name, _ in self.template.named_parameters()]
-        self.file_names = [models[0].file_name(name) for name, _ in models[0].named_parameters()]  # in checkpoints
-        leaves = [[leaf.detach() for leaf in model.parameters()] for model in models]
-        self.flat = torch.stack([torch.cat([leaf.flatten() for leaf in row]) for row in leaves]).to(device)
-        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
-        self.shapes = [leaf.shape for leaf in leaves[0]]
         # Autograd leaves that share the memory of `flat`: there is one gradient for each, and they are concatenated.
-        self.leaves = [part.detach().requires_grad_() for part in self._split(self.flat)]
-        self.buffers = {
-            f"model.{name}": torch.stack([dict(model.named_buffers())[name] for model in models]).to(device)
-            for name, _ in models[0].named_buffers()
+        self.leaves = [part.detach().requires_grad_() for part in self.split(self.flat)]
+        self.names = [f"model.{slot.name}" for slot in self.slots]
+        self.constants = {  # buffers, and parameters that are not trained
+            f"model.{name}": torch.stack([_constants(model)[name] for model in models]).to(device)
+            for name in _constants(models[0])
         }
-        self._ones = torch.ones(len(models), device=device)
-        self.alive = torch.ones(len(models), dtype=torch.bool, device=device)
+        self._ones = torch.ones(len(models), dtype=self.flat.dtype, device=device)
 
-    def __len__(self) -> int:
-        return len(self.flat)
-
-    def _split(self, flat: Tensor) -> list[Tensor]:
-        """Split (..., P) into the parameters, (..., *shape) each."""
-        parts = torch.split(flat, [shape.numel() for shape in self.shapes], dim=-1)
-        return [part.view(*flat.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
-
-    def gradient(self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return loss (R,), number of correct predictions (R,) and gradient (R, P) on inputs (R, ...).
-
-        `ramped` are the values (R,) of the buffers that follow a schedule.
-        """
-        buffers = {**self.buffers, **{f"model.{name}": value for name, value in ramped.items()}}
+    def gradient(
+        self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        constants = {**self.constants, **{f"model.{name}": value for name, value in ramped.items()}}
         parameters = dict(zip(self.names, self.leaves, strict=True))
         if len(self) == 1:
             # `squeeze` is a view: the backward pass of `value[0]` would fill and copy a tensor for each parameter.
-            tensors = {name: value.squeeze(0) for name, value in {**parameters, **buffers}.items()}
+            tensors = {name: value.squeeze(0) for name, value in {**parameters, **constants}.items()}
             loss, correct = self._loss(tensors, {name: value.squeeze(0) for name, value in inputs.items()})
             loss, correct = loss.unsqueeze(0), correct.unsqueeze(0)
         else:
-            loss, correct = vmap(self._loss)({**parameters, **buffers}, dict(inputs))
-        grads = torch.autograd.grad(loss, self.leaves, self._ones)
-        return loss.detach(), correct, torch.cat([grad.reshape(len(self), -1) for grad in grads], dim=1)
+            loss, correct = vmap(self._loss)({**parameters, **constants}, dict(inputs))
+        grads = torch.autograd.grad(loss, self.leaves, self._ones, allow_unused=True)
+        parts = [
+            torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(self.leaves, grads, strict=True)
+        ]
+        return loss.detach(), correct, torch.cat([part.reshape(len(self), -1) for part in parts], dim=1)
 
     def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return loss and number of correct predictions of one replica with these parameters and buffers."""
         result: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (inputs,))
         return result
 
-    def leaf(self, name: str) -> Tensor | None:
-        """Return a parameter of all replicas, (R, *shape), by its name in checkpoints; None if unknown."""
-        return self.leaves[self.file_names.index(name)] if name in self.file_names else None
+    def noise_shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
+        return self.template.model.noise_shapes(batch, length)
 
-    # -- single replicas ---------------------------------------------------------------------------------------------
-
-    def model(self, replica: int, ramped: Mapping[str, float], flat: Tensor | None = None) -> TokenModel:
-        """Return a replica as a separate model, with these values of its ramped buffers.
-
-        `flat` (R, P) replaces the parameters of the replicas.
-        """
+    def model(
+        self,
+        replica: int,
+        ramped: Mapping[str, float],
+        row: Tensor | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> TokenModel:
         model = copy.deepcopy(self.template.model)
-        row = (self.flat if flat is None else flat)[replica]
+        values = self.split(self.flat[replica] if row is None else row)
         with torch.no_grad():
-            for leaf, value in zip(model.parameters(), self._split(row), strict=True):
+            for (_, leaf), value in zip(zip_slots(self.slots, model), values, strict=True):
                 leaf.copy_(value)
-            for name, buffer in model.named_buffers():
-                buffer.copy_(self.buffers[f"model.{name}"][replica])
+            for name, constant in _constants(model).items():
+                constant.copy_(self.constants[f"model.{name}"][replica])
                 if name in ramped:
-                    buffer.fill_(ramped[name])
+                    constant.fill_(ramped[name])
         return model.eval()
 
-    def moments(self, replica: int) -> dict[str, Tensor]:
-        """Return the optimizer's moments of one replica by name, on the CPU."""
-        return {
-            prefix + name: part
-            for prefix, flat in zip(MOMENTS, (self.first, self.second), strict=True)
-            for name, part in zip(self.file_names, self._split(flat[replica].cpu()), strict=True)
-        }
-
-    def restore(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
-        """Load the parameters and moments of a replica from the tensors of a checkpoint."""
-        for name, shape in zip(self.file_names, self.shapes, strict=True):
-            for prefix in ("", *MOMENTS):
-                value = tensors.get(prefix + name)
-                if value is None or value.shape != shape:
-                    size = "missing" if value is None else tuple(value.shape)
-                    raise RunError(f"{prefix}{name} of the checkpoint is {size}, but the config says {tuple(shape)}")
-        for prefix, flat in zip(("", *MOMENTS), (self.flat, self.first, self.second), strict=True):
-            flat[replica] = self.joined(tensors, prefix).to(flat.device)
-        for name, buffer in self.buffers.items():  # random but not trained, such as phases: as they were drawn
+    def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        self.restore_rows(replica, tensors, optimizer)
+        for name, constant in self.constants.items():  # random but not trained, such as phases: as they were drawn
             value = tensors.get(self.template.model.file_name(name.removeprefix("model.")))
             if value is not None:
-                buffer[replica] = value.to(self.flat.device)
+                constant[replica] = value.to(self.flat.device)
 
-    def joined(self, tensors: Mapping[str, Tensor], prefix: str = "") -> Tensor:
-        """Return parameters by name as one row (P,)."""
-        return torch.cat([tensors[prefix + name].flatten() for name in self.file_names])
+
+def _constants(model: TokenModel) -> dict[str, Tensor]:
+    """Return the buffers of a model, and its parameters that are not trained."""
+    frozen = {name: parameter.detach() for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return {**frozen, **dict(model.named_buffers())}

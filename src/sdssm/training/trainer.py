@@ -13,17 +13,21 @@ import torch
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.extras import import_extra
+from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
+from sdssm.models.building import import_recorded_model
+from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task, chance_accuracy
 from sdssm.training.deferred_errors import DeferredErrors
+from sdssm.training.execution import is_in_catalogue
 from sdssm.training.group import ReplicaGroup
 from sdssm.training.memory import keep_freed_memory
 from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs
-from sdssm.training.progress import Progress, resolve_progress
+from sdssm.training.progress import Progress, WarningProgress, resolve_progress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.schedules import last_step
 from sdssm.training.signals import stop_on_signal
@@ -64,7 +68,7 @@ def train(
     """Train a model on short strings of one or more tasks, once per seed; return the run folders.
 
     task: a name, a `Task`, or whatever `sdssm.machine` takes (a path, a table, an automaton), or a list of them.
-    model: a name of `sdssm models`.
+    model: a name of `sdssm models`, the import path of a model of your own, or the class or function that builds it.
     preset: named settings; by default those of the catalogue for the model.
     seeds: the number of seeds, from 0 on, or a list of them. All seeds train side by side.
     steps: short for the setting of that name.
@@ -157,10 +161,15 @@ def resume(
     device: str | torch.device = "auto",
     progress: Progress | bool | None = None,
     tensorboard: bool = False,
+    model: Any = None,
+    trust: bool = False,
 ) -> Runs:
     """Resume all unfinished runs of a source from their last checkpoints, and return all runs of it.
 
     source: a folder of runs, a run, or what `train` returned.
+    model: the model of someone else that the runs train, as `train` takes it; it is then known, as if registered.
+    trust: import the code of models that are not part of this package, as the folders name it. Without it such runs
+        are resumed only if their model was registered before (`sdssm.register`), is installed, or is passed.
 
     On a CPU the result is bit-identical to that of an uninterrupted training. The arguments are those of `train`.
     """
@@ -171,9 +180,20 @@ def resume(
         path, folders = Path(source), find_runs(source)
     else:
         raise RunError(f"{format_value(source)} holds no runs; pass their folder, a run, or what train returned")
+    if model is not None:
+        find_entry(model)
+    folders = [_with_imported_model(folder, trust) for folder in folders]
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
     return _run(Runs(path, folders), TrainingQueue(groups, device), progress)
+
+
+def _with_imported_model(folder: RunFolder, trust: bool) -> RunFolder:
+    """Import the code of a run's model, if that is allowed, and return the run with the settings of that code."""
+    if folder.status in FINAL_STATUSES or is_in_catalogue(folder.config.model):
+        return folder
+    import_recorded_model(folder.config.to_json(), format_path(folder.path), trust=trust)
+    return RunFolder.open(folder.path)
 
 
 def _unfinished_groups(
@@ -217,13 +237,14 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     if is_cpu:
         keep_freed_memory()
     windows = 1.0 if is_cpu else LEAST_WINDOWS  # logging windows in a round
+    shown: set[str] = set()  # how models of others are executed
     try:
         queue.claim_folders()
         with stop_on_signal() as stop:
             try:
                 while not queue.is_done and not stop():
                     round_start = monotonic()
-                    queue.start_groups()
+                    _show_plans(queue.start_groups(), shown, progress)
                     groups = [group for group in queue.training if not group.is_done]
                     errors = DeferredErrors()  # raised when all groups are at the end of the round and can be saved
                     turn_seconds = ROUND_SECONDS / max(len(groups), 1)
@@ -253,6 +274,15 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     if stop():  # even if all groups are done: the caller must not start the work that would follow
         raise TrainingStopped(runs)
     return runs
+
+
+def _show_plans(groups: Sequence[ReplicaGroup], shown: set[str], progress: Progress) -> None:
+    """Show how the models of others in these groups are executed, each line once."""
+    for group in groups:
+        if group.execution.is_tested and group.execution.describe() not in shown:
+            shown.add(group.execution.describe())
+            if not isinstance(progress, WarningProgress):  # it is no warning
+                progress.message(group.execution.describe())
 
 
 def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> Iterator[None]:

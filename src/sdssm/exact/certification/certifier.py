@@ -49,6 +49,7 @@ def certify(
     longest: int = LONGEST_PROOF,
     search: int = LONGEST_SEARCH,
     seed: int = 0,
+    trust: bool = False,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
 ) -> Certificate:
@@ -64,6 +65,7 @@ def certify(
         longest: the length at which counting stops, unless every length is proved.
         search: if the horizon is finite, search for a misclassified string up to this length; 0 for no search.
         seed: of the random strings.
+        trust: import the code of a model that is not part of this package, as its folder names it.
         max_seconds: stop about then, and return what is proved so far.
         progress: True shows how far the proof is; a function receives every `ProgressEvent`.
 
@@ -78,7 +80,8 @@ def certify(
     check_at_least("strings", strings, 1)
     check_at_least("longest", longest, 1)
     check_at_least("search", search, 0)
-    source = load_source(model)
+    source = load_source(model, machine, function="certify", trust=trust)
+    classifier = source.classifier
     if isinstance(machine, Machine):  # the machine alone: every string is valid unless `valid` says otherwise
         task, valid_strings = get_task(machine), resolve_machine(valid)
     else:
@@ -86,7 +89,7 @@ def certify(
         valid_strings = task.valid if valid is None else resolve_machine(valid)
     with open_watch(f"certify {source.name}", progress, max_seconds) as watch:
         return certify_machine(
-            source.model,
+            classifier,
             replace(task, valid=valid_strings),
             strings=strings,
             longest=longest,

@@ -14,12 +14,14 @@ from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, trace_states
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
 from sdssm.tasks import Task
 
 #: Number of random strings on which every candidate is compared with the model, and the smallest number, for models
 #: whose state is so large that more of them would take more multiplications than this.
 TEST_STRINGS, LEAST_STRINGS, MOST_WORK = 1024, 32, 1 << 34
+#: The same number for a module that someone else wrote, whose work is not known.
+MODULE_STRINGS = 256
 #: Number and minimal length of the strings that show how far apart the states of the model are.
 SCALE_STRINGS, SCALE_LENGTH = 32, 64
 #: A new candidate is compared with this many earlier ones.
@@ -69,8 +71,16 @@ class CandidateMachines:
         self.labels = reader.labels(self.tokens)
         self.witnesses: dict[Word, int] = {}  # strings on which two candidates differ, and the model's label
         self.machines: list[Machine] = []
-        reader.fit_scale(self.draw(SCALE_STRINGS, self.task.longest_valid_length(max(SCALE_LENGTH, self.longest))))
         self.start_label = reader.empty_label()
+        self.hints: list[Word] = []  # further strings on which every candidate is compared with the model
+        self.expected: Machine | None = None  # a machine that the model may implement
+
+    def fit_scale(self) -> None:
+        """Measure how far apart the states of the model are."""
+        length = self.task.longest_valid_length(max(SCALE_LENGTH, self.longest))
+        if self.reader.model.longest is not None:
+            length = self.task.longest_valid_length(min(length, self.reader.model.longest))
+        self.reader.fit_scale(self.draw(SCALE_STRINGS, length))
 
     def draw(self, strings: int, length: int) -> Ints:
         """Return random valid strings (B, L)."""
@@ -82,7 +92,7 @@ class CandidateMachines:
         machine = build_machine(table, labels, valid_states, self.symbols, self.start_label, watch)
         for other in self.machines[-COMPARED:]:
             word = machine.distinguish(other, self.reader.valid)
-            if word is not None and len(word) <= max(self.longest, self.reader.valid.n_states):
+            if word is not None and len(word) <= self.reader.longest_word(self.longest):
                 self.witnesses[word] = int(self.reader.labels(np.array([word]))[0, -1])
         if all(machine != other for other in self.machines):
             self.machines.append(machine)
@@ -114,9 +124,11 @@ class CandidateMachines:
     def counterexamples(self, machine: Machine, words: Sequence[Word] = ()) -> list[Word]:
         """Return strings on which machine and model differ, shortest first.
 
-        They come from the witnesses, from random strings, and from random continuations of `words`.
+        They come from the witnesses, from random strings, from random continuations of `words`, from the hints, and
+        from the shortest string on which the machine differs from the expected one.
         """
         self.reader.watch.start("search strings on which machine and model differ")
+        self._ask_hints(machine)
         strings = {word for word, label in self.witnesses.items() if machine.output(word) != label}
         for tokens in (self.draw(self.test_strings, self.longest), self.continuations(words)):
             if tokens is not None:
@@ -125,6 +137,18 @@ class CandidateMachines:
                     strings.add(tuple(tokens[row, : int(wrong[row].argmax()) + 1].tolist()))
         return sorted(strings, key=lambda word: (len(word), word))
 
+    def _ask_hints(self, machine: Machine) -> None:
+        """Read the hints once, and the shortest string on which the machine differs from the expected one."""
+        words = [word for word in self.hints if word not in self.witnesses]
+        self.hints = []
+        if self.expected is not None:
+            word = machine.distinguish(self.expected, self.reader.valid)
+            if word is not None and word not in self.witnesses and len(word) <= self.reader.longest_word(self.longest):
+                words.append(word)
+        for word, label in zip(words, self.reader.labels_of_words(words), strict=True):
+            if label != NOT_VALID:
+                self.witnesses[word] = label
+
     def continuations(self, words: Sequence[Word]) -> Ints | None:
         """Return random valid continuations (B, L) of words, or of a random subset of many words."""
         if not words:
@@ -132,6 +156,8 @@ class CandidateMachines:
         subset = torch.randperm(len(words), generator=self.generator)[: self.test_strings].tolist()
         chosen = [words[k] for k in subset]
         length = max(map(len, chosen)) + 8
+        if self.reader.model.longest is not None:
+            length = min(length, self.reader.model.longest)
         reader, tokens = self.reader, np.zeros((len(chosen), length), dtype=np.int64)
         draws = torch.rand(length, len(chosen), reader.n_symbols, generator=self.generator).numpy()
         state = np.full(len(chosen), reader.valid.start)
@@ -146,6 +172,8 @@ class CandidateMachines:
     def existing_lengths(self, lengths: Iterable[int]) -> list[int]:
         """Replace each length by the largest up to it that has a valid string, or by the smallest of all."""
         least = next(k for k in range(1, self.longest + 1) if self.task.has_length(k))
+        most = self.reader.model.longest
+        lengths = lengths if most is None else [min(length, most) for length in lengths]
         return list(dict.fromkeys(self.task.longest_valid_length(max(length, least)) for length in lengths))
 
     def fidelity(self, machine: Machine, length: int, strings: int) -> Fidelity:
@@ -155,8 +183,12 @@ class CandidateMachines:
         return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
 
 
-def _affordable_strings(model: Classifier, length: int) -> int:
+def _affordable_strings(model: TokenModel, length: int) -> int:
     """Return the number of strings of this length that a model reads in seconds, at most `TEST_STRINGS`."""
+    if not model.can_read_prefixes_at_once:  # it reads every prefix by itself
+        return MODULE_STRINGS // 4
+    if not isinstance(model, Classifier):
+        return MODULE_STRINGS
     size = getattr(model.settings.mixer, "state", 1)
     return max(LEAST_STRINGS, min(TEST_STRINGS, MOST_WORK // (length * size**2)))
 

@@ -17,7 +17,7 @@ from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES,
 from sdssm.exact.errors import ExactError, TimeIsUpError
 from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity, SearchResult
 from sdssm.exact.extraction.lstar import search_by_lstar
-from sdssm.exact.extraction.model_reader import ModelReader, Word
+from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable, evaluation_mode
 from sdssm.exact.extraction.state_search import search_by_states
 from sdssm.exact.sources import LoadedSource, MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
@@ -153,25 +153,28 @@ def extract(
     longest: int | None = None,
     max_states: int = MAX_STATES,
     seed: int = 0,
+    trust: bool = False,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
 ) -> Extraction:
-    """Find the machine that a recurrent token model of one layer implements on valid strings.
+    """Find the machine that a model implements on valid strings.
 
     Args:
-        model: a model, a run, or the folder of either. A model with a query is read through it; the query is not a
-            symbol of the machine.
+        model: a model, a run, or the folder of either; or, with a task, any `nn.Module` that maps tokens (B, L) to
+            logits (B, L, C) or (B, C). A model with a query is read through it; the query is not a symbol of the
+            machine.
         valid: the machine of valid strings; by default that of the task, and every string is valid without a task.
         task: the task to compare the machine with, and to take the names of the symbols from: a name, a task or a
             machine. By default the task of the run, or the one that the model was saved with.
         method: "states" explores the states of the model and joins those that are near and have the same label;
-            counterexamples distinguish further states as long as that gives a better machine. "lstar" uses only
-            labels, with Angluin's L* (needs AALpy).
+            counterexamples distinguish further states as long as that gives a better machine. It needs a recurrent
+            model. "lstar" uses only labels, of any model, with Angluin's L* (needs AALpy).
         lengths: at which machine and model are compared at the end.
         strings: number of random strings for each of these lengths.
         longest: length of the strings to learn from; by default the training length of a run, otherwise 40.
         max_states: limit on the number of states that are distinguished.
         seed: of the random strings.
+        trust: import the code of a model that is not part of this package, as its folder names it.
         max_seconds: stop about then, and return the best machine found so far; the result says `stopped`.
         progress: True shows how far the search is; a function receives every `ProgressEvent`.
 
@@ -199,13 +202,16 @@ def extract(
         if index(number) < 1:
             raise ExactError(f"{name} must be at least 1, got {number}")
     options = ExtractionOptions(method, tuple(_sorted_lengths(lengths)), strings, longest, max_states, seed)
-    source = load_source(model)
+    source = load_source(model, task, function="extract", trust=trust)
     with open_watch(f"extract {source.name}", progress, max_seconds) as watch:
         return extract_machine(source, resolve_machine(valid), task, options, watch)
 
 
 class ExtractionOptions(NamedTuple):
-    """The options of `extract` that say how a machine is searched and compared."""
+    """The options of `extract` that say how a machine is searched and compared.
+
+    `hints` are further strings that L* compares with the model.
+    """
 
     method: str
     lengths: tuple[int, ...]
@@ -213,6 +219,7 @@ class ExtractionOptions(NamedTuple):
     longest: int | None
     max_states: int
     seed: int
+    hints: tuple[Word, ...] = ()
 
 
 def _check_state_limit(task: Task | None, max_states: int) -> None:
@@ -230,19 +237,35 @@ def extract_machine(
     source: LoadedSource, valid: Machine | None, given: MachineSource | None, options: ExtractionOptions, watch: Watch
 ) -> Extraction:
     """Extract the machine of a loaded model; `given` is the task that the caller passed, or None."""
-    classifier, run = source.model, source.run
+    with evaluation_mode(source.model):
+        return _extract_machine(source, valid, given, options, watch)
+
+
+def _extract_machine(
+    source: LoadedSource, valid: Machine | None, given: MachineSource | None, options: ExtractionOptions, watch: Watch
+) -> Extraction:
+    model, run = source.model, source.run
     task = source.task if given is None else source.find_task(given, "extract")
     train_length = DEFAULT_LONGEST if run is None else run.config.train_length
     if valid is None and task is not None:
         valid = task.valid
     _check_state_limit(task, options.max_states)
-    reader = ModelReader(classifier, valid, watch)
+    reader = ModelReader(model, valid, watch)
+    by_states = options.method == "states"
+    if by_states:
+        check_states_readable(reader)
     symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
     try:
-        candidates = CandidateMachines(reader, symbols, options.longest or train_length, options.seed)
+        longest = options.longest or train_length
+        most = longest if model.longest is None else model.longest
+        candidates = CandidateMachines(reader, symbols, min(longest, most), options.seed)
+        if by_states:
+            candidates.fit_scale()
     except TimeIsUpError:
         raise _nothing_known(watch) from None
-    search = search_by_lstar if options.method == "lstar" else search_by_states
+    if not by_states:
+        candidates.hints, candidates.expected = list(options.hints), None if task is None else task.machine
+    search = search_by_states if by_states else search_by_lstar
     try:
         result = search(candidates, options.max_states)
     except TimeIsUpError:
@@ -259,7 +282,7 @@ def extract_machine(
     return Extraction(
         machine=machine,
         valid=valid,
-        n_classes=classifier.n_classes,
+        n_classes=model.n_classes,
         fidelity=fidelity,
         explored=reader.explored,
         margin=reader.margin,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -12,19 +14,23 @@ from torch import Tensor
 
 from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
-from sdssm.errors import format_value
+from sdssm.errors import ModelError
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.layers.mixer import MixerState, select_state_rows
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
 from sdssm.tasks.validity import live_states
 
 #: A string of symbols.
 Word = tuple[int, ...]
 #: Values in place of a label: for a string that is not valid, and if the logits are not finite.
 NOT_VALID, OVERFLOW = -1, -2
-#: Approximate limit on the number of logits in memory at a time.
-MOST_NUMBERS = 1 << 23
+#: Approximate limit on the number of logits in memory at a time, and on the words that are read together.
+MOST_NUMBERS, MOST_WORDS = 1 << 23, 2_048
+
+
+#: Logits after reading symbol by symbol that differ by more than this, relative to their size, are another model's.
+STATE_TOLERANCE = 1e-3
 
 
 class ModelReader:
@@ -35,7 +41,7 @@ class ModelReader:
     the smallest difference between the best and the second logit at these states.
     """
 
-    def __init__(self, model: Classifier, valid: Machine | None, watch: Watch = UNWATCHED) -> None:
+    def __init__(self, model: TokenModel, valid: Machine | None, watch: Watch = UNWATCHED) -> None:
         check_extractable(model)
         self.model, self.watch = model, watch
         self.valid = Machine(table=[[0] * model.n_symbols], outputs=[1]) if valid is None else valid.minimise()
@@ -57,10 +63,17 @@ class ModelReader:
     def n_symbols(self) -> int:
         return self.model.n_symbols
 
+    def longest_word(self, longest: int) -> int:
+        """Return the length up to which words are read: at least `longest`, if the model can read that."""
+        length = max(longest, self.valid.n_states)
+        return length if self.model.longest is None else min(length, self.model.longest)
+
     @property
     def is_scale_free(self) -> bool:
         """Whether the norm of a state has no meaning, so that only its direction is compared."""
         model = self.model
+        if not isinstance(model, Classifier):
+            return False
         bare = model.is_single_sd_ssm and model.input_matrix is None and model.skip is None
         return bare and (model.norm is not None or model.readout.scale is not None or model.mixers[0].settings.rescale)
 
@@ -72,7 +85,9 @@ class ModelReader:
 
         Raises TimeIsUpError when the time is up.
         """
-        rows = torch.from_numpy(tokens).to(next(self.model.parameters()).device)
+        if not self.model.is_recurrent:
+            return self._read_whole(tokens)
+        rows = torch.from_numpy(tokens).to(self.model.device)
         piece = max(1, MOST_NUMBERS // (len(tokens) * max(self.model.numbers_per_symbol, self.model.n_classes)))
         predictions = []
         for part in torch.split(rows, piece, dim=1):
@@ -83,11 +98,56 @@ class ModelReader:
             predictions.append(torch.where(best.isfinite(), label, OVERFLOW))
         return torch.cat(predictions, 1).cpu().numpy(), logits[:, -1], state
 
+    def _read_whole(self, tokens: Ints) -> tuple[Ints, Tensor, None]:
+        """Read strings (B, L) with a model without a state, some of them at a time."""
+        length, model = tokens.shape[1], self.model
+        numbers = length * max(model.numbers_per_symbol, model.n_classes) + length**2 * model.numbers_per_pair
+        predictions, last = [], []
+        for rows in torch.split(torch.from_numpy(tokens), max(1, MOST_NUMBERS // numbers)):
+            self.watch.tick()
+            self.watch.check()
+            logits = model.advance(rows.to(model.device))[0]
+            best, label = logits.max(-1)
+            predictions.append(torch.where(best.isfinite(), label, OVERFLOW))
+            last.append(logits[:, -1])
+        return torch.cat(predictions).cpu().numpy(), torch.cat(last), None
+
+    def labels_of_words(self, words: Sequence[Word]) -> list[int]:
+        """Return the label of each of many words, in few calls of the model; -1 if the word is not a valid string.
+
+        Words of similar length are read together; a model that reads all prefixes at once ignores what follows a word.
+        """
+        order = sorted(range(len(words)), key=lambda number: len(words[number]))
+        labels = [NOT_VALID] * len(words)
+        is_prefix_reader = self.model.can_read_prefixes_at_once
+        for _, group in groupby(order, key=lambda k: -(-len(words[k]) // (8 if is_prefix_reader else 1))):
+            numbers = list(group)
+            for first in range(0, len(numbers), MOST_WORDS):
+                part = numbers[first : first + MOST_WORDS]
+                ends = np.array([len(words[k]) for k in part])
+                tokens = np.zeros((len(part), ends.max()), dtype=np.int64)
+                for row, k in enumerate(part):
+                    tokens[row, : len(words[k])] = words[k]
+                index = np.arange(len(part))
+                predictions = self.read(tokens)[0][index, ends - 1] if is_prefix_reader else self._read_ends(tokens)
+                is_valid = self.valid_prefixes(tokens)[index, ends - 1]
+                for k, label in zip(part, np.where(is_valid, predictions, NOT_VALID).tolist(), strict=True):
+                    labels[k] = label
+        return labels
+
+    @torch.no_grad()
+    def _read_ends(self, tokens: Ints) -> Ints:
+        """Return the prediction for each whole string (B, L): (B,)."""
+        self.watch.tick()
+        self.watch.check()
+        best, label = self.model.last_logits(torch.from_numpy(tokens).to(self.model.device)).max(-1)
+        return np.asarray(torch.where(best.isfinite(), label, OVERFLOW).cpu().numpy())
+
     @torch.no_grad()
     def empty_label(self) -> int:
         """Return the prediction for the empty string if the start state can be read, otherwise 0."""
         model = self.model
-        if not model.is_single_sd_ssm or model.initial_state is None:
+        if not isinstance(model, Classifier) or not model.is_single_sd_ssm or model.initial_state is None:
             return 0
         start = model.initial_state
         return int(
@@ -147,19 +207,57 @@ class ModelReader:
         self._centre, self._scale = centre, max(float(np.sqrt(np.square(points - centre).sum(1).mean())), 1e-30)
 
 
-def check_extractable(model: Classifier) -> None:
+def check_extractable(model: TokenModel) -> None:
     """Raise an error if no machine can be extracted from a model."""
-    if not isinstance(model, Classifier):
-        raise ExactError(f"{format_value(model)} is not a token model; pass a Classifier, a run, or the folder of one")
-    if model.settings.layers != 1:
-        raise ExactError(f"the model has {model.settings.layers} layers; extraction needs a model of one layer")
-    if not model.is_recurrent:
-        raise ExactError(f"{model.settings.name} carries no state; extraction needs a recurrent model")
-    if getattr(model.settings.mixer, "initial_state", None) == "given":
+    if model.settings.needs_given_state or model.settings.state_embedding is not None:
         raise ExactError(
             "the start state is passed with each string, but a machine has one start state; "
             "extraction needs another initial_state than 'given'"
         )
+
+
+def check_states_readable(reader: ModelReader) -> None:
+    """Raise an error if a model has no state to explore, or one that leads to other predictions than whole strings."""
+    model = reader.model
+    advice, shell = "use method='lstar', which needs labels only", "use --method lstar, which needs labels only"
+    if not model.is_recurrent:
+        problem = f"{model.name} carries no state"
+        raise ExactError(f"{problem}; {advice}", shell=f"{problem}; {shell}")
+    if isinstance(model, Classifier):
+        return
+    tokens = torch.randint(model.n_symbols, (4, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
+    tokens = tokens[:, : model.longest]
+    state: MixerState = None
+    sizes = set[int]()
+    try:
+        with torch.no_grad():
+            whole = model.last_logits(tokens)
+            for symbols in tokens.T:
+                logits, state = model.advance(symbols[:, None], select_state_rows(state, np.arange(len(tokens))))
+                sizes.add(sum(part.shape[1] for part in _flat_parts(state)))
+    except (ModelError, RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        problem = f"the state of {model.name} cannot be carried from symbol to symbol ({type(error).__name__})"
+        raise ExactError(f"{problem}; {advice}", shell=f"{problem}; {shell}") from error
+    if len(sizes) > 1 or 0 in sizes:
+        what = "holds no tensors" if 0 in sizes else "changes its size with the length of the string"
+        raise ExactError(
+            f"the state of {model.name} {what}; {advice}", shell=f"the state of {model.name} {what}; {shell}"
+        )
+    difference, scale = float((logits[:, -1] - whole).abs().max()), float(whole.abs().max())
+    if not difference <= STATE_TOLERANCE * max(scale, 1e-6):
+        problem = f"reading symbol by symbol changes the logits of {model.name} by {difference:.2g}"
+        raise ExactError(f"{problem}; {advice}", shell=f"{problem}; {shell}")
+
+
+@contextmanager
+def evaluation_mode(model: TokenModel) -> Iterator[None]:
+    """Switch off what a module does in training only, such as dropout, and restore it afterwards."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:

@@ -15,7 +15,7 @@ from sdssm.evaluation.correct_counts import count_on_fresh_strings
 from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
 from sdssm.models.stack import State
 from sdssm.tasks.evaluation_strings import BLOCK, EvaluationStrings
 
@@ -49,7 +49,7 @@ class _Position(NamedTuple):
 
 
 def read_prefixes(
-    model: Classifier,
+    model: TokenModel,
     test: EvaluationStrings,
     lengths: list[int],
     words: WordMatrices | None,
@@ -98,7 +98,7 @@ def read_prefixes(
 
 
 def read_fresh_strings(
-    model: Classifier, test: EvaluationStrings, lengths: list[int], watch: Watch = UNWATCHED
+    model: TokenModel, test: EvaluationStrings, lengths: list[int], watch: Watch = UNWATCHED
 ) -> list[HorizonReading]:
     """Read new strings for each length, for tasks where prefixes of uniform strings are not uniform.
 
@@ -127,7 +127,7 @@ def read_fresh_strings(
     return readings
 
 
-def _carry(model: Classifier, words: WordMatrices | None, tokens: Tensor, state: State) -> State:
+def _carry(model: TokenModel, words: WordMatrices | None, tokens: Tensor, state: State) -> State:
     """Return the state after many symbols, without classifying any position."""
     if words is None:
         for piece in torch.split(tokens, BLOCK, dim=1):
@@ -138,13 +138,13 @@ def _carry(model: Classifier, words: WordMatrices | None, tokens: Tensor, state:
 
 
 def _classify(
-    model: Classifier, tokens: Tensor, state: State, offsets: list[int]
+    model: TokenModel, tokens: Tensor, state: State, offsets: list[int]
 ) -> tuple[Tensor, Tensor | None, State]:
     """Return the logits (B, K, C) and directions (B, K, N) at K positions of a piece, and the last state.
 
     Directions are those of the state of an SD-SSM, and None for other models.
     """
-    if not model.is_single_sd_ssm:
+    if not isinstance(model, Classifier) or not model.is_single_sd_ssm:
         logits, state = model.advance(tokens, state)
         return logits[:, offsets], None, state
     symbols = model.symbol_parts()

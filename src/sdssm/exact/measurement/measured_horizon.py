@@ -18,7 +18,7 @@ from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import open_watch
 from sdssm.formatting import format_chance, format_percent
-from sdssm.models import Classifier
+from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
 from sdssm.tasks import Task
@@ -125,19 +125,21 @@ def horizon(
     strings: int = MEASURED_STRINGS,
     seed: int = MEASURED_SEED,
     words: bool = True,
+    trust: bool = False,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
 ) -> Horizon:
     """Measure the accuracy of a model at lengths 1, 2, 4, ... and `max_length`, on the same strings.
 
     Args:
-        model: a model, a run, or the folder of either.
+        model: a recurrent model, a run, or the folder of either; or any `nn.Module` with a method `advance`.
         task: the task to measure on: a name, a task or a machine. By default the task of the run, or the one that the
             model was saved with.
         max_length: the last length.
         strings: number of strings.
         seed: of the strings.
         words: whether a single SD-SSM without an input matrix reads several symbols at a time between lengths.
+        trust: import the code of a model that is not part of this package, as its folder names it.
         max_seconds: stop about then, and return the lengths read so far.
         progress: True shows how far the measurement is; a function receives every `ProgressEvent`.
 
@@ -150,11 +152,11 @@ def horizon(
     """
     check_between("max_length", max_length, 1, MOST_LENGTH)
     check_between("strings", strings, 1, MOST_STRINGS)
-    source = load_source(model)
+    source = load_source(model, task, function="horizon", trust=trust)
     classifier, resolved = source.model, source.find_task(task, "horizon")
-    _check_measurable(classifier, resolved)
+    _check_measurable(classifier, resolved, max_length)
     started = perf_counter()
-    test = EvaluationStrings(resolved, strings, seed, classifier.readout.weight.device)
+    test = EvaluationStrings(resolved, strings, seed, classifier.device)
     lengths = doubling_lengths(max_length)
     lengths = sorted({resolved.longest_valid_length(length) for length in lengths if test.shortest_length <= length})
     if not lengths:
@@ -207,10 +209,15 @@ def doubling_lengths(most: int) -> list[int]:
     return [*(1 << k for k in range((most - 1).bit_length())), most]
 
 
-def _check_measurable(model: Classifier, task: Task) -> None:
+def _check_measurable(model: TokenModel, task: Task, max_length: int) -> None:
     check_task_fits(model, task, all_classes=False)
     if not model.is_recurrent or model.settings.state_embedding is not None:
-        raise ExactError(f"{model.settings.name} carries no state from one piece to the next; use sdssm evaluate")
+        raise ExactError(f"{model.name} carries no state from one piece to the next; use sdssm evaluate")
+    if model.longest is not None and max_length > model.longest:
+        problem = f"{model.name} reads at most {model.longest:,} symbols"
+        raise ExactError(
+            f"{problem}; pass max_length={model.longest}", shell=f"{problem}; add --max-length {model.longest}"
+        )
 
 
 def _predict(readings: list[HorizonReading], longest: int) -> int | None:

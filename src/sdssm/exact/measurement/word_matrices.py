@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
 
 #: Limit on the bytes of all word matrices, so that they stay in the processor's cache: longer words need fewer steps,
 #: but their matrices are slower to fetch.
@@ -35,9 +35,11 @@ class WordMatrices:
     rescale: bool
 
     @classmethod
-    def build(cls, model: Classifier, *, most_bytes: int = MOST_BYTES) -> WordMatrices | None:
+    def build(cls, model: TokenModel, *, most_bytes: int = MOST_BYTES) -> WordMatrices | None:
         """Multiply out the words of a model, or return None if its state is not a product of matrices."""
-        if not model.is_single_sd_ssm or model.input_matrix is not None or model.initial_state is None:
+        if not isinstance(model, Classifier) or not model.is_single_sd_ssm:
+            return None
+        if model.input_matrix is not None or model.initial_state is None:
             return None
         with torch.no_grad():
             A = model.symbol_matrices()

@@ -14,6 +14,7 @@ from sdssm.errors import ModelError, RunError
 from sdssm.evaluation import evaluate
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
+from sdssm.experiments.execution.sent_models import SentModel, import_sent_models, send_models
 from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
@@ -71,8 +72,9 @@ def evaluate_locally(
     reporter: ProgressReporter = SILENT,
 ) -> None:
     """Compute and write evaluation files on this machine, in `workers` processes."""
-    call = partial(evaluate_file, spec=spec, device=str(device))
     is_serial = workers <= 1 or len(files) <= 1
+    models = () if is_serial else models_of_files(files)
+    call = partial(evaluate_file, spec=spec, device=str(device), models=models)
     done = 0
 
     def report_part(event: ProgressEvent) -> None:
@@ -116,8 +118,20 @@ def read_evaluations(folder: Path, task: Task, spec: EvaluationSpec) -> tuple[di
     return curve if _has_every_length(curve, task, spec) else None, listed if _has_listed_lengths(listed, spec) else {}
 
 
-def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str, progress: ProgressOption = False) -> None:
-    """Evaluate one run and write one evaluation file into its folder."""
+def models_of_files(files: Sequence[EvaluationFile]) -> tuple[SentModel, ...]:
+    """Return the models of others that other processes need to evaluate these runs."""
+    return send_models(RunFolder.open(folder).config.model for folder in dict.fromkeys(folder for folder, _ in files))
+
+
+def evaluate_file(
+    file: EvaluationFile,
+    spec: EvaluationSpec,
+    device: str,
+    progress: ProgressOption = False,
+    models: Sequence[SentModel] = (),
+) -> None:
+    """Evaluate one run and write one evaluation file into its folder; `models` are those to import for it."""
+    import_sent_models(models)
     folder, name = file
     lengths: Sequence[int] | None = spec.lengths if name == LENGTHS_FILE else None
     try:

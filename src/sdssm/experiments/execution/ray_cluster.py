@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError, format_value
+from sdssm.experiments.execution.sent_models import packages_to_send
 from sdssm.extras import import_extra
 
 #: Seconds allowed for a TCP connection, for joining the cluster, and for the child process that tries it.
@@ -50,8 +51,9 @@ def join(address: str | None) -> bool:
         return False
     address = address or os.environ.get("RAY_ADDRESS") or None
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    # Workers import the sdssm package of this process, whichever version is installed on their node.
-    options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2])]}
+    # Workers import the sdssm package of this process, whichever version is installed on their node, and the models of
+    # others that are not installed.
+    options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2]), *packages_to_send()]}
     if address is None or address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}

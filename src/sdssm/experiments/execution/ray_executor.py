@@ -6,6 +6,7 @@ another node from its last checkpoints, and its result is bit-identical.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from sdssm.experiments.execution.evaluations import (
     EvaluationFile,
     evaluate_locally,
     missing_files,
+    models_of_files,
     start_evaluations,
 )
 from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
@@ -29,8 +31,9 @@ from sdssm.experiments.execution.ray_tasks import (
     evaluate_files,
     list_gpus,
     make_mark,
-    train_group,
+    train_sent_group,
 )
+from sdssm.experiments.execution.sent_models import send_models
 from sdssm.experiments.execution.watcher import ProgressWatcher, least_step
 from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
 from sdssm.experiments.planning.remaining import training_groups
@@ -145,15 +148,16 @@ class RayExecutor:
             raise TrainingStopped(Runs(plan.out, started))
 
     def _training_job(self, group: Sequence[PlannedRun], plan: TrainingPlan, mark: str) -> RayJob:
-        planned = [(run.folder, run.task, run.config) for run in group]
+        sent = [(run.folder, run.task, json.dumps(run.config.to_json())) for run in group]
+        models = send_models(run.config.model for run in group)
         folders = [run.folder for run in group]
         memory = min((size for _, size in self._gpus), default=DEFAULT_GPU_BYTES)
         is_gpu = self._device == "cuda"
         share = share_of(bytes_needed([run.config for run in group]), memory) if is_gpu else 0.0
 
         def submit(share: float, is_retry: bool) -> Any:
-            arguments = (plan.out, mark, planned, plan.until, self._device_share(share), is_retry)
-            return self._remote(train_group, share).remote(*arguments)
+            arguments = (models, plan.out, mark, sent, plan.until, self._device_share(share), is_retry)
+            return self._remote(train_sent_group, share).remote(*arguments)
 
         names = dict.fromkeys(f"{run.config.model.name} on {run.task.name}" for run in group)
         return RayJob(name=", ".join(names), submit=submit, step=lambda: least_step(folders), share=share)
@@ -201,8 +205,11 @@ class RayExecutor:
         done = 0
 
         def make_job(batch: Sequence[EvaluationFile]) -> RayJob:
+            models = models_of_files(batch)
+
             def submit(share: float, is_retry: bool) -> Any:
-                return self._remote(evaluate_files, share).remote(out, mark, batch, spec, self._device_share(share))
+                arguments = (models, out, mark, batch, spec, self._device_share(share))
+                return self._remote(evaluate_files, share).remote(*arguments)
 
             return RayJob(name=f"evaluation of {len(batch)} runs", submit=submit, step=lambda: 0, share=share)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import subprocess
 import time
@@ -17,11 +18,14 @@ import torch
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
 from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_file
+from sdssm.experiments.execution.sent_models import SentModel, import_sent_models
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held, release_folder, reserve_open_files
+from sdssm.runs.schema import RunConfig
+from sdssm.tasks import Task
 from sdssm.training.planning import RunPlan
 from sdssm.training.progress import SilentProgress
 from sdssm.training.queue import DeviceMemoryError
@@ -33,6 +37,10 @@ MARK = ".cluster"
 SEEN_WITHIN = 15.0
 #: Seconds that a worker waits for a previous worker on the same machine to release the run folders.
 FREE_WITHIN = 60.0
+
+
+#: A run to train, with its config as JSON: the classes of its settings may be those of a model of others.
+SentRun = tuple[Path, Task, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +72,21 @@ def make_mark(out: Path) -> str:
         return (out / MARK).read_text()
     except (OSError, ValueError) as error:
         raise RunError(f"cannot write {format_path(out / MARK)}: {error}; choose another --out") from None
+
+
+def train_sent_group(
+    models: Sequence[SentModel],
+    out: Path,
+    mark: str,
+    sent: Sequence[SentRun],
+    until: float,
+    share: DeviceShare,
+    is_retry: bool,
+) -> TaskOutcome:
+    """Import models of others, and then `train_group`."""
+    import_sent_models(models)
+    planned = [(folder, task, RunConfig.from_json(json.loads(config))) for folder, task, config in sent]
+    return train_group(out, mark, planned, until, share, is_retry)
 
 
 def train_group(
@@ -99,9 +122,15 @@ def train_group(
 
 
 def evaluate_files(
-    out: Path, mark: str, files: Sequence[EvaluationFile], spec: EvaluationSpec, share: DeviceShare
+    models: Sequence[SentModel],
+    out: Path,
+    mark: str,
+    files: Sequence[EvaluationFile],
+    spec: EvaluationSpec,
+    share: DeviceShare,
 ) -> TaskOutcome:
-    """Compute and write several evaluation files, one after the other."""
+    """Import models of others, and compute and write several evaluation files, one after the other."""
+    import_sent_models(models)
     _check_shared(out, mark)
     log = _MessageLog()
     with log.recording_warnings(), _memory_limit(share):

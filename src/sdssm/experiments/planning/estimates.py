@@ -23,6 +23,7 @@ from sdssm.files import write_atomic
 from sdssm.formatting import format_setting
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import FINAL_STATUSES
+from sdssm.runs.schema import Settings
 from sdssm.training.engine import TrainingEngine, group_key
 
 #: Seconds that may be spent on measuring; no measurement starts later.
@@ -134,8 +135,7 @@ def _describe_differences(groups: Sequence[GroupEstimate]) -> list[str]:
 def _shared_values(run: PlannedRun) -> dict[str, Any]:
     """Return the settings that all runs of a group share, by name."""
     _, model, train = group_key(run.config, run.task)
-    mixer = {} if model.mixer is None else vars(model.mixer)
-    values = {**{name: value for name, value in vars(model).items() if name != "mixer"}, **mixer, **vars(train)}
+    values = Settings(model=model, train=train).values_by_name()
     return {name: value for name, value in values.items() if name not in IGNORED_SETTINGS}
 
 

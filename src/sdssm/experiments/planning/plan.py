@@ -129,7 +129,7 @@ class _Planner:
         for variant in row.variants():
             settings = _resolve_settings(row, task.name, variant, self._selection.budget)
             first = create_config(task, 0, settings, row.preset, self._begun)
-            parent = self._out / folder_name(task.name) / f"{row.model}-{fingerprint(first)}"
+            parent = self._out / folder_name(task.name) / f"{folder_name(row.model)}-{fingerprint(first)}"
             # The check does not depend on the seed, nor on the values of learning rate and weight decay.
             check_key = (task.name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
             if check_key not in self._checked:

@@ -9,6 +9,7 @@ from shlex import quote
 from sdssm.errors import did_you_mean
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
+from sdssm.models.registry import registered_entry
 from sdssm.tasks import get_task
 from sdssm.training.planning import expand_seeds
 
@@ -39,6 +40,8 @@ class Selection:
             )
         if self.seeds is not None:
             expand_seeds(self.seeds)
+        if self.models is not None:  # an import path by the name that the model was registered under
+            object.__setattr__(self, "models", tuple(map(_model_name, self.models)))
         if self.tasks is not None:  # spelled as in the task library
             object.__setattr__(self, "tasks", tuple(get_task(name).name for name in self.tasks))
 
@@ -78,6 +81,12 @@ class Selection:
     def seeds_of(self, row: Row) -> Sequence[int]:
         """Return the seeds with which a row is trained."""
         return row.seeds if self.seeds is None else expand_seeds(self.seeds)
+
+
+def _model_name(text: str) -> str:
+    """Return the name of a model that is given by its import path; the experiment has imported it by now."""
+    entry = registered_entry(text, text)
+    return text if entry is None else entry.name
 
 
 #: The whole experiment with all of its steps.

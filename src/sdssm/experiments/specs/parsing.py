@@ -22,7 +22,8 @@ from sdssm.experiments.specs.spec import (
     TimingSpec,
 )
 from sdssm.files import describe_file_error, format_path
-from sdssm.models import MODELS, PRESETS, default_preset
+from sdssm.models import PRESETS, default_preset
+from sdssm.models.registry import find_entry
 from sdssm.runs import folder_name
 from sdssm.settings import build_settings
 from sdssm.tasks import get_task
@@ -119,7 +120,7 @@ def _parse_spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Sp
 def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
     """Parse one [[rows]] table. Tasks, seeds and preset default to the values of the whole spec `data`."""
     _check_keys("a row", table, _ROW_KEYS)
-    model = _known_name("model", table.get("model"), MODELS)
+    model = _find_model(table.get("model"))
     label = _typed("label", table.get("label", model), str)
     preset = _known_name("preset", table.get("preset", data.get("preset", default_preset(model))), PRESETS)
     names = _strings(f"tasks of row {label!r}", table.get("tasks", data.get("tasks")))
@@ -148,6 +149,13 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
         settings={name: _decode_none(value) for name, value in settings.items()},
         grid={name: [_decode_none(value) for value in values] for name, values in grid.items()},
     )
+
+
+def _find_model(value: Any) -> str:
+    """Return the name of a row's model; an import path is imported, as the user of the experiment asks for it."""
+    if not isinstance(value, str):
+        raise SpecError(f"model of a row is {format_value(value)}; give a name in quotes")
+    return find_entry(value).name
 
 
 def _decode_none(value: Any) -> Any:

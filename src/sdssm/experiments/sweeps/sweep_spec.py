@@ -14,6 +14,7 @@ from sdssm.experiments.specs.search_space import Range
 from sdssm.experiments.specs.spec import CHOICES, EvaluationSpec, Row, Spec
 from sdssm.experiments.sweeps.search import Search
 from sdssm.models import DEFAULT_MODEL, default_preset
+from sdssm.models.registry import find_entry
 from sdssm.runs import folder_name
 from sdssm.runs.schema import resolve_settings, setting_names
 from sdssm.settings import check_at_least, check_one_of
@@ -62,6 +63,7 @@ def make_sweep_spec(
     check_one_of("select", select, CHOICES)
     if max_length is not None:
         check_at_least("max_length", max_length, 1)
+    model = find_entry(model).name  # an import path is registered under its name
     row = Row(
         model=model,
         label=model,
@@ -76,7 +78,7 @@ def make_sweep_spec(
     task_names = "+".join(map(folder_name, row.tasks))
     methods = {"grid": "a grid", "random": f"{search.trials} at random", "optuna": f"{search.trials} by Optuna"}
     return Spec(
-        name=f"sweep-{task_names}-{model}-{digest}" if name is None else check_results_name(name),
+        name=f"sweep-{task_names}-{folder_name(model)}-{digest}" if name is None else check_results_name(name),
         title=f"{model} on {', '.join(row.tasks)}: the best of {methods[search.kind]}",
         source=f"sweep {digest}",
         choose=select,

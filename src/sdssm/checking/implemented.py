@@ -1,0 +1,245 @@
+"""Find the automaton that a model implements, and compare it with that of the task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+from sdssm.automata import Machine, to_json
+from sdssm.errors import MissingExtraError
+from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES
+from sdssm.exact.errors import ExactError
+from sdssm.exact.extraction import Extraction, Fidelity
+from sdssm.exact.extraction.extractor import ExtractionOptions, extract_machine
+from sdssm.exact.extraction.model_reader import (
+    ModelReader,
+    Word,
+    check_states_readable,
+    evaluation_mode,
+)
+from sdssm.exact.sources import LoadedSource
+from sdssm.exact.watch import open_watch
+from sdssm.formatting import format_chance, format_percent
+from sdssm.models import TokenModel
+from sdssm.tasks import Task
+
+#: How an automaton is searched: through the states of a recurrent model, or with labels alone.
+STATES, LSTAR = "states", "L*"
+#: Default of the time that the search takes.
+MAX_SECONDS = 30.0
+#: A machine counts as that of the model if this share of the strings has the same label after every symbol, at the
+#: lengths up to the training length.
+ENOUGH = 0.99
+#: For a model that reads every prefix by itself: the lengths at which it is compared, and the strings.
+FEW_LENGTHS, FEW_STRINGS = (5, 10, 20, 40), 128
+#: Symbols of a string that `describe` prints.
+MOST_SYMBOLS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImplementedAutomaton:
+    """The automaton that a model implements, or why none was found."""
+
+    task: str
+    method: str  #: "states" (through the states of the model) or "L*" (labels alone)
+    machine: Machine | None  #: minimal; None if no automaton was found
+    reason: str | None  #: why there is none, or what is not certain about it
+    #: Whether the machine has the labels of the task on every valid string (proved); None without a machine.
+    is_equivalent: bool | None
+    difference: Word | None  #: a shortest valid string on which machine and task differ
+    difference_symbols: tuple[str, ...] | None  #: the names of its symbols
+    difference_labels: tuple[int, int] | None  #: the output of the task's machine after it, and of this one
+    agreement: tuple[Fidelity, ...]  #: of machine and model, on random valid strings that were not learned from
+    n_classes: int  #: the number of labels, for the chance level of the agreement
+    seed: int
+    seconds: float
+
+    @property
+    def n_states(self) -> int | None:
+        """The number of states of the machine."""
+        return None if self.machine is None else self.machine.n_states
+
+    @property
+    def validated_length(self) -> int:
+        """The length up to which machine and model had the same label after every symbol of all strings read."""
+        length = 0
+        for fidelity in self.agreement:
+            if fidelity.throughout < fidelity.strings:
+                break
+            length = fidelity.length
+        return length
+
+    @property
+    def validated_strings(self) -> int:
+        """The number of strings up to that length."""
+        return sum(fidelity.strings for fidelity in self.agreement if fidelity.length <= self.validated_length)
+
+    def describe(self) -> str:
+        """Return the result as one sentence."""
+        if self.machine is None:
+            return f"no automaton was found ({self.method}): {self.reason}"
+        states = f"an automaton of {self.machine.n_states:,} states ({self.method}), "
+        note = "" if self.reason is None else f"; {self.reason}"
+        return states + self._describe_equivalence() + f"; {self._describe_agreement()}{note}"
+
+    def _describe_equivalence(self) -> str:
+        if self.difference is None or self.difference_symbols is None or self.difference_labels is None:
+            return f"equivalent to that of {self.task}"
+        names = " ".join(self.difference_symbols[:MOST_SYMBOLS])
+        names += " ..." if len(self.difference_symbols) > MOST_SYMBOLS else ""
+        expected, actual = self.difference_labels
+        return (
+            f"not that of {self.task}: they first differ on {names!r} (length {len(self.difference):,}), "
+            f"where the task has the label {expected} and the automaton {actual}"
+        )
+
+    def _describe_agreement(self) -> str:
+        if self.validated_length:
+            return (
+                f"it agrees with the model on {self.validated_strings:,} random strings "
+                f"of up to {self.validated_length:,} symbols"
+            )
+        return describe_agreement(self.agreement[0], self.n_classes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain values; `sdssm.automata.from_json` reads the machine."""
+        return {
+            "task": self.task,
+            "method": self.method,
+            "machine": None if self.machine is None else json.loads(to_json(self.machine)),
+            "n_states": self.n_states,
+            "reason": self.reason,
+            "is_equivalent": self.is_equivalent,
+            "difference": None if self.difference is None else list(self.difference),
+            "difference_symbols": None if self.difference_symbols is None else list(self.difference_symbols),
+            "difference_labels": None if self.difference_labels is None else list(self.difference_labels),
+            "agreement": [asdict(fidelity) for fidelity in self.agreement],
+            "chance": 100 / self.n_classes,
+            "validated_length": self.validated_length,
+            "validated_strings": self.validated_strings,
+            "seed": self.seed,
+            "seconds": self.seconds,
+        }
+
+
+def find_automaton(
+    model: TokenModel,
+    task: Task,
+    *,
+    max_seconds: float | None = MAX_SECONDS,
+    max_states: int = MAX_STATES,
+    hints: Sequence[Word] = (),
+    seed: int = 0,
+) -> ImplementedAutomaton:
+    """Find the automaton that a model implements on the valid strings of a task.
+
+    The states of a recurrent model are explored and merged. Any other model, and one whose states cannot be read, is
+    asked for the labels of strings only, by L* (which needs AALpy). A machine counts as that of the model if the two
+    agree on at least 99 % of random strings of up to the training length, after every symbol.
+
+    Args:
+        model: any model.
+        task: the labels that it should predict, its valid strings and its training length.
+        max_seconds: about how long to search; None for no limit.
+        max_states: the most states of the automaton.
+        hints: strings that L* compares with the model, such as a misclassified one.
+        seed: of the random strings.
+
+    >>> from sdssm.exact import compile
+    >>> from sdssm.tasks import get_task
+    >>> result = find_automaton(compile("d4"), get_task("d4"))
+    >>> result.machine, result.is_equivalent, result.validated_length
+    (Machine(8 states, 2 symbols, 8 outputs), True, 500)
+    """
+    started = monotonic()
+    method = STATES if _has_readable_states(model, task) else LSTAR
+    is_prefix_reader = model.can_read_prefixes_at_once
+    lengths = COMPARED_LENGTHS if is_prefix_reader else FEW_LENGTHS
+    options = ExtractionOptions(
+        method="states" if method == STATES else "lstar",
+        lengths=lengths if model.longest is None else tuple(sorted({min(n, model.longest) for n in lengths})),
+        strings=COMPARED_STRINGS if is_prefix_reader else FEW_STRINGS,
+        longest=task.train_length,
+        max_states=max_states,
+        seed=seed,
+        hints=tuple(tuple(word) for word in hints),
+    )
+    extraction, reason = None, None
+    try:
+        with open_watch("automaton", False, max_seconds) as watch:
+            extraction = extract_machine(LoadedSource(model, None, model.name), task.valid, task, options, watch)
+    except (ExactError, MissingExtraError) as error:
+        reason = str(error)
+    if extraction is not None:
+        reason = _why_not(extraction, task, max_states) or extraction.note
+    is_found = extraction is not None and _why_not(extraction, task, max_states) is None
+    return _result(model, task, extraction, method, reason, is_found, seed, monotonic() - started)
+
+
+def describe_agreement(fidelity: Fidelity, n_classes: int) -> str:
+    """Return how often machine and model agree at one length, in words."""
+    share = format_percent(100 * fidelity.throughout / fidelity.strings)
+    return (
+        f"it agrees with the model after every symbol on {share} % of strings of length {fidelity.length:,} "
+        f"(chance for one symbol is {format_chance(100 / n_classes)} %)"
+    )
+
+
+def _has_readable_states(model: TokenModel, task: Task) -> bool:
+    """Return whether a model has a state of fixed size that leads to the predictions of whole strings."""
+    if not model.is_recurrent:
+        return False
+    try:
+        reader = ModelReader(model, task.valid)
+        with evaluation_mode(model):
+            check_states_readable(reader)
+    except ExactError:
+        return False
+    return True
+
+
+def _why_not(extraction: Extraction, task: Task, max_states: int) -> str | None:
+    """Return why the extracted machine is not that of the model; None if it is."""
+    least = extraction.fidelity[0].length
+    trained = [fidelity for fidelity in extraction.fidelity if fidelity.length <= max(task.train_length, least)]
+    worst = min(trained, key=lambda fidelity: fidelity.throughout / fidelity.strings)
+    if worst.throughout >= ENOUGH * worst.strings:
+        return None
+    limits = extraction.note if extraction.stopped else f"searched up to {max_states:,} states"
+    best = f"the best machine has {extraction.machine.n_states:,} states"
+    return f"{best}; {describe_agreement(worst, extraction.n_classes)}; {limits}"
+
+
+def _result(
+    model: TokenModel,
+    task: Task,
+    extraction: Extraction | None,
+    method: str,
+    reason: str | None,
+    is_found: bool,
+    seed: int,
+    seconds: float,
+) -> ImplementedAutomaton:
+    machine = extraction.machine if extraction is not None and is_found else None
+    difference = None if machine is None else machine.distinguish(task.machine, task.valid)
+    names = task.machine.symbol_names
+    labels = None
+    if machine is not None and difference is not None:
+        labels = (task.machine.output(difference), machine.output(difference))
+    return ImplementedAutomaton(
+        task=task.name,
+        method=method,
+        machine=machine,
+        reason=reason,
+        is_equivalent=None if machine is None else difference is None,
+        difference=difference,
+        difference_symbols=None if difference is None else tuple(names[symbol] for symbol in difference),
+        difference_labels=labels,
+        agreement=() if extraction is None else extraction.fidelity,
+        n_classes=model.n_classes,
+        seed=seed,
+        seconds=seconds,
+    )
