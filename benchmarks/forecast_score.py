@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sdssm.checking.forecast import CALIBRATION, LONGEST
+from sdssm.checking.forecast import CALIBRATION
+from sdssm.checking.forecast_measurement import LONGEST
 from sdssm.extras import import_extra
 
 #: The runs in compact form, from which the scores can be computed again.
@@ -36,7 +37,8 @@ def write_results(files: Sequence[Path], folder: Path) -> str:
 
 def load_runs(files: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the runs that learned the training lengths and have a forecast, and a description of each campaign."""
-    runs, campaigns = [], []
+    runs: list[dict[str, Any]] = []
+    campaigns: list[dict[str, Any]] = []
     for file in files:
         data = json.loads(file.read_text())
         campaigns += data.get("campaigns") or [{name: value for name, value in data.items() if name != "runs"}]
