@@ -4,7 +4,7 @@ A model is a class or function (n_symbols, n_classes) -> module, whose module ma
 Four of them: torch's GRU, torch's transformer encoder, a linear RNN written here, and a minGRU from a package on PyPI
 (`pip install 'sdssm[examples]'`). They are trained on strings of 1 to 20 symbols of two tasks: `parity`, is the number
 of ones odd, and `even_pairs`, are the first and the last symbol equal. Prints the accuracy at training lengths and
-beyond; chance is 50 %. All four learn `even_pairs`; the minGRU forgets the first symbol after 100 others. On `parity`
+beyond; chance is 50 %. All four learn `even_pairs`; the minGRU forgets the first symbol before length 200. On `parity`
 only the GRU and the linear RNN are above chance: a transformer has no state, and that of a minGRU is a moving average,
 which cannot be flipped again and again.
 

@@ -5,6 +5,7 @@ check                              the report card of a model, also of your own
 task, machine, Task, Machine       strings with labels, and the automata behind them
 extract, certify, compile, snap    between automata and weights; horizon measures a length, certify proves one
 list_models, list_tasks, list_experiments; reproduce runs an experiment
+testing                            the laws that every model obeys, also for your own test suite
 ops                                the recurrences with their gradients; sdssm.layers has the modules
 
 >>> import sdssm, torch
@@ -25,7 +26,7 @@ from sdssm.errors import SdssmError  # after the line above
 from sdssm.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from sdssm import ops
+    from sdssm import ops, testing
     from sdssm.automata import Machine
     from sdssm.automata import get_machine as machine
     from sdssm.checking import ReportCard, check
@@ -101,5 +102,6 @@ __all__ = [
     "resume",
     "snap",
     "task",
+    "testing",
     "train",
 ]

@@ -18,6 +18,7 @@ from sdssm.checking.accuracy_by_length import measure_accuracy
 from sdssm.checking.card_section import SHARES, TITLES, measure_section
 from sdssm.checking.constant_answers import best_constant_accuracy
 from sdssm.checking.model_costs import measure_costs
+from sdssm.checking.section_results import ForecastSection
 from sdssm.errors import ModelError, SdssmError, SettingsError
 from sdssm.models.registry import forget
 from sdssm.tasks import get_task
@@ -167,6 +168,46 @@ def test_the_shortest_misclassified_string_is_in_the_card() -> None:
     section = card["misclassified"]
     assert section.summary == "length 6, no shorter one exists"
     assert section.facts["result"].startswith("'1 1 1 1 1 1' (length 6) has the label 0, but the model predicts 1")
+
+
+def test_all_sections_of_an_exact_model() -> None:
+    pytest.importorskip("sdssm.checking.forecast")
+    pytest.importorskip("sdssm.testing.catalogue")
+    card = check(exact(get_machine("parity")), "parity", max_length=1_000, strings=32, max_seconds=12.0)
+    summaries = {section.name: section.summary or section.reason or "" for section in card.sections}
+    assert list(summaries) == list(TITLES)
+    assert summaries["accuracy"] == "at least 99 % to length 1,000, the longest measured"
+    assert summaries["misclassified"].startswith("none found: all valid strings up to length ")
+    assert summaries["automaton"] == "2 states, equivalent to that of the task; through its states"
+    assert summaries["forecast"] == "no failure; measured none to 1,000"
+    assert summaries["laws"].endswith(" laws hold") and card.passes and not card.failed_laws
+    assert summaries["costs"].startswith(f"{card.value('costs', 'parameters'):,} parameters; training ")
+
+
+def test_the_forecast_is_compared_with_the_measured_length() -> None:
+    Forecast = pytest.importorskip("sdssm.checking.forecast").Forecast  # a class
+    section = ForecastSection(Forecast(120.0, 60.0, 240.0, 0.2, "drift"), failing_length=60.0, measured_to=500)
+    assert section.factor == 2.0 and section.to_json()["factor"] == 2.0
+    assert section.facts()["off by a factor"] == "2.00" and section.summary() == "120; measured 60, factor 2.0"
+    none = ForecastSection(Forecast(None, cause="none"), failing_length=None, measured_to=50_000)
+    assert none.summary() == "no failure; measured none to 50,000" and "off by a factor" not in none.facts()
+    unknown = ForecastSection(Forecast(None, reason="too bad"), failing_length=3.0, measured_to=None)
+    assert unknown.summary() == "no forecast; measured 3"
+
+
+class Leaky(LastSymbol):
+    """A model that breaks a law: the strings of a batch influence each other."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.table(tokens)
+        return logits + logits[:1].flip(0).cumsum(1)
+
+
+def test_a_broken_law_is_named() -> None:
+    pytest.importorskip("sdssm.testing.catalogue")
+    card = check(Leaky(2, 2), "parity", sections=["laws"], max_seconds=20.0)
+    assert "rows" in card.failed_laws and not card.passes
+    assert card["laws"].summary.startswith("broken: ") and "BROKEN" in str(card)
 
 
 def test_a_section_without_time_is_not_started() -> None:

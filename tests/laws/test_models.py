@@ -1,5 +1,7 @@
 """Laws that every model of the catalogue satisfies; a new model is covered as soon as it is in the catalogue.
 
+Most are those of `sdssm.testing`, which check that each of them finds a model that breaks it (`tests/testing`).
+
 `test_mixers.py` has the laws of the layers themselves.
 """
 
@@ -18,6 +20,7 @@ from sdssm.models import MODELS, Classifier, default_preset
 from sdssm.models.settings import BLOCKS
 from sdssm.runs.schema import create_config, resolve_settings, setting_names
 from sdssm.tasks import get_task
+from sdssm.testing import LAWS, check_laws
 from sdssm.training.engine import TrainingEngine
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -74,6 +77,10 @@ def name(request: pytest.FixtureRequest) -> str:
 OTHER: dict[str, dict[str, Any]] = {"transformer": {"causal_mask": True}, "pd-ssm": {"initial_state": "learned"}}
 
 
+#: The laws that do not apply to some of the models, see `sdssm.testing`.
+DO_NOT_APPLY: dict[str, set[str]] = {"transformer": {"causal", "prefixes", "chunks"}, "hyena": {"chunks"}}
+
+
 @pytest.fixture(params=["plain", "query", "other", "deep query"])
 def model(request: pytest.FixtureRequest, name: str) -> Classifier:
     if request.param == "other":
@@ -83,7 +90,16 @@ def model(request: pytest.FixtureRequest, name: str) -> Classifier:
     return build(name, query=request.param == "query")
 
 
-def test_later_symbols_change_no_earlier_logits(model: Classifier) -> None:
+def test_the_laws_of_all_models(model: Classifier) -> None:
+    """The laws that other test suites use as well; in float64, so that a difference is not a rounding error."""
+    results = check_laws(model, laws=LAWS)
+    assert {result.name: result.detail for result in results if result.passed is False} == {}
+    without = {result.name for result in results if result.passed is None}
+    assert without <= DO_NOT_APPLY.get(model.settings.name, set())
+
+
+def test_later_symbols_change_later_logits(model: Classifier) -> None:
+    """A model that reads nothing would obey most laws. A model that is not causal reads each prefix separately."""
     tokens = draw_tokens(3, 9)
     other = tokens.clone()
     other[:, 5:] = (other[:, 5:] + 1) % V
@@ -91,30 +107,10 @@ def test_later_symbols_change_no_earlier_logits(model: Classifier) -> None:
     assert not torch.allclose(model(other)[:, 5:], model(tokens)[:, 5:], rtol=1e-6, atol=1e-6)
 
 
-def test_step_by_step_equals_all_at_once(model: Classifier) -> None:
-    tokens = draw_tokens(3, 9)
+def test_a_model_without_a_state_cannot_step(model: Classifier) -> None:
     if not model.is_recurrent:
         with pytest.raises(sdssm.SdssmError):
-            model.step(tokens[:, 0])
-        return
-    state, steps = None, []
-    for token in tokens.unbind(1):
-        logits, state = model.step(token, state)
-        steps.append(logits)
-    assert_same(torch.stack(steps, 1), model(tokens))
-
-
-def test_piece_by_piece_equals_all_at_once(model: Classifier) -> None:
-    tokens = draw_tokens(3, 11)
-    if not model.is_recurrent:
-        return
-    state, pieces = None, []
-    for piece in torch.split(tokens, [1, 6, 4], dim=1):
-        logits, state = model.advance(piece, state)
-        pieces.append(logits)
-    assert_same(torch.cat(pieces, 1), model(tokens))
-    middle = model.advance_state(tokens[:, :7])
-    assert_same(model.last_logits(tokens[:, 7:], middle), model(tokens)[:, -1])
+            model.step(draw_tokens(3, 1)[:, 0])
 
 
 def test_last_logits_equal_those_of_the_prefix(model: Classifier) -> None:
@@ -124,10 +120,8 @@ def test_last_logits_equal_those_of_the_prefix(model: Classifier) -> None:
         assert_same(model.last_logits(tokens[:, :length]), logits[:, length - 1])
 
 
-def test_rows_of_a_batch_do_not_influence_each_other(model: Classifier) -> None:
+def test_leading_dimensions_are_rows(model: Classifier) -> None:
     tokens = draw_tokens(5, 7)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    assert_same(model(tokens[order]), model(tokens)[order])
     assert_same(model(tokens[2]), model(tokens)[2])  # one string, without a batch
     assert_same(model(tokens.reshape(1, 5, 7))[0], model(tokens))
 
@@ -135,14 +129,9 @@ def test_rows_of_a_batch_do_not_influence_each_other(model: Classifier) -> None:
 def test_lengths_cut_the_strings(model: Classifier) -> None:
     tokens, labels = draw_tokens(4, 9), torch.tensor([0, 3, 1, 4])
     for length in (1, 6, 9):
-        cut_loss, cut_correct = model.loss(tokens[:, :length], labels)
-        padded_loss, padded_correct = model.loss(tokens, labels, lengths=torch.full((4,), length))
-        assert_same(padded_loss, cut_loss)
+        _, cut_correct = model.loss(tokens[:, :length], labels)
+        _, padded_correct = model.loss(tokens, labels, lengths=torch.full((4,), length))
         assert padded_correct == cut_correct
-    ends = torch.tensor([3, 9, 1, 6])
-    mean, _ = model.loss(tokens, labels, lengths=ends)
-    alone = [model.loss(tokens[i : i + 1, :end], labels[i : i + 1])[0] for i, end in enumerate(ends.tolist())]
-    assert_same(mean, torch.stack(alone).mean())
 
 
 def test_an_empty_string_has_no_logits(model: Classifier) -> None:
@@ -151,7 +140,7 @@ def test_an_empty_string_has_no_logits(model: Classifier) -> None:
     assert state is None
 
 
-def test_saving_and_loading_keeps_the_logits(model: Classifier, tmp_path: Path) -> None:
+def test_a_loaded_model_is_the_same_bit_for_bit(model: Classifier, tmp_path: Path) -> None:
     model = model.float()
     model.save(tmp_path)
     loaded = sdssm.load(tmp_path)
@@ -160,13 +149,11 @@ def test_saving_and_loading_keeps_the_logits(model: Classifier, tmp_path: Path) 
     assert torch.equal(loaded(tokens), model(tokens))
 
 
-def test_gradients_of_the_loss_are_finite_at_length_500(name: str) -> None:
+def test_gradients_are_not_huge_at_length_500(name: str) -> None:
     model = build(name).float()
     loss, _ = model.loss(draw_tokens(2, 500), torch.tensor([0, 1]))
     grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    assert all(grad is None or bool(grad.isfinite().all()) for grad in grads)
-    largest = max(float(grad.abs().max()) for grad in grads if grad is not None)
-    assert 0 < largest < 1e6
+    assert 0 < max(float(grad.abs().max()) for grad in grads if grad is not None) < 1e6
 
 
 def configure_runs(name: str, seeds: list[int], **changed: Any) -> list[Any]:

@@ -110,9 +110,10 @@ class AccuracyByLength:
         longest = [self.longest_at_least(level) for level in LEVELS]
         if longest[1] is None:
             return f"below {LEVELS[1]:.0f} % at length {self.lengths[0]:,}"
+        if longest[0] == self.lengths[-1]:
+            return f"at least 99 % to length {longest[0]:,}, the longest measured"
         limits = ["nowhere" if length is None else f"to length {length:,}" for length in longest]
-        more = " (longest measured)" if longest[0] == self.lengths[-1] else ""
-        return f"at least 99 % {limits[0]}{more}, 90 % {limits[1]}"
+        return f"at least 99 % {limits[0]}, 90 % {limits[1]}"
 
     def _describe(self, k: int) -> str:
         band = f"{format_percent(self.low[k])} to {format_percent(self.high[k])}"
@@ -194,6 +195,9 @@ def measure_accuracy(
     points, done, fresh, rate = _Points({}), 0, False, 0.0
     # A first call may compile code, which says nothing about how long the others take.
     evaluate(model, task=task, lengths=[min(WARM_UP, longest)], strings=WARM_UP, seed=seed)
+    started = monotonic()
+    evaluate(model, task=task, lengths=[1], strings=strings, seed=seed)
+    fixed = monotonic() - started  # what an evaluation takes however short the strings are
     for limit in _stages(trained, tested, longest):
         lengths = _lengths(done, limit, is_sparse=fresh or limit > tested)
         # A model that cannot read in pieces takes more than twice the time for twice the length.
@@ -202,7 +206,7 @@ def measure_accuracy(
         is_slow = limit > tested and rate * work * strings > AFFORDABLE * (end - started)
         count = min(strings, LONG_STRINGS) if is_slow else strings
         late = f"longer strings would have taken more than the {max_seconds:.0f} s of this section"
-        if done and started + rate * work * count > end:
+        if done and started + fixed + rate * work * count > end:
             stopped = late
             break
         try:
@@ -213,7 +217,7 @@ def measure_accuracy(
             stopped = late
             break
         [run] = evaluation.runs
-        rate = (monotonic() - started) / (work * count)
+        rate = max(monotonic() - started - fixed, 0.0) / (work * count)
         points.add(run, done)
         done, fresh = limit, run.read == READ_FRESH
         if limit >= min(tested, longest) and _has_failed(points, lengths):

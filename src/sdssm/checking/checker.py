@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,12 +23,14 @@ from sdssm.checking.card_section import (
     measure_section,
 )
 from sdssm.checking.checked_model import CheckedModel, find_checked_model
+from sdssm.checking.implemented import LSTAR, find_automaton
 from sdssm.checking.misclassified import find_misclassified
 from sdssm.checking.model_costs import measure_costs
 from sdssm.checking.report_card import ReportCard
-from sdssm.checking.section_results import MisclassifiedSection
+from sdssm.checking.section_results import AutomatonSection, ForecastSection, LawsSection, MisclassifiedSection
 from sdssm.devices import device_name
 from sdssm.errors import SettingsError, format_value
+from sdssm.extras import import_extra
 from sdssm.progress import ProgressOption, ProgressReporter, report_progress
 from sdssm.settings import check_at_least
 from sdssm.training.progress import Progress
@@ -122,15 +126,20 @@ def check_subject(
     max_length: int | None = None,
     strings: int = STRINGS,
     sections: Sequence[str] | None = None,
+    known: Sequence[CardSection] = (),
     max_seconds: float = MAX_SECONDS,
     progress: ProgressOption = False,
 ) -> ReportCard:
-    """Measure the report card of a model that is built and trained; the arguments are those of `check`."""
+    """Measure the report card of a model that is built and trained.
+
+    `known` are sections of an earlier card, which a forecast is compared with. The other arguments are those of
+    `check`.
+    """
     names = check_section_names(sections)
     started = monotonic()
     order = [name for name in SHARES if name in names]
     clock = SectionClock(max_seconds, order)
-    measured: dict[str, CardSection] = {}
+    measured: dict[str, CardSection] = {section.name: section for section in known}
     with report_progress(progress) as reporter:
         measurements = _measurements(subject, seed, max_length, strings, measured, reporter)
         for name in order:
@@ -150,7 +159,7 @@ def check_subject(
         folder=subject.folder,
         device=device_name(subject.model.device),
         seconds=monotonic() - started,
-        sections=tuple(measured[name] for name in TITLES if name in measured),
+        sections=tuple(measured[name] for name in TITLES if name in names),
     )
 
 
@@ -163,7 +172,8 @@ def _measurements(
     reporter: ProgressReporter,
 ) -> dict[str, Callable[[float], SectionResult]]:
     """Return the function that measures each section, given its seconds."""
-    model, task, length = subject.model, subject.task, subject.train_length
+    model, length = subject.model, subject.train_length
+    task = replace(subject.task, train_length=length)
 
     def measure_accuracy_within(seconds: float) -> SectionResult:
         return measure_accuracy(
@@ -182,15 +192,46 @@ def _measurements(
     def find_misclassified_within(seconds: float) -> SectionResult:
         return MisclassifiedSection(find_misclassified(model, task, max_seconds=SEARCH_SHARE * seconds, seed=seed))
 
-    def missing(seconds: float) -> SectionResult:
-        raise SettingsError("this section is not part of this version")
+    def check_laws_within(seconds: float) -> SectionResult:
+        end, results = monotonic() + seconds, list[Any]()
+        check_laws = _import_part("sdssm.testing", "check_laws")
+        laws = [law for law in _import_part("sdssm.testing.catalogue", "LAWS") if not law.needs_factory]
+        for number, law in enumerate(laws):
+            if monotonic() > end:
+                return LawsSection(tuple(results), tuple(law.title for law in laws[number:]))
+            results += check_laws(model, task=task, seed=seed, laws=[law])
+        return LawsSection(tuple(results))
+
+    def forecast_within(seconds: float) -> SectionResult:
+        data = measured["accuracy"].data if "accuracy" in measured else None
+        failing, longest = (None, None) if data is None else (data["failing_length"], data["lengths"][-1])
+        forecast_failure = _import_part("sdssm.checking.forecast", "forecast_failure")
+        return ForecastSection(forecast_failure(model, task, seed=seed), failing, longest)
+
+    def find_automaton_within(seconds: float) -> SectionResult:
+        known = measured["misclassified"].data if "misclassified" in measured else None
+        hints = [known["string"]] if known is not None and known["string"] is not None else []
+        automaton = find_automaton(model, task, max_seconds=SEARCH_SHARE * seconds, hints=hints, seed=seed)
+        if automaton.method == LSTAR and automaton.machine is None:
+            import_extra("aalpy", "the automaton of a model without states")  # without it there was no search
+        return AutomatonSection(automaton)
 
     return {
-        **dict.fromkeys(TITLES, missing),
         "accuracy": measure_accuracy_within,
         "misclassified": find_misclassified_within,
+        "automaton": find_automaton_within,
+        "forecast": forecast_within,
+        "laws": check_laws_within,
         "costs": measure_costs_within,
     }
+
+
+def _import_part(module: str, name: str) -> Any:
+    """Import what measures a section, or raise an error if this version does not have it yet."""
+    try:
+        return getattr(import_module(module), name)
+    except (ModuleNotFoundError, AttributeError):
+        raise SettingsError("this section is not part of this version") from None
 
 
 def _check_seconds(seconds: float) -> None:

@@ -20,8 +20,10 @@ from sdssm.tasks import Task
 
 #: Strings of a training batch, and strings that are generated side by side.
 BATCH, SIDE_BY_SIDE = 128, 64
-#: The seconds that each speed is measured for, at most, and the least number of repetitions.
-SECONDS, LEAST = 1.0, 2
+#: The seconds that each speed is measured for; a first call that takes longer than this many times that is the result.
+SECONDS, SLOW = 0.5, 4
+#: Several strings are not generated side by side if that would take longer than this many seconds for a symbol.
+MOST_SECONDS = 1.0
 #: The length of the prefix that a model without a state reads again for each symbol.
 PREFIX = 500
 
@@ -39,7 +41,7 @@ class ModelCosts:
         train_length, batch: of that batch.
         state_numbers: numbers of the state of one string; None if the model has none.
         generation_tokens: tokens a second, one symbol of one string at a time.
-        generation_tokens_side_by_side: the same for `side_by_side` strings together.
+        generation_tokens_side_by_side: the same for `side_by_side` strings together; None if that takes too long.
         prefix_length: the length of the prefix that is read again for each symbol; None for a recurrent model.
         device: where it was measured.
         threads: of the CPU; None on a GPU.
@@ -54,7 +56,7 @@ class ModelCosts:
     batch: int
     state_numbers: int | None
     generation_tokens: float
-    generation_tokens_side_by_side: float
+    generation_tokens_side_by_side: float | None
     side_by_side: int
     prefix_length: int | None
     device: str
@@ -77,20 +79,16 @@ class ModelCosts:
         if self.training_bytes is not None:
             kind = "kept for the gradient" if self.threads is not None else "at its peak"
             facts["memory in training"] = f"{format_bytes(self.training_bytes)} {kind}, {batch}"
-        one, several = format_rate(self.generation_tokens), format_rate(self.generation_tokens_side_by_side)
+        one, several = format_rate(self.generation_tokens), ""
+        if self.generation_tokens_side_by_side is not None:
+            several = f"; {format_rate(self.generation_tokens_side_by_side)} with {self.side_by_side} strings"
         if self.prefix_length is None:
-            facts["generation"] = (
-                f"{one} tokens/s step by step with its state; {several} with {self.side_by_side} strings"
-            )
-            facts["memory in generation"] = (
-                f"{self.state_numbers:,} numbers of state for each string, at any length"
-                if self.state_numbers is not None
-                else "not known"
-            )
+            facts["generation"] = f"{one} tokens/s step by step with its state{several}"
+            facts["memory in generation"] = f"{self.state_numbers:,} numbers of state for each string, at any length"
         else:
             facts["generation"] = (
-                f"{one} tokens/s at length {self.prefix_length:,}; {several} with {self.side_by_side} strings; it has "
-                "no state, so the whole prefix is read again for each token"
+                f"{one} tokens/s at length {self.prefix_length:,}{several}; it has no state, so the whole prefix is "
+                "read again for each token"
             )
             facts["memory in generation"] = "the whole prefix: it has no state"
         facts["measured on"] = f"{self.device}{threads}"
@@ -105,8 +103,10 @@ class ModelCosts:
         )
 
 
-def measure_costs(model: TokenModel, task: Task, *, train_length: int | None = None, seed: int = 0) -> ModelCosts:
-    """Measure size and speed of a model, in about five seconds.
+def measure_costs(
+    model: TokenModel, task: Task, *, train_length: int | None = None, seconds: float = SECONDS, seed: int = 0
+) -> ModelCosts:
+    """Measure size and speed of a model; each of three speeds for `seconds`, or for one call.
 
     >>> from sdssm.exact import compile
     >>> from sdssm.tasks import get_task
@@ -124,14 +124,17 @@ def measure_costs(model: TokenModel, task: Task, *, train_length: int | None = N
         starts = torch.zeros(BATCH, dtype=torch.long, device=device)
     training_tokens = training_bytes = problem = None
     try:
-        training_tokens, training_bytes = _measure_training(model, tokens, labels, starts)
+        training_tokens, training_bytes = _measure_training(model, tokens, labels, starts, seconds)
     except Exception as error:  # a module may be unable to compute gradients
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     with _generating(model):
         prefix = None
         if not model.is_recurrent:
             prefix = task.longest_valid_length(PREFIX if model.longest is None else min(PREFIX, model.longest))
-        rates = [_measure_generation(model, rows, prefix, starts) for rows in (1, SIDE_BY_SIDE)]
+        one = _measure_generation(model, 1, prefix, starts, seconds)
+        several = None
+        if prefix is None or SIDE_BY_SIDE / one < MOST_SECONDS:
+            several = _measure_generation(model, SIDE_BY_SIDE, prefix, starts, seconds)
         state = _state_numbers(model, tokens[:1, :1], None if starts is None else starts[:1])
     return ModelCosts(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -142,8 +145,8 @@ def measure_costs(model: TokenModel, task: Task, *, train_length: int | None = N
         train_length=trained,
         batch=BATCH,
         state_numbers=state,
-        generation_tokens=rates[0],
-        generation_tokens_side_by_side=rates[1],
+        generation_tokens=one,
+        generation_tokens_side_by_side=several,
         side_by_side=SIDE_BY_SIDE,
         prefix_length=prefix,
         device=device_name(device),
@@ -152,7 +155,7 @@ def measure_costs(model: TokenModel, task: Task, *, train_length: int | None = N
 
 
 def _measure_training(
-    model: TokenModel, tokens: Tensor, labels: Tensor, starts: Tensor | None
+    model: TokenModel, tokens: Tensor, labels: Tensor, starts: Tensor | None, seconds: float
 ) -> tuple[float, int | None]:
     """Return tokens a second of forward and backward, and the memory of a step."""
     copy = deepcopy(model).train()  # so that no statistic of the model changes
@@ -182,16 +185,18 @@ def _measure_training(
         for parameter in parameters:
             kept.pop(parameter.untyped_storage().data_ptr(), None)
         used = sum(kept.values())
-    return tokens.numel() * _calls_per_second(step, tokens.device), used
+    return tokens.numel() * _calls_per_second(step, tokens.device, seconds), used
 
 
-def _measure_generation(model: TokenModel, rows: int, prefix: int | None, starts: Tensor | None) -> float:
+def _measure_generation(
+    model: TokenModel, rows: int, prefix: int | None, starts: Tensor | None, seconds: float
+) -> float:
     """Return tokens a second, one symbol of each of `rows` strings at a time."""
     device = model.device
     first = None if starts is None else starts[:rows]
     if prefix is not None:
         tokens = torch.zeros(rows, prefix, dtype=torch.long, device=device)
-        return rows * _calls_per_second(lambda: model.last_logits(tokens, starts=first), device)
+        return rows * _calls_per_second(lambda: model.last_logits(tokens, starts=first), device, seconds)
     symbol = torch.zeros(rows, 1, dtype=torch.long, device=device)
     state = model.advance(symbol, starts=first)[1]
 
@@ -199,13 +204,17 @@ def _measure_generation(model: TokenModel, rows: int, prefix: int | None, starts
         nonlocal state
         state = model.advance(symbol, state)[1]
 
-    return rows * _calls_per_second(step, device)
+    return rows * _calls_per_second(step, device, seconds)
 
 
-def _calls_per_second(call: Callable[[], object], device: torch.device) -> float:
-    """Return how often a call runs in a second, after a first one that is not counted."""
+def _calls_per_second(call: Callable[[], object], device: torch.device, least_seconds: float) -> float:
+    """Return how often a call runs in a second, after a first one that is not counted unless it is slow."""
+    started = perf_counter()
     call()
     _wait(device)
+    first = perf_counter() - started
+    if first > SLOW * least_seconds:  # what it may have compiled is no longer a large part of it
+        return 1 / first
     started, calls, batch = perf_counter(), 0, 1
     while True:
         for _ in range(batch):
@@ -213,7 +222,7 @@ def _calls_per_second(call: Callable[[], object], device: torch.device) -> float
         _wait(device)
         calls += batch
         seconds = perf_counter() - started
-        if seconds >= SECONDS / 2 and calls >= LEAST:
+        if seconds >= least_seconds:
             return calls / seconds
         batch = min(2 * batch, 1_024)
 

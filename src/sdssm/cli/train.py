@@ -218,7 +218,17 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
     headers = ("accuracy %", "chance %", "loss", "steps", "seconds")
     print_table([*headers, "status", "folder"], rows, right=headers)
     print("\nAccuracy is that of the last steps, at training lengths.")
-    print(f"To measure it at longer lengths: sdssm evaluate {quote_argument(out)}")
+    print(f"To measure it at longer lengths: sdssm evaluate {quote_argument(out)}{_model_option(runs)}")
+
+
+def _model_option(runs: Sequence[RunFolder]) -> str:
+    """Return the option that names the code of these runs, if it is neither ours nor that of an installed plug-in."""
+    from sdssm.models.registry import plugin_paths
+
+    installed = plugin_paths()
+    models = [run.config.model for run in runs]
+    paths = {model.import_path for model in models if model.import_path != installed.get(model.name)}
+    return "".join(f" --model {quote_argument(path)}" for path in paths if path is not None)
 
 
 def _summarise(runs: Sequence[RunFolder], out: Path) -> str:

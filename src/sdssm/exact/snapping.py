@@ -29,7 +29,7 @@ from sdssm.exact.defaults import (
 )
 from sdssm.exact.errors import ExactError, WrongMachineWarning
 from sdssm.exact.extraction import Extraction
-from sdssm.exact.extraction.extractor import METHODS, ExtractionOptions, extract_machine
+from sdssm.exact.extraction.extractor import DEFAULT_LONGEST, METHODS, ExtractionOptions, extract_machine
 from sdssm.exact.extraction.model_reader import Word
 from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import open_watch
@@ -121,7 +121,10 @@ def snap(
     check_one_of("method", method, METHODS)
     check_at_least("max_states", max_states, 1)
     source = load_source(model, task, function="snap", trust=trust)
-    options = ExtractionOptions(method, COMPARED_LENGTHS, COMPARED_STRINGS, None, max_states, seed)
+    lengths: tuple[int, ...] = COMPARED_LENGTHS
+    if not source.model.can_read_prefixes_at_once:  # each prefix of a string is a call of the model
+        lengths = tuple(length for length in lengths if length <= DEFAULT_LONGEST)
+    options = ExtractionOptions(method, lengths, COMPARED_STRINGS, None, max_states, seed)
     with open_watch(f"snap {source.name}", progress, max_seconds) as watch:
         extraction = extract_machine(source, resolve_machine(valid), task, options, watch)
         if extraction.stopped:

@@ -23,7 +23,7 @@ FACT_WIDTH, TITLE_WIDTH, MOST_LINES, LINE = 56, 100, 4, 0.165
 #: Lengths above this are shown on a logarithmic axis.
 LOGARITHMIC_FROM = 100
 #: Two ticks on a logarithmic axis need at least this factor between them.
-CLOSE = 2.5
+CLOSE = 3.5
 #: The titles of the facts, by section.
 SECTION_TITLES = {
     "accuracy": "Accuracy",
