@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ from sdssm.runs.claim import release_folder
 from sdssm.runs.folder import EVENTS_FILE
 from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
+from tests.strangers import SUM, stranger
+
+__all__ = ["stranger"]
 
 #: Enough that a node can be lost while it trains: removing one takes a second.
 STEPS = 1_200
@@ -140,6 +144,29 @@ class Recorder(SilentProgress):
 
 def last_checkpoint(folder: Path) -> int:
     return max(RunFolder.open(folder).checkpoints(), default=0)
+
+
+def test_models_of_others_train_on_both_nodes_as_here(cluster: Cluster, stranger: Path, tmp_path: Path) -> None:
+    """The package is not installed, and workers use the copy that Ray sends: its folder is gone before they start."""
+    text = TINY.replace("lstm", SUM).replace("sd-ssm", SUM).replace("state = 8, dictionary = 4", "state = 3")
+    text = text.replace(f"steps = {STEPS}", "steps = 40").replace("[[rows]]", '[[rows]]\nlabel = "small"', 1)
+    path = tmp_path / "strange.toml"
+    path.write_text(text)
+    spec, threads = get_spec(path), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        run_plan(make_plan(spec, Path("here")), "cpu")
+        evaluate_plan(make_plan(spec, Path("here")), "cpu")
+    finally:
+        torch.set_num_threads(threads)
+    with get_executor("ray", device="cpu", address=cluster.address) as executor:
+        rmtree(tmp_path / "code")
+        executor.run_plan(make_plan(spec, Path("there")))
+        executor.evaluate_plan(make_plan(spec, Path("there")))
+    here, there = read_runs(Path("here")), read_runs(Path("there"))
+    assert len(here) == 4 and {run["status"] for run in here.values()} == {"finished"}
+    assert all(run["evaluation"]["model"] == SUM and run["evaluation"]["accuracy"] for run in here.values())
+    assert here == there
 
 
 def test_stopped_resumed_and_with_a_lost_node_equals_local(

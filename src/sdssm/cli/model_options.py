@@ -13,7 +13,7 @@ from sdssm.files import format_path
 
 #: Help of the options.
 IMPORT_PATH_HELP = "a name of sdssm models, or the import path of your own, package.module:Name or folder/file.py:Name"
-TRUST_HELP = "import the code of models that are not part of sdssm, as their folders name it; it can do anything"
+TRUST_HELP = "import the code of models that are not part of sdssm, as their folders name it; only if you trust them"
 
 
 def add_model_option(parser: argparse.ArgumentParser, what: str) -> None:

@@ -17,6 +17,7 @@ from sdssm.cli.experiment_options import (
     selection_arguments,
     spec_argument,
 )
+from sdssm.cli.model_options import add_model_option
 from sdssm.cli.options import (
     collect_settings,
     declare_command,
@@ -66,7 +67,7 @@ def add_command(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("what", metavar="TASK", nargs="+", help="task, such as a5; or an experiment with a grid, by name or TOML file")
-    add("--model", help=f"model to train (default: {DEFAULT_MODEL}); see sdssm models")
+    add_model_option(parser, f"model to train (default: {DEFAULT_MODEL})")
     add("--preset", help="named settings, for settings that are not searched (default: the model's own preset)")
     for names, metavar, text in (
         (("--set",), "NAME=VALUE", "settings that are the same for all candidates, such as steps=2000"),
