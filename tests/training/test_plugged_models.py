@@ -18,6 +18,7 @@ from sdssm.models import registry
 from sdssm.models.building import untrained_model
 from sdssm.runs import RunFolder
 from sdssm.training.progress import SilentProgress
+from tests.training import plugged_mixers as mixers
 from tests.training import plugged_modules as modules
 from tests.training.test_training import is_same_run
 
@@ -237,3 +238,23 @@ def test_a_module_whose_code_changed_is_not_resumed(tmp_path: Path, monkeypatch:
             assert "\n" not in str(caught.value)
             with pytest.raises(ModelError, match="does not hold the model that its config.json describes"):
                 sdssm.load(tmp_path / "copy/seed-0", trust=True)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "execution"),
+    [(mixers.Sum, "side by side, eager"), (mixers.BranchingSum, "one after the other, eager: vmap does not support")],
+)
+def test_a_mixer_of_ones_own_trains_in_the_classifier(tmp_path: Path, mixer: type, execution: str) -> None:
+    """With block dropout, noise and lengths are those of the catalogue's models."""
+    progress = Messages()
+    settings = {"state": 5, "block": "pre-norm", "block_dropout": 0.1, "checkpoint_every": 5}
+    together = train(tmp_path / "together", mixer, seeds=3, settings=settings, progress=progress)
+    assert progress.lines[0].startswith(f"{mixer.name}: 3 models {execution}")  # type: ignore[attr-defined]
+    alone = train(tmp_path / "alone", mixer, seeds=[2], settings=settings)
+    mine = weights(together[2].path)
+    for name, value in weights(alone[0].path).items():
+        torch.testing.assert_close(mine[name], value, rtol=1e-3, atol=1e-4)
+    copy = CopyAt(10, tmp_path / "out", tmp_path / "copy")
+    train(tmp_path / "out", mixer, seeds=3, settings=settings, progress=copy)
+    sdssm.resume(tmp_path / "copy", device="cpu")
+    assert is_same_run(together[2].path, tmp_path / "copy/seed-2")

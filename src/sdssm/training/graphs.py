@@ -59,18 +59,21 @@ def try_capture(function: Callable[[], None], device: torch.device) -> tuple[tor
         finally:
             torch.cuda.set_sync_debug_mode(mode)
         stream.synchronize()
-    generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
-    random_state = generator.get_state()
-    graph = torch.cuda.CUDAGraph()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    random_state, previous = generator.get_state(), torch.cuda.current_stream(device)
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     try:
-        with _garbage_collection_disabled(), torch.cuda.graph(graph, stream=stream):
+        with _garbage_collection_disabled(), torch.cuda.graph(graph, pool=pool, stream=stream):
             function()
     except Exception as error:
-        _end_failed_capture(graph, generator, random_state, device)
+        torch.cuda.set_stream(previous)  # a failed capture leaves its own
+        _end_failed_capture(graph, pool, index)
+        _restore_random_state(generator, random_state)
         if isinstance(error, torch.OutOfMemoryError):
             raise
         return None, _capture_reason(error)
-    torch.cuda.current_stream(device).wait_stream(stream)
+    previous.wait_stream(stream)
     return graph, ""
 
 
@@ -81,29 +84,31 @@ def _capture_reason(error: Exception) -> str:
     return f"a CUDA graph cannot capture it ({text[:120]})"
 
 
-def _end_failed_capture(
-    graph: torch.cuda.CUDAGraph, generator: torch.Generator, random_state: torch.Tensor, device: torch.device
-) -> None:
-    """Bring the memory allocator and the random number generator back after a failed capture.
+def _end_failed_capture(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], index: int) -> None:
+    """Bring the memory allocator of a device back after a failed capture.
 
-    Which of the steps is needed depends on where the capture failed and on the version of torch; each is harmless if it
-    is not needed.
+    Which of the steps is needed depends on where the capture failed and on the version of torch; one that is not needed
+    raises an error that can be ignored.
     """
-    index = torch.cuda.current_device() if device.index is None else device.index
-    with suppress(Exception):
-        torch._C._cuda_endAllocateToPool(index, graph.pool())
+    # The allocator would wait for the end of the capture before it frees memory.
+    for clean_up in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
+        with suppress(Exception):
+            clean_up(index, pool)
     with suppress(Exception):
         graph.reset()
-    with suppress(Exception):
-        torch.cuda.synchronize(device)
+    with suppress(Exception):  # reports, and so clears, the error of the capture
+        torch.cuda.synchronize(index)
+
+
+def _restore_random_state(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Set the state of a device's generator, even if it believes that a failed capture is still under way."""
     try:
-        torch.rand(1, device=device)
-        generator.set_state(random_state)
-    except RuntimeError:  # it believes that the capture is still under way: give it a new state
-        with suppress(Exception):
-            other = torch.Generator(device)
-            other.set_state(random_state)
-            generator.graphsafe_set_state(other.graphsafe_get_state())
+        torch.rand(1, device=generator.device)
+        generator.set_state(state)
+    except RuntimeError:
+        other = torch.Generator(generator.device)
+        other.set_state(state)
+        generator.graphsafe_set_state(other.graphsafe_get_state())
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -31,6 +32,8 @@ class SeparateReplicas(Replicas):
     ) -> None:
         super().__init__(models, device)
         self.models = [model.to(device).train() for model in models]
+        if device.type == "cuda":  # cuDNN then copies the weights in each call, which is little work in a training step
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
         self._rebuild = rebuild
         self._parameters = [self._trained(model) for model in self.models]
         self._copied: list[tuple[nn.Parameter, ParameterSlot, Tensor]] = []
