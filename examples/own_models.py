@@ -28,7 +28,7 @@ TRAIN_LENGTH = 20
 TEST_LENGTHS = (10, 20, 40, 100, 200)
 
 
-# nn.GRU: nine lines around it.
+# nn.GRU, eight lines. The lines with `register` give a name and a learning rate; they are optional.
 @sdssm.register("torch-gru", defaults={"lr": 1e-2})
 class Gru(nn.Module):
     def __init__(self, n_symbols: int, n_classes: int, width: int = 32) -> None:
@@ -41,7 +41,7 @@ class Gru(nn.Module):
         return self.readout(self.gru(self.embedding(tokens))[0])
 
 
-# nn.TransformerEncoder: ten lines around it. The mask makes it causal, which is checked.
+# nn.TransformerEncoder, ten lines. The mask makes it causal, which is checked.
 @sdssm.register("torch-transformer", defaults={"lr": 5e-3})
 class Transformer(nn.Module):
     def __init__(self, n_symbols: int, n_classes: int, width: int = 32, layers: int = 2) -> None:
@@ -56,7 +56,7 @@ class Transformer(nn.Module):
         return self.readout(self.encoder(self.embedding(tokens), mask, is_causal=True))
 
 
-# A linear RNN, 15 lines in all: one matrix for each symbol, x_t = A(u_t) x_{t-1}, divided by its norm.
+# A linear RNN, twelve lines in all: one matrix for each symbol, x_t = A(u_t) x_{t-1}, divided by its norm.
 @sdssm.register("linear-rnn", defaults={"lr": 1e-2})
 class LinearRnn(nn.Module):
     def __init__(self, n_symbols: int, n_classes: int, state: int = 16) -> None:
@@ -73,7 +73,7 @@ class LinearRnn(nn.Module):
         return self.readout(torch.stack(states[1:], 1))
 
 
-# A model of a package: six lines around it. It predicts a class in place of the next token.
+# A language model of a package, five lines. It predicts a class in place of the next token.
 @sdssm.register("min-gru", defaults={"lr": 5e-3})
 def min_gru(n_symbols: int, n_classes: int, width: int = 16, layers: int = 2) -> nn.Module:
     from minGRU_pytorch.minLM import minLM

@@ -41,8 +41,10 @@ def one_thread() -> Iterator[None]:
 LONG_FILES = [
     "test_interpreted.py",
     "experiments/test_ray.py",
+    "test_plugin_package.py",
     "test_install.py",
     "test_examples.py",
+    "test_tutorial.py",
     "cli/test_train.py",
     "test_package.py",
     "training/test_training.py",

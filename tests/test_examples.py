@@ -71,6 +71,16 @@ def test_own_models(run_example: RunExample, monkeypatch: pytest.MonkeyPatch) ->
     assert len(min_gru) == 5 and "min-gru: 6,706 parameters" in out  # it needs more steps than this test has
 
 
+def test_own_models_take_at_most_ten_lines_each() -> None:
+    source = (EXAMPLES / "own_models.py").read_text()
+    lines = {
+        node.name: sum(bool(line.strip()) for line in source.splitlines()[node.lineno - 1 : node.end_lineno])
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name != "main"
+    }
+    assert lines == {"Gru": 8, "Transformer": 10, "LinearRnn": 12, "min_gru": 5}  # as its comments say
+
+
 def test_time_series(run_example: RunExample) -> None:
     if find_spec("sktime") is None:
         pytest.skip("the data set is in sktime; make setup installs it")

@@ -18,6 +18,7 @@ from tests.experiments.test_ray import Cluster
 from tests.programs import SDSSM
 
 pytest.importorskip("hatchling", reason="builds the plug-in")
+pytest.importorskip("minGRU_pytorch", reason="one of its models needs it")
 PACKAGE = Path(__file__).parent / "data" / "plugin-package"
 #: Enough steps that a process can be killed between its first checkpoint and its last step.
 STEPS = 600
@@ -37,6 +38,17 @@ settings = { width = 8, batch = 16, steps = 60, train_length = 6 }
 model = "example-leaky"
 settings = { state = 8, batch = 16, steps = 60, train_length = 6 }
 """
+#: The models of examples/own_models.py, which the plug-in contains.
+EXAMPLES = ("torch-gru", "torch-transformer", "linear-rnn", "min-gru")
+SPEC += "".join(
+    f"""
+[[rows]]
+model = "{name}"
+settings = {{ batch = 16, steps = 20, train_length = 6 }}
+"""
+    for name in EXAMPLES
+)
+MODELS = ("example-gru", "example-leaky", *EXAMPLES)
 
 
 class InstalledPlugin:
@@ -81,7 +93,7 @@ def uninterrupted(plugin: InstalledPlugin, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def reproduced(plugin: InstalledPlugin, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs and the table of an experiment with both models of the plug-in."""
+    """A folder with the runs and the table of an experiment with all models of the plug-in."""
     folder = tmp_path_factory.mktemp("reproduced")
     (folder / "spec.toml").write_text(SPEC)
     plugin.run(folder, "reproduce", "spec.toml", "--device", "cpu", "--out", "runs", "--quiet")
@@ -111,7 +123,7 @@ def wait_for_checkpoint(folder: Path, process: subprocess.Popen[str]) -> None:
 
 def test_models_of_the_plugin_are_listed_beside_the_catalogue(plugin: InstalledPlugin, tmp_path: Path) -> None:
     models = {facts["model"]: facts for facts in json.loads(plugin.run(tmp_path, "models", "--json"))}
-    assert {"sd-ssm", "example-gru", "example-leaky"} <= set(models)
+    assert {"sd-ssm", *MODELS} <= set(models)
     assert models["example-gru"]["what"] == "The GRU of torch with a linear readout."
     assert models["example-gru"]["recurrent"] and models["example-leaky"]["recurrent"]
     assert models["example-gru"]["parameters"] > 0
@@ -158,10 +170,10 @@ def test_a_sweep_ranks_candidates_of_the_plugin(plugin: InstalledPlugin, tmp_pat
 
 def test_an_experiment_with_models_of_the_plugin_is_reproduced(reproduced: Path) -> None:
     runs = [RunFolder.open(config.parent) for config in sorted(reproduced.glob("runs/**/config.json"))]
-    assert sorted(run.config.model.name for run in runs) == ["example-gru"] * 2 + ["example-leaky"] * 2
+    assert sorted(run.config.model.name for run in runs) == sorted(2 * MODELS)
     assert {run.status for run in runs} == {"finished"}
     table = (reproduced / "results" / "plugged" / "table.md").read_text()
-    assert all(name in table for name in ("example-gru", "example-leaky", "chance"))
+    assert all(name in table for name in (*MODELS, "chance"))
 
 
 def test_two_ray_nodes_train_the_models_of_the_plugin_as_one_machine_does(
@@ -178,6 +190,6 @@ def test_two_ray_nodes_train_the_models_of_the_plugin_as_one_machine_does(
     finally:
         cluster.end()
     folders = sorted(path.parent.relative_to(reproduced) for path in reproduced.glob("runs/**/config.json"))
-    assert len(folders) == 4
+    assert len(folders) == 2 * len(MODELS)
     for folder in folders:
         assert read_run(tmp_path / folder) == read_run(reproduced / folder), folder

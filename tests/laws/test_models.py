@@ -98,6 +98,12 @@ def test_the_laws_of_all_models(model: Classifier) -> None:
     assert without <= DO_NOT_APPLY.get(model.settings.name, set())
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_laws_of_all_models_in_single_precision(name: str, device: str) -> None:
+    results = check_laws(build(name).float().to(device), task=get_task("cycle"))
+    assert {result.name: result.detail for result in results if result.passed is False} == {}
+
+
 def test_later_symbols_change_later_logits(model: Classifier) -> None:
     """A model that reads nothing would obey most laws. A model that is not causal reads each prefix separately."""
     tokens = draw_tokens(3, 9)

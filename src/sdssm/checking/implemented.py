@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
+import numpy as np
+import torch
+
 from sdssm.automata import Machine, to_json
 from sdssm.errors import MissingExtraError
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES
@@ -15,26 +18,33 @@ from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction import Extraction, Fidelity
 from sdssm.exact.extraction.extractor import ExtractionOptions, extract_machine
 from sdssm.exact.extraction.model_reader import (
+    NOT_VALID,
     ModelReader,
     Word,
     check_states_readable,
     evaluation_mode,
+    trace_states,
 )
 from sdssm.exact.sources import LoadedSource
 from sdssm.exact.watch import open_watch
 from sdssm.formatting import format_chance, format_percent
 from sdssm.models import TokenModel
+from sdssm.progress import TimeLimit
 from sdssm.tasks import Task
 
 #: How an automaton is searched: through the states of a recurrent model, or with labels alone.
 STATES, LSTAR = "states", "L*"
 #: Default of the time that the search takes.
 MAX_SECONDS = 30.0
+#: The share of the time that the search may take; the rest is for the comparison of machine and model.
+SEARCH_SHARE = 0.75
 #: A machine counts as that of the model if this share of the strings has the same label after every symbol, at the
 #: lengths up to the training length.
 ENOUGH = 0.99
 #: For a model that reads every prefix by itself: the lengths at which it is compared, and the strings.
 FEW_LENGTHS, FEW_STRINGS = (5, 10, 20, 40), 128
+#: Strings of each length that are read although the time is up.
+LEAST_STRINGS = 32
 #: Symbols of a string that `describe` prints.
 MOST_SYMBOLS = 40
 
@@ -81,7 +91,7 @@ class ImplementedAutomaton:
         """Return the result as one sentence."""
         if self.machine is None:
             return f"no automaton was found ({self.method}): {self.reason}"
-        states = f"an automaton of {self.machine.n_states:,} states ({self.method}), "
+        states = f"an automaton of {_count_states(self.machine)} ({self.method}), "
         note = "" if self.reason is None else f"; {self.reason}"
         return states + self._describe_equivalence() + f"; {self._describe_agreement()}{note}"
 
@@ -158,25 +168,66 @@ def find_automaton(
     method = STATES if _has_readable_states(model, task) else LSTAR
     is_prefix_reader = model.can_read_prefixes_at_once
     lengths = COMPARED_LENGTHS if is_prefix_reader else FEW_LENGTHS
+    strings = COMPARED_STRINGS if is_prefix_reader else FEW_STRINGS
     options = ExtractionOptions(
         method="states" if method == STATES else "lstar",
-        lengths=lengths if model.longest is None else tuple(sorted({min(n, model.longest) for n in lengths})),
-        strings=COMPARED_STRINGS if is_prefix_reader else FEW_STRINGS,
+        lengths=(1,),  # the comparison follows below, with its own share of the time
+        strings=1,
         longest=task.train_length,
         max_states=max_states,
         seed=seed,
         hints=tuple(tuple(word) for word in hints),
     )
-    extraction, reason = None, None
+    machine, reason, agreement = None, None, tuple[Fidelity, ...]()
     try:
-        with open_watch("automaton", False, max_seconds) as watch:
+        with open_watch("automaton", False, None if max_seconds is None else SEARCH_SHARE * max_seconds) as watch:
             extraction = extract_machine(LoadedSource(model, None, model.name), task.valid, task, options, watch)
     except (ExactError, MissingExtraError) as error:
         reason = str(error)
-    if extraction is not None:
-        reason = _why_not(extraction, task, max_states) or extraction.note
-    is_found = extraction is not None and _why_not(extraction, task, max_states) is None
-    return _result(model, task, extraction, method, reason, is_found, seed, monotonic() - started)
+    else:
+        limit = TimeLimit(None if max_seconds is None else max(started + max_seconds - monotonic(), 0.0))
+        agreement = compare_on_strings(model, task, extraction.machine, lengths, strings, limit, seed)
+        problem = _why_not(extraction, agreement, task, max_states)
+        machine, reason = (extraction.machine, extraction.note) if problem is None else (None, problem)
+    return _result(model, task, machine, method, reason, agreement, seed, monotonic() - started)
+
+
+def compare_on_strings(
+    model: TokenModel,
+    task: Task,
+    machine: Machine,
+    lengths: Sequence[int],
+    strings: int,
+    limit: TimeLimit,
+    seed: int,
+) -> tuple[Fidelity, ...]:
+    """Compare a machine and a model on random valid strings of each length.
+
+    When the time is up, longer strings than those of the training length are left out, and fewer strings are read.
+    """
+    most = max(lengths) if model.longest is None else model.longest
+    chosen = {task.longest_valid_length(n) for n in (min(n, most) for n in lengths) if _has_valid(task, n)}
+    generator, reader = torch.Generator().manual_seed(seed + 1), ModelReader(model, task.valid)
+    results = []
+    with evaluation_mode(model):
+        for length in sorted(chosen):
+            if limit.is_over and length > task.train_length:
+                break
+            count = LEAST_STRINGS if limit.is_over else strings
+            tokens = task.sample(count, length, generator=generator).tokens.numpy()
+            labels = reader.labels(tokens)
+            outputs = machine.outputs[trace_states(machine.table, np.full(count, machine.start), tokens)]
+            wrong = (outputs != labels) & (labels != NOT_VALID)
+            results.append(Fidelity(length, count, count - int(wrong[:, -1].sum()), count - int(wrong.any(1).sum())))
+    return tuple(results)
+
+
+def _count_states(machine: Machine) -> str:
+    return "1 state" if machine.n_states == 1 else f"{machine.n_states:,} states"
+
+
+def _has_valid(task: Task, length: int) -> bool:
+    return any(task.has_length(n) for n in range(1, length + 1))
 
 
 def describe_agreement(fidelity: Fidelity, n_classes: int) -> str:
@@ -201,29 +252,27 @@ def _has_readable_states(model: TokenModel, task: Task) -> bool:
     return True
 
 
-def _why_not(extraction: Extraction, task: Task, max_states: int) -> str | None:
+def _why_not(extraction: Extraction, agreement: Sequence[Fidelity], task: Task, max_states: int) -> str | None:
     """Return why the extracted machine is not that of the model; None if it is."""
-    least = extraction.fidelity[0].length
-    trained = [fidelity for fidelity in extraction.fidelity if fidelity.length <= max(task.train_length, least)]
+    trained = [fidelity for fidelity in agreement if fidelity.length <= task.train_length] or agreement[:1]
     worst = min(trained, key=lambda fidelity: fidelity.throughout / fidelity.strings)
     if worst.throughout >= ENOUGH * worst.strings:
         return None
     limits = extraction.note if extraction.stopped else f"searched up to {max_states:,} states"
-    best = f"the best machine has {extraction.machine.n_states:,} states"
+    best = f"the best machine has {_count_states(extraction.machine)}"
     return f"{best}; {describe_agreement(worst, extraction.n_classes)}; {limits}"
 
 
 def _result(
     model: TokenModel,
     task: Task,
-    extraction: Extraction | None,
+    machine: Machine | None,
     method: str,
     reason: str | None,
-    is_found: bool,
+    agreement: tuple[Fidelity, ...],
     seed: int,
     seconds: float,
 ) -> ImplementedAutomaton:
-    machine = extraction.machine if extraction is not None and is_found else None
     difference = None if machine is None else machine.distinguish(task.machine, task.valid)
     names = task.machine.symbol_names
     labels = None
@@ -238,7 +287,7 @@ def _result(
         difference=difference,
         difference_symbols=None if difference is None else tuple(names[symbol] for symbol in difference),
         difference_labels=labels,
-        agreement=() if extraction is None else extraction.fidelity,
+        agreement=agreement,
         n_classes=model.n_classes,
         seed=seed,
         seconds=seconds,

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable
 import torch
 
 from sdssm.errors import ModelError, format_value
-from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models import TokenModel
 from sdssm.models.building import untrained_model
-from sdssm.models.registry import registered_entry
 from sdssm.tasks import Task
 from sdssm.testing.catalogue import find_laws
 from sdssm.testing.law import DoesNotApply, Law, LawBroken, LawResult
 from sdssm.testing.law_case import LawCase
+from sdssm.testing.saving_law import has_known_code
 
 
 def check_laws(
@@ -86,10 +85,9 @@ def _copy_model(model: TokenModel) -> TokenModel:
 
 def _find_factory(model: TokenModel) -> Callable[[int], TokenModel] | None:
     """Return a function that builds the same model from another seed, if its code is known."""
-    settings = model.settings
-    in_catalogue = settings.name in MIXER_SETTINGS and settings.import_path is None
-    if not in_catalogue and registered_entry(settings.name, settings.import_path) is None:
+    if not has_known_code(model):
         return None
+    settings = model.settings
     return lambda seed: untrained_model(settings, model.n_symbols, model.n_classes, seed)
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load
 
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models import TokenModel, load_model
+from sdssm.models.module_settings import ModuleSettings, options_class
 from sdssm.models.names import load_tensors
 from sdssm.models.registry import registered_entry
 from sdssm.testing.law import LawBroken
@@ -30,21 +31,30 @@ def check_saving(case: LawCase) -> str:
             model.save(folder)
         except Exception as error:
             raise LawBroken(f"it cannot be saved: {type(error).__name__}: {error}") from None
-        copies = [load_model(Path(folder), device=model.device)] if _can_be_loaded(model) else []
-    other = _build_other(case).to(device=model.device)
+        copies = [load_model(Path(folder), device=model.device)] if has_known_code(model) else []
+    other = _build_other(case).to(model.device)
+    dtype = next((value.dtype for value in model.state_dict().values() if value.is_floating_point()), None)
+    other = other if dtype is None else other.to(dtype)
     load_tensors(other, load(model.to_safetensors()))
     largest = 0.0
     for loaded in (*copies, other):
-        loaded.to(logits.dtype).eval()
-        read = LawCase(loaded, case.task, case.seed).read(tokens)
+        read = LawCase(loaded.eval(), case.task, case.seed).read(tokens)
         largest = max(largest, case.require_same(read, logits, "when the model is saved and loaded"))
     return describe_largest(largest)
 
 
-def _can_be_loaded(model: TokenModel) -> bool:
-    """Return whether `load_model` finds the code of a model without importing anything."""
-    known = model.settings.name in MIXER_SETTINGS and model.settings.import_path is None
-    return known or registered_entry(model.settings.name, model.settings.import_path) is not None
+def has_known_code(model: TokenModel) -> bool:
+    """Return whether the model can be built again from its settings alone, without importing anything.
+
+    A module that someone built has the name of its class, which may be registered, but its options are not known.
+    """
+    settings = model.settings
+    if settings.name in MIXER_SETTINGS and settings.import_path is None:
+        return True
+    entry = registered_entry(settings.name, settings.import_path)
+    if entry is None:
+        return False
+    return not isinstance(settings, ModuleSettings) or type(settings.options) is options_class(entry.target)
 
 
 def _build_other(case: LawCase) -> TokenModel:

@@ -1,1 +1,1 @@
-"""Two models for sdssm: a whole module (`gru`), and a sequence mixer inside sdssm's classifier (`leaky`)."""
+"""Models for sdssm: a whole module (`gru`), a sequence mixer (`leaky`), and those of an example (`own_models`)."""
