@@ -91,7 +91,7 @@ class ImplementedAutomaton:
         """Return the result as one sentence."""
         if self.machine is None:
             return f"no automaton was found ({self.method}): {self.reason}"
-        states = f"an automaton of {self.machine.n_states:,} states ({self.method}), "
+        states = f"an automaton of {_count_states(self.machine)} ({self.method}), "
         note = "" if self.reason is None else f"; {self.reason}"
         return states + self._describe_equivalence() + f"; {self._describe_agreement()}{note}"
 
@@ -222,6 +222,10 @@ def compare_on_strings(
     return tuple(results)
 
 
+def _count_states(machine: Machine) -> str:
+    return "1 state" if machine.n_states == 1 else f"{machine.n_states:,} states"
+
+
 def _has_valid(task: Task, length: int) -> bool:
     return any(task.has_length(n) for n in range(1, length + 1))
 
@@ -255,7 +259,7 @@ def _why_not(extraction: Extraction, agreement: Sequence[Fidelity], task: Task, 
     if worst.throughout >= ENOUGH * worst.strings:
         return None
     limits = extraction.note if extraction.stopped else f"searched up to {max_states:,} states"
-    best = f"the best machine has {extraction.machine.n_states:,} states"
+    best = f"the best machine has {_count_states(extraction.machine)}"
     return f"{best}; {describe_agreement(worst, extraction.n_classes)}; {limits}"
 
 
