@@ -6,10 +6,12 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sdssm.checking.forecast import Forecast
 from sdssm.checking.implemented import ImplementedAutomaton
 from sdssm.checking.misclassified import MisclassifiedSearch
 from sdssm.formatting import count_of
 from sdssm.runs.events import to_json_value
+from sdssm.testing import LawResult
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class MisclassifiedSection:
 class LawsSection:
     """The section on the laws, with the titles of those that were not checked for lack of time."""
 
-    laws: tuple[Any, ...]
+    laws: tuple[LawResult, ...]
     unchecked: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class ForecastSection:
     None if the accuracy was not measured.
     """
 
-    forecast: Any
+    forecast: Forecast
     failing_length: float | None
     measured_to: int | None
 

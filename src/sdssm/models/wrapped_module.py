@@ -15,6 +15,7 @@ from sdssm.errors import ModelError, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.modes import evaluation_mode
 from sdssm.models.module_settings import ModuleSettings, call_factory
+from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
 from sdssm.models.registry import ModelEntry
 from sdssm.models.token_model import Reads, State, TokenModel
 from sdssm.settings import check_at_least
@@ -132,7 +133,7 @@ class WrappedModule(TokenModel):
                 f"{self.name} reads at most {self.longest:,} symbols, got {tokens.shape[1]:,}; pass shorter strings"
             )
         with self._errors_named(tokens):
-            logits = self.module(tokens)
+            logits = self.module(tokens.contiguous())  # a module may use `view`
         return self._checked(logits, tokens, every=self.reads == "prefixes")
 
     def _checked(self, logits: Any, tokens: Tensor, *, every: bool) -> Tensor:
@@ -167,11 +168,11 @@ def build_module(
 ) -> WrappedModule:
     """Build the module of an entry as a function of its settings and the seed, and check it.
 
-    The random numbers of torch that the module draws while it is built start from the seed; those of the caller are not
-    touched.
+    The random numbers of torch, numpy and Python that the module draws while it is built start from the seed; those of
+    the caller are not touched.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with preserved_random_numbers():
+        seed_random_numbers(seed, torch.device("cpu"))
         try:
             module = call_factory(entry.target, n_symbols, n_classes, settings.options)
         except ModelError:
@@ -203,9 +204,8 @@ def wrap_module(
     known = settings or ModuleSettings(name=type(module).__name__)
     model = WrappedModule(module, known, n_symbols, n_classes, "prefixes")
     tokens = _probe_tokens(model)
-    devices = [] if model.device.type == "cpu" else [model.device]
     # A probe must leave no trace: neither in modes, nor in the caller's random numbers, nor in the gradients.
-    with evaluation_mode(module), torch.no_grad(), torch.random.fork_rng(devices=devices):
+    with evaluation_mode(module), torch.no_grad(), preserved_random_numbers():
         with model._errors_named(tokens):
             logits = module(tokens)
         model.reads = _find_reads(model, logits, tokens)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from sdssm.errors import ModelError
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.building import untrained_model
+from sdssm.models.randomness import preserved_random_numbers, random_states, seed_random_numbers
 from sdssm.runs.schema import RunConfig
 from sdssm.training.execution import ExecutionPlan
 from sdssm.training.graphs import try_capture
 from sdssm.training.parameter_rows import find_slots
-from sdssm.training.randomness import preserved_random_numbers, random_states, seed_random_numbers
 from sdssm.training.replicas import HostStep, Replicas, SideBySideReplicas
 from sdssm.training.separate_replicas import SeparateReplicas
 
@@ -62,7 +62,7 @@ class Trial:
 
     def plan(self) -> ExecutionPlan:
         """Return how the runs are executed; raise ModelError if the model cannot be trained at all."""
-        with preserved_random_numbers(self.device), warnings.catch_warnings():
+        with preserved_random_numbers(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             separate = self._separate()
             expected = self._result(separate, is_eager=True)
@@ -171,10 +171,16 @@ def check_trainable(config: RunConfig, model: TokenModel) -> None:
     slots = find_slots(model)
     if not slots:
         raise ModelError(f"{model.name} has no trainable parameters; sdssm.evaluate measures it without training")
-    if any(value.dtype == torch.complex128 for value in model.state_dict().values() if isinstance(value, Tensor)):
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ModelError(
+                f"{model.name} has the state {name}, which is not a tensor; return a tensor from "
+                "get_extra_state, or leave it out"
+            )
+    if any(value.dtype == torch.complex128 for value in model.state_dict().values()):
         raise ModelError(f"{model.name} has complex128 parameters, which checkpoints cannot hold; use complex64")
     device = model.device
-    with preserved_random_numbers(device), warnings.catch_warnings():
+    with preserved_random_numbers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         generator = torch.Generator().manual_seed(0)
         size = 1, min(config.train.batch, BATCH)
