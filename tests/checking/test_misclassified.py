@@ -137,7 +137,7 @@ class FewPositions(nn.Module):
         self.positions = nn.Embedding(50, 1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        seen = self.positions(torch.arange(tokens.shape[1]))[:, 0]
+        seen: Tensor = self.positions(torch.arange(tokens.shape[1]))[:, 0]
         parity = tokens.cumsum(1) % 2
         return torch.stack([1.0 - parity, parity.float()], 2) + 0 * seen[:, None]
 

@@ -75,8 +75,8 @@ class GuidedSearch:
             before, error_before, length = self.reader.strings, self.error, 0
             self.reader.limit = limits[name]
             try:
-                for length in method(known, limits[name]):  # noqa: B007  # the last one is used below
-                    pass
+                for read in method(known, limits[name]):
+                    length = max(length, read)
             except TimeIsOverError:
                 pass
             except ModelError as error:  # such as a module that has no positions for long strings
