@@ -115,6 +115,15 @@ def test_evaluation_and_certificate_of_a_folder_are_carried_over(tmp_path: Path)
     assert "It was not evaluated" in (tmp_path / "first" / "README.md").read_text()
 
 
+def test_a_certificate_of_length_zero_proves_nothing(tmp_path: Path) -> None:
+    build_small().save(tmp_path / "model")
+    certificate = Certificate(0, 0, 0, False, "a string of length 1 is misclassified", task="parity")
+    (tmp_path / "model" / "certificate.json").write_text(json.dumps(certificate.to_json()))
+    sdssm.load(tmp_path / "model").save_pretrained(tmp_path / "card")
+    card = (tmp_path / "card" / "README.md").read_text()
+    assert "Nothing is proved: a string of length 1 is misclassified." in card and "provably" not in card
+
+
 def test_a_model_is_uploaded_and_downloaded(hub: FakeHub) -> None:
     model = build_small()
     address = model.push_to_hub("me/parity", private=True, commit_message="Train longer")

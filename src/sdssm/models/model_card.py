@@ -118,6 +118,8 @@ def _next(length: Any) -> Any:
 def _describe_certificate(certificate: Mapping[str, Any] | None) -> str:
     if certificate is None:
         return "Nothing is proved about it; `sdssm certify` proves a length for some models."
+    if certificate.get("horizon", 0) == 0:
+        return f"Nothing is proved: {certificate.get('reason', 'no length was certified')}."
     exact, rounded = (_format_length(certificate.get(key, 0)) for key in ("horizon", "float_horizon"))
     task = certificate.get("task")
     what = "" if task is None else f" of {task}"
