@@ -42,12 +42,12 @@ class Calibration:
 
 
 CALIBRATION = Calibration(
-    campaign="results/forecast/campaign.json.xz, role calibration",
+    campaign="results/forecast/runs.json, role calibration",
     growth=Growth(drift=1.0, deviation=0.5),
     factor=1.3,
-    unseen=2.7,
-    lower=0.5,
-    upper=2.0,
+    unseen=2.8,
+    lower=0.62,
+    upper=3.06,
 )
 
 
