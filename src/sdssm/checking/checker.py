@@ -199,7 +199,7 @@ def _measurements(
         laws = [law for law in LAWS if not law.needs_factory]
         for number, law in enumerate(laws):
             if monotonic() > end:
-                return LawsSection(tuple(results), tuple(law.title for law in laws[number:]))
+                return LawsSection(tuple(results), tuple(law.name for law in laws[number:]))
             results += check_laws(model, task=task, seed=seed, laws=[law])
         return LawsSection(tuple(results))
 

@@ -40,7 +40,7 @@ class MisclassifiedSection:
 
 @dataclass(frozen=True)
 class LawsSection:
-    """The section on the laws, with the titles of those that were not checked for lack of time."""
+    """The section on the laws, with the names of those that were not checked for lack of time."""
 
     laws: tuple[LawResult, ...]
     unchecked: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class LawsSection:
     def facts(self) -> dict[str, str]:
         """Return the lines of the card: one for each law."""
         words = {True: "holds", False: "BROKEN", None: "does not apply"}
-        facts = {law.title: f"{words[law.passed]}: {law.detail}" for law in self.laws}
+        facts = {law.name: f"{words[law.passed]}: {law.title} ({law.detail})" for law in self.laws}
         return {**facts, **dict.fromkeys(self.unchecked, "not checked: the time of this section was up")}
 
     def summary(self) -> str:
