@@ -12,6 +12,7 @@ import pytest
 
 import sdssm
 from sdssm.cli import main
+from sdssm.exporting.onnx_check import check_onnx
 
 
 @pytest.fixture
@@ -37,9 +38,12 @@ def test_without_onnxruntime_the_command_says_that_nothing_was_checked(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    model = sdssm.load(folder)
+    assert check_onnx(model, b"", None, None) is None
+    monkeypatch.setattr("sdssm.exporting.exporter.to_onnx_files", lambda *_: ({"model.onnx": b"x"}, None))
     assert main(["export", str(folder)]) == 0
     assert "because onnxruntime is not installed; install sdssm[onnx]" in capsys.readouterr().out
-    assert (folder / "export" / "onnx" / "step.onnx").exists()
+    assert (folder / "export" / "onnx" / "model.onnx").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize("name", ["npz", "json"])
