@@ -114,18 +114,24 @@ def write_model_folder(
     if task is not None:
         files[TASK_FILE] = _task_to_json(task).encode()
     try:
+        outdated = _own_descriptions(folder) if replaces_model else ()
         folder.mkdir(parents=True, exist_ok=True)
         write_together({folder / name: data for name, data in files.items()})
-        for name in DESCRIPTIONS if replaces_model else ():
-            if name not in files and _is_own_file(folder / name):
+        for name in outdated:
+            if name not in files:
                 (folder / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise _write_error(folder, error) from None
 
 
-def _is_own_file(path: Path) -> bool:
-    """Return whether a file beside a model is ours: a README.md that is not our model card is the user's."""
-    return path.name != CARD_FILE or (path.exists() and CARD_MARK in path.read_bytes())
+def _own_descriptions(folder: Path) -> tuple[str, ...]:
+    """Return the names of the files beside a model that are ours.
+
+    Those that `save_pretrained` writes have names that a user may use as well: they are ours beside our model card.
+    """
+    card = folder / CARD_FILE
+    has_card = card.exists() and CARD_MARK in card.read_bytes()
+    return DESCRIPTIONS if has_card else (TASK_FILE, EVIDENCE_FILE)
 
 
 def load_saved_task(folder: str | Path) -> Task | None:

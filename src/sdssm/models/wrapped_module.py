@@ -78,7 +78,7 @@ class WrappedModule(TokenModel):
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         self._check_call(state, starts)
         lead, length = tokens.shape[:-1], tokens.shape[-1]
-        rows = tokens.reshape(math.prod(lead), length).long()
+        rows = tokens.reshape(math.prod(lead), length).long().contiguous()
         if not length:
             like = next(self.parameters(), torch.zeros(()))
             return torch.zeros(*lead, 0, self.n_classes, device=like.device), state
@@ -182,9 +182,10 @@ def build_module(
                 f"{settings.name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
                 f"{type(error).__name__}: {_first_line(error)}"
             ) from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")
-    return wrap_module(module, n_symbols, n_classes, settings=settings)
+        if not isinstance(module, nn.Module):
+            raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")
+        # Inside the block: a lazy module draws its parameters when it is first called.
+        return wrap_module(module, n_symbols, n_classes, settings=settings)
 
 
 def wrap_module(
@@ -261,7 +262,7 @@ def _check_causal(model: WrappedModule, logits: Tensor, tokens: Tensor) -> None:
     with model._errors_named(tokens):
         others = {
             "when later symbols change": model.module(changed)[:, :kept],
-            "when later symbols are left out": model.module(tokens[:, :kept]),
+            "when later symbols are left out": model.module(tokens[:, :kept].contiguous()),
         }
     scale = float(logits.abs().max()) or 1.0
     for what, other in others.items():

@@ -19,7 +19,7 @@ from sdssm.training.parameter_rows import find_slots
 from sdssm.training.replicas import HostStep, Replicas, SideBySideReplicas
 from sdssm.training.separate_replicas import SeparateReplicas
 
-#: Strings of a batch in a trial.
+#: Strings of a batch in a trial on the CPU.
 BATCH = 8
 #: Losses and gradients that differ by more than this share of their size do not agree.
 TOLERANCE = 1e-3
@@ -50,7 +50,8 @@ class Trial:
         # The second is shorter, which shows whether symbols past the end of a string are ignored.
         shorter = width if has_one_length else max(1, width // 2)
         self.lengths = (width, shorter)[: len(self.tried)]
-        size = len(self.tried), min(first.train.batch, BATCH)
+        # On a GPU as in training: some operations use other kernels, which cannot be captured, for large batches.
+        size = len(self.tried), first.train.batch if device.type == "cuda" else min(first.train.batch, BATCH)
         generator = torch.Generator().manual_seed(0)
         self.batches = [
             {
