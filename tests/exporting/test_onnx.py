@@ -41,8 +41,7 @@ def train_parity(folder: Path) -> TokenModel:
 
 def accuracies(logits: NDArray[Any], labels: NDArray[Any]) -> list[float]:
     """The accuracy in percent at each length, from logits (B, L, C)."""
-    shares: NDArray[Any] = (logits.argmax(-1) == labels).mean(0)
-    return (100 * shares).tolist()
+    return [100 * float(share) for share in (logits.argmax(-1) == labels).mean(0)]
 
 
 def assert_same_labels_of_1000_strings(model: TokenModel, exported: OnnxSessions, length: int) -> None:

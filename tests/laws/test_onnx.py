@@ -35,8 +35,8 @@ def test_onnx_predicts_as_python_does(name: str, tmp_path: Path) -> None:
     model = build(name, layers=1).float()
     exported = OnnxSessions(model, tmp_path / name)
     assert exported.has_step == model.is_recurrent
-    shape = ["batch", "length", C] if model.can_read_prefixes_at_once else ["batch", C]
-    assert exported.description["files"]["model.onnx"]["outputs"]["logits"]["shape"] == shape
+    form = ["batch", "length", C] if model.can_read_prefixes_at_once else ["batch", C]
+    assert exported.description["files"]["model.onnx"]["outputs"]["logits"]["shape"] == form
     expected = {shape: python_logits(model, draw_tokens(*shape)) for shape in SHAPES}
     largest = expected[SHAPES[-1]].reshape(-1, C)
     centre = largest.mean(0)
