@@ -28,8 +28,8 @@ def add_command(commands: Commands) -> None:
         summary="prove a length up to which every string is classified correctly",
         description="Compute a length up to which every valid string of the task is provably classified correctly: "
         "once in exact arithmetic on the model's float32 parameters, and once with the rounding of float32. The result "
-        "of a run that has ended, for its own task, is also written into its folder as certificate.json, where model cards "
-        "find it. A stored certificate that proves a greater length is kept unless --overwrite is given.",
+        "of a run that has ended, for its own task, is also written into its folder as certificate.json, where model "
+        "cards find it. A stored certificate that proves a greater length is kept unless --overwrite is given.",
         examples=[
             "sdssm certify runs/a5/seed-0",
             "sdssm certify runs/a5/seed-0 --strict --max-seconds 60",
