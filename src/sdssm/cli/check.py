@@ -128,7 +128,7 @@ def _check(options: argparse.Namespace) -> None:
     _check_before_torch(options)
     _import_model(options)
     from sdssm.checking import check
-    from sdssm.checking.accuracy_by_length import STRINGS
+    from sdssm.checking.accuracy_measurement import STRINGS
     from sdssm.checking.checker import MAX_SECONDS
     from sdssm.training import progress_for
 
