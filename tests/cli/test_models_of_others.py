@@ -101,7 +101,7 @@ def test_training_and_what_needs_trust_afterwards(stranger: Path, capsys: Captur
         ("snap", str(run), "--out", "exact"),
     ):
         line = refused(capsys, *arguments)
-        assert f"would import {SUM}" in line and "add --trust" in line
+        assert f"would import {SUM}" in line and f"add --model {SUM}, or --trust" in line
     assert not is_imported() and files() == before
     evaluate = ("evaluate", "runs", "--max-length", "8", "--strings", "16", "--device", "cpu", "--json")
     for allowed in (("--trust",), ("--model", SUM)):
