@@ -186,7 +186,10 @@ def test_the_forecast_is_compared_with_the_measured_length() -> None:
     Forecast = pytest.importorskip("sdssm.checking.forecast").Forecast  # a class
     section = ForecastSection(Forecast(120.0, 60.0, 240.0, 0.2, "drift"), failing_length=60.0, measured_to=500)
     assert section.factor == 2.0 and section.to_json()["factor"] == 2.0
-    assert section.facts()["off by a factor"] == "2.00" and section.summary() == "120; measured 60, factor 2.0"
+    assert (
+        section.facts()["off by a factor"] == "2.00"
+        and section.summary() == "if it fails, near 120; measured 60, factor 2.0"
+    )
     none = ForecastSection(Forecast(None, cause="none"), failing_length=None, measured_to=50_000)
     assert none.summary() == "no failure; measured none to 50,000" and "off by a factor" not in none.facts()
     unknown = ForecastSection(Forecast(None, reason="too bad"), failing_length=3.0, measured_to=None)

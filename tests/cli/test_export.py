@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import sdssm
 from sdssm.cli import main
 from sdssm.exporting.onnx_check import check_onnx
+from tests.programs import run_without
 
 
 @pytest.fixture
@@ -24,6 +24,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_onnx_is_checked_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxscript", reason="exports to ONNX")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="runs ONNX models")
     assert main(["export", str(folder), "--format", "onnx", "--out", str(tmp_path / "onnx")]) == 0
     output = capsys.readouterr().out
     assert "random strings up to length 200 in onnxruntime" in output and "model.onnx" in output
@@ -44,6 +46,40 @@ def test_without_onnxruntime_the_command_says_that_nothing_was_checked(
     assert main(["export", str(folder)]) == 0
     assert "because onnxruntime is not installed; install sdssm[onnx]" in capsys.readouterr().out
     assert (folder / "export" / "onnx" / "model.onnx").read_bytes() == b"x"
+
+
+WITHOUT_EXTRAS = """
+import sys
+import sdssm
+from sdssm.cli import main
+try:
+    main(["export", "--help"])
+except SystemExit as stopped:
+    assert stopped.code == 0
+sys.stderr = sys.stdout
+folder = {folder!r}
+assert main(["export", folder]) == 2
+model = sdssm.load(folder)
+for call in (model.push_to_hub, sdssm.TokenModel.from_pretrained):
+    try:
+        call("me/parity")
+    except sdssm.errors.MissingExtraError as error:
+        print(error)
+model.save_pretrained(folder + "-saved")
+print("loaded", sdssm.TokenModel.from_pretrained(folder + "-saved").task.name)
+assert main(["export", folder, "--format", "npz"]) == 0
+"""
+
+
+def test_without_the_extras_all_else_works_and_errors_name_them(folder: Path) -> None:
+    hidden = {"onnx", "onnxruntime", "onnxscript", "huggingface_hub"}
+    output = run_without(hidden, WITHOUT_EXTRAS.format(folder=str(folder)))
+    assert "usage: sdssm export" in output and "needs sdssm[onnx]" in output
+    assert "sdssm: export to ONNX needs onnx; install sdssm[onnx]\n" in output
+    assert "uploading a model to the Hugging Face Hub needs huggingface_hub; install sdssm[hub]\n" in output
+    assert "loading a model from the Hugging Face Hub needs huggingface_hub; install sdssm[hub]\n" in output
+    assert "loaded parity\n" in output and "model.npz" in output
+    assert not (folder / "export" / "onnx").exists()
 
 
 @pytest.mark.parametrize("name", ["npz", "json"])

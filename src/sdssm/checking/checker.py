@@ -206,7 +206,7 @@ def _measurements(
     def forecast_within(seconds: float) -> SectionResult:
         data = measured["accuracy"].data if "accuracy" in measured else None
         failing, longest = (None, None) if data is None else (data["failing_length"], data["lengths"][-1])
-        return ForecastSection(forecast_failure(model, task, seed=seed), failing, longest)
+        return ForecastSection(forecast_failure(model, task, seed=seed, max_seconds=seconds), failing, longest)
 
     def find_automaton_within(seconds: float) -> SectionResult:
         known = measured["misclassified"].data if "misclassified" in measured else None
