@@ -60,7 +60,7 @@ def test_plugins_are_listed_with_their_origin_and_a_broken_one_does_not_hide_oth
     install(monkeypatch, summing=SUM, broken=f"{PACKAGE}.broken:Net", odd=f"{PACKAGE}.misspelt:Sum")
     code, out, err = run_command(capsys, "models", "--task", "parity")
     assert code == 0 and err.count("\n") == 2 and "a_module_that_is_missing" in err and "broken is not listed" in err
-    assert (
+    assert "defaults of the model 'odd': there is no setting 'lrr'; did you mean 'lr'?" in err and "odd is not" in err
         "defaults of the model 'odd': there is no setting 'lrr'; did you mean 'lr'?" in err
         and "odd is not listed" in err
     )
