@@ -61,9 +61,6 @@ def test_plugins_are_listed_with_their_origin_and_a_broken_one_does_not_hide_oth
     code, out, err = run_command(capsys, "models", "--task", "parity")
     assert code == 0 and err.count("\n") == 2 and "a_module_that_is_missing" in err and "broken is not listed" in err
     assert "defaults of the model 'odd': there is no setting 'lrr'; did you mean 'lr'?" in err and "odd is not" in err
-        "defaults of the model 'odd': there is no setting 'lrr'; did you mean 'lr'?" in err
-        and "odd is not listed" in err
-    )
     assert any(line.split()[0] == "summing" and line.split()[-1] == SUM for line in out.splitlines() if line)
     assert any(line.split()[:1] == ["lstm"] and line.split()[-1] == "sdssm" for line in out.splitlines())
 
@@ -99,7 +96,6 @@ def test_training_and_what_needs_trust_afterwards(stranger: Path, capsys: Captur
     assert code == 0 and SUM in out
     for arguments in (
         ("evaluate", "runs", "--max-length", "8", "--device", "cpu"),
-        ("train", "--resume", "runs"),
         ("extract", str(run), "--out", "a.json"),
         ("certify", str(run)),
         ("horizon", str(run)),
@@ -107,6 +103,8 @@ def test_training_and_what_needs_trust_afterwards(stranger: Path, capsys: Captur
     ):
         line = refused(capsys, *arguments)
         assert f"would import {SUM}" in line and "add --trust" in line
+    code, out, err = run_command(capsys, "train", "--resume", "runs")
+    assert (code, err) == (0, "") and out.startswith("Nothing to do: all 1 runs")  # which needs no code
     assert not is_imported() and files() == before
     evaluate = ("evaluate", "runs", "--max-length", "8", "--strings", "16", "--device", "cpu", "--json")
     for allowed in (("--trust",), ("--model", SUM)):

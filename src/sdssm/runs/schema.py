@@ -16,10 +16,10 @@ from typing import Any, Self
 from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
-from sdssm.models import DEFAULT_PRESET, ModelSettings, get_preset
+from sdssm.models.catalogue import DEFAULT_PRESET, get_preset
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.registry import find_entry
-from sdssm.models.settings import build_model_settings, default_settings
+from sdssm.models.settings import ModelSettings, build_model_settings, default_settings
 from sdssm.models.train_settings import TrainSettings
 from sdssm.settings import (
     build_settings,
