@@ -271,7 +271,6 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, nargs="+", help="folders with forecast.json and archives of weights")
     parser.add_argument("--score", type=Path, nargs="*", help="files with runs; by default the one in the results")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
-    parser.add_argument("--second", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=Path("forecast-data"), help="the folder of forecast.json")
     parser.add_argument("--max-seconds", type=float, default=530.0, help="stop then, and write what there is")
     parser.add_argument("--device", default=None, help="by default a GPU if there is one")

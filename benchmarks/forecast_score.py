@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from sdssm.checking.forecast import CALIBRATION
@@ -36,7 +36,7 @@ def write_results(files: Sequence[Path], folder: Path) -> str:
 
 
 def load_runs(files: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the runs that learned the training lengths and have a forecast, and a description of each campaign."""
+    """Return the runs that learned the training lengths and were forecast, and a description of each campaign."""
     runs: list[dict[str, Any]] = []
     campaigns: list[dict[str, Any]] = []
     for file in files:
@@ -60,7 +60,7 @@ def forecast_length(run: Mapping[str, Any], factor: float = CALIBRATION.factor) 
 
 def fails(run: Mapping[str, Any]) -> bool:
     """Whether a run fails beyond its training length and before length 50,000."""
-    return run["failing_length"] is not None and run["failing_length"] > run["train_length"]
+    return not run["forecast"]["reason"] and (run["failing_length"] or 0.0) > run["train_length"]
 
 
 def share_within(runs: Sequence[Mapping[str, Any]], lengths: Sequence[float]) -> float:
@@ -69,14 +69,24 @@ def share_within(runs: Sequence[Mapping[str, Any]], lengths: Sequence[float]) ->
     return 100 * sum(hits) / len(hits) if hits else math.nan
 
 
-def best_factor(runs: Sequence[Mapping[str, Any]]) -> float:
-    """Return the median of the measured length over the crossing, for runs with a state that fail."""
-    ratios = [
+def measured_over_crossing(runs: Sequence[Mapping[str, Any]], *, has_state: bool) -> list[float]:
+    """Return the measured length over what the factors of the calibration are applied to, for runs that fail."""
+    return [
         run["failing_length"] / run["forecast"]["crossing"]
         for run in runs
-        if fails(run) and run["forecast"]["crossing"] and run["forecast"]["cause"] != "unseen positions"
+        if fails(run)
+        and run["forecast"]["crossing"] is not None
+        and has_state == (run["forecast"]["cause"] != "unseen positions")
     ]
-    return median(ratios) if ratios else math.nan
+
+
+def calibrate(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the factors of `Calibration` that follow from the calibration runs."""
+    chosen = [run for run in runs if run["role"] == "calibration"]
+    ratios, unseen = (measured_over_crossing(chosen, has_state=has_state) for has_state in (True, False))
+    factor = median(ratios)
+    tenths = quantiles([ratio / factor for ratio in ratios], n=10)
+    return {"factor": factor, "unseen": median(unseen), "lower": tenths[0], "upper": tenths[-1]}
 
 
 def report(runs: Sequence[Mapping[str, Any]], campaigns: Sequence[Mapping[str, Any]]) -> str:
@@ -115,7 +125,7 @@ def report(runs: Sequence[Mapping[str, Any]], campaigns: Sequence[Mapping[str, A
     for model in sorted({run["model"] for run in by_role["scored"]}):
         own = [run for run in by_role["scored"] if run["model"] == model]
         failing = [run for run in own if fails(run)]
-        lasting = [run for run in own if run["failing_length"] is None]
+        lasting = [run for run in own if run["failing_length"] is None and not run["forecast"]["reason"]]
         forecasts = [forecast_length(run) for run in failing]
         ratios = [length / run["failing_length"] for length, run in zip(forecasts, failing, strict=True)]
         hits = round(share_within(failing, forecasts) * len(failing) / 100) if failing else 0
@@ -123,14 +133,14 @@ def report(runs: Sequence[Mapping[str, Any]], campaigns: Sequence[Mapping[str, A
         alarms = sum(math.isfinite(forecast_length(run)) for run in lasting)
         middle = f"{median(ratios):.2f}" if ratios else "-"
         lines.append(f"| {model} | {len(failing)} | {hits} | {constant_hits} | {middle} | {len(lasting)} | {alarms} |")
-    early = sum(run["failing_length"] is not None and not fails(run) for run in by_role["scored"])
-    lines += ["", f"{early} scored runs misclassify strings within the training length and are left out.", ""]
+    early = [run for run in by_role["scored"] if not fails(run) and run["failing_length"] is not None]
+    lines += ["", f"{len(early)} scored runs are left out: they misclassify strings within the training length.", ""]
     return "\n".join(lines)
 
 
 def _factor_without(calibration: Sequence[Mapping[str, Any]], model: str) -> float:
-    factor = best_factor([run for run in calibration if run["model"] != model])
-    return CALIBRATION.factor if math.isnan(factor) else factor
+    others = [run for run in calibration if run["model"] != model]
+    return median(measured_over_crossing(others, has_state=True))
 
 
 def write_csv(runs: Sequence[Mapping[str, Any]], path: Path) -> None:

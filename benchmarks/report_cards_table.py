@@ -22,6 +22,8 @@ Accuracies are in percent, on 512 random strings of each length (128 where strin
 - Shortest misclassified: found by search, not sampled. "=" means that no shorter one exists.
 - Automaton: from the states of a model that has some, and learned from its labels otherwise.
 - Forecast: the length at which the accuracy should fall below 90 %, from states at training lengths, and where it does.
+- Speed: one model called from Python, a training batch of 128 strings of length 40 forward and backward, and one string
+  symbol by symbol. `sdssm train` replays CUDA graphs of many models at once and is much faster on a GPU.
 - [docs/report-card.md](../../docs/report-card.md) describes how each of them is measured.
 """
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import SkipTest
 
 import pytest
 
@@ -92,12 +94,25 @@ def test_a_registered_name_brings_its_defaults(folder: Path, capsys: pytest.Capt
     assert "Classify a string by its last symbol." in capsys.readouterr().out
 
 
-def test_with_advance_strings_are_read_in_pieces(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_advance_strings_are_read_in_pieces_and_the_laws_hold(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["models", "my_model:Gru"]) == 0
     assert "whole strings" in capsys.readouterr().out
+    _, _, advance, test_file = read_blocks("python")
     with (folder / "my_model.py").open("a") as file:
-        file.write(read_blocks("python")[2])
+        file.write(advance)
     forget_modules()
     registry.forget("my_model:Gru")
     assert main(["models", "my_model:Gru"]) == 0
     assert "step by step" in capsys.readouterr().out
+    monkeypatch.syspath_prepend(str(folder))
+    names: dict[str, Any] = {}
+    exec(test_file, names)
+    skipped = set()
+    for check in names["test_law"].pytestmark[0].args[1]:
+        try:
+            check()
+        except SkipTest:
+            skipped.add(str(check))
+    assert not any("chunks" in name or "causal" in name for name in skipped)

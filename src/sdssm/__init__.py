@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sdssm.evaluation import Evaluation, evaluate
     from sdssm.exact import certify, compile, extract, horizon, snap  # noqa: A004  # shadows the builtin on purpose
     from sdssm.experiments import list_experiments, reproduce
+    from sdssm.exporting import export
     from sdssm.models import Classifier, ModelSettings, TokenModel, list_models, register
     from sdssm.runs import load
     from sdssm.tasks import Batch, Task, list_tasks
@@ -55,6 +56,7 @@ else:
             "check": "sdssm.checking",
             "compile": "sdssm.exact",
             "evaluate": "sdssm.evaluation",
+            "export": "sdssm.exporting",
             "extract": "sdssm.exact",
             "horizon": "sdssm.exact",
             "list_experiments": "sdssm.experiments",
@@ -89,6 +91,7 @@ __all__ = [
     "check",
     "compile",
     "evaluate",
+    "export",
     "extract",
     "horizon",
     "list_experiments",

@@ -73,6 +73,14 @@ def test_no_automaton_is_found_within_the_limits() -> None:
     json.dumps(result.to_json())
 
 
+def test_the_time_may_be_up_before_anything_is_known() -> None:
+    task = get_task("cycle")
+    for kind in KINDS:
+        result = find_automaton(machine_model(task.machine, kind), task, max_seconds=0)
+        assert result.machine is None or result.is_equivalent  # where one was found, it was compared
+        assert result.machine is not None or (result.reason is not None and "time limit" in result.reason)
+
+
 class GrowingState(nn.Module):
     """Parity of a state that holds all symbols."""
 

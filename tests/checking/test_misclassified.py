@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.automata import Machine
+from sdssm.checking.implemented import find_automaton
 from sdssm.checking.misclassified import ALL_STRINGS, find_misclassified
 from sdssm.errors import ModelError, SettingsError
 from sdssm.exact import compile as compile_model
@@ -126,6 +127,27 @@ def test_logits_that_are_not_finite_are_an_error_of_the_model() -> None:
     model = wrap_module(Overflows(), 2, 2)
     result = find_misclassified(model, get_task("parity"), max_strings=100, max_seconds=20, longest=64)
     assert result.length == 11 and result.prediction is None and "not finite" in result.describe()
+
+
+class FewPositions(nn.Module):
+    """Parity of at most 50 symbols; it does not say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(50, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        seen: Tensor = self.positions(torch.arange(tokens.shape[1]))[:, 0]
+        parity = tokens.cumsum(1) % 2
+        return torch.stack([1.0 - parity, parity.float()], 2) + 0 * seen[:, None]
+
+
+def test_a_module_may_fail_on_long_strings() -> None:
+    task, model = get_task("parity"), wrap_module(FewPositions(), 2, 2)
+    result = find_misclassified(model, task, max_strings=100, max_seconds=20)
+    assert result.string is None and result.note is not None and "FewPositions raises IndexError" in result.note
+    assert {part.method: part.length for part in result.searched}["random and repeated words"] == 32  # 64 is too long
+    assert find_automaton(model, task).validated_length == 40
 
 
 class Inconsistent(nn.Module):

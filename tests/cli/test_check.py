@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sdssm.automata import get_machine
+from sdssm.models.registry import forget
 from tests.evaluation.machines import exact, tiring_parity
 from tests.evaluation.test_evaluate import create_run
 from tests.programs import run_command
@@ -53,6 +54,36 @@ def test_json_on_standard_output_is_nothing_else(capsys: Capture, tmp_path: Path
     code, out, _ = run_command(capsys, "check", "sd-ssm", *options, str(tmp_path / "card.json"), "--quiet")
     assert code == 0 and out.startswith("sd-ssm on parity: trained for 3 steps, seed 0\n")
     assert json.loads((tmp_path / "card.json").read_text())["sections"].keys() == {"accuracy"}
+
+
+MY_MODEL = """
+from torch import nn
+
+class Tiny(nn.Module):
+    def __init__(self, n_symbols, n_classes, width=4):
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(n_symbols, width), nn.RNN(width, width, batch_first=True)
+        self.out = nn.Linear(width, n_classes)
+
+    def forward(self, tokens):
+        return self.out(self.rnn(self.embed(tokens))[0])
+"""
+
+
+def test_a_model_of_someone_else_is_imported_only_if_asked_for(capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "my_model.py").write_text(MY_MODEL)
+    path, out = f"{tmp_path / 'my_model.py'}:Tiny", tmp_path / "card"
+    train = ["--task", "parity", "--train", "--steps", "2", "--set", "batch=8", "width=3", "--out", str(out)]
+    code, shown, err = run_command(capsys, "check", path, *train, *SHORT)
+    assert (code, err) == (0, "") and shown.startswith("my_model.py:Tiny on parity: trained for 2 steps, seed 0")
+    forget("my_model.py:Tiny")
+    code, shown, err = run_command(capsys, "check", str(out / "runs"), *SHORT)
+    assert (code, shown) == (2, "") and f"would import {path}; if you trust it, add --trust" in err
+    try:
+        assert run_command(capsys, "check", str(out / "runs"), "--trust", *SHORT)[0] == 0
+    finally:
+        forget("my_model.py:Tiny")
 
 
 def test_strict_is_about_the_model(run: Path, capsys: Capture, tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_bad_models_are_refused_in_one_line_and_nothing_is_written(
 
 
 def test_an_unknown_option_names_the_nearest(stranger: Path, capsys: Capture) -> None:
+    assert f"did you mean the import path {SUM}?" in refused(capsys, "settings", SUM.replace(":", "."))
     line = refused(capsys, "train", "parity", "--model", SUM, "--set", "stat=3")
     assert "there is no setting 'stat'; did you mean 'state'?" in line
     assert "gain is 'loud'; it must be a finite number" in refused(

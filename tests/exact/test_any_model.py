@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SdssmError
 from sdssm.exact import ExactError, certify, extract, horizon, snap
+from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.lstar import QueriedLabels
 from sdssm.exact.extraction.model_reader import ModelReader
 from sdssm.models import Classifier, ModelSettings, registry
@@ -166,3 +167,12 @@ def test_lstar_asks_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extraction.difference is None and extraction.machine.n_states == machine.minimise().n_states > 20
     assert extraction.rounds > 1 and sum(batches) > 100
     assert batches.count(1) + batches.count(2) <= 3 * extraction.rounds
+
+
+def test_lstar_may_be_stopped_before_its_first_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: QueriedLabels) -> None:
+        raise TimeIsUpError
+
+    monkeypatch.setattr(QueriedLabels, "start", stop)
+    with pytest.raises(ExactError, match="no machine is known by then; pass a larger max_seconds"):
+        extract(module(PrefixModule, "parity"), "parity", method="lstar")

@@ -126,10 +126,14 @@ def test_a_worker_that_cannot_import_a_model_names_its_path(stranger: Path, monk
         import_sent_models(models)
 
 
-def test_a_model_that_no_other_process_can_import_is_refused(stranger: Path) -> None:
-    def build(n_symbols: int, n_classes: int) -> Any:
-        """Never called."""
+def test_a_model_that_no_other_process_can_import_is_refused_before_it_is_trained(spec_path: Path) -> None:
+    def build(n_symbols: int, n_classes: int, state: int = 3) -> Any:
+        return find_entry(SUM).target(n_symbols, n_classes, state)
 
     sdssm.register(build, name="inner")
+    spec_path.write_text(TEXT.replace(SUM, "inner"))
     with pytest.raises(ModelError, match="'inner' was defined inside a function or a session"):
-        sent_models("inner")
+        sdssm.reproduce(spec_path, device="cpu", workers=2)
+    assert list(Path().iterdir()) == []
+    reproduction = sdssm.reproduce(spec_path, device="cpu", seeds=1)  # this process has it
+    assert [run["model"] for run in reproduction.results["runs"]] == ["inner"]

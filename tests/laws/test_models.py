@@ -98,8 +98,9 @@ def test_the_laws_of_all_models(model: Classifier) -> None:
     assert without <= DO_NOT_APPLY.get(model.settings.name, set())
 
 
-def test_the_laws_of_all_models_in_single_precision(name: str) -> None:
-    results = check_laws(build(name).float(), task=get_task("cycle"))
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_laws_of_all_models_in_single_precision(name: str, device: str) -> None:
+    results = check_laws(build(name).float().to(device), task=get_task("cycle"))
     assert {result.name: result.detail for result in results if result.passed is False} == {}
 
 

@@ -13,6 +13,8 @@ from torch import nn
 
 from sdssm.errors import ModelError, UnknownNameError
 from sdssm.models import TokenModel, wrap_module
+from sdssm.models.building import untrained_model
+from sdssm.runs.schema import resolve_settings
 from sdssm.tasks import get_task
 from sdssm.testing import LAWS, LawResult, check_laws
 from sdssm.testing.law_checks import check_law
@@ -126,6 +128,14 @@ def test_a_model_with_a_longest_string_is_read_up_to_it() -> None:
     results = check_laws(wrapped(Short))
     assert failed(results) == {}
     assert next(result for result in results if result.name == "gradients").detail.endswith("at length 5")
+
+
+def test_a_model_that_starts_from_a_state_of_the_automaton_gets_one() -> None:
+    sizes = {"state": 4, "state_embedding": 3}
+    settings = resolve_settings("rnn", "length-efficiency-4", "a5", sizes).model
+    results = check_laws(untrained_model(settings, 2, 60, seed=0), task=get_task("a5"), laws=LAWS)
+    assert failed(results) == {}
+    assert all(result.passed for result in results)
 
 
 def test_strings_of_the_task_are_valid() -> None:

@@ -162,3 +162,17 @@ class Branches(LinearRnn):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return super().forward(tokens) * self.factor
+
+
+class Lazy(nn.Module):
+    """A parameter that is drawn in the first call, a tensor kept from the last one, and a view of the tokens."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(n_symbols, 4)
+        self.readout = nn.LazyLinear(n_classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.last = self.embedding(tokens.view(-1).view(tokens.shape)).cumsum(1)
+        out: Tensor = self.readout(self.last)
+        return out

@@ -77,6 +77,7 @@ class CopyAt(SilentProgress):
         (modules.BatchNorm, "one after the other, eager: it changes its buffers in training"),
         (modules.Unusual, "one after the other, eager: its parameters are not all float32"),
         (modules.Waits, "one after the other, eager: vmap does not support it"),
+        (modules.Lazy, "one after the other, eager: vmap does not support it"),
         (modules.Branches, "one after the other, eager: with vmap its loss or gradient would be another"),
     ],
 )

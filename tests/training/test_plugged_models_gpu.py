@@ -103,6 +103,12 @@ def test_strings_of_one_length_are_captured(tmp_path: Path) -> None:
     assert line == "2 models side by side, CUDA graph"
 
 
+def test_a_large_batch_is_tried_as_it_is_trained(tmp_path: Path) -> None:
+    """The gradient of an embedding of more than 3,072 symbols uses other kernels."""
+    runs, line = train(tmp_path, modules.LinearRnn, seeds=2, settings={"batch": 2048})
+    assert line.startswith("2 models side by side") and [run.status for run in runs] == ["finished"] * 2
+
+
 @pytest.mark.parametrize("module", [modules.LinearRnn, modules.Dropout])
 def test_a_killed_training_resumes(tmp_path: Path, module: type) -> None:
     settings = {"checkpoint_every": 10}
@@ -118,5 +124,5 @@ def test_a_killed_training_resumes(tmp_path: Path, module: type) -> None:
 
 
 def test_a_training_that_diverges(tmp_path: Path) -> None:
-    runs, _ = train(tmp_path, modules.LinearRnn, settings={"lr": 1e30, "clip": None, "warmup": 0.0})
+    runs, _ = train(tmp_path, modules.LinearRnn, settings={"lr": 1e15, "clip": None, "warmup": 0.0})
     assert runs[0].status == "diverged"

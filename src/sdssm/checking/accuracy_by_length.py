@@ -21,16 +21,18 @@ from sdssm.tasks import Task
 
 #: The accuracies, in percent, for which the longest length is reported.
 LEVELS = (99.0, 90.0)
-#: Strings at each length, and at lengths beyond the test length that would take more than this share of the time left.
+#: Strings at each length, and beyond the training lengths if they would take more than this share of the time left.
 STRINGS, LONG_STRINGS, AFFORDABLE = 512, 128, 0.25
 #: The longest strings of a model that can be read in pieces, and of one that cannot.
 LONGEST, LONGEST_WHOLE = 50_000, 2_000
 #: The length and the number of the strings that are read first, for nothing.
 WARM_UP = 8
+#: The time of a model that cannot read in pieces grows with the length to the power of one and this, about.
+MORE = 0.25
 #: Every stage reads strings this many times as long as the one before.
 STAGE = 4
 #: The lengths of the lines of a card, of which those that were measured are shown, besides the training length.
-SHOWN_LENGTHS = (1, 2, 5, 10, 20, 40, 80, 160, 320, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
+SHOWN_LENGTHS = (1, 2, 5, 10, 20, 40, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +201,11 @@ def measure_accuracy(
     evaluate(model, task=task, lengths=[1], strings=strings, seed=seed)
     fixed = monotonic() - started  # what an evaluation takes however short the strings are
     for limit in _stages(trained, tested, longest):
-        lengths = _lengths(done, limit, is_sparse=fresh or limit > tested)
-        # A model that cannot read in pieces takes more than twice the time for twice the length.
-        work = (sum(lengths) if fresh else limit) * (1 if model.is_recurrent else math.sqrt(limit))
+        lengths = _lengths(done, limit, is_sparse=fresh or limit > tested, neighbours=1 if fresh else AVERAGED)
+        # A model that cannot read in pieces may take more than twice the time for twice the length.
+        work = (sum(lengths) if fresh else limit) * (1 if model.is_recurrent else limit**MORE)
         started = monotonic()
-        is_slow = limit > tested and rate * work * strings > AFFORDABLE * (end - started)
+        is_slow = bool(done) and rate * work * strings > AFFORDABLE * (end - started)
         count = min(strings, LONG_STRINGS) if is_slow else strings
         late = f"longer strings would have taken more than the {max_seconds:.0f} s of this section"
         if done and started + fixed + rate * work * count > end:
@@ -267,12 +269,17 @@ def _stages(trained: int, tested: int, longest: int) -> list[int]:
     return sorted({min(end, longest) for end in ends})
 
 
-def _lengths(done: int, limit: int, *, is_sparse: bool) -> list[int]:
-    """Return the lengths of a stage, which end at `limit`: all of them, or a few groups of four."""
+def _lengths(done: int, limit: int, *, is_sparse: bool, neighbours: int) -> list[int]:
+    """Return the lengths of a stage, which end at `limit`: all of them, or a few groups of neighbours.
+
+    >>> _lengths(500, 1_000, is_sparse=True, neighbours=2)
+    [511, 512, 608, 609, 723, 724, 860, 861, 999, 1000]
+    """
     if not is_sparse:
         return list(range(done + 1, limit + 1))
-    ends = [*(length for length in geometric_lengths(limit) if length > done), limit]
-    return sorted({length for end in ends for length in range(max(done + 1, end - AVERAGED + 1), end + 1)})
+    wanted = [*geometric_lengths(limit), *SHOWN_LENGTHS, limit]
+    ends = [length for length in wanted if done < length <= limit]
+    return sorted({length for end in ends for length in range(max(done + 1, end - neighbours + 1), end + 1)})
 
 
 def _has_failed(points: _Points, lengths: Sequence[int]) -> bool:

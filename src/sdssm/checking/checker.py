@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,6 +22,7 @@ from sdssm.checking.card_section import (
     measure_section,
 )
 from sdssm.checking.checked_model import CheckedModel, find_checked_model
+from sdssm.checking.forecast import forecast_failure
 from sdssm.checking.implemented import LSTAR, find_automaton
 from sdssm.checking.misclassified import find_misclassified
 from sdssm.checking.model_costs import measure_costs
@@ -33,6 +33,8 @@ from sdssm.errors import SettingsError, format_value
 from sdssm.extras import import_extra
 from sdssm.progress import ProgressOption, ProgressReporter, report_progress
 from sdssm.settings import check_at_least
+from sdssm.testing import LawResult, check_laws
+from sdssm.testing.catalogue import LAWS
 from sdssm.training.progress import Progress
 
 #: The seconds that a card takes at most by default, without training.
@@ -193,19 +195,17 @@ def _measurements(
         return MisclassifiedSection(find_misclassified(model, task, max_seconds=SEARCH_SHARE * seconds, seed=seed))
 
     def check_laws_within(seconds: float) -> SectionResult:
-        end, results = monotonic() + seconds, list[Any]()
-        check_laws = _import_part("sdssm.testing", "check_laws")
-        laws = [law for law in _import_part("sdssm.testing.catalogue", "LAWS") if not law.needs_factory]
+        end, results = monotonic() + seconds, list[LawResult]()
+        laws = [law for law in LAWS if not law.needs_factory]
         for number, law in enumerate(laws):
             if monotonic() > end:
-                return LawsSection(tuple(results), tuple(law.title for law in laws[number:]))
+                return LawsSection(tuple(results), tuple(law.name for law in laws[number:]))
             results += check_laws(model, task=task, seed=seed, laws=[law])
         return LawsSection(tuple(results))
 
     def forecast_within(seconds: float) -> SectionResult:
         data = measured["accuracy"].data if "accuracy" in measured else None
         failing, longest = (None, None) if data is None else (data["failing_length"], data["lengths"][-1])
-        forecast_failure = _import_part("sdssm.checking.forecast", "forecast_failure")
         return ForecastSection(forecast_failure(model, task, seed=seed), failing, longest)
 
     def find_automaton_within(seconds: float) -> SectionResult:
@@ -224,14 +224,6 @@ def _measurements(
         "laws": check_laws_within,
         "costs": measure_costs_within,
     }
-
-
-def _import_part(module: str, name: str) -> Any:
-    """Import what measures a section, or raise an error if this version does not have it yet."""
-    try:
-        return getattr(import_module(module), name)
-    except (ModuleNotFoundError, AttributeError):
-        raise SettingsError("this section is not part of this version") from None
 
 
 def _check_seconds(seconds: float) -> None:

@@ -11,10 +11,12 @@ import torch
 from sdssm.checking.forecast_measurement import FAILING_ACCURACY, LONGEST
 from sdssm.checking.forecast_states import reading
 from sdssm.checking.forecast_strings import SHORTEST
-from sdssm.checking.state_distances import STRINGS, Growth, StateDistances
+from sdssm.checking.state_distances import Growth, StateDistances
 from sdssm.models import TokenModel
 from sdssm.tasks import Task
 
+#: The number of strings of training length that the model must classify before there is a forecast.
+CLASSIFIED = 512
 #: The length of a failure is narrowed down from a factor of the root of 2 by this many bisections.
 BISECTIONS = 3
 #: What makes the states leave their classes.
@@ -42,12 +44,12 @@ class Calibration:
 
 
 CALIBRATION = Calibration(
-    campaign="results/forecast/campaign.json.xz, role calibration",
+    campaign="results/forecast/runs.json, role calibration",
     growth=Growth(drift=1.0, deviation=0.5),
     factor=1.3,
-    unseen=2.7,
-    lower=0.5,
-    upper=2.0,
+    unseen=2.8,
+    lower=0.62,
+    upper=3.12,
 )
 
 
@@ -138,7 +140,7 @@ def classifies_training_lengths(model: TokenModel, task: Task, seed: int) -> str
     length = task.longest_valid_length(task.train_length)
     if model.longest is not None and model.longest < length:
         return f"the model reads at most {model.longest:,} symbols, and training strings have {length:,}"
-    batch = task.sample(STRINGS, length, generator=generator)
+    batch = task.sample(CLASSIFIED, length, generator=generator)
     with reading(model):
         logits = model.last_logits(batch.tokens.to(model.device)).cpu()
     share = 100 * float(((logits.argmax(-1) == batch.labels[:, -1]) & ~logits.isnan().any(-1)).float().mean())

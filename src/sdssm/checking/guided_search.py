@@ -11,6 +11,7 @@ import torch
 from sdssm.automata.refinement import Ints
 from sdssm.checking.exhaustive_search import Error, state_tensors
 from sdssm.checking.string_reader import Prefixes, StringReader, TimeIsOverError, Word
+from sdssm.errors import ModelError
 from sdssm.progress import TimeLimit
 
 #: Random strings, and strings that repeat a word, of each length; the repeated words have up to LONGEST_WORD symbols.
@@ -43,6 +44,7 @@ class GuidedSearch:
         error: the shortest misclassified string that was found, None if there is none.
         method: which method found it.
         searched: how far each method has searched.
+        note: why longer strings were not read, if the model failed on them.
         joined: how many prefixes the search by margins left out because machine and model were in the same states as
             after another prefix. States that are equal up to rounding need not lead to the same predictions, so this is
             a heuristic.
@@ -55,6 +57,7 @@ class GuidedSearch:
         self.method: str | None = None
         self.searched: list[SearchedStrings] = []
         self.joined = 0
+        self.note: str | None = None
 
     @property
     def last_length(self) -> int:
@@ -69,15 +72,16 @@ class GuidedSearch:
             "smallest margins": self._try_beam,
         }
         for name, method in methods.items():
-            before, length = self.reader.strings, 0
+            before, error_before, length = self.reader.strings, self.error, 0
             self.reader.limit = limits[name]
             try:
-                for length in method(known, limits[name]):  # noqa: B007  # the last one is used below
-                    if self.method is None and self.error is not None:
-                        self.method = name
+                for read in method(known, limits[name]):
+                    length = max(length, read)
             except TimeIsOverError:
                 pass
-            if self.error is not None and self.method is None:
+            except ModelError as error:  # such as a module that has no positions for long strings
+                self.note = str(error)
+            if self.error is not error_before:
                 self.method = name
             if self.reader.strings > before:
                 self.searched.append(SearchedStrings(name, length, self.reader.strings - before))

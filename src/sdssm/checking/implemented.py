@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine, to_json
-from sdssm.errors import MissingExtraError
+from sdssm.errors import MissingExtraError, ModelError
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction import Extraction, Fidelity
@@ -91,7 +91,7 @@ class ImplementedAutomaton:
         """Return the result as one sentence."""
         if self.machine is None:
             return f"no automaton was found ({self.method}): {self.reason}"
-        states = f"an automaton of {self.machine.n_states:,} states ({self.method}), "
+        states = f"an automaton of {_count_states(self.machine)} ({self.method}), "
         note = "" if self.reason is None else f"; {self.reason}"
         return states + self._describe_equivalence() + f"; {self._describe_agreement()}{note}"
 
@@ -215,11 +215,20 @@ def compare_on_strings(
                 break
             count = LEAST_STRINGS if limit.is_over else strings
             tokens = task.sample(count, length, generator=generator).tokens.numpy()
-            labels = reader.labels(tokens)
+            try:
+                labels = reader.labels(tokens)
+            except ModelError:  # such as a module that has no positions for long strings
+                if length <= task.train_length:
+                    raise
+                break
             outputs = machine.outputs[trace_states(machine.table, np.full(count, machine.start), tokens)]
             wrong = (outputs != labels) & (labels != NOT_VALID)
             results.append(Fidelity(length, count, count - int(wrong[:, -1].sum()), count - int(wrong.any(1).sum())))
     return tuple(results)
+
+
+def _count_states(machine: Machine) -> str:
+    return "1 state" if machine.n_states == 1 else f"{machine.n_states:,} states"
 
 
 def _has_valid(task: Task, length: int) -> bool:
@@ -255,7 +264,7 @@ def _why_not(extraction: Extraction, agreement: Sequence[Fidelity], task: Task, 
     if worst.throughout >= ENOUGH * worst.strings:
         return None
     limits = extraction.note if extraction.stopped else f"searched up to {max_states:,} states"
-    best = f"the best machine has {extraction.machine.n_states:,} states"
+    best = f"the best machine has {_count_states(extraction.machine)}"
     return f"{best}; {describe_agreement(worst, extraction.n_classes)}; {limits}"
 
 

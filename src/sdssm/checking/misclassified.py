@@ -16,6 +16,8 @@ from sdssm.tasks import Task
 
 #: Defaults: the time of the search, the longest strings of it, and how many strings are read one by one.
 MAX_SECONDS, LONGEST, MAX_STRINGS = 10.0, 10_000, 1 << 24
+#: The longest strings for a model that reads whole strings only, whose memory may grow with the square of the length.
+LONGEST_WHOLE = 2_000
 #: The method that reads all strings.
 ALL_STRINGS = "all strings"
 #: Shares of the time at whose end each part of the search stops; what is left shortens the string that was found.
@@ -47,6 +49,7 @@ class MisclassifiedSearch:
     joined: int
     #: How many strings were misclassified symbol by symbol but not as a whole, because of rounding; they do not count.
     unconfirmed: int
+    note: str | None  #: why longer strings were not read, if the model failed on them
     seed: int
     seconds: float
 
@@ -102,7 +105,7 @@ def find_misclassified(
         model: any model; only its predictions, and its state if it has one, are used.
         task: the labels, and which strings are valid.
         max_seconds: about how long to search, without the first call of the model, which may compile code.
-        longest: the longest strings that are read.
+        longest: the longest strings that are read; 2,000 symbols are the limit for a model without a state.
         max_strings: the most strings that are read one by one.
         seed: of the random strings. The time decides how many of them are read.
 
@@ -116,6 +119,7 @@ def find_misclassified(
     check_at_least("max_strings", max_strings, 1)
     reader = StringReader(model, task, TimeLimit(None))
     longest = longest if model.longest is None else min(longest, model.longest)
+    longest = longest if model.is_recurrent else min(longest, LONGEST_WHOLE)
     with reader.reading():
         reader.warm_up()
         started = monotonic()
@@ -164,6 +168,7 @@ def _result(
         searched=(SearchedStrings(ALL_STRINGS, reached, read), *guided.searched),
         joined=guided.joined,
         unconfirmed=exhaustive.unconfirmed,
+        note=guided.note,
         seed=seed,
         seconds=seconds,
     )

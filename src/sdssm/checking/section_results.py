@@ -6,10 +6,12 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sdssm.checking.forecast import Forecast
 from sdssm.checking.implemented import ImplementedAutomaton
 from sdssm.checking.misclassified import MisclassifiedSearch
 from sdssm.formatting import count_of
 from sdssm.runs.events import to_json_value
+from sdssm.testing import LawResult
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ class MisclassifiedSection:
 
 @dataclass(frozen=True)
 class LawsSection:
-    """The section on the laws, with the titles of those that were not checked for lack of time."""
+    """The section on the laws, with the names of those that were not checked for lack of time."""
 
-    laws: tuple[Any, ...]
+    laws: tuple[LawResult, ...]
     unchecked: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -50,7 +52,7 @@ class LawsSection:
     def facts(self) -> dict[str, str]:
         """Return the lines of the card: one for each law."""
         words = {True: "holds", False: "BROKEN", None: "does not apply"}
-        facts = {law.title: f"{words[law.passed]}: {law.detail}" for law in self.laws}
+        facts = {law.name: f"{words[law.passed]}: {law.title} ({law.detail})" for law in self.laws}
         return {**facts, **dict.fromkeys(self.unchecked, "not checked: the time of this section was up")}
 
     def summary(self) -> str:
@@ -101,7 +103,7 @@ class ForecastSection:
     None if the accuracy was not measured.
     """
 
-    forecast: Any
+    forecast: Forecast
     failing_length: float | None
     measured_to: int | None
 

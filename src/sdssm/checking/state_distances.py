@@ -15,8 +15,8 @@ from sdssm.checking.forecast_strings import ENDINGS, draw_strings
 from sdssm.models import TokenModel
 from sdssm.tasks import Task
 
-#: The number of strings. A prime, see `state_vectors`.
-STRINGS = 1_499
+#: The number of strings: the first for which all states have at most this many entries. Primes, see `state_vectors`.
+STRINGS, MOST_ENTRIES = (1_499, 499, 211), 4_000_000
 #: The largest logarithm of the size of a state: float32 ends at 88.
 LARGEST_LOG = 87.0
 
@@ -68,13 +68,12 @@ class StateDistances:
     Args:
         model: a recurrent model.
         task: its task.
-        strings: the number of strings; a prime.
         seed: of the strings.
     """
 
-    def __init__(self, model: TokenModel, task: Task, *, strings: int = STRINGS, seed: int = 0) -> None:
-        self.model, self.strings = model, strings
-        drawn = draw_strings(task, strings, seed)
+    def __init__(self, model: TokenModel, task: Task, *, seed: int = 0) -> None:
+        self.model, self.strings = model, _number_of_strings(model)
+        drawn = draw_strings(task, self.strings, seed)
         self.lengths, self.n_groups = drawn.lengths, drawn.n_groups
         groups = [group.to(model.device) for group in drawn.groups]
         self.groups = groups[-1]
@@ -86,7 +85,7 @@ class StateDistances:
                 end = length - drawn.step
                 state = model.advance_state(drawn.tokens[:, start:end].to(model.device), state)
                 self._state = model.advance_state(drawn.endings.to(model.device), state)
-                vectors.append(state_vectors(self._state, strings))
+                vectors.append(state_vectors(self._state, self.strings))
                 start = end
         shapes = {tuple(part.shape for part in parts) for parts in vectors}
         #: Whether the state has the same shape at all lengths; that of attention with a cache grows.
@@ -163,6 +162,15 @@ class StateDistances:
         is_exponential = np.std(rates) * abs(np.mean(powers)) < np.std(powers) * abs(np.mean(rates))
         change = rates[-1] * (length - lengths[-1]) if is_exponential else powers[-1] * math.log(length / lengths[-1])
         return float(np.clip(logs[-1] + change, -LARGEST_LOG, LARGEST_LOG))
+
+
+def _number_of_strings(model: TokenModel) -> int:
+    """Return how many strings to read: fewer for a model with a large state."""
+    few = STRINGS[-1]
+    with reading(model):
+        state = model.advance_state(torch.zeros(few, 1, dtype=torch.int64, device=model.device))
+    entries = sum(part.shape[1] for part in state_vectors(state, few))
+    return next((count for count in STRINGS if count * entries <= MOST_ENTRIES), few)
 
 
 def _nearest(centres: Tensor, known: Tensor) -> float:

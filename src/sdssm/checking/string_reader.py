@@ -120,8 +120,8 @@ class StringReader:
     def warm_up(self) -> None:
         """Read a few strings, because the first calls of a model may compile code, which takes seconds."""
         self.extend(self.extend(self.start_prefixes())[0])
-        longest = self.model.longest or PIECE
-        for rows, length in ((1, 2), (2, min(PIECE, longest))):
+        longest = min(self.model.longest or PIECE, self.task.train_length)
+        for rows, length in ((1, 2), (2, longest)):
             tokens = self._to_device(np.zeros((rows, min(length, longest)), dtype=np.int64))
             self.model.last_logits(tokens)
             if self.judges_prefixes:

@@ -44,11 +44,12 @@ def add_command(commands: Commands) -> None:
 
 
 def _models(options: argparse.Namespace) -> None:
-    from sdssm.models.registry import list_models
-    from sdssm.tasks import get_task
+    from sdssm.models.registry import find_entry, list_models
+    from sdssm.tasks.library import get_task
 
     task = get_task(options.task)
     if options.name is not None:
+        find_entry(options.name)  # an unknown name is refused before torch is imported
         _show_model(_facts(options.name, task), options.json)
         return
     listed = [_facts_or_warning(name, task) for name in list_models()]

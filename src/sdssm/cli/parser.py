@@ -28,6 +28,7 @@ COMMANDS = (
     "certify",
     "horizon",
     "snap",
+    "export",
     "reproduce",
     "sweep",
     "completion",

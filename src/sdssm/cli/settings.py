@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command
@@ -50,7 +51,7 @@ def _list_settings(options: argparse.Namespace) -> None:
 
     others = [name for name in list_models() if name not in MODELS]
     if options.model is not None and options.model not in MODELS:
-        if options.model not in others and ":" not in options.model:
+        if options.model not in others and not re.search(r"[:.]", options.model):
             _show_setting(options)
             return
         entry = find_entry(options.model)

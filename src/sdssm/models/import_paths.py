@@ -26,6 +26,27 @@ def is_import_path(text: str) -> bool:
     return bool(colon) and is_module and _MODULE.fullmatch(name) is not None
 
 
+def is_file_path(path: str | None) -> bool:
+    """Return whether an import path names a Python file and not an installed module.
+
+    >>> is_file_path("folder/file.py:Name"), is_file_path("package.module:Name"), is_file_path(None)
+    (True, False, False)
+    """
+    return path is not None and path.rpartition(":")[0].endswith(".py")
+
+
+def without_folder(path: str | None) -> str | None:
+    """Return an import path without the folder of a file, which concerns only this machine.
+
+    >>> without_folder("/home/me/models/file.py:Name"), without_folder("package.module:Name")
+    ('file.py:Name', 'package.module:Name')
+    """
+    if path is None or not is_file_path(path):
+        return path
+    source, _, name = path.rpartition(":")
+    return f"{Path(source).name}:{name}"
+
+
 def import_object(path: str) -> tuple[Any, str]:
     """Import what an import path names; return it and the path by which any other process finds it.
 

@@ -4,11 +4,13 @@ config.json          settings, number of symbols, number of classes
 model.safetensors    the weights
 task.json            the task, if it is known: its name, its machine with the names of the symbols, its valid strings
 extraction.json      of a model that `sdssm.snap` built: the extraction and the certificate
+README.md            of a model that `save_pretrained` wrote: its card, with evaluation.json and certificate.json
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,12 @@ from sdssm.tasks import Task
 TASK_FILE = "task.json"
 #: The file that `sdssm.snap` writes next to an exact model: the extraction and the certificate.
 EVIDENCE_FILE = "extraction.json"
+#: What `save_pretrained` writes next to a model: its evaluation, its certificate, and the model card.
+EVALUATION_FILE, CERTIFICATE_FILE, CARD_FILE = "evaluation.json", "certificate.json", "README.md"
+#: What every model card contains.
+CARD_MARK = b"library_name: sdssm"
+#: Files that describe only the model beside them.
+DESCRIPTIONS = (TASK_FILE, EVIDENCE_FILE, EVALUATION_FILE, CERTIFICATE_FILE, CARD_FILE)
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
@@ -84,25 +92,46 @@ def check_model_folder_free(folder: Path, *, overwrite: bool = False, option: st
 
 
 def write_model_folder(
-    folder: Path, config: dict[str, Any], weights: bytes, task: Task | None, *, overwrite: bool
+    folder: Path,
+    config: dict[str, Any],
+    weights: bytes,
+    task: Task | None,
+    *,
+    overwrite: bool,
+    descriptions: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write the files of a model together; then remove what describes only the model that it replaces.
 
-    Files in a folder that held no model before belong to someone else, and stay.
+    Files in a folder that held no model before belong to someone else, and stay. `descriptions` are more files, by
+    name.
     """
     check_model_folder_free(folder, overwrite=overwrite)
     replaces_model = is_model_folder(folder)
-    files = {CONFIG_FILE: json.dumps(config, indent=1).encode(), WEIGHTS_FILE: weights}
+    files = {CONFIG_FILE: json.dumps(config, indent=1).encode(), WEIGHTS_FILE: weights, **(descriptions or {})}
+    strange = next((name for name in files if not replaces_model and (folder / name).exists()), None)
+    if strange is not None:
+        raise OutputError(f"{format_path(folder)} holds another {strange}; choose an empty or a new folder")
     if task is not None:
         files[TASK_FILE] = _task_to_json(task).encode()
     try:
+        outdated = _own_descriptions(folder) if replaces_model else ()
         folder.mkdir(parents=True, exist_ok=True)
         write_together({folder / name: data for name, data in files.items()})
-        for name in (TASK_FILE, EVIDENCE_FILE) if replaces_model else ():
+        for name in outdated:
             if name not in files:
                 (folder / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise _write_error(folder, error) from None
+
+
+def _own_descriptions(folder: Path) -> tuple[str, ...]:
+    """Return the names of the files beside a model that are ours.
+
+    Those that `save_pretrained` writes have names that a user may use as well: they are ours beside our model card.
+    """
+    card = folder / CARD_FILE
+    has_card = card.exists() and CARD_MARK in card.read_bytes()
+    return DESCRIPTIONS if has_card else (TASK_FILE, EVIDENCE_FILE)
 
 
 def load_saved_task(folder: str | Path) -> Task | None:

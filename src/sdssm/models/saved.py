@@ -12,6 +12,7 @@ from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
 from sdssm.files import format_path
 from sdssm.models.building import build_model, import_recorded_model
+from sdssm.models.evidence import read_evidence
 from sdssm.models.model_folder import check_model_folder_free, is_model_folder, load_saved_task, read_model_config
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.models.token_model import TokenModel
@@ -42,5 +43,5 @@ def load_model(folder: str | Path, *, device: str | torch.device = "cpu", trust:
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
     model = build_model(config, weights, str(path)).to(target)
-    model.task = load_saved_task(folder)
+    model.task, model.evidence = load_saved_task(folder), read_evidence(folder, model)
     return model

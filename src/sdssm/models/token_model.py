@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from sdssm.errors import ModelError
+from sdssm.models.evidence import Evidence
 from sdssm.models.model_folder import write_model_folder
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.names import tensors_for_file
@@ -31,13 +33,15 @@ class TokenModel(nn.Module, ABC):
     someone else wrote.
 
     `settings` name the model, `n_symbols` and `n_classes` are its sizes. `task` is the task that it was built for, or
-    None; it is saved with the model and names the symbols, and predictions do not depend on it.
+    None; it is saved with the model and names the symbols, and predictions do not depend on it. `evidence` is what the
+    folder that it was loaded from says about it, or None.
     """
 
     settings: ModelSettings | ModuleSettings
     n_symbols: int
     n_classes: int
     task: Task | None = None
+    evidence: Evidence | None = None
 
     if TYPE_CHECKING:
 
@@ -144,10 +148,82 @@ class TokenModel(nn.Module, ABC):
         A folder that holds a model is refused without `overwrite`. Runs, and files of other programs, are never
         overwritten.
         """
-        config = {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
-        write_model_folder(Path(folder), config, self.to_safetensors(), self.task, overwrite=overwrite)
+        write_model_folder(Path(folder), self.to_config(), self.to_safetensors(), self.task, overwrite=overwrite)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the contents of config.json: the settings and the two sizes."""
+        return {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
 
     def to_safetensors(self) -> bytes:
         """Return the weights as the bytes of a safetensors file."""
         # A copy of each: the format refuses tensors that share memory, as tied weights do.
         return save({name: value.detach().cpu().contiguous().clone() for name, value in tensors_for_file(self).items()})
+
+    # -- the Hugging Face Hub ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder_or_repo: str | Path,
+        *,
+        revision: str | None = None,
+        trust: bool = False,
+        device: str | torch.device = "cpu",
+    ) -> Self:
+        """Load a model from a folder, or from a repository of the Hugging Face Hub (needs sdssm[hub]).
+
+        Args:
+            folder_or_repo: a folder that holds a model, or "owner/name".
+            revision: a branch, a tag or a commit of the repository; default: its main branch.
+            trust: import the code of a model that is not part of this package, if it is installed here. Code is never
+                downloaded.
+            device: where the model is put.
+        """
+        from sdssm.models.hub import load_pretrained
+
+        model = load_pretrained(folder_or_repo, revision=revision, trust=trust, device=device)
+        if not isinstance(model, cls):
+            raise ModelError(
+                f"{folder_or_repo} holds a {type(model).__name__}, not a {cls.__name__}; use TokenModel.from_pretrained"
+            )
+        return model
+
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        license: str | None = None,  # noqa: A002  # as the Hub calls it
+    ) -> None:
+        """Write what `save` writes, and a model card, README.md, for the Hugging Face Hub.
+
+        The evaluation and the certificate of the folder that the model was loaded from are kept, unless its weights
+        have changed. `license` is written into the card; without it the card says that there is none yet.
+        """
+        from sdssm.models.hub import save_pretrained
+
+        save_pretrained(self, folder, overwrite=overwrite, license=license)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str | None = None,
+        revision: str | None = None,
+        license: str | None = None,  # noqa: A002  # as the Hub calls it
+    ) -> str:
+        """Upload the files of `save_pretrained` to the Hugging Face Hub (needs sdssm[hub]); return their address.
+
+        Args:
+            repo_id: "owner/name"; the repository is created if there is none.
+            private: whether a new repository is private; default: as your account is set.
+            commit_message: the message of the commit.
+            revision: the branch; default: the main branch.
+            license: the license in the model card.
+        """
+        from sdssm.models.hub import push_pretrained
+
+        return push_pretrained(
+            self, repo_id, private=private, commit_message=commit_message, revision=revision, license=license
+        )

@@ -15,6 +15,7 @@ from sdssm.errors import ModelError, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.modes import evaluation_mode
 from sdssm.models.module_settings import ModuleSettings, call_factory
+from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
 from sdssm.models.registry import ModelEntry
 from sdssm.models.token_model import Reads, State, TokenModel
 from sdssm.settings import check_at_least
@@ -77,7 +78,7 @@ class WrappedModule(TokenModel):
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         self._check_call(state, starts)
         lead, length = tokens.shape[:-1], tokens.shape[-1]
-        rows = tokens.reshape(math.prod(lead), length).long()
+        rows = tokens.reshape(math.prod(lead), length).long().contiguous()
         if not length:
             like = next(self.parameters(), torch.zeros(()))
             return torch.zeros(*lead, 0, self.n_classes, device=like.device), state
@@ -132,7 +133,7 @@ class WrappedModule(TokenModel):
                 f"{self.name} reads at most {self.longest:,} symbols, got {tokens.shape[1]:,}; pass shorter strings"
             )
         with self._errors_named(tokens):
-            logits = self.module(tokens)
+            logits = self.module(tokens.contiguous())  # a module may use `view`
         return self._checked(logits, tokens, every=self.reads == "prefixes")
 
     def _checked(self, logits: Any, tokens: Tensor, *, every: bool) -> Tensor:
@@ -167,11 +168,11 @@ def build_module(
 ) -> WrappedModule:
     """Build the module of an entry as a function of its settings and the seed, and check it.
 
-    The random numbers of torch that the module draws while it is built start from the seed; those of the caller are not
-    touched.
+    The random numbers of torch, numpy and Python that the module draws while it is built start from the seed; those of
+    the caller are not touched.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with preserved_random_numbers():
+        seed_random_numbers(seed, torch.device("cpu"))
         try:
             module = call_factory(entry.target, n_symbols, n_classes, settings.options)
         except ModelError:
@@ -181,9 +182,10 @@ def build_module(
                 f"{settings.name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
                 f"{type(error).__name__}: {_first_line(error)}"
             ) from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")
-    return wrap_module(module, n_symbols, n_classes, settings=settings)
+        if not isinstance(module, nn.Module):
+            raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")
+        # Inside the block: a lazy module draws its parameters when it is first called.
+        return wrap_module(module, n_symbols, n_classes, settings=settings)
 
 
 def wrap_module(
@@ -203,9 +205,8 @@ def wrap_module(
     known = settings or ModuleSettings(name=type(module).__name__)
     model = WrappedModule(module, known, n_symbols, n_classes, "prefixes")
     tokens = _probe_tokens(model)
-    devices = [] if model.device.type == "cpu" else [model.device]
     # A probe must leave no trace: neither in modes, nor in the caller's random numbers, nor in the gradients.
-    with evaluation_mode(module), torch.no_grad(), torch.random.fork_rng(devices=devices):
+    with evaluation_mode(module), torch.no_grad(), preserved_random_numbers():
         with model._errors_named(tokens):
             logits = module(tokens)
         model.reads = _find_reads(model, logits, tokens)
@@ -261,7 +262,7 @@ def _check_causal(model: WrappedModule, logits: Tensor, tokens: Tensor) -> None:
     with model._errors_named(tokens):
         others = {
             "when later symbols change": model.module(changed)[:, :kept],
-            "when later symbols are left out": model.module(tokens[:, :kept]),
+            "when later symbols are left out": model.module(tokens[:, :kept].contiguous()),
         }
     scale = float(logits.abs().max()) or 1.0
     for what, other in others.items():

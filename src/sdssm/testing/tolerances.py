@@ -1,12 +1,11 @@
-"""How much two predictions that must be the same may differ, because a computer rounds: one table for all laws."""
+"""How much two predictions that must be the same may differ by rounding: one table for all laws."""
 
 from __future__ import annotations
 
 import torch
 
-#: The largest difference of two logits, relative to the largest logit, by the type of the numbers. In float32 it is as
-#: large as it is because a recurrent model multiplies its own rounding errors: a thousandth changes no prediction that
-#: anybody could rely on, and a model that breaks a law differs by far more.
+#: The largest difference of two logits, relative to the largest logit, by the type of the numbers. A recurrent model
+#: multiplies its own rounding errors, so float32 has a large margin; a model that breaks a law differs by far more.
 RELATIVE_DIFFERENCE = {
     torch.float64: 1e-8,
     torch.float32: 1e-3,

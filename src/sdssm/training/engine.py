@@ -17,16 +17,16 @@ from sdssm.errors import SettingsError
 from sdssm.models import ModelSettings, TokenModel
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings
+from sdssm.models.randomness import preserved_random_numbers
 from sdssm.runs.schema import RunConfig, TrainSettings
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
 from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
-from sdssm.training import schedules
 from sdssm.training.adam import adam_step
 from sdssm.training.execution import plan_execution
 from sdssm.training.graphs import CudaGraph
-from sdssm.training.randomness import module_seeds, preserved_random_numbers
 from sdssm.training.replicas import HostStep
+from sdssm.training.step_values import module_seeds, occurring_classes, plan_steps, ramp_value
 
 #: Steps whose strings are sampled at once: on a CPU enough to hide the cost of sampling, on a GPU those of one graph.
 STEPS_PER_BLOCK = {"cpu": 32, "cuda": 10}
@@ -88,7 +88,7 @@ class TrainingEngine:
         self._moving_accuracy = torch.zeros(len(runs), device=device)
         self._weight_decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._has_centre_loss = first.model.has_cosine_readout and first.train.attraction > 0
-        occurring = _occurring_classes(self.tasks, self.runs)
+        occurring = occurring_classes(self.tasks, self.runs)
         # With a single class there is nothing to distinguish, and every centre would do.
         self._attractions = [
             run.train.attraction * (len(classes) > 1) for run, classes in zip(runs, occurring, strict=True)
@@ -154,7 +154,7 @@ class TrainingEngine:
         if self.execution.is_side_by_side or self.execution.is_captured:
             yield
             return
-        with preserved_random_numbers(self.device):
+        with preserved_random_numbers():
             yield
 
     def _update_plan(self) -> None:
@@ -162,7 +162,7 @@ class TrainingEngine:
         if self._plan is not None and self._plan_start <= self.step < self._plan_start + PLAN:
             return
         start = self.step
-        lengths, values = _plan_steps(self.runs, self.stream, start, PLAN, self.ramped_buffers, self._attractions)
+        lengths, values = plan_steps(self.runs, self.stream, start, PLAN, self.ramped_buffers, self._attractions)
         if self._plan is None:
             self._plan = torch.from_numpy(lengths).to(self.device), torch.from_numpy(values).to(self.device)
             self._plan_row = torch.zeros((), dtype=torch.int64, device=self.device)  # the next step's row of the plan
@@ -332,7 +332,7 @@ class TrainingEngine:
         """Return a copy of a replica's model; `row` (P,) and `buffers` replace parameters and buffers if given."""
         self.wait()
         step = np.array([max(self.step - 1, 0)])
-        ramped = {name: float(_ramp_value(self.runs[replica], name, step)[0]) for name in self.ramped_buffers}
+        ramped = {name: float(ramp_value(self.runs[replica], name, step)[0]) for name in self.ramped_buffers}
         return self.replicas.model(replica, ramped, row, buffers)
 
     def _new_model(self, replica: int) -> TokenModel:
@@ -361,45 +361,6 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
 def new_model(run: RunConfig) -> TokenModel:
     """Return the untrained model of a run, a function of its seed and settings alone."""
     return untrained_model(run.model, run.n_symbols, run.n_classes, run.seed)
-
-
-def _occurring_classes(tasks: Sequence[Task], runs: Sequence[RunConfig]) -> list[frozenset[int]]:
-    """Return the labels that occur among the training strings of each run, computed once for all seeds."""
-    known: dict[tuple[str, int, int], frozenset[int]] = {}
-    classes = []
-    for task, run in zip(tasks, runs, strict=True):
-        key = task.digest, run.train_length, run.train.shortest
-        if key not in known:
-            known[key] = task.possible_labels(run.train_length, run.train.shortest)
-        classes.append(known[key])
-    return classes
-
-
-def _plan_steps(
-    runs: Sequence[RunConfig],
-    stream: StringStream,
-    start: int,
-    count: int,
-    ramped_buffers: Sequence[str],
-    attractions: Sequence[float],
-) -> tuple[schedules.Ints, np.ndarray]:
-    """Return the string lengths (count, R) and scheduled values (count, R, columns) of the next steps.
-
-    The columns are the learning rate, Adam's two bias corrections, the weight of the centre loss, the ramped buffers.
-    """
-    step = np.arange(start, start + count)
-    values = []
-    for run, attraction in zip(runs, attractions, strict=True):
-        beta1, beta2 = run.train.betas
-        columns = [schedules.learning_rate(run, step), 1 - beta1 ** (step + 1.0), 1 - beta2 ** (step + 1.0)]
-        columns.append(schedules.ramp(0.0, attraction, run.train.steps, step))
-        values.append(np.stack([*columns, *(_ramp_value(run, name, step) for name in ramped_buffers)], axis=-1))
-    return schedules.lengths(runs, stream, start, count), np.stack(values, axis=1).astype(np.float32)
-
-
-def _ramp_value(run: RunConfig, name: str, step: schedules.Ints) -> schedules.Floats:
-    """Return the value of a ramped buffer at each step."""
-    return schedules.ramp(*run.model.ramps()[name], run.train.steps, step)
 
 
 def _select_step(strings: StringBatch, step: int, width: int) -> StringBatch:

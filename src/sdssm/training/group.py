@@ -23,6 +23,7 @@ from sdssm.runs.checkpoint import name_model_tensors, select_model_tensors
 from sdssm.runs.folder import EndStatus
 from sdssm.tasks import Task
 from sdssm.training import schedules
+from sdssm.training.best_weights import BestWeights
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.engine import STEPS_PER_BLOCK, TrainingEngine, WindowMeans
 from sdssm.training.execution import ExecutionPlan
@@ -38,8 +39,6 @@ CHECKPOINT_SECONDS = 60.0
 STEPS_PER_TURN = 50
 #: The seed of the validation strings, different from that of the test strings.
 VALIDATION_SEED = 2
-#: Names in a checkpoint: the prefix of the best parameters so far, and their validation accuracy.
-BEST, SCORE = "best.", "best_score"
 
 GroupState = Literal["waiting", "training", "stopped", "ended"]
 
@@ -77,9 +76,7 @@ class ReplicaGroup:
         self._step = resume_step or 0  # while there is no engine
         self._log_every = schedules.log_every(self.train)
         self._windows: list[WindowMeans] = []  # closed but not yet written
-        self._best: Tensor | None = None  # (R, P), the parameters with the best validation accuracy
-        self._best_buffers: list[dict[str, Tensor]] = [{} for _ in self.folders]  # beside these parameters
-        self._best_score = [-1.0] * len(self.folders)
+        self._best: BestWeights | None = None  # with a validation
         self._tensorboard = tensorboard
         self._board: TensorBoard | None = None
 
@@ -129,9 +126,7 @@ class ReplicaGroup:
             self._engine = TrainingEngine(self.tasks, [folder.config for folder in self.folders], device)
             self._device_name = device_name(device)
             if self.train.validate_length is not None:
-                replicas = self._engine.replicas
-                self._best = replicas.flat.clone()
-                self._best_buffers = [replicas.trained_buffers(replica) for replica in range(len(replicas))]
+                self._best = BestWeights(self._engine.replicas)
             self._seconds_before = [0.0] * len(self.folders)
             self._start_time = self._save_time = monotonic()
             if self._resume_step is None:
@@ -307,18 +302,15 @@ class ReplicaGroup:
                     )
                     score = evaluation.runs[0].mean
                     folder.log({"step": step, "validation": score})
-                    # Of equal scores the later one: at 100 % further training still helps on longer strings.
-                    if score is not None and score >= self._best_score[replica]:
-                        self._best_score[replica] = score
-                        self._best[replica] = self.engine.replicas.flat[replica]
-                        self._best_buffers[replica] = self.engine.replicas.trained_buffers(replica)
+                    if score is not None:
+                        self._best.update(replica, score)
         errors.raise_first()
 
     def _best_model(self, replica: int) -> TokenModel:
         """Return a replica with its best parameters so far, or its current ones without a validation."""
         if self._best is None:
             return self.engine.model(replica)
-        return self.engine.model(replica, self._best[replica], self._best_buffers[replica])
+        return self.engine.model(replica, self._best.rows[replica], self._best.buffers[replica])
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -348,9 +340,7 @@ class ReplicaGroup:
         tensors = name_model_tensors(tensors_for_file(engine.model(replica)))
         tensors |= engine.replicas.optimizer_state(replica) | engine.window_state(replica)
         if self._best is not None:
-            best = engine.replicas.named(self._best[replica]) | self._best_buffers[replica]
-            tensors |= {BEST + name: value for name, value in best.items()}
-            tensors[SCORE] = torch.tensor(self._best_score[replica], dtype=torch.float64)
+            tensors |= self._best.tensors(replica)
         is_known = not math.isnan(accuracy)
         folder.save_checkpoint(
             engine.step,
@@ -394,13 +384,10 @@ class ReplicaGroup:
             self.save()
 
     def _load_replica(self, replica: int, tensors: Mapping[str, Tensor]) -> None:
-        replicas = self.engine.replicas
-        replicas.restore(replica, select_model_tensors(tensors), tensors)
+        self.engine.replicas.restore(replica, select_model_tensors(tensors), tensors)
         self.engine.load_window_state(replica, tensors)
         if self._best is not None:
-            self._best[replica] = replicas.joined(tensors, BEST).to(self._best.device)
-            self._best_buffers[replica] = {name: tensors[BEST + name] for name in self._best_buffers[replica]}
-            self._best_score[replica] = float(tensors[SCORE])
+            self._best.restore(replica, tensors)
 
     def _seconds(self, replica: int) -> float:
         """Return the training time of a replica, in this process and before."""

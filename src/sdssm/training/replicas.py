@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from sdssm.models import TokenModel, WrappedModule
-from sdssm.training.parameter_rows import ParameterRows, zip_slots
+from sdssm.models.names import tensors_for_file
+from sdssm.training.parameter_rows import ParameterRows, check_tensors, zip_slots
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,13 @@ class SideBySideReplicas(Replicas):
         return model.eval()
 
     def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        model = self.template.model
+        if isinstance(model, WrappedModule):  # its code may have changed since
+            shapes = {name: value.shape for name, value in tensors_for_file(model).items()}
+            check_tensors(self.model_name, shapes, tensors)
         self.restore_rows(replica, tensors, optimizer)
         for name, constant in self.constants.items():  # random but not trained, such as phases: as they were drawn
-            value = tensors.get(self.template.model.file_name(name.removeprefix("model.")))
+            value = tensors.get(model.file_name(name.removeprefix("model.")))
             if value is not None:
                 constant[replica] = value.to(self.flat.device)
 

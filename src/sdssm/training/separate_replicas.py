@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from sdssm.errors import ModelError
 from sdssm.models import TokenModel
-from sdssm.models.names import tensors_for_file
+from sdssm.models.names import load_tensors, tensors_for_file
+from sdssm.models.randomness import seed_random_numbers
 from sdssm.training.parameter_rows import ParameterSlot, check_tensors, zip_slots
-from sdssm.training.randomness import seed_random_numbers
 from sdssm.training.replicas import HostStep, Replicas, loss_on_inputs
 
 
@@ -129,15 +129,11 @@ class SeparateReplicas(Replicas):
         }
 
     def restore(self, replica: int, tensors: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        model = self.models[replica]
+        check_tensors(self.model_name, {name: value.shape for name, value in tensors_for_file(model).items()}, tensors)
         self.restore_rows(replica, tensors, optimizer)
+        load_tensors(model, tensors)
         self.parameters_changed()
-        own, trained = tensors_for_file(self.models[replica]), {slot.file_name for slot in self.slots}
-        check_tensors(self.model_name, {name: value.shape for name, value in own.items()}, tensors)
-        shared = {own[name].data_ptr() for name in trained}  # a tied parameter has a second name
-        with torch.no_grad():
-            for name, value in own.items():
-                if name not in trained and value.data_ptr() not in shared:
-                    value.copy_(tensors[name])
 
 
 def _step_error(name: str, error: Exception, host: HostStep | None) -> ModelError:

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from sdssm.errors import ModelError
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.building import untrained_model
+from sdssm.models.randomness import preserved_random_numbers, random_states, seed_random_numbers
 from sdssm.runs.schema import RunConfig
 from sdssm.training.execution import ExecutionPlan
 from sdssm.training.graphs import try_capture
 from sdssm.training.parameter_rows import find_slots
-from sdssm.training.randomness import preserved_random_numbers, random_states, seed_random_numbers
 from sdssm.training.replicas import HostStep, Replicas, SideBySideReplicas
 from sdssm.training.separate_replicas import SeparateReplicas
 
-#: Strings of a batch in a trial.
+#: Strings of a batch in a trial on the CPU.
 BATCH = 8
 #: Losses and gradients that differ by more than this share of their size do not agree.
 TOLERANCE = 1e-3
@@ -50,7 +50,8 @@ class Trial:
         # The second is shorter, which shows whether symbols past the end of a string are ignored.
         shorter = width if has_one_length else max(1, width // 2)
         self.lengths = (width, shorter)[: len(self.tried)]
-        size = len(self.tried), min(first.train.batch, BATCH)
+        # On a GPU as in training: some operations use other kernels, which cannot be captured, for large batches.
+        size = len(self.tried), first.train.batch if device.type == "cuda" else min(first.train.batch, BATCH)
         generator = torch.Generator().manual_seed(0)
         self.batches = [
             {
@@ -62,7 +63,7 @@ class Trial:
 
     def plan(self) -> ExecutionPlan:
         """Return how the runs are executed; raise ModelError if the model cannot be trained at all."""
-        with preserved_random_numbers(self.device), warnings.catch_warnings():
+        with preserved_random_numbers(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             separate = self._separate()
             expected = self._result(separate, is_eager=True)
@@ -171,10 +172,16 @@ def check_trainable(config: RunConfig, model: TokenModel) -> None:
     slots = find_slots(model)
     if not slots:
         raise ModelError(f"{model.name} has no trainable parameters; sdssm.evaluate measures it without training")
-    if any(value.dtype == torch.complex128 for value in model.state_dict().values() if isinstance(value, Tensor)):
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ModelError(
+                f"{model.name} has the state {name}, which is not a tensor; return a tensor from "
+                "get_extra_state, or leave it out"
+            )
+    if any(value.dtype == torch.complex128 for value in model.state_dict().values()):
         raise ModelError(f"{model.name} has complex128 parameters, which checkpoints cannot hold; use complex64")
     device = model.device
-    with preserved_random_numbers(device), warnings.catch_warnings():
+    with preserved_random_numbers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         generator = torch.Generator().manual_seed(0)
         size = 1, min(config.train.batch, BATCH)

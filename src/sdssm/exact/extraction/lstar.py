@@ -181,6 +181,8 @@ def search_by_lstar(candidates: CandidateMachines, max_states: int) -> SearchRes
             raise too_many_states(max_states) from None
         note = COARSER.format(max_states)
     except TimeIsUpError:
+        if not candidates.machines:  # there is nothing to return
+            raise
         note = f"{reader.watch.stop_reason}: the machine is the last hypothesis of L*, not a final result"
         return SearchResult(queried.rounds, note, stopped=True)
     return SearchResult(queried.rounds, note)

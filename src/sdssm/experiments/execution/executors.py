@@ -11,6 +11,7 @@ from sdssm.devices import device_name, resolve_device
 from sdssm.errors import SettingsError, did_you_mean
 from sdssm.experiments.execution.evaluations import EvaluationCallback, evaluate_plan
 from sdssm.experiments.execution.runner import run_plan
+from sdssm.experiments.execution.sent_models import send_models
 from sdssm.experiments.planning.plan import Plan, TrainingPlan
 from sdssm.progress import ProgressOption
 from sdssm.training.progress import Progress
@@ -53,6 +54,8 @@ class LocalExecutor:
         pass
 
     def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
+        if self.workers > 1:  # a model that no evaluation process can import is an error before it is trained
+            send_models(run.config.model for run in plan.selected_runs())
         run_plan(plan, self.device, progress)
 
     def evaluate_plan(

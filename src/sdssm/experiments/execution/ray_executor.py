@@ -134,6 +134,7 @@ class RayExecutor:
         if not groups:
             return
         check_folders(plan.out, plan.trainings(), resume=True, overwrite=False)
+        send_models(run.config.model for run in plan.own_runs())  # an error is raised before anything is written
         mark, display = make_mark(plan.out), progress or SilentProgress()
         jobs = [self._training_job(group, plan, mark) for group in groups]
         runs = [run for group in groups for run in group if run.status not in FINAL_STATUSES]

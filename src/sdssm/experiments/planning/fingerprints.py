@@ -56,4 +56,5 @@ def is_same_training(planned: RunConfig, existing: RunConfig) -> bool:
     default or given explicitly do not matter.
     """
     ignored = {name: getattr(existing.train, name) for name in (*IGNORED_SETTINGS, "train_length")}
-    return replace(planned, preset=existing.preset, settings=planned.settings.replace_values(ignored)).matches(existing)
+    settings = replace(planned.settings, train=replace(planned.settings.train, **ignored))
+    return replace(planned, preset=existing.preset, settings=settings).matches(existing)

@@ -156,7 +156,8 @@ def _resolve_settings(row: Row, task: str, variant: Mapping[str, Any], budget: f
         settings = resolve_settings(row.model, row.preset, task, {**row.settings, **variant})
     except SdssmError as error:
         raise SpecError(f"row {row.label!r}: {error}") from None
-    return settings.replace_values({"steps": max(1, round(settings.train.steps * budget))})
+    # Not by name: a model of others may have an option that is called steps.
+    return replace(settings, train=replace(settings.train, steps=max(1, round(settings.train.steps * budget))))
 
 
 def _check_config(row: Row, config: RunConfig, task: Task) -> None:

@@ -10,17 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from sdssm.tasks.philox import DROPOUT, random_words
-
-#: The purpose of the words that seed a module; the three before it are dropout of our own models.
-MODULES = DROPOUT + 3
-
-
-def module_seeds(seeds: torch.Tensor, first: int, count: int) -> np.ndarray:
-    """Return where the random numbers of a module start, (count, R): for seeds (R,) and each of `count` steps."""
-    words = random_words(seeds.cpu(), torch.arange(first, first + count), MODULES, 1, 2)[:, :, 0].numpy()
-    return np.asarray((words[..., 0] << 31) ^ words[..., 1])
-
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:
     """Start the random numbers of torch on the CPU and on the device, of numpy and of Python from a seed."""
@@ -41,18 +30,20 @@ def random_states(device: torch.device) -> list[Any]:
 
 
 @contextmanager
-def preserved_random_numbers(device: torch.device) -> Iterator[None]:
-    """Restore all random number generators at the end of the block."""
-    state, numpy_state, python_state = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    cuda_state = _cuda_generator(device).get_state() if device.type == "cuda" else None
+def preserved_random_numbers() -> Iterator[None]:
+    """Restore all random number generators at the end of the block, also those of the GPUs if any was used before."""
+    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own
+    count = torch.cuda.device_count() if is_used else 0
+    generators = [torch.default_generator, *torch.cuda.default_generators[:count]]
+    states = [generator.get_state() for generator in generators]
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield
     finally:
-        torch.default_generator.set_state(state)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
-        if cuda_state is not None:
-            _cuda_generator(device).set_state(cuda_state)
 
 
 def _cuda_generator(device: torch.device) -> torch.Generator:
