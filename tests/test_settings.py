@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from torch.nn import GRU
 
-from sdssm.errors import SettingsError, UnknownNameError
+from sdssm.errors import ModelError, SettingsError, UnknownNameError
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.models import ModelSettings
+from sdssm.models.train_settings import TrainSettings
 from sdssm.runs import default_folder
-from sdssm.runs.schema import Settings, TrainSettings, resolve_settings, setting_names
+from sdssm.runs.schema import Settings, resolve_settings, setting_names
 from sdssm.settings import (
     build_settings,
     check_at_least,
@@ -366,7 +367,7 @@ def test_default_folders_of_many_settings_are_short_and_differ() -> None:
 
 
 def test_train_says_what_it_takes_as_a_model() -> None:
-    with pytest.raises(SettingsError, match=r"model is GRU\(2, 3\); pass the name of a model, such as 'sd-ssm'"):
+    with pytest.raises(ModelError, match="a GRU, .*; pass a function, as in def build.n_symbols, n_classes.: retu"):
         train("parity", model=GRU(2, 3))
 
 

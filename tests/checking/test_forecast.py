@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 import torch
@@ -12,6 +12,8 @@ import sdssm.exact
 from sdssm.checking.forecast import CALIBRATION, Forecast, forecast_failure
 from sdssm.checking.forecast_measurement import measure_failing_length
 from sdssm.models import wrap_module
+from sdssm.models.building import untrained_model
+from sdssm.models.settings import ModelSettings
 from sdssm.tasks import Task, get_task
 
 Z8, PARITY = get_task("z8"), get_task("parity")
@@ -162,11 +164,63 @@ class ParityOfStrings(nn.Module):
 
 
 @pytest.mark.parametrize("prefixes", [False, True])
-def test_a_model_without_a_state_gets_the_length_of_its_kind(prefixes: bool) -> None:
+def test_a_module_without_advance_has_no_forecast(prefixes: bool) -> None:
+    # It may have states, such as those of nn.GRU; they cannot be read.
     result = forecast(ParityOfStrings(prefixes), PARITY)
+    assert result.length is None
+    assert result.reason == "it has no advance(tokens, state), so its states cannot be read"
+
+
+def test_a_model_of_the_catalogue_without_a_state_gets_the_typical_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sdssm.checking.forecast.classifies_training_lengths", lambda *_: None)  # it is not trained
+    result = forecast_failure(untrained_model(ModelSettings(name="transformer", width=16), 2, 2, seed=0), PARITY)
     assert result.cause == "unseen positions"
     assert result.length == CALIBRATION.unseen * PARITY.train_length
     assert math.isnan(result.ratio)
+    assert str(result) == "if it fails, near length 112 (69 to 349), the typical length of models without a state"
+
+
+class Attracted(AngleCounter):
+    """Counts modulo 8 with an error of the angle; each symbol takes it back towards the nearest right angle."""
+
+    def __init__(self, error: float, kept: float) -> None:
+        super().__init__(1, turn(math.pi / 4 + error))
+        self.kept = kept
+
+    def advance(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        now = torch.ones(len(tokens), 1, dtype=torch.complex64) if state is None else state
+        path = []
+        for symbols in tokens.T:
+            angle = (now * self.factors[symbols][:, None]).angle() * 8 / (2 * math.pi)
+            angle = angle.round() + self.kept * (angle - angle.round())
+            now = torch.exp(2j * math.pi * angle / 8)
+            path.append(now)
+        return self.classify(torch.stack(path, 1)[..., 0]), now
+
+
+def test_what_is_forgotten_does_not_add_up() -> None:
+    # The same error of every symbol; 0.9 ** 8 of a deviation is left after a fifth of the training length, or all.
+    forgets, keeps = forecast(Attracted(0.01, kept=0.9), Z8), forecast(Attracted(0.01, kept=1.0), Z8)
+    assert forgets.retention == pytest.approx(0.9**8, rel=0.05)
+    assert (forgets.length, forgets.cause) == (None, "none")
+    assert keeps.retention == pytest.approx(1.0, rel=0.05)
+    assert keeps.length is not None and keeps.cause == "drift"
+
+
+class SlowCounter(AngleCounter):
+    """Takes a tenth of a second for each piece."""
+
+    def advance(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        sleep(0.1)
+        return super().advance(tokens, state)
+
+
+def test_a_forecast_stops_when_its_time_is_up() -> None:
+    started = monotonic()
+    model = wrap_module(SlowCounter(1, turn(math.pi / 4 + 0.001)), 2, 8)
+    result = forecast_failure(model, Z8, max_seconds=0.5)
+    assert monotonic() - started < 2
+    assert result.reason == "it takes more than 0.5 s; allow more with max_seconds"
 
 
 def test_a_model_that_cannot_read_training_strings_has_no_forecast() -> None:

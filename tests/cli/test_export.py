@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import sdssm
 from sdssm.cli import main
 from sdssm.exporting.onnx_check import check_onnx
+from tests.programs import run_without
 
 
 @pytest.fixture
@@ -23,13 +26,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "parity"
 
 
-def test_onnx_is_checked_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_onnx_is_checked_and_written_with_code_that_runs_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript", reason="exports to ONNX")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="runs ONNX models")
     assert main(["export", str(folder), "--format", "onnx", "--out", str(tmp_path / "onnx")]) == 0
-    output = capsys.readouterr().out
+    output, errors = capsys.readouterr()
+    assert errors == ""  # no remarks of torch
     assert "random strings up to length 200 in onnxruntime" in output and "model.onnx" in output
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
     (logits,) = session.run(None, {"tokens": np.array([[1, 1, 0, 1]])})
     assert logits[0].argmax(-1).tolist() == [1, 0, 0, 1]
+    readme = (tmp_path / "onnx" / "README.md").read_text()
+    assert "The mean accuracy on strings of length 1 to 500 is 100 %; chance is 50 %." in readme
+    monkeypatch.chdir(tmp_path / "onnx")
+    whole, steps = (textwrap.dedent(code) for code in re.findall(r"(?:^    .*\n)+", readme, re.MULTILINE))
+    names: dict[str, Any] = {}
+    for code in (whole, steps):
+        names.pop("labels", None)
+        exec(code, names)
+        assert names["labels"] == ["even", "odd"]
     properties = session.get_modelmeta().custom_metadata_map
     assert json.loads(properties["sdssm.evaluation"]) == {"mean": 100.0, "chance": 50.0, "max_length": 500}
 
@@ -44,6 +61,40 @@ def test_without_onnxruntime_the_command_says_that_nothing_was_checked(
     assert main(["export", str(folder)]) == 0
     assert "because onnxruntime is not installed; install sdssm[onnx]" in capsys.readouterr().out
     assert (folder / "export" / "onnx" / "model.onnx").read_bytes() == b"x"
+
+
+WITHOUT_EXTRAS = """
+import sys
+import sdssm
+from sdssm.cli import main
+try:
+    main(["export", "--help"])
+except SystemExit as stopped:
+    assert stopped.code == 0
+sys.stderr = sys.stdout
+folder = {folder!r}
+assert main(["export", folder]) == 2
+model = sdssm.load(folder)
+for call in (model.push_to_hub, sdssm.TokenModel.from_pretrained):
+    try:
+        call("me/parity")
+    except sdssm.errors.MissingExtraError as error:
+        print(error)
+model.save_pretrained(folder + "-saved")
+print("loaded", sdssm.TokenModel.from_pretrained(folder + "-saved").task.name)
+assert main(["export", folder, "--format", "npz"]) == 0
+"""
+
+
+def test_without_the_extras_all_else_works_and_errors_name_them(folder: Path) -> None:
+    hidden = {"onnx", "onnxruntime", "onnxscript", "huggingface_hub"}
+    output = run_without(hidden, WITHOUT_EXTRAS.format(folder=str(folder)))
+    assert "usage: sdssm export" in output and "needs sdssm[onnx]" in output
+    assert "sdssm: export to ONNX needs onnx; install sdssm[onnx]\n" in output
+    assert "uploading a model to the Hugging Face Hub needs huggingface_hub; install sdssm[hub]\n" in output
+    assert "loading a model from the Hugging Face Hub needs huggingface_hub; install sdssm[hub]\n" in output
+    assert "loaded parity\n" in output and "model.npz" in output
+    assert not (folder / "export" / "onnx").exists()
 
 
 @pytest.mark.parametrize("name", ["npz", "json"])

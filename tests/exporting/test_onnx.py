@@ -1,118 +1,89 @@
-"""ONNX models give the predictions of Python, for strings of every length."""
+"""ONNX models give the predictions of Python, for strings of every length.
+
+`tests/laws/test_onnx.py` compares every model of the catalogue.
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import sdssm
 from sdssm.errors import ModelError
-from sdssm.exporting.onnx_check import compare_logits, open_session, python_logits
+from sdssm.exporting.onnx_check import compare_logits, python_logits
 from sdssm.exporting.step_module import make_step_module
-from sdssm.layers.settings import SelectiveDenseSettings
-from sdssm.models import Classifier, TokenModel, wrap_module
+from sdssm.models import TokenModel, wrap_module
+from tests.exporting.onnx_sessions import OnnxSessions
 from tests.laws.test_models import C, V, build
 
+onnx = pytest.importorskip("onnx", reason="exports to ONNX")
+pytest.importorskip("onnxscript", reason="exports to ONNX")
+pytest.importorskip("onnxruntime", reason="runs ONNX models")
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def export_onnx(model: Any, folder: Path, **options: Any) -> tuple[Any, Any | None, dict[str, Any]]:
-    """Sessions of whole strings and, if there is one, of a step; and the description."""
-    sdssm.export(model, folder, **options)
-    step = folder / "step.onnx"
-    strings, steps = (
-        open_session(onnxruntime, path.read_bytes()) if path.exists() else None
-        for path in (folder / "model.onnx", step)
-    )
-    return strings, steps, json.loads((folder / "model.json").read_text())
-
-
-def assert_same_predictions(session: Any, model: TokenModel, tokens: Tensor) -> None:
-    """Logits and labels of every prefix, or of the whole strings, are those of Python."""
-    (actual,) = session.run(["logits"], {"tokens": tokens.numpy()})
-    expected = python_logits(model, tokens)
-    compare_logits(model.name, actual, expected, "the strings")
-    first, second = np.sort(expected, -1)[..., -2:].transpose(-1, *range(expected.ndim - 1))[::-1]
-    clear = first - second > 1e-4  # a tie up to rounding may be broken either way
-    assert clear.mean() > 0.9
-    np.testing.assert_array_equal(actual.argmax(-1)[clear], expected.argmax(-1)[clear])
-
-
-def step_through(session: Any, description: dict[str, Any], tokens: Tensor) -> np.ndarray:
-    """The logits after every symbol, from one step at a time, with the initial state of the description."""
-    initial, rows = description["files"]["step.onnx"]["initial_state"], len(tokens)
-    state = {name: np.repeat(np.asarray(value, np.float32)[None], rows, 0) for name, value in initial.items()}
-    logits = []
-    for token in tokens.numpy().T:
-        row, *after = session.run(None, {"token": token, **state})
-        state = dict(zip(state, after, strict=True))
-        logits.append(row)
-    return np.stack(logits, 1)
 
 
 def draw(rows: int, length: int, n_symbols: int = V, seed: int = 0) -> Tensor:
     return torch.randint(n_symbols, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def test_an_sd_ssm_predicts_1000_strings_as_python_does(tmp_path: Path) -> None:
-    task = sdssm.task("a5")
-    settings = sdssm.ModelSettings(mixer=SelectiveDenseSettings(state=16))
-    model = Classifier(settings, task.n_symbols, task.n_classes, generator=torch.Generator().manual_seed(0)).eval()
-    model.task = task
-    strings, step, description = export_onnx(model, tmp_path / "a5")
-    batches = [(2 * length % 11 + 1, length) for length in range(1, 201)]  # 1 to 11 strings of each length
-    assert sum(rows for rows, _ in batches) >= 1_000
-    for rows, length in batches:
-        assert_same_predictions(strings, model, draw(rows, length, 2, seed=length))
-    tokens = draw(7, 60, 2)
-    compare_logits("a step", step_through(step, description, tokens), python_logits(model, tokens), "strings")
-    assert description["task"]["name"] == "a5" and description["symbols"] == list(task.machine.symbol_names)
-    assert description["checked"]["longest"] == 200
+def train_parity(folder: Path) -> TokenModel:
+    """An SD-SSM that has learned parity, whose logits are far apart."""
+    settings = {"state": 32, "batch": 32, "train_length": 6, "lr": 0.01}
+    runs = sdssm.train("parity", out=folder, steps=400, settings=settings, device="cpu")
+    return sdssm.load(runs[0].path)
+
+
+def accuracies(logits: NDArray[Any], labels: NDArray[Any]) -> list[float]:
+    """The accuracy in percent at each length, from logits (B, L, C)."""
+    return [100 * float(share) for share in (logits.argmax(-1) == labels).mean(0)]
+
+
+def assert_same_labels_of_1000_strings(model: TokenModel, exported: OnnxSessions, length: int) -> None:
+    """Every prefix of every string has the label of Python, and the accuracy is equal at each length."""
+    task = model.task
+    assert task is not None
+    tokens = draw(1_000, length, task.n_symbols)
+    expected, labels = python_logits(model, tokens), task.labels(tokens).numpy()
+    for logits in (exported.read_strings(tokens), exported.read_symbols(tokens)):
+        compare_logits(task.name, logits, expected, "1,000 strings")
+        np.testing.assert_array_equal(logits.argmax(-1), expected.argmax(-1))
+        assert accuracies(logits, labels) == accuracies(expected, labels)
+    assert min(accuracies(expected, labels)) > 99 > task.chance_accuracy
+
+
+def test_a_trained_model_labels_1000_strings_as_python_does(tmp_path: Path) -> None:
+    model = train_parity(tmp_path / "runs")
+    assert_same_labels_of_1000_strings(model, OnnxSessions(model, tmp_path / "onnx"), 200)
 
 
 def test_a_compiled_model_is_exact_in_onnx_and_its_files_name_no_path_of_this_machine(tmp_path: Path) -> None:
-    model, folder = sdssm.compile("d4"), tmp_path / "d4"
-    strings, _, _ = export_onnx(model, folder)
-    tokens = draw(8, 2_000, 2)
-    (logits,) = strings.run(["logits"], {"tokens": tokens.numpy()})
-    np.testing.assert_array_equal(logits.argmax(-1), sdssm.task("d4").labels(tokens).numpy())
+    model, folder = sdssm.compile("a5"), tmp_path / "a5"
+    exported = OnnxSessions(model, folder)
+    assert_same_labels_of_1000_strings(model, exported, 50)
+    tokens = draw(4, 2_000, 2)
+    np.testing.assert_array_equal(exported.read_strings(tokens).argmax(-1), sdssm.task("a5").labels(tokens).numpy())
+    assert exported.description["task"]["name"] == "a5" and exported.description["checked"]["longest"] == 200
+    assert exported.description["symbols"] == list(sdssm.task("a5").machine.symbol_names)
     data = (folder / "model.onnx").read_bytes()
     properties = {entry.key: entry.value for entry in onnx.load_model_from_string(data).metadata_props}
-    assert (properties["sdssm.task"], properties["sdssm.chance"]) == ("d4", "12.5")
+    assert properties["sdssm.task"] == "a5" and float(properties["sdssm.chance"]) == sdssm.task("a5").chance_accuracy
     assert b".py" not in data and b"/sdssm/" not in data
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == ["README.md", "model.json", "model.onnx", "step.onnx"]
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "model.json", "model.onnx", "step.onnx"]
 
 
-#: One model of each kind: complex states, a first step of its own, no state, no prefixes.
-KINDS = [
-    ("s4", {"query": False}),
-    ("slice", {}),
-    ("hyena", {"query": True, "longest": 150}),
-    ("transformer", {"layers": 1}),
-]
-
-
-@pytest.mark.parametrize(("name", "changed"), KINDS, ids=[name for name, _ in KINDS])
-def test_models_of_all_kinds_predict_as_in_python(name: str, changed: dict[str, Any], tmp_path: Path) -> None:
-    model = build(name, **changed).float()
-    strings, step, description = export_onnx(model, tmp_path / name)
-    for rows, length in ((1, 1), (5, 2), (3, 64), (2, 65), (2, 149)):
-        assert_same_predictions(strings, model, draw(rows, length, seed=length))
-    assert (step is not None) == model.is_recurrent
-    shape = description["files"]["model.onnx"]["outputs"]["logits"]["shape"]
-    assert shape == (["batch", C] if name == "transformer" else ["batch", "length", C])
-    if step is not None:
-        tokens = draw(3, 20)
-        compare_logits(name, step_through(step, description, tokens), python_logits(model, tokens), "strings")
+def test_options_of_the_catalogue_predict_as_in_python(tmp_path: Path) -> None:
+    """Two layers have a state each; a convolution answers a query, or outputs, for strings up to its longest."""
+    for name, changed in (("rnn", {"layers": 2, "block": "pre-norm"}), ("hyena", {"query": False, "longest": 150})):
+        model = build(name, **changed).float()
+        exported = OnnxSessions(model, tmp_path / name)
+        for tokens in (draw(3, 64), draw(2, 65), draw(2, 149)):
+            compare_logits(name, exported.read_strings(tokens), python_logits(model, tokens), "strings")
 
 
 def test_an_overflowing_sd_ssm_is_rescaled_as_in_the_evaluation(tmp_path: Path) -> None:
@@ -121,10 +92,10 @@ def test_an_overflowing_sd_ssm_is_rescaled_as_in_the_evaluation(tmp_path: Path) 
     with torch.no_grad():
         (state,) = model.advance_state(long) or ()
     assert not torch.isfinite(state).all()
-    strings, _, _ = export_onnx(model, tmp_path / "growing")
-    (logits,) = strings.run(["logits"], {"tokens": long.numpy()})
-    assert np.isfinite(logits).all()
-    assert_same_predictions(strings, model, draw(4, 30))
+    exported = OnnxSessions(model, tmp_path / "growing")
+    assert np.isfinite(exported.read_strings(long)).all()
+    tokens = draw(4, 30)
+    compare_logits("growing", exported.read_strings(tokens), python_logits(model, tokens), "strings")
 
 
 class GruModule(nn.Module):
@@ -153,11 +124,11 @@ class SteppingGru(GruModule):
 def test_modules_of_others_predict_as_in_python(kind: type[nn.Module], tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = wrap_module(kind(V, C), V, C).eval()
-    strings, step, description = export_onnx(model, tmp_path / "module")
-    for rows, length in ((1, 1), (5, 2), (3, 120)):
-        assert_same_predictions(strings, model, draw(rows, length, seed=length))
-    assert (step is not None) == (kind is SteppingGru)
-    assert description["files"]["model.onnx"]["outputs"]["logits"]["shape"] == ["batch", "length", C]
+    exported = OnnxSessions(model, tmp_path / "module")
+    for tokens in (draw(1, 1), draw(5, 2), draw(3, 120)):
+        compare_logits("GRU", exported.read_strings(tokens), python_logits(model, tokens), "strings")
+    assert exported.has_step == (kind is SteppingGru)
+    assert exported.description["files"]["model.onnx"]["outputs"]["logits"]["shape"] == ["batch", "length", C]
 
 
 class Unsupported(nn.Module):

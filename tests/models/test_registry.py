@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import make_dataclass
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -13,12 +14,17 @@ from torch import Tensor, nn
 
 import sdssm
 from sdssm.errors import ModelError, RunWarning, SettingsError, UnknownNameError
+from sdssm.layers import MIXERS
 from sdssm.layers.recurrent import Rnn
+from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
 from sdssm.models import registry
 from sdssm.models.catalogue import get_preset
 from sdssm.models.module_settings import ModuleSettings, options_class
 from sdssm.models.registry import find_entry, find_recorded_entry, forget, list_models, register
-from sdssm.models.settings import default_settings
+from sdssm.models.settings import ModelSettings, default_settings
+from sdssm.models.train_settings import check_setting_names
+from sdssm.runs.schema import resolve_settings
+from sdssm.settings import setting_types
 
 CODE = '''
 import torch
@@ -98,9 +104,56 @@ def test_only_a_class_or_a_function_is_a_model(target: object) -> None:
         registry.add_entry(target) if target is not None else find_entry(None)
 
 
-def test_a_module_instead_of_its_class_is_refused() -> None:
-    with pytest.raises(ModelError, match="class or function .n_symbols, n_classes. -> module"):
-        find_entry(Copy(2, 2))
+def test_a_module_instead_of_its_class_is_refused_with_an_example() -> None:
+    built = Copy(2, 2)
+    calls: list[Callable[[], object]] = [
+        lambda: find_entry(built),
+        lambda: register(built, name="mine"),
+        lambda: sdssm.train("parity", model=built),
+        lambda: sdssm.check(built, "parity", train=True),
+    ]
+    for call in calls:
+        with pytest.raises(ModelError, match=r"built already, a Copy, .*pass its class, as in model=Copy, or a func"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["rnn", "sd-ssm"])
+def test_the_class_of_a_mixer_of_the_catalogue_is_that_model(name: str) -> None:
+    mixer = MIXERS[name]
+    for given in (mixer, f"{mixer.__module__}:{mixer.__name__}"):
+        entry = find_entry(given)
+        assert entry.name == name and entry.is_in_catalogue
+    assert not registry.registered_entries()
+
+
+@pytest.mark.parametrize("name", ["steps", "lr", "batch", "train_length", "seed", "seeds", "model", "clip"])
+def test_an_option_with_the_name_of_a_setting_of_the_training_is_refused(name: str) -> None:
+    build = eval(f"lambda n_symbols, n_classes, width=4, *, {name}=1: None")
+    with pytest.raises(ModelError, match=f"parameter '{name}' of .* of the training; rename it.*model_{name}"):
+        register(build, name="mine")
+    assert "mine" not in list_models()
+
+
+@pytest.mark.parametrize(("name", "what"), [("lr", "of the training"), ("readout", "of the classifier around it")])
+def test_a_mixer_with_the_name_of_another_setting_is_refused(name: str, what: str) -> None:
+    settings = make_dataclass("OwnSettings", [(name, int, 1)], bases=(MixerSettings,), frozen=True, kw_only=True)
+    own = type("Own", (Rnn,), {"name": "own", "Settings": settings})
+    with pytest.raises(ModelError, match=f"parameter '{name}' of the mixer Own has the name of a setting {what}"):
+        register(own)
+
+
+def test_no_model_of_the_catalogue_uses_the_name_of_another_setting() -> None:
+    for name, settings in MIXER_SETTINGS.items():
+        check_setting_names(name, setting_types(settings), setting_types(ModelSettings))
+    check_setting_names("the classifier", setting_types(ModelSettings))
+
+
+def test_an_option_may_have_the_name_of_a_setting_of_a_classifier() -> None:
+    def build(n_symbols: int, n_classes: int, mixer: str = "gru", name: str = "x", width: int = 3) -> nn.Module:
+        return Copy(n_symbols, n_classes)
+
+    settings = resolve_settings(build, "default", "parity", {"mixer": "lstm", "name": "y", "width": 5})
+    assert settings.model.parts()["options"].values() == {"mixer": "lstm", "name": "y", "width": 5}
 
 
 @pytest.mark.parametrize("form", ["{}:Table", "{}.py:Table", "./{}.py:Table", "{}:build"])

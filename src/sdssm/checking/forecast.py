@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from time import monotonic
 from typing import Literal
 
 import torch
 
+from sdssm.checking.card_section import SectionTimeUpError
 from sdssm.checking.forecast_measurement import FAILING_ACCURACY, LONGEST
 from sdssm.checking.forecast_states import reading
 from sdssm.checking.forecast_strings import SHORTEST
 from sdssm.checking.state_distances import Growth, StateDistances
-from sdssm.models import TokenModel
+from sdssm.models import TokenModel, WrappedModule
 from sdssm.tasks import Task
 
 #: The number of strings of training length that the model must classify before there is a forecast.
@@ -33,6 +35,8 @@ class Calibration:
         factor: the measured failing length over the length at which continued states are misclassified.
         unseen: the failing length of models that carry no state, over the training length.
         lower, upper: four in five measured lengths are between these multiples of the forecast.
+        forgets: a model that keeps less than this share of the within-class distance of its states, while it reads a
+            fifth of the training length, forgets: neither drift nor diffusion adds up, and only the size is continued.
     """
 
     campaign: str
@@ -41,6 +45,7 @@ class Calibration:
     unseen: float
     lower: float
     upper: float
+    forgets: float
 
 
 CALIBRATION = Calibration(
@@ -50,6 +55,7 @@ CALIBRATION = Calibration(
     unseen=2.8,
     lower=0.62,
     upper=3.12,
+    forgets=0.6,
 )
 
 
@@ -58,9 +64,12 @@ class Forecast:
     """The length at which a model is expected to fail: where its accuracy falls below 90 %.
 
     Attributes:
-        length: the forecast; None if no failure is expected before length 50,000, or if there is no forecast.
+        length: the forecast; None if no failure is expected before length 50,000, or if there is no forecast. A model
+            that never fails may have a length, too: it says where the model fails if it does.
         lower, upper: where four in five of the calibration runs failed; None without a length.
         ratio: within-class over between-class distance of the states at training length; NaN without states.
+        retention: the share of the within-class distance that is left after a fifth of the training length is read
+            again; NaN without states.
         cause: what grows: "drift" of the class centres, "diffusion" of the states within classes, "size" of the states,
             "unseen positions" of a model that carries no state, or "none".
         reason: why there is no forecast; empty if there is one.
@@ -72,6 +81,7 @@ class Forecast:
     ratio: float = math.nan
     cause: Cause = "unknown"
     reason: str = ""
+    retention: float = math.nan
 
     def __str__(self) -> str:
         if self.reason:
@@ -79,11 +89,19 @@ class Forecast:
         if self.length is None:
             return f"no failure expected before length {LONGEST:,}"
         assert self.lower is not None and self.upper is not None
-        return f"fails near length {self.length:,.0f} ({self.lower:,.0f} to {self.upper:,.0f}), by {self.cause}"
+        where = f"if it fails, near length {self.length:,.0f} ({self.lower:,.0f} to {self.upper:,.0f})"
+        if self.cause == "unseen positions":
+            return f"{where}, the typical length of models without a state"
+        return f"{where}, by {self.cause}"
 
 
 def forecast_failure(
-    model: TokenModel, task: Task, *, seed: int = 0, calibration: Calibration = CALIBRATION
+    model: TokenModel,
+    task: Task,
+    *,
+    seed: int = 0,
+    max_seconds: float = math.inf,
+    calibration: Calibration = CALIBRATION,
 ) -> Forecast:
     """Forecast the length at which the accuracy of a model falls below 90 %, without reading longer strings.
 
@@ -95,6 +113,7 @@ def forecast_failure(
         model: the model.
         task: its task; its `train_length` is the longest string that is read.
         seed: of the strings.
+        max_seconds: give up after this time.
         calibration: the constants.
 
     >>> from sdssm.exact import compile
@@ -102,19 +121,48 @@ def forecast_failure(
     >>> print(forecast_failure(compile("parity"), get_task("parity")))
     no failure expected before length 50,000
     """
-    known = classifies_training_lengths(model, task, seed)
-    if known is not None:
-        return Forecast(None, reason=known)
-    is_measurable = model.is_recurrent and task.longest_valid_length(task.train_length) >= SHORTEST
-    distances = StateDistances(model, task, seed=seed) if is_measurable else None
-    if distances is None or not distances.has_fixed_shape or not distances.n_labelled:
-        length = calibration.unseen * task.train_length
-        return _with_range(length, math.nan, "unseen positions", calibration)
-    raw = crossing(distances, calibration.growth)
+    end = monotonic() + max_seconds
+    reason = classifies_training_lengths(model, task, seed) or _not_readable(model, task)
+    if reason is not None:
+        return Forecast(None, reason=reason)
+    if not model.is_recurrent:
+        return _typical(task, calibration)
+    try:
+        return _forecast_from_states(model, task, seed, end, calibration)
+    except SectionTimeUpError:
+        return Forecast(None, reason=f"it takes more than {max_seconds:.3g} s; allow more with max_seconds")
+
+
+def _forecast_from_states(model: TokenModel, task: Task, seed: int, end: float, calibration: Calibration) -> Forecast:
+    distances = StateDistances(model, task, seed=seed, end=end)
+    if not distances.has_fixed_shape:
+        if isinstance(model, WrappedModule):
+            return Forecast(None, reason="its state has another shape at each length, so its states cannot be compared")
+        return _typical(task, calibration)
+    if not distances.n_labelled:
+        return Forecast(None, reason="no string of training length with a common ending has a label")
+    retention = distances.retention()
+    # What is forgotten cannot add up. NaN, of states that have overflowed, is not below.
+    growth = Growth(drift=None, deviation=None) if retention < calibration.forgets else calibration.growth
+    raw = crossing(distances, growth)
     if raw is None or raw * calibration.factor >= LONGEST:
-        return Forecast(None, ratio=distances.ratio, cause="none")
-    cause = _main_cause(distances, raw, calibration.growth)
-    return _with_range(raw * calibration.factor, distances.ratio, cause, calibration)
+        return Forecast(None, ratio=distances.ratio, cause="none", retention=retention)
+    cause = _main_cause(distances, raw, growth)
+    return _with_range(raw * calibration.factor, distances.ratio, cause, calibration, retention)
+
+
+def _not_readable(model: TokenModel, task: Task) -> str | None:
+    """Return why the states of a model cannot be read, though it may have some; None if they can, or it has none."""
+    if not model.is_recurrent:
+        is_known = not isinstance(model, WrappedModule)
+        return None if is_known else "it has no advance(tokens, state), so its states cannot be read"
+    length = task.longest_valid_length(task.train_length)
+    return None if length >= SHORTEST else f"training strings have {length} symbols, and {SHORTEST} are needed"
+
+
+def _typical(task: Task, calibration: Calibration) -> Forecast:
+    """Return the typical length of models of the catalogue that carry no state."""
+    return _with_range(calibration.unseen * task.train_length, math.nan, "unseen positions", calibration)
 
 
 def crossing(distances: StateDistances, growth: Growth) -> float | None:
@@ -159,5 +207,8 @@ def _main_cause(distances: StateDistances, length: float, growth: Growth) -> Cau
     return min(alone, key=lambda cause: distances.accuracy(length, alone[cause]))
 
 
-def _with_range(length: float, ratio: float, cause: Cause, calibration: Calibration) -> Forecast:
-    return Forecast(length, length * calibration.lower, length * calibration.upper, ratio, cause)
+def _with_range(
+    length: float, ratio: float, cause: Cause, calibration: Calibration, retention: float = math.nan
+) -> Forecast:
+    lower, upper = length * calibration.lower, length * calibration.upper
+    return Forecast(length, lower, upper, ratio, cause, retention=retention)

@@ -129,6 +129,9 @@ class ForecastSection:
             facts["off by a factor"] = f"{self.factor:.2f}"
         if not math.isnan(self.forecast.ratio):
             facts["distances"] = f"within classes over between classes: {self.forecast.ratio:.3g}"
+        if not math.isnan(self.forecast.retention):
+            share = f"{100 * self.forecast.retention:.0f} %"
+            facts["memory"] = f"{share} of the distance within classes is left after a fifth of the training length"
         return facts
 
     def _describe_measured(self) -> str:
@@ -149,4 +152,4 @@ class ForecastSection:
         if self.forecast.length is None:
             return f"no failure; {measured}"
         factor = "" if self.factor is None else f", factor {self.factor:.1f}"
-        return f"{self.forecast.length:,.0f}; {measured}{factor}"
+        return f"if it fails, near {self.forecast.length:,.0f}; {measured}{factor}"

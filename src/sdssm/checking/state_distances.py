@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sdssm.checking.card_section import SectionTimeUpError
 from sdssm.checking.forecast_states import class_means, reading, replace_vectors, state_vectors
 from sdssm.checking.forecast_strings import ENDINGS, draw_strings
 from sdssm.models import TokenModel
@@ -69,30 +71,37 @@ class StateDistances:
         model: a recurrent model.
         task: its task.
         seed: of the strings.
+        end: the time, as `monotonic` gives it, after which an error stops the reading.
     """
 
-    def __init__(self, model: TokenModel, task: Task, *, seed: int = 0) -> None:
-        self.model, self.strings = model, _number_of_strings(model)
+    def __init__(self, model: TokenModel, task: Task, *, seed: int = 0, end: float = math.inf) -> None:
+        self.model, self.strings, self._end = model, _number_of_strings(model), end
         drawn = draw_strings(task, self.strings, seed)
         self.lengths, self.n_groups = drawn.lengths, drawn.n_groups
         groups = [group.to(model.device) for group in drawn.groups]
         self.groups = groups[-1]
         self._after, self._labels = drawn.after.to(model.device), drawn.labels.to(model.device)
+        self._endings = drawn.endings.to(model.device)
         self._state: Any = None
         vectors, state, start = [], None, 0
         with reading(model):
             for length in self.lengths:
-                end = length - drawn.step
-                state = model.advance_state(drawn.tokens[:, start:end].to(model.device), state)
-                self._state = model.advance_state(drawn.endings.to(model.device), state)
+                stop = length - drawn.step
+                state = self._advance(drawn.tokens[:, start:stop].to(model.device), state)
+                self._state = self._advance(self._endings, state)
                 vectors.append(state_vectors(self._state, self.strings))
-                start = end
+                start = stop
         shapes = {tuple(part.shape for part in parts) for parts in vectors}
         #: Whether the state has the same shape at all lengths; that of attention with a cache grows.
         self.has_fixed_shape = len(shapes) == 1 and bool(vectors[0])
         self.parts = (
             [self._part(list(part), groups) for part in zip(*vectors, strict=True)] if self.has_fixed_shape else []
         )
+
+    def _advance(self, tokens: Tensor, state: Any) -> Any:
+        if monotonic() > self._end:
+            raise SectionTimeUpError("the time is up")
+        return self.model.advance_state(tokens, state)
 
     @property
     def n_labelled(self) -> int:
@@ -104,8 +113,28 @@ class StateDistances:
         """Within-class over between-class distance at training length, in the part that separates classes best."""
         return min((part.within[-1] / part.between for part in self.parts if part.between), default=math.nan)
 
+    def retention(self) -> float:
+        """Return the share of the within-class distance that is left after reading a common ending once more.
+
+        Below 1 the states of a class approach each other if they read the same symbols: the model forgets.
+        """
+        centres = [part.centres[self.groups] * part.sizes[-1] for part in self.parts]
+        with reading(self.model):
+            ends = [
+                state_vectors(self._advance(self._endings, state), self.strings)
+                for state in (self._state, replace_vectors(self._state, self.strings, centres))
+            ]
+        left = sum(
+            float((own - centre).abs().square().sum()) / part.sizes[-1] ** 2
+            for own, centre, part in zip(*ends, self.parts, strict=True)
+        )
+        before = sum(float(part.deviations.abs().square().sum()) for part in self.parts)
+        return math.sqrt(left / before) if before else 0.0
+
     def accuracy(self, length: float, growth: Growth) -> float:
         """Return the share of correct predictions from states as they would be after strings of this length."""
+        if monotonic() > self._end:
+            raise SectionTimeUpError("the time is up")
         vectors = [self._continued(part, length, growth) for part in self.parts]
         with reading(self.model):
             logits, _ = self.model.advance(self._after, replace_vectors(self._state, self.strings, vectors))

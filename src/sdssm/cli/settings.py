@@ -79,10 +79,7 @@ def _list_settings(options: argparse.Namespace) -> None:
 
 def _show_module(settings: Settings, as_json: bool) -> None:
     """List the options of someone else's module, which are parameters of its class or function."""
-    own = describe_part(settings, "options")
-    names = {description.name for description in own}
-    # An option hides the training setting of the same name, which cannot be changed then.
-    training = [description for description in describe_part(settings, "train") if description.name not in names]
+    own, training = describe_part(settings, "options"), describe_part(settings, "train")
     if as_json:
         print_json({"training": _to_json(training), "options": _to_json(own)})
         return

@@ -169,13 +169,13 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
 
-    import_models([out], options)
     existing = find_runs(out)
     _check_model(existing, options.model)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
     if not unfinished:
         print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
         return
+    import_models(unfinished, options)  # runs that have ended need no code
     with _report_interrupt(out):
         runs = resume(
             out,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdssm.layers.settings import MIXER_SETTINGS
@@ -15,7 +15,7 @@ from sdssm.tasks import Task
 if TYPE_CHECKING:
     from sdssm.models.token_model import TokenModel
 
-#: Symbols and states that are listed by name.
+#: Symbols or labels that are listed by name.
 MOST_NAMES = 20
 
 
@@ -81,13 +81,20 @@ def _introduction(model: TokenModel) -> str:
 
 def _describe_task(task: Task) -> str:
     machine = task.machine
-    names = machine.symbol_names
-    listed = ", ".join(f"`{name}`" for name in names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
     valid = "" if task.valid is None else " Not every string is valid; task.json has the machine of valid strings."
     return (
         f"`{task.name}`: predict the output of a machine of {machine.n_states:,} states (task.json). Symbols, in order "
-        f"of their tokens 0, 1, ...: {listed}.{valid}"
+        f"of their tokens 0, 1, ...: {list_names(machine.symbol_names)}.{valid}"
     )
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names of symbols or labels in Markdown; of many, the first ones.
+
+    >>> list_names(["even", "odd"])
+    '`even`, `odd`'
+    """
+    return ", ".join(f"`{name}`" for name in names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
 
 
 def _describe_accuracy(evaluation: Mapping[str, Any] | None, chance: float) -> str:
@@ -134,7 +141,7 @@ def _format_length(length: int | None) -> str:
 
 
 def _describe_loading(model: TokenModel, repository: str | None) -> str:
-    source = json.dumps("this folder" if repository is None else repository)
+    source = json.dumps("path/of/this/folder" if repository is None else repository)
     path = model.settings.import_path
     lines = [
         "import sdssm, torch",

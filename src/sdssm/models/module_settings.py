@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, ClassVar, Self
 
 from sdssm.errors import ModelError
+from sdssm.models.train_settings import check_setting_names
 from sdssm.settings import build_settings, check_settings
 
 #: The types of values that a setting can have.
@@ -112,6 +113,7 @@ def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
         annotation = _annotation(parameter.default, hints.get(parameter.name))
         if annotation is not None and parameter.kind is not parameter.POSITIONAL_ONLY:
             options.append((parameter.name, annotation, parameter.default))
+    check_setting_names(label, [name for name, _, _ in options])
     return _make_options(f"{label.rpartition('.')[2]}Options", tuple(options))
 
 

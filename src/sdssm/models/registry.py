@@ -7,7 +7,6 @@ an entry point in the group `sdssm.models`; it is imported when its name is firs
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,14 @@ from sdssm.errors import ModelError, RunWarning, UnknownNameError, did_you_mean,
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models.import_paths import import_object, is_import_path
 from sdssm.models.module_settings import options_class
+from sdssm.models.targets import (
+    check_mixer,
+    check_not_built,
+    default_name,
+    find_import_path,
+    is_in_catalogue,
+    is_mixer,
+)
 
 #: The group of entry points that plug-ins use.
 ENTRY_POINTS = "sdssm.models"
@@ -125,6 +132,7 @@ def forget(name: str) -> None:
 
 def add_entry(target: Any, name: str | None = None, defaults: Mapping[str, Any] | None = None) -> ModelEntry:
     """Register a class or function and return its entry; see `register`."""
+    check_not_built(target)
     if not callable(target) or isinstance(target, str):
         raise ModelError(
             f"{format_value(target)} cannot be registered; pass a class or a function (n_symbols, n_classes) -> module"
@@ -249,81 +257,29 @@ def registered_entry(name: str, import_path: str | None) -> ModelEntry | None:
     return next(paths, None)
 
 
-def is_mixer(target: Any) -> bool:
-    """Return whether a class is a sequence mixer."""
-    if not inspect.isclass(target):
-        return False
-    from sdssm.layers.mixer import Mixer
-
-    return issubclass(target, Mixer)
-
-
-def check_mixer(mixer: Any, name: str) -> None:
-    """Raise an error unless a mixer class can be registered under this name."""
-    from sdssm.layers.settings import MixerSettings
-
-    if mixer.__abstractmethods__:
-        missing = ", ".join(sorted(mixer.__abstractmethods__))
-        raise ModelError(f"the mixer {mixer.__name__} does not define {missing}; see docs/add-a-mixer.md")
-    settings = getattr(mixer, "Settings", None)
-    if not (inspect.isclass(settings) and issubclass(settings, MixerSettings)):
-        raise ModelError(
-            f"Settings of the mixer {mixer.__name__} is {format_value(settings)}; make it a subclass of MixerSettings"
-        )
-    if getattr(mixer, "name", name) != name:
-        raise ModelError(
-            f"the mixer {mixer.__name__} is called {mixer.name!r} but is registered as {name!r}; use one name"
-        )
-    mixer.name = name
-
-
-def default_name(target: Any) -> str:
-    """Return the name of a class or function that is registered without one."""
-    own = getattr(target, "name", None)
-    if is_mixer(target) and isinstance(own, str):
-        return own
-    name = getattr(target, "__name__", None)
-    if not isinstance(name, str) or name == "<lambda>":
-        raise ModelError(f"{format_value(target)} has no name; give one, as in register(model, name='mine')")
-    return name
-
-
-def find_import_path(target: Any) -> str | None:
-    """Return the path by which another process imports a class or function; None if it cannot be imported."""
-    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
-        return None
-    if module != "__main__":
-        file = getattr(sys.modules.get(module), "__sdssm_file__", None)  # it was imported as a file
-        return f"{file or module}:{name}"
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    return None if file is None else f"{Path(file).resolve()}:{name}"
-
-
 def _entry_of_object(target: Any) -> ModelEntry:
     """Return the entry of a class or function, which is registered if it is not yet."""
     for entry in _registered.values():
         if entry.target is target:
             return entry
-    if not callable(target) or _is_module(target):
+    check_not_built(target)
+    if not callable(target):
         raise ModelError(
             f"model is {format_value(target)}; pass a name of sdssm.list_models(), an import path, or a class or "
             "function (n_symbols, n_classes) -> module"
         )
+    if is_in_catalogue(target):
+        return ModelEntry(name=target.name)
     path = find_import_path(target)
     is_long = path is None or is_mixer(target) or path.rpartition(":")[0].endswith(".py")
     return add_entry(target, default_name(target) if is_long else path)
 
 
-def _is_module(value: Any) -> bool:
-    """Return whether a value is a module, which is callable but builds none."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
-
-
 def _entry_of_path(path: str, name: str | None) -> ModelEntry:
     """Import a model and return its entry, under the name that its module registers it, or else `name` or the path."""
     target, full_path = import_object(path)
+    if is_in_catalogue(target):
+        return ModelEntry(name=target.name)
     for entry in _registered.values():
         if entry.target is target and name in (None, entry.name):
             return entry

@@ -26,6 +26,11 @@ PROBE = (3, 7)
 TOLERANCE = 1e-3
 #: Estimate of the numbers that a module has in memory for each symbol, as a multiple of its widest parameter.
 COPIES = 16
+#: What to do if an output is not finite.
+NOT_FINITE = {
+    "NaN": "look for 0/0, a softmax with every position masked, or a weight that is NaN",
+    "infinity": "look for a division by 0 or a logarithm of 0, and give an impossible class -1e4 rather than -inf",
+}
 
 
 class WrappedModule(TokenModel):
@@ -212,7 +217,10 @@ def wrap_module(
         model.reads = _find_reads(model, logits, tokens)
         if not bool(logits.isfinite().all()):
             kind = "NaN" if bool(logits.isnan().any()) else "infinity"
-            raise ModelError(f"{model.name} is not finite: it returns {kind} for random strings of {PROBE[1]} symbols")
+            raise ModelError(
+                f"{model.name} is not finite: it returns {kind} for random strings of {tokens.shape[1]} symbols; "
+                f"{NOT_FINITE[kind]}"
+            )
         if model.reads == "prefixes":
             _check_causal(model, logits, tokens)
     return model

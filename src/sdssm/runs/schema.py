@@ -16,15 +16,15 @@ from typing import Any, Self
 from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
-from sdssm.models import DEFAULT_PRESET, ModelSettings, get_preset
+from sdssm.models.catalogue import DEFAULT_PRESET, get_preset
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.registry import find_entry
-from sdssm.models.settings import build_model_settings, default_settings
+from sdssm.models.settings import ModelSettings, build_model_settings, default_settings
+from sdssm.models.train_settings import TrainSettings
 from sdssm.settings import (
     build_settings,
     check_settings,
     convert_value,
-    setting,
     setting_types,
     settings_to_dict,
 )
@@ -34,69 +34,6 @@ from sdssm.tasks import Task, get_task
 UNCONVERTED = ("settings", "machines", "versions")
 #: Fields of the settings classes that name the model or hold other settings, and cannot be set by name.
 NOT_SETTINGS = ("name", "import_path", "mixer", "options")
-#: The longest strings to train on.
-LONGEST = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings:
-    """Settings of the training. The defaults are the scale-free recipe."""
-
-    steps: int = setting(40_000, "number of training steps", least=1)
-    batch: int = setting(128, "strings per step", least=1, most=1 << 20)
-    train_length: int | None = setting(
-        None,
-        "L, the longest training strings; none: the default of the task, 40 (c2xc30 and d30: 90)",
-        least=1,
-        most=LONGEST,
-    )
-    shortest: int = setting(1, "the shortest training strings", least=1, most=LONGEST)
-    curriculum: str = setting(
-        "uniform",
-        "one length per step: uniform on shortest..L; fixed: L; growing: uniform on a range that reaches L after half "
-        "of the steps",
-        choices=("uniform", "fixed", "growing"),
-    )
-    lr: float = setting(1e-3, "learning rate", least=0)
-    schedule: str = setting(
-        "cosine",
-        "learning rate after the warm-up: constant, or a half cosine down to 0",
-        choices=("constant", "cosine"),
-    )
-    warmup: float = setting(0.025, "share of the steps in which the learning rate rises from 0", least=0, most=1)
-    betas: tuple[float, float] = setting(
-        (0.9, 0.999), "decay rates of the two moving averages of Adam", least=0, below=1
-    )
-    eps: float = setting(1e-8, "epsilon of Adam, added to its denominator", least=0)
-    weight_decay: float = setting(0.0, "coupled: added to the gradient, as in torch.optim.Adam", least=0)
-    clip: float | None = setting(1.0, "the greatest norm of a gradient; none: no clipping", above=0)
-    attraction: float = setting(
-        8.0, "weight of the centre loss, which rises linearly from 0 to this; cosine readout only", least=0
-    )
-    attraction_gate: float = setting(
-        32.0,
-        "power of the moving average of the training accuracy that multiplies the centre loss; 0: no gate",
-        least=0,
-    )
-    projection_decay: float = setting(
-        3.0, "decay of P towards the identity, times the learning rate; cosine readout only", least=0
-    )
-    validate_length: int | None = setting(
-        None,
-        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length",
-        least=1,
-    )
-    validate_every: int = setting(5_000, "steps between validations", least=1)
-    checkpoint_every: int | None = setting(None, "steps between checkpoints; none: about every minute", least=1)
-    log_every: int | None = setting(None, "steps between events; none: 200 times in a run", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.train_length is not None and self.shortest > self.train_length:
-            raise SettingsError(
-                f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings must "
-                "be at most as long as the longest"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +82,12 @@ class Settings:
 def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
     """Return all names that can be set, each with the part it belongs to and its annotation.
 
-    An option of someone else's module hides the training setting of the same name, which keeps its default.
+    No name occurs in two parts: a mixer or an option with such a name is refused (`models/train_settings.py`).
     """
     names: dict[str, tuple[str, Any]] = {}
     for part, owner in settings.parts().items():
         for name, annotation in setting_types(type(owner)).items():
-            if name not in NOT_SETTINGS:
+            if part == "options" or name not in NOT_SETTINGS:
                 names.setdefault(name, (part, annotation))
     return names
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError, SettingsError, format_value
-from sdssm.layers import MIXERS
 from sdssm.models import TokenModel, WrappedModule, default_preset
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings, call_factory, options_class
-from sdssm.models.registry import find_entry, find_import_path, is_mixer, registered_entry
+from sdssm.models.registry import find_entry, registered_entry
 from sdssm.models.settings import ModelSettings
+from sdssm.models.targets import find_import_path, is_mixer
 from sdssm.models.wrapped_module import PROBE
 from sdssm.runs.schema import Settings, resolve_settings
 
@@ -63,9 +63,7 @@ def find_model_under_test(
             "an import path, or a name of sdssm.list_models()"
         )
     if isinstance(model, str) or is_mixer(model):
-        # A mixer class is known by its name; one that is not of the catalogue is registered by this.
-        in_catalogue = not isinstance(model, str) and MIXERS.get(getattr(model, "name", "")) is model
-        entry = find_entry(model.name if in_catalogue else model)
+        entry = find_entry(model)  # registers a mixer class that is not of the catalogue
         if entry.kind == "mixer":
             known = resolve_settings(entry.name, default_preset(entry.name), "", settings).model
             return ModelUnderTest(entry.name, chosen, lambda *args: untrained_model(known, *args))

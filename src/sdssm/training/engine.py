@@ -18,7 +18,8 @@ from sdssm.models import ModelSettings, TokenModel
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.randomness import preserved_random_numbers
-from sdssm.runs.schema import RunConfig, TrainSettings
+from sdssm.models.train_settings import TrainSettings
+from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
 from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sdssm.runs.schema import RunConfig, TrainSettings
+from sdssm.models.train_settings import TrainSettings
+from sdssm.runs.schema import RunConfig
 from sdssm.tasks.stream import StringStream
 
 Floats = NDArray[np.float64]

@@ -1,0 +1,99 @@
+"""What a model is made from: a mixer class, or a class or function that builds a module; and how it is named.
+
+This module imports no torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from sdssm.errors import ModelError, format_value
+from sdssm.models.module_settings import options_class
+from sdssm.models.train_settings import check_setting_names
+from sdssm.settings import setting_types
+
+
+def is_mixer(target: Any) -> bool:
+    """Return whether a class is a sequence mixer."""
+    if not inspect.isclass(target):
+        return False
+    from sdssm.layers.mixer import Mixer
+
+    return issubclass(target, Mixer)
+
+
+def is_in_catalogue(target: Any) -> bool:
+    """Return whether a class is the mixer of one of our own models."""
+    if not is_mixer(target):
+        return False
+    from sdssm.layers.catalogue import MIXERS
+
+    return MIXERS.get(getattr(target, "name", "")) is target
+
+
+def check_mixer(mixer: Any, name: str) -> None:
+    """Raise an error unless a mixer class can be registered under this name."""
+    from sdssm.layers.settings import MixerSettings
+    from sdssm.models.settings import ModelSettings  # imports this module
+
+    if mixer.__abstractmethods__:
+        missing = ", ".join(sorted(mixer.__abstractmethods__))
+        raise ModelError(f"the mixer {mixer.__name__} does not define {missing}; see docs/add-a-mixer.md")
+    settings = getattr(mixer, "Settings", None)
+    if not (inspect.isclass(settings) and issubclass(settings, MixerSettings)):
+        raise ModelError(
+            f"Settings of the mixer {mixer.__name__} is {format_value(settings)}; make it a subclass of MixerSettings"
+        )
+    check_setting_names(f"the mixer {mixer.__name__}", setting_types(settings), setting_types(ModelSettings))
+    if getattr(mixer, "name", name) != name:
+        raise ModelError(
+            f"the mixer {mixer.__name__} is called {mixer.name!r} but is registered as {name!r}; use one name"
+        )
+    mixer.name = name
+
+
+def default_name(target: Any) -> str:
+    """Return the name of a class or function that is registered without one."""
+    own = getattr(target, "name", None)
+    if is_mixer(target) and isinstance(own, str):
+        return own
+    name = getattr(target, "__name__", None)
+    if not isinstance(name, str) or name == "<lambda>":
+        raise ModelError(f"{format_value(target)} has no name; give one, as in register(model, name='mine')")
+    return name
+
+
+def find_import_path(target: Any) -> str | None:
+    """Return the path by which another process imports a class or function; None if it cannot be imported."""
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
+        return None
+    if module != "__main__":
+        file = getattr(sys.modules.get(module), "__sdssm_file__", None)  # it was imported as a file
+        return f"{file or module}:{name}"
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return None if file is None else f"{Path(file).resolve()}:{name}"
+
+
+def check_not_built(target: Any) -> None:
+    """Raise an error for a module in place of its class: it is callable, but builds none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(target, torch.nn.Module):
+        own = type(target).__name__
+        raise ModelError(
+            f"the model is a module that is built already, a {own}, but each seed needs new weights; pass "
+            f"{f'its class, as in model={own}, or ' if _takes_sizes(type(target)) else ''}a function, as in "
+            f"def build(n_symbols, n_classes): return {own}(...) and model=build"
+        )
+
+
+def _takes_sizes(kind: type) -> bool:
+    """Return whether a class can be called with a number of symbols and of classes."""
+    try:
+        options_class(kind)
+    except ModelError:
+        return False
+    return True

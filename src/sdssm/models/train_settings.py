@@ -1,0 +1,98 @@
+"""The settings of the training, and which names the settings of a model must not have.
+
+They are here, below the packages that train, so that a model can be refused when it is registered. This module imports
+no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sdssm.errors import ModelError, SettingsError
+from sdssm.settings import check_settings, setting, setting_types
+
+#: The longest strings to train on.
+LONGEST = 100_000
+#: What a training is given besides settings. As a setting of a model, such a name would be mistaken for it.
+RUN_NAMES = ("task", "model", "preset", "seed", "seeds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """Settings of the training. The defaults are the scale-free recipe."""
+
+    steps: int = setting(40_000, "number of training steps", least=1)
+    batch: int = setting(128, "strings per step", least=1, most=1 << 20)
+    train_length: int | None = setting(
+        None,
+        "L, the longest training strings; none: the default of the task, 40 (c2xc30 and d30: 90)",
+        least=1,
+        most=LONGEST,
+    )
+    shortest: int = setting(1, "the shortest training strings", least=1, most=LONGEST)
+    curriculum: str = setting(
+        "uniform",
+        "one length per step: uniform on shortest..L; fixed: L; growing: uniform on a range that reaches L after half "
+        "of the steps",
+        choices=("uniform", "fixed", "growing"),
+    )
+    lr: float = setting(1e-3, "learning rate", least=0)
+    schedule: str = setting(
+        "cosine",
+        "learning rate after the warm-up: constant, or a half cosine down to 0",
+        choices=("constant", "cosine"),
+    )
+    warmup: float = setting(0.025, "share of the steps in which the learning rate rises from 0", least=0, most=1)
+    betas: tuple[float, float] = setting(
+        (0.9, 0.999), "decay rates of the two moving averages of Adam", least=0, below=1
+    )
+    eps: float = setting(1e-8, "epsilon of Adam, added to its denominator", least=0)
+    weight_decay: float = setting(0.0, "coupled: added to the gradient, as in torch.optim.Adam", least=0)
+    clip: float | None = setting(1.0, "the greatest norm of a gradient; none: no clipping", above=0)
+    attraction: float = setting(
+        8.0, "weight of the centre loss, which rises linearly from 0 to this; cosine readout only", least=0
+    )
+    attraction_gate: float = setting(
+        32.0,
+        "power of the moving average of the training accuracy that multiplies the centre loss; 0: no gate",
+        least=0,
+    )
+    projection_decay: float = setting(
+        3.0, "decay of P towards the identity, times the learning rate; cosine readout only", least=0
+    )
+    validate_length: int | None = setting(
+        None,
+        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length",
+        least=1,
+    )
+    validate_every: int = setting(5_000, "steps between validations", least=1)
+    checkpoint_every: int | None = setting(None, "steps between checkpoints; none: about every minute", least=1)
+    log_every: int | None = setting(None, "steps between events; none: 200 times in a run", least=1)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.train_length is not None and self.shortest > self.train_length:
+            raise SettingsError(
+                f"shortest is {self.shortest} and train_length {self.train_length}; the shortest training strings must "
+                "be at most as long as the longest"
+            )
+
+
+def check_setting_names(owner: str, names: Iterable[str], model_settings: Iterable[str] = ()) -> None:
+    """Raise an error if a model has a setting with the name of one of the training: `--steps` must mean one thing.
+
+    `owner` is the model, for the error message; `model_settings` are the names that its classifier uses.
+
+    >>> check_setting_names("Gru", ["width", "steps"])
+    Traceback (most recent call last):
+    sdssm.errors.ModelError: the parameter 'steps' of Gru has the name of a setting of the training; rename it, ...
+    """
+    training, classifier = {*setting_types(TrainSettings), *RUN_NAMES}, set(model_settings)
+    for name in names:
+        if name in training or name in classifier:
+            what = "of the training" if name in training else "of the classifier around it"
+            raise ModelError(
+                f"the parameter {name!r} of {owner} has the name of a setting {what}; rename it, for example to "
+                f"'model_{name}'"
+            )
