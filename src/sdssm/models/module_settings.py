@@ -207,10 +207,8 @@ def _annotation(default: Any, hint: Any) -> Any:
     if hint is not None and all(option in (*SIMPLE, type(None)) for option in options):
         return hint
     if isinstance(default, tuple) and default and all(type(part) in SIMPLE for part in default):
-        kinds = {type(part) for part in default}
-        if kinds == {int, float}:
-            kinds = {float}
-        if len(kinds) == 1:  # a list of any length
-            return tuple[(*kinds, ...)]  # type: ignore[misc]  # built from values
-        return tuple[tuple(type(part) for part in default)]  # type: ignore[misc]  # the same
+        kinds: Any = tuple(type(part) for part in default)
+        if len(set(kinds)) == 1 or set(kinds) == {int, float}:  # a list of any length
+            kinds = (int if set(kinds) == {int} else float if float in kinds else kinds[0], ...)
+        return tuple[kinds]
     return type(default) if type(default) in SIMPLE else None
