@@ -51,7 +51,7 @@ def _models(options: argparse.Namespace) -> None:
     task = get_task(options.task)
     if options.name is not None:
         find_entry(options.name)  # an unknown name is refused before torch is imported
-        _show_model(_facts(options.name, task), task.name, options.json)
+        _show_model(_facts(options.name, task), task, options.json)
         return
     listed = [_facts_or_warning(name, task) for name in list_models()]
     models = [facts for facts in listed if facts is not None]
@@ -125,6 +125,7 @@ def _facts(name: str, task: Task) -> dict[str, Any]:
         "transition_parameters": sum(layer.transition_parameters() for layer in model.mixers) if is_mixer else None,
         "causal": model.is_causal,
         "recurrent": model.is_recurrent,
+        "prefixes_at_once": model.can_read_prefixes_at_once,
         "longest": model.longest,
         "emulates": entry.mixer.emulates if is_mixer else "",
         "what": doc.splitlines()[0] if doc else "",
@@ -138,11 +139,11 @@ def _reading(facts: dict[str, Any]) -> str:
     """Describe how the model reads a string."""
     if facts["recurrent"]:
         words = "step by step"
-    elif facts["origin"] == CATALOGUE:
-        words = "whole strings" if facts["causal"] else "whole strings, in both directions"
+    elif facts["prefixes_at_once"]:
+        words = "whole strings, all prefixes at once"
     else:
         words = (
-            "whole strings; predicts after every symbol" if facts["causal"] else "whole strings; predicts at the end"
+            "whole strings" if facts["causal"] or facts["origin"] != CATALOGUE else "whole strings, in both directions"
         )
     return words if facts["longest"] is None else f"{words}, up to length {facts['longest']:,}"
 
@@ -151,7 +152,7 @@ def _format_settings(facts: dict[str, Any]) -> str:
     return " ".join(f"{name}={format_setting(value)}" for name, value in facts["mixer_settings"].items())
 
 
-def _show_model(facts: dict[str, Any], task: str, as_json: bool) -> None:
+def _show_model(facts: dict[str, Any], task: Task, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
@@ -159,11 +160,12 @@ def _show_model(facts: dict[str, Any], task: str, as_json: bool) -> None:
         "what it is": facts["what"] or NO_DOCSTRING,
         "what is proved": facts["emulates"] or NOTHING_PROVED,
         "reads": _reading(facts),
-        "parameters": f"{facts['parameters']:,} on {task}",
+        "parameters": f"{facts['parameters']:,}",
         "presets": ", ".join(facts["presets"]),
     }
     if facts["transition_parameters"] is not None:
         lines["parameters"] += f", of which {facts['transition_parameters']:,} for the transitions"
+    lines["parameters"] += f" (on {task.name}: {task.n_symbols:,} symbols, {task.n_classes:,} classes)"
     if facts["origin"] != CATALOGUE:
         lines["origin"] = facts["origin"]
     print_facts(facts["model"], lines)

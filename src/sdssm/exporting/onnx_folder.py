@@ -14,6 +14,7 @@ from sdssm.exporting.onnx_readme import make_readme
 from sdssm.exporting.step_module import StepModule, make_step_module
 from sdssm.exporting.string_module import StringModule
 from sdssm.models import TokenModel
+from sdssm.tasks import chance_accuracy
 
 #: Keys of the description that an ONNX file holds as well.
 IN_METADATA = ("name", "n_symbols", "n_classes", "longest", "symbols", "labels", "evaluation", "certificate")
@@ -43,7 +44,7 @@ def _add_metadata(graph: OnnxModel, description: dict[str, Any]) -> None:
     graph.producer_version = description["written_by"].split()[-1]
     values = {key: description[key] for key in IN_METADATA}
     values["task"] = None if description["task"] is None else description["task"]["name"]
-    values["chance"] = 100 / description["n_classes"]
+    values["chance"] = chance_accuracy(description["n_classes"])
     for key, value in values.items():
         if value is not None:
             entry = graph.metadata_props.add()

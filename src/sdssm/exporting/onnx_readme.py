@@ -6,6 +6,7 @@ from typing import Any
 
 from sdssm.exporting.formats import DESCRIPTION_FILE, MODEL_FILE, STEP_FILE
 from sdssm.models.model_card import list_names
+from sdssm.tasks import chance_accuracy
 
 READ_STEPS = f"""
     step, about = onnxruntime.InferenceSession("{STEP_FILE}"), description["files"]["{STEP_FILE}"]
@@ -37,7 +38,7 @@ def make_readme(description: dict[str, Any]) -> str:
 def _describe_predictions(description: dict[str, Any]) -> str:
     """Return the names of symbols and labels, and the accuracy beside chance."""
     evaluation, longest = description["evaluation"], description["longest"]
-    chance = f"{100 / description['n_classes']:.4g} %"
+    chance = f"{chance_accuracy(description['n_classes']):.4g} %"
     if evaluation is None or evaluation.get("mean") is None:
         accuracy = f"The accuracy was not measured; chance is {chance}."
     else:
