@@ -173,7 +173,7 @@ def add_costs(cards: Sequence[PlannedCard], results: dict[str, ReportCard], devi
     """Measure size and speed one model after the other, while nothing else runs."""
     from sdssm.checking.card_section import measure_section
     from sdssm.checking.checked_model import find_checked_model
-    from sdssm.checking.model_costs import measure_costs
+    from sdssm.checking.cost_measurement import measure_costs
 
     for card in cards:
         if card.name not in results or monotonic() > end:

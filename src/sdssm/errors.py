@@ -86,6 +86,15 @@ def format_value(value: object, max_length: int = 60) -> str:
     return text if len(text) <= max_length else f"{text[: max_length - 4]}...{text[-1]}"
 
 
+def first_line(error: BaseException, max_length: int = 300) -> str:
+    """Return the first line of the message of any error, or its class if it has no message.
+
+    >>> first_line(RuntimeError("out of memory\\nat line 3")), first_line(KeyError())
+    ('out of memory', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:max_length]
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """Return the end of an error message: the known names most similar to `name`, or all known names.
 

@@ -22,12 +22,14 @@ def format_percent(value: float | None) -> str:
 
 
 def format_loss(loss: float | None) -> str:
-    """Format a loss with four decimals, without the sign of a negative zero; None as a dash.
+    """Format a loss with four decimals, without the sign of a negative zero; large ones shortly, None as a dash.
 
-    >>> format_loss(0.25), format_loss(-1e-9), format_loss(None)
-    ('0.2500', '0.0000', '-')
+    >>> format_loss(0.25), format_loss(-1e-9), format_loss(2638850293760.0), format_loss(None)
+    ('0.2500', '0.0000', '2.6e+12', '-')
     """
-    return UNKNOWN if loss is None else f"{loss:z.4f}"
+    if loss is None:
+        return UNKNOWN
+    return f"{loss:.1e}" if 1e5 <= abs(loss) < math.inf else f"{loss:z.4f}"
 
 
 def format_chance(*levels: float | None) -> str:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 import sdssm
 from sdssm.automata import get_machine
 from sdssm.checking import ReportCard, check
-from sdssm.checking.accuracy_by_length import measure_accuracy
+from sdssm.checking.accuracy_measurement import measure_accuracy
 from sdssm.checking.card_section import SHARES, TITLES, measure_section
 from sdssm.checking.constant_answers import best_constant_accuracy
-from sdssm.checking.model_costs import measure_costs
+from sdssm.checking.cost_measurement import measure_costs
 from sdssm.checking.section_results import ForecastSection
 from sdssm.errors import ModelError, SdssmError, SettingsError
 from sdssm.models.registry import forget
@@ -80,14 +80,15 @@ def test_lengths_of_a_model_that_fails() -> None:
 def test_an_exact_model_reaches_the_longest_length() -> None:
     result = measure_accuracy(exact(get_machine("parity")), get_task("parity"), max_length=1_500, strings=32)
     assert result.longest_at_least(99.0) == 1_500 and result.failing_length is None
-    assert result.facts()["at least 99 %"] == "up to length 1,500, the longest measured (the given limit)"
+    assert result.facts()["at least 99 %"] == "up to length 1,500, the longest measured"
+    assert result.facts()["longest measured"] == "length 1,500: the given limit"
     assert 1_500 in result.lengths and len(result.lengths) < 600  # few lengths beyond the test length
 
 
 def test_the_time_limit_keeps_the_training_lengths() -> None:
     result = measure_accuracy(exact(get_machine("parity")), get_task("parity"), strings=16, max_seconds=0.0)
     assert result.lengths == tuple(range(1, 41))
-    assert "longer strings would have taken more" in result.facts()["at least 99 %"]
+    assert "longer strings would have taken more" in result.facts()["longest measured"]
 
 
 # -- the whole card ----------------------------------------------------------------------------------------------------

@@ -79,11 +79,12 @@ def test_a_model_of_someone_else_is_imported_only_if_asked_for(capsys: Capture, 
     assert (code, err) == (0, "") and shown.startswith("my_model.py:Tiny on parity: trained for 2 steps, seed 0")
     forget("my_model.py:Tiny")
     code, shown, err = run_command(capsys, "check", str(out / "runs"), *SHORT)
-    assert (code, shown) == (2, "") and f"would import {path}; if you trust it, add --trust" in err
-    try:
-        assert run_command(capsys, "check", str(out / "runs"), "--trust", *SHORT)[0] == 0
-    finally:
-        forget("my_model.py:Tiny")
+    assert (code, shown) == (2, "") and f"would import {path}; if you trust it, add --model {path}, or --trust" in err
+    for allowed in (["--trust"], ["--model", path]):
+        try:
+            assert run_command(capsys, "check", str(out / "runs"), *allowed, *SHORT)[0] == 0
+        finally:
+            forget("my_model.py:Tiny")
 
 
 def test_strict_is_about_the_model(run: Path, capsys: Capture, tmp_path: Path) -> None:
@@ -107,6 +108,10 @@ def test_a_saved_model_needs_a_task(capsys: Capture, tmp_path: Path) -> None:
         (["lstm"], "lstm does not know its task; add it, as in --task a5"),
         (["lstm", "--task", "a55"], "a55"),
         (["nowhere:Model", "--task", "a5"], "there is no module 'nowhere'"),
+        (
+            ["lstm", "--task", "a5", "--model", "rnn"],
+            "--model names the code of a model in a folder, but lstm is",
+        ),
         (["lstm", "--task", "a5", "--steps", "5"], "nothing is trained; add --train"),
         (["lstm", "--task", "a5", "--train", "--set", "stat=3"], "stat"),
         (["lstm", "--task", "a5", "--sections", "law"], "did you mean 'laws'"),

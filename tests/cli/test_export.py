@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,15 +26,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "parity"
 
 
-def test_onnx_is_checked_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_onnx_is_checked_and_written_with_code_that_runs_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("onnxscript", reason="exports to ONNX")
     onnxruntime = pytest.importorskip("onnxruntime", reason="runs ONNX models")
     assert main(["export", str(folder), "--format", "onnx", "--out", str(tmp_path / "onnx")]) == 0
-    output = capsys.readouterr().out
+    output, errors = capsys.readouterr()
+    assert errors == ""  # no remarks of torch
     assert "random strings up to length 200 in onnxruntime" in output and "model.onnx" in output
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
     (logits,) = session.run(None, {"tokens": np.array([[1, 1, 0, 1]])})
     assert logits[0].argmax(-1).tolist() == [1, 0, 0, 1]
+    readme = (tmp_path / "onnx" / "README.md").read_text()
+    assert "The mean accuracy on strings of length 1 to 500 is 100 %; chance is 50 %." in readme
+    monkeypatch.chdir(tmp_path / "onnx")
+    whole, steps = (textwrap.dedent(code) for code in re.findall(r"(?:^    .*\n)+", readme, re.MULTILINE))
+    names: dict[str, Any] = {}
+    for code in (whole, steps):
+        names.pop("labels", None)
+        exec(code, names)
+        assert names["labels"] == ["even", "odd"]
     properties = session.get_modelmeta().custom_metadata_map
     assert json.loads(properties["sdssm.evaluation"]) == {"mean": 100.0, "chance": 50.0, "max_length": 500}
 

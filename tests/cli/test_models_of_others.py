@@ -94,14 +94,15 @@ def test_training_and_what_needs_trust_afterwards(stranger: Path, capsys: Captur
     assert code == 0 and SUM in out
     for arguments in (
         ("evaluate", "runs", "--max-length", "8", "--device", "cpu"),
-        ("train", "--resume", "runs"),
         ("extract", str(run), "--out", "a.json"),
         ("certify", str(run)),
         ("horizon", str(run)),
         ("snap", str(run), "--out", "exact"),
     ):
         line = refused(capsys, *arguments)
-        assert f"would import {SUM}" in line and "add --trust" in line
+        assert f"would import {SUM}" in line and f"add --model {SUM}, or --trust" in line
+    code, out, err = run_command(capsys, "train", "--resume", "runs")
+    assert (code, err) == (0, "") and out.startswith("Nothing to do: all 1 runs")  # which needs no code
     assert not is_imported() and files() == before
     evaluate = ("evaluate", "runs", "--max-length", "8", "--strings", "16", "--device", "cpu", "--json")
     for allowed in (("--trust",), ("--model", SUM)):

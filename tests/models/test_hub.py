@@ -86,6 +86,7 @@ def test_the_card_names_task_chance_and_how_to_load(tmp_path: Path) -> None:
     card = (tmp_path / "plain" / "README.md").read_text()
     header, body = card.split("---\n")[1:]
     assert "library_name: sdssm" in header and "# license" in header and "\nlicense" not in header
+    assert "Symbols, in order of their tokens 0, 1, ...: `0`, `1`. Labels, in the same way: `even`, `odd`." in body
     assert "# rnn on parity" in body and "It was not evaluated. Chance is 50 %." in body
     assert "Nothing is proved" in body and "TokenModel.from_pretrained" in body and '"state": 64' in body
     build_small().save_pretrained(tmp_path / "licensed", license="mit")

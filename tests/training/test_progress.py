@@ -58,7 +58,7 @@ def test_plain_lines_are_few() -> None:
 
 def test_plain_lines_start_at_once() -> None:
     written = plain_lines(seconds=600, replicas=3)
-    assert written[0] == "step 0 of 1,000: starting 3 runs; the first steps take longer, as code is compiled"
+    assert written[0] == "step 0 of 1,000: starting 3 runs; the first steps may take longer"
     assert written[1].startswith("step 20 of 1,000, 1.7 steps/s, 9:48 left: accuracy min 0.00, median 1.00, max 2.00 %")
 
 
@@ -146,7 +146,7 @@ def test_rate_of_a_resumed_training() -> None:
         progress.update(step, [1.0], [50.0], [True])
     progress.stop()
     assert file.getvalue().splitlines() == [
-        "step 900 of 1,000: starting 1 run; the first steps take longer, as code is compiled",
+        "step 900 of 1,000: starting 1 run; the first steps may take longer",
         "step 950 of 1,000, 10 steps/s, 0:05 left: accuracy 50.00 %, loss 1.0000",
     ]
 

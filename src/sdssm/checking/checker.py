@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from sdssm.checking.accuracy_by_length import STRINGS, measure_accuracy
+from sdssm.checking.accuracy_measurement import STRINGS, measure_accuracy
 from sdssm.checking.card_section import (
     SHARES,
     TITLES,
@@ -22,10 +22,11 @@ from sdssm.checking.card_section import (
     measure_section,
 )
 from sdssm.checking.checked_model import CheckedModel, find_checked_model
+from sdssm.checking.cost_measurement import SECONDS as SPEED_SECONDS
+from sdssm.checking.cost_measurement import measure_costs
 from sdssm.checking.forecast import forecast_failure
 from sdssm.checking.implemented import LSTAR, find_automaton
 from sdssm.checking.misclassified import find_misclassified
-from sdssm.checking.model_costs import measure_costs
 from sdssm.checking.report_card import ReportCard
 from sdssm.checking.section_results import AutomatonSection, ForecastSection, LawsSection, MisclassifiedSection
 from sdssm.devices import device_name
@@ -39,8 +40,10 @@ from sdssm.training.progress import Progress
 
 #: The seconds that a card takes at most by default, without training.
 MAX_SECONDS = 100.0
-#: The part of a section's time that a search is given: it ends a little later than told.
+#: The part of a section's time that a search is given: it ends a little after its limit.
 SEARCH_SHARE = 0.8
+#: The part of a section's time that each of three speeds is measured for: first calls take time too.
+COSTS_SHARE = 0.1
 
 
 def check(
@@ -189,7 +192,8 @@ def _measurements(
         )
 
     def measure_costs_within(seconds: float) -> SectionResult:
-        return measure_costs(model, task, train_length=length, seed=seed)
+        each = min(SPEED_SECONDS, COSTS_SHARE * seconds)
+        return measure_costs(model, task, train_length=length, seconds=each, seed=seed)
 
     def find_misclassified_within(seconds: float) -> SectionResult:
         return MisclassifiedSection(find_misclassified(model, task, max_seconds=SEARCH_SHARE * seconds, seed=seed))

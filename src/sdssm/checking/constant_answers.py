@@ -34,7 +34,7 @@ def best_constant_accuracy(task: Task, lengths: Sequence[int], *, random_start: 
     wanted, shares, share = set(lengths), dict[int, float | None](), None
     for length in range(1, max(wanted, default=0) + 1):
         counts = moves @ counts
-        counts /= counts.sum()  # only shares matter, and the numbers would overflow
+        counts /= counts.sum() or 1.0  # only shares matter, and the numbers would overflow; 0: no string is that long
         total = float(counts[is_valid].sum())
         if total > 0:
             share = 100 * float(np.bincount(labels[is_valid], counts[is_valid]).max()) / total

@@ -10,6 +10,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.exact_options import parse_seconds
+from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import (
     DEVICE_HELP,
     collect_settings,
@@ -52,11 +53,12 @@ def add_command(commands: Commands) -> None:
             "sdssm check lstm --task a5 --train --steps 2000",
             "sdssm check runs/a5/seed-0 --out cards/a5",
             "sdssm check my_models.py:MyModel --task parity --train --plot card.png",
+            "sdssm check runs/mine/seed-0 --model my_models.py:MyModel",
         ],
     )
     add = parser.add_argument
     add(
-        "model",
+        "source",
         metavar="MODEL",
         help="model of sdssm models, import path such as package.module:Name or file.py:Name, or the folder of a run "
         "or of a saved model",
@@ -94,7 +96,7 @@ def add_command(commands: Commands) -> None:
         type=parse_seconds,
         help="time for all sections together, without training (default: 100)",
     )
-    add("--trust", action="store_true", help="import the code of a model that a folder names")
+    add_trust_options(parser)
     add(
         "--json",
         metavar="FILE",
@@ -124,15 +126,16 @@ def _check(options: argparse.Namespace) -> None:
     settings = collect_settings(options)
     files = _find_files(options)
     _check_before_torch(options)
+    _import_model(options)
     from sdssm.checking import check
-    from sdssm.checking.accuracy_by_length import STRINGS
+    from sdssm.checking.accuracy_measurement import STRINGS
     from sdssm.checking.checker import MAX_SECONDS
     from sdssm.training import progress_for
 
     prints_json = options.json == STANDARD_OUTPUT
     steps = settings.pop("steps", None)
     card = check(
-        options.model,
+        options.source,
         options.task,
         train=options.train,
         steps=steps,
@@ -200,6 +203,19 @@ def _check_before_torch(options: argparse.Namespace) -> None:
     check_section_names(options.sections)
     if options.task is not None:
         get_task(options.task)
+
+
+def _import_model(options: argparse.Namespace) -> None:
+    """Import the code of the model in a folder, if --model names it or --trust allows it."""
+    from sdssm.models.import_paths import is_import_path
+    from sdssm.models.registry import list_models
+
+    if options.source not in list_models() and not is_import_path(options.source):
+        import_models([Path(options.source)], options)
+    elif options.model is not None:
+        raise SettingsError(
+            f"--model names the code of a model in a folder, but {options.source} is a model itself; leave --model out"
+        )
 
 
 def _write_files(card: ReportCard, files: dict[str, Path]) -> None:

@@ -74,5 +74,6 @@ def _format_facts(exported: ExportedModel) -> dict[str, str]:
             else f"{check.strings} random strings up to length {check.longest:,} in onnxruntime: logits differ by at "
             f"most {check.difference:.1e} from Python"
         )
-    facts["written"] = ", ".join(str(path) for path in exported.files)
+    folder, names = exported.files[0].parent, [path.name for path in exported.files]
+    facts["written"] = str(folder / names[0]) if len(names) == 1 else f"{', '.join(names)} in {folder}"
     return facts

@@ -50,7 +50,7 @@ def _models(options: argparse.Namespace) -> None:
     task = get_task(options.task)
     if options.name is not None:
         find_entry(options.name)  # an unknown name is refused before torch is imported
-        _show_model(_facts(options.name, task), options.json)
+        _show_model(_facts(options.name, task), task, options.json)
         return
     listed = [_facts_or_warning(name, task) for name in list_models()]
     models = [facts for facts in listed if facts is not None]
@@ -123,6 +123,7 @@ def _facts(name: str, task: Task) -> dict[str, Any]:
         "transition_parameters": sum(layer.transition_parameters() for layer in model.mixers) if is_mixer else None,
         "causal": model.is_causal,
         "recurrent": model.is_recurrent,
+        "prefixes_at_once": model.can_read_prefixes_at_once,
         "longest": model.longest,
         "emulates": entry.mixer.emulates if is_mixer else "",
         "what": doc.splitlines()[0] if doc else entry.name,
@@ -136,6 +137,8 @@ def _reading(facts: dict[str, Any]) -> str:
     """Describe how the model reads a string."""
     if facts["recurrent"]:
         words = "step by step"
+    elif facts["prefixes_at_once"]:
+        words = "whole strings, all prefixes at once"
     else:
         words = (
             "whole strings" if facts["causal"] or facts["origin"] != CATALOGUE else "whole strings, in both directions"
@@ -147,7 +150,7 @@ def _format_settings(facts: dict[str, Any]) -> str:
     return " ".join(f"{name}={format_setting(value)}" for name, value in facts["mixer_settings"].items())
 
 
-def _show_model(facts: dict[str, Any], as_json: bool) -> None:
+def _show_model(facts: dict[str, Any], task: Task, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
@@ -160,6 +163,7 @@ def _show_model(facts: dict[str, Any], as_json: bool) -> None:
     }
     if facts["transition_parameters"] is not None:
         lines["parameters"] += f", of which {facts['transition_parameters']:,} for the transitions"
+    lines["parameters"] += f" (on {task.name}: {task.n_symbols:,} symbols, {task.n_classes:,} classes)"
     if facts["origin"] != CATALOGUE:
         lines["origin"] = facts["origin"]
     print_facts(facts["model"], lines)

@@ -21,7 +21,7 @@ from sdssm.cli.options import (
     parse_value,
 )
 from sdssm.cli.output import print_table, quote_argument
-from sdssm.errors import SdssmError, SettingsError
+from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.formatting import count_of, format_chance, format_loss, format_percent
@@ -169,13 +169,13 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
 
-    import_models([out], options)
     existing = find_runs(out)
     _check_model(existing, options.model)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
     if not unfinished:
         print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
         return
+    import_models(unfinished, options)  # runs that have ended need no code
     with _report_interrupt(out):
         runs = resume(
             out,
@@ -204,8 +204,14 @@ def _check_model(runs: Sequence[RunFolder], model: str | None) -> None:
 def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
     """Print the outcome of each run, and the command that evaluates them.
 
-    With `quiet`, print one line for all runs.
+    With `quiet`, print one line for all runs. If none has a result to evaluate, raise an error.
     """
+    if runs and all(run.status == "diverged" for run in runs):
+        rate = min(run.config.train.lr for run in runs)
+        raise RunError(
+            f"{count_of(len(runs), 'run')} in {quote_argument(out)} diverged: the loss was not finite by step "
+            f"{max(map(_last_step, runs)):,}; try a smaller learning rate, as in --lr {rate / 10:.2g}"
+        )
     if quiet:
         print(_summarise(runs, out))
         return
@@ -214,11 +220,22 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
         progress = run.progress
         accuracy = format_percent(progress.accuracy)
         numbers = [accuracy, format_chance(100 / run.config.n_classes), format_loss(progress.loss)]
-        rows.append([*numbers, f"{progress.step:,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
+        rows.append([*numbers, f"{_last_step(run):,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
     headers = ("accuracy %", "chance %", "loss", "steps", "seconds")
     print_table([*headers, "status", "folder"], rows, right=headers)
     print("\nAccuracy is that of the last steps, at training lengths.")
+    for run in [run for run in runs if run.status == "diverged"][:3]:  # a few say enough
+        print(
+            f"{quote_argument(run.path)} diverged by step {_last_step(run):,}: its loss was not finite; try a smaller "
+            f"learning rate, as in --lr {run.config.train.lr / 10:.2g}"
+        )
     print(f"To measure it at longer lengths: sdssm evaluate {quote_argument(out)}{_model_option(runs)}")
+
+
+def _last_step(run: RunFolder) -> int:
+    """Return the last step of a run; of one that diverged, the step at which that was seen."""
+    steps = [event["step"] for event in run.events() if event.get("diverged")] if run.status == "diverged" else []
+    return int(steps[-1]) if steps else run.progress.step
 
 
 def _model_option(runs: Sequence[RunFolder]) -> str:
@@ -251,16 +268,17 @@ def _report_interrupt(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        steps: list[int] | None
+        unfinished: list[RunFolder] | None
         try:
-            steps = [run.step for run in find_runs(out) if run.status in UNFINISHED]
+            unfinished = [run for run in find_runs(out) if run.status in UNFINISHED]
         except SdssmError:
-            steps = None  # it stopped before there were run folders
+            unfinished = None  # it stopped before there were run folders
         folder = quote_argument(out)
-        if steps:
-            first, last = min(steps), max(steps)
+        if unfinished:
+            first, last = min(run.step for run in unfinished), max(run.step for run in unfinished)
             reached = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-            print(f"sdssm: stopped at step {reached}; to continue: sdssm train --resume {folder}", file=sys.stderr)
-        elif steps is not None:
+            command = f"sdssm train --resume {folder}{_model_option(unfinished)}"
+            print(f"sdssm: stopped at step {reached}; to continue: {command}", file=sys.stderr)
+        elif unfinished is not None:
             print(f"sdssm: stopped; all runs in {folder} had ended", file=sys.stderr)
         raise

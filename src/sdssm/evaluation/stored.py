@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from sdssm.errors import RunError, RunWarning
@@ -23,26 +24,40 @@ def store_result(run: RunFolder, result: RunEvaluation, *, overwrite: bool) -> s
     name = EVALUATION_FILE if result.lengths is None else LENGTHS_FILE
     if not overwrite and (kept := _describe_larger(run, name, result)):
         return kept
+    write_result(run, name, result.to_json(), stacklevel=6)
+    return None
+
+
+def write_result(run: RunFolder, name: str, values: Mapping[str, Any], *, stacklevel: int) -> None:
+    """Write a result into the run folder, unless training has continued since; values["status"] is that of the run.
+
+    If the file cannot be written that is a warning: the caller has the result anyway.
+    """
     try:
-        if run.status == result.status:  # else training has continued since
-            run.write_json(name, result.to_json())
+        if run.status == values["status"]:
+            run.write_json(name, values)
     except RunError as error:
         cause = error.__cause__  # without the advice on how to resume a training
         reason = describe_file_error(cause) if isinstance(cause, OSError) else str(error)
         path = format_path(run.path / name)
-        warnings.warn(f"{path} cannot be written: {reason}; this result is not kept", RunWarning, stacklevel=5)
-    return None
+        warnings.warn(f"{path} cannot be written: {reason}; this result is not kept", RunWarning, stacklevel=stacklevel)
+
+
+def read_result(run: RunFolder, name: str, status: str | None, digest: str | None) -> dict[str, Any] | None:
+    """Return a stored result for this status of the run and this task; None if there is none, or if it is damaged."""
+    try:
+        stored = run.read_json(name)
+    except RunError:
+        return None
+    if not isinstance(stored, dict) or (stored.get("status"), stored.get("digest")) != (status, digest):
+        return None
+    return stored
 
 
 def _describe_larger(run: RunFolder, name: str, result: RunEvaluation) -> str | None:
     """Return a note if the folder holds an evaluation of the same weights that covers more than the result."""
-    try:
-        stored = run.read_json(name)
-    except RunError:  # a damaged file is replaced
-        return None
-    if not isinstance(stored, dict) or (stored.get("status"), stored.get("digest")) != (result.status, result.digest):
-        return None
-    extent = _extent(stored)
+    stored = read_result(run, name, result.status, result.digest)
+    extent = None if stored is None else _extent(stored)
     if extent is None or extent <= (result.max_length, result.strings, len(result.accuracy)):
         return None
     length, strings, lengths = extent

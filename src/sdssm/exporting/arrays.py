@@ -60,7 +60,19 @@ def to_npz(model: TokenModel, description: dict[str, Any]) -> bytes:
 def to_json_text(model: TokenModel, description: dict[str, Any]) -> str:
     """Return the description and all arrays as JSON: type, shape and nested lists of each."""
     tensors = {
-        name: {"dtype": str(value.dtype), "shape": list(value.shape), "values": value.tolist()}
+        name: {"dtype": str(value.dtype), "shape": list(value.shape), "values": shorten(value).tolist()}
         for name, value in collect_arrays(model).items()
     }
     return json.dumps({**description, "tensors": tensors}, allow_nan=False) + "\n"
+
+
+def shorten(values: NDArray[Any]) -> NDArray[Any]:
+    """Return float32 values as float64 values with as few digits as possible, which are rounded to the same float32.
+
+    >>> shorten(np.float32([0.1, 2.5])).tolist(), np.float32([0.1, 2.5]).tolist()
+    ([0.1, 2.5], [0.10000000149011612, 2.5])
+    """
+    if values.dtype != np.float32:
+        return values
+    short = values.astype(str).astype(np.float64)
+    return np.where(short.astype(np.float32) == values, short, values)

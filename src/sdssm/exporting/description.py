@@ -10,6 +10,7 @@ from sdssm.automata import Machine, to_json
 from sdssm.models import TokenModel
 from sdssm.models.evidence import find_evidence
 from sdssm.models.import_paths import without_folder
+from sdssm.models.model_card import label_names
 from sdssm.settings import settings_to_dict
 from sdssm.tasks import Task
 
@@ -35,8 +36,8 @@ def describe_model(model: TokenModel, task: Task | None) -> dict[str, Any]:
         "n_classes": model.n_classes,
         "longest": model.longest,
         "is_recurrent": model.is_recurrent,
-        "symbols": list(_symbol_names(model, task)),
-        "labels": _label_names(model, task),
+        "symbols": list(map(str, range(model.n_symbols)) if task is None else task.machine.symbol_names),
+        "labels": list(map(str, range(model.n_classes)) if task is None else label_names(task)),
         "task": None if task is None else _describe_task(task),
         **evidence.to_json(),
     }
@@ -57,21 +58,3 @@ def _machine_values(machine: Machine) -> dict[str, Any]:
     """Return the table (Q, V), the start state, the output of each state and, if it has them, its names."""
     values: dict[str, Any] = json.loads(to_json(machine))
     return values
-
-
-def _symbol_names(model: TokenModel, task: Task | None) -> tuple[str, ...]:
-    if task is None:
-        return tuple(str(symbol) for symbol in range(model.n_symbols))
-    return task.machine.symbol_names
-
-
-def _label_names(model: TokenModel, task: Task | None) -> list[str]:
-    """Return the name of each class: that of the only state with this output, else its number."""
-    names = [str(label) for label in range(model.n_classes)]
-    if task is None or task.machine.states is None:
-        return names
-    outputs = task.machine.outputs.tolist()
-    for state, output in zip(task.machine.states, outputs, strict=True):
-        if outputs.count(output) == 1 and output < len(names):
-            names[output] = state
-    return names

@@ -94,7 +94,7 @@ def _find_target(source: Any, path: str | Path | None, format_name: str) -> Path
             raise OutputError("the path is empty; pass the file or folder to write")
         return Path(path)
     if isinstance(source, nn.Module) or find_model(source) is not None:
-        raise OutputError("a model has no folder to write into; pass a path, as in export(model, 'a5.onnx')")
+        raise OutputError("a model has no folder to write into; pass a path, as in export(model, 'a5-onnx')")
     if isinstance(source, str | Path) and (folder_path(source) / "config.json").exists():
         return default_path(Path(source), format_name)
     return default_path(only_run(source).path, format_name)

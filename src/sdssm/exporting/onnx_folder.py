@@ -10,9 +10,11 @@ from torch import Tensor
 from sdssm.exporting.formats import DESCRIPTION_FILE, MODEL_FILE, README_FILE, STEP_FILE
 from sdssm.exporting.onnx_check import OnnxCheck, check_onnx
 from sdssm.exporting.onnx_graph import OnnxModel, export_step, export_strings, scan_strings
+from sdssm.exporting.onnx_readme import make_readme
 from sdssm.exporting.step_module import StepModule, make_step_module
 from sdssm.exporting.string_module import StringModule
 from sdssm.models import TokenModel
+from sdssm.tasks import chance_accuracy
 
 #: Keys of the description that an ONNX file holds as well.
 IN_METADATA = ("name", "n_symbols", "n_classes", "longest", "symbols", "labels", "evaluation", "certificate")
@@ -33,7 +35,7 @@ def to_onnx_files(model: TokenModel, description: dict[str, Any]) -> tuple[dict[
     check = check_onnx(model, files[MODEL_FILE], files.get(STEP_FILE), step)
     full = {**description, "files": _describe_files(model, step), "checked": None if check is None else vars(check)}
     files[DESCRIPTION_FILE] = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
-    files[README_FILE] = _readme(full).encode()
+    files[README_FILE] = make_readme(full).encode()
     return files, check
 
 
@@ -42,7 +44,7 @@ def _add_metadata(graph: OnnxModel, description: dict[str, Any]) -> None:
     graph.producer_version = description["written_by"].split()[-1]
     values = {key: description[key] for key in IN_METADATA}
     values["task"] = None if description["task"] is None else description["task"]["name"]
-    values["chance"] = 100 / description["n_classes"]
+    values["chance"] = chance_accuracy(description["n_classes"])
     for key, value in values.items():
         if value is not None:
             entry = graph.metadata_props.add()
@@ -80,32 +82,3 @@ def _tensor(kind: str, shape: list[str | int]) -> dict[str, Any]:
 
 def _state(value: Tensor) -> dict[str, Any]:
     return _tensor(str(value.dtype).removeprefix("torch."), ["batch", *value.shape[1:]])
-
-
-def _readme(description: dict[str, Any]) -> str:
-    task = description["task"]
-    about = "" if task is None else f" for the task {task['name']} (chance {task['chance']:.4g} %)"
-    files, longest = description["files"], description["longest"]
-    output = files[MODEL_FILE]["outputs"]["logits"]["shape"]
-    lines = [
-        f"# {description['name']}{about}",
-        "",
-        f"`{MODEL_FILE}` maps `tokens` (batch, length), int64, to `logits` ({', '.join(map(str, output))}): "
-        + ("the logits after every symbol." if len(output) == 3 else "those of the whole string."),
-        f"Symbols are 0 to {description['n_symbols'] - 1}; their names and those of the labels are in "
-        f"`{DESCRIPTION_FILE}`. Tokens are not checked.",
-        *([] if longest is None else [f"Strings may have at most {longest:,} symbols; longer ones are not refused."]),
-        "",
-        "    import numpy as np, onnxruntime",
-        f'    session = onnxruntime.InferenceSession("{MODEL_FILE}")',
-        '    (logits,) = session.run(["logits"], {"tokens": np.array([[0, 0]], dtype=np.int64)})',
-        "    label = logits[0, -1].argmax()" if len(output) == 3 else "    label = logits[0].argmax()",
-    ]
-    if STEP_FILE in files:
-        states = ", ".join(f"`{name}`" for name in files[STEP_FILE]["initial_state"])
-        lines += [
-            "",
-            f"`{STEP_FILE}` reads one symbol: `token` (batch,) and the state ({states}) to `logits` and the next "
-            f"state, whose names start with `next_`. The initial state is in `{DESCRIPTION_FILE}`.",
-        ]
-    return "\n".join(lines) + "\n"

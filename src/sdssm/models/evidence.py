@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE
+from sdssm.tasks import chance_accuracy
 
 if TYPE_CHECKING:
     from sdssm.models.token_model import TokenModel
@@ -55,7 +56,7 @@ def read_evidence(folder: Path, model: TokenModel) -> Evidence | None:
     """Return what a folder holds about its model; None if there is nothing."""
     evaluation = _select(_read(folder / EVALUATION_FILE), EVALUATION_KEYS)
     if evaluation is not None and evaluation.get("chance") is None:  # files of older versions have none
-        evaluation["chance"] = 100 / model.n_classes
+        evaluation["chance"] = chance_accuracy(model.n_classes)
     certificate = _read(folder / CERTIFICATE_FILE)
     if certificate is None:
         snapped = _read(folder / EVIDENCE_FILE)

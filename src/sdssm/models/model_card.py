@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models.evidence import Evidence
 from sdssm.models.import_paths import is_file_path, without_folder
 from sdssm.settings import settings_to_dict
-from sdssm.tasks import Task
+from sdssm.tasks import Task, chance_accuracy
 
 if TYPE_CHECKING:
     from sdssm.models.token_model import TokenModel
 
-#: Symbols and states that are listed by name.
+#: Symbols or labels that are listed by name.
 MOST_NAMES = 20
 
 
@@ -48,7 +48,7 @@ def make_card(
         _introduction(model),
         *([] if task is None else ["## Task", _describe_task(task)]),
         "## Accuracy",
-        _describe_accuracy(evidence.evaluation, 100 / model.n_classes),
+        _describe_accuracy(evidence.evaluation, chance_accuracy(model.n_classes)),
         "## Certified length",
         _describe_certificate(evidence.certificate),
         "## How to load it",
@@ -81,13 +81,36 @@ def _introduction(model: TokenModel) -> str:
 
 def _describe_task(task: Task) -> str:
     machine = task.machine
-    names = machine.symbol_names
-    listed = ", ".join(f"`{name}`" for name in names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
     valid = "" if task.valid is None else " Not every string is valid; task.json has the machine of valid strings."
     return (
         f"`{task.name}`: predict the output of a machine of {machine.n_states:,} states (task.json). Symbols, in order "
-        f"of their tokens 0, 1, ...: {listed}.{valid}"
+        f"of their tokens 0, 1, ...: {list_names(machine.symbol_names)}. Labels, in the same way: "
+        f"{list_names(label_names(task))}.{valid}"
     )
+
+
+def label_names(task: Task) -> tuple[str, ...]:
+    """Return the name of each label: that of the only state with this output, else its number.
+
+    >>> import sdssm
+    >>> label_names(sdssm.task("parity"))
+    ('even', 'odd')
+    """
+    names = [str(label) for label in range(task.n_classes)]
+    outputs = task.machine.outputs.tolist()
+    for state, output in zip(task.machine.states or (), outputs, strict=False):
+        if outputs.count(output) == 1:
+            names[output] = state
+    return tuple(names)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names of symbols or labels in Markdown; of many, the first ones.
+
+    >>> list_names(["even", "odd"])
+    '`even`, `odd`'
+    """
+    return ", ".join(f"`{name}`" for name in names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
 
 
 def _describe_accuracy(evaluation: Mapping[str, Any] | None, chance: float) -> str:
@@ -134,7 +157,7 @@ def _format_length(length: int | None) -> str:
 
 
 def _describe_loading(model: TokenModel, repository: str | None) -> str:
-    source = json.dumps("this folder" if repository is None else repository)
+    source = json.dumps("path/of/this/folder" if repository is None else repository)
     path = model.settings.import_path
     lines = [
         "import sdssm, torch",

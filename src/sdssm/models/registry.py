@@ -184,7 +184,7 @@ def plugin_paths() -> dict[str, str]:
                 f"the plug-in {point.value} is called {point.name!r}, a name already taken; use it as --model "
                 f"{point.value}",
                 RunWarning,
-                stacklevel=2,
+                stacklevel=1,  # one place for all callers, so that Python shows it once
             )
             continue
         paths[point.name] = point.value
@@ -243,7 +243,8 @@ def find_recorded_entry(name: str, import_path: str | None, *, trust: bool, sour
     if not trust and plugin_paths().get(name) != import_path:
         problem = f"{source} holds a model that is not part of sdssm, and loading it would import {import_path}"
         raise ModelError(
-            f"{problem}; if you trust it, pass trust=True", shell=f"{problem}; if you trust it, add --trust"
+            f"{problem}; if you trust it, pass trust=True",
+            shell=f"{problem}; if you trust it, add --model {import_path}, or --trust for every folder",
         )
     return _entry_of_path(import_path, name=None if name == import_path else name)
 

@@ -6,6 +6,7 @@ events.jsonl                               the event log, one JSON object per li
 checkpoints/step-000040000.safetensors     the two newest checkpoints
 model.safetensors                          the weights alone, once the run has ended
 evaluation.json                            the accuracy of the model at every length
+certificate.json                           the length up to which it is proved to be correct
 owner                                      while it trains: the mark of the process that trains it
 """
 
@@ -42,7 +43,7 @@ KEPT_CHECKPOINTS = 2
 STATUS_FILE, EVENTS_FILE = "status.json", "events.jsonl"
 CHECKPOINTS = "checkpoints"
 #: Results that are computed from the trained model. They are removed when the training is resumed.
-RESULTS = ("evaluation*.json",)
+RESULTS = ("evaluation*.json", "certificate.json")
 #: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
 OWN_FILES = (CONFIG_FILE, STATUS_FILE, EVENTS_FILE, MODEL, "step-*.safetensors", "events.out.tfevents.*")
 

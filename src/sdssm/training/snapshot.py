@@ -137,7 +137,7 @@ def describe_start(replicas: int, steps: int, first: int) -> str:
     """Return the line that is shown before the first step is done.
 
     >>> describe_start(3, 1000, 0)
-    'step 0 of 1,000: starting 3 runs; the first steps take longer, as code is compiled'
+    'step 0 of 1,000: starting 3 runs; the first steps may take longer'
     """
     runs = count_of(replicas, "run")
-    return f"step {first:,} of {steps:,}: starting {runs}; the first steps take longer, as code is compiled"
+    return f"step {first:,} of {steps:,}: starting {runs}; the first steps may take longer"
