@@ -15,7 +15,7 @@ import sdssm
 from sdssm.automata import get_machine
 from sdssm.checking import ReportCard, check
 from sdssm.checking.accuracy_measurement import measure_accuracy
-from sdssm.checking.card_section import SHARES, TITLES, measure_section
+from sdssm.checking.card_section import SHARES, TITLES, CardSection, measure_section
 from sdssm.checking.constant_answers import best_constant_accuracy
 from sdssm.checking.cost_measurement import measure_costs
 from sdssm.checking.section_results import ForecastSection
@@ -212,6 +212,17 @@ def test_a_broken_law_is_named() -> None:
         "BROKEN: the strings of"
     )
     assert card["laws"].facts["chunks"].startswith("does not apply: ")
+
+
+def test_what_was_not_measured_does_not_pass() -> None:
+    good = check(exact(get_machine("parity")), "parity", sections=["accuracy", "laws"], max_length=40, strings=16)
+    assert good.passes and good.shortcomings == []
+    unmeasured = good.with_section(CardSection(name="laws", reason="the time was up"))
+    assert not unmeasured.passes and unmeasured.shortcomings == ["laws: not measured, the time was up"]
+    laws = CardSection(name="laws", data={"laws": [], "unchecked": ["causal"]})
+    assert good.with_section(laws).shortcomings == ["laws that were not checked, for lack of time: causal"]
+    costs = check(exact(get_machine("parity")), "parity", sections=["costs"])
+    assert costs.shortcomings == ["neither the accuracy nor the laws were asked for"]
 
 
 def test_a_section_without_time_is_not_started() -> None:

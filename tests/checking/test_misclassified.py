@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sdssm.automata import Machine
 from sdssm.checking.implemented import find_automaton
 from sdssm.checking.misclassified import ALL_STRINGS, find_misclassified
+from sdssm.checking.section_results import MisclassifiedSection
 from sdssm.errors import ModelError, SettingsError
 from sdssm.exact import compile as compile_model
 from sdssm.models import wrap_module
@@ -114,7 +115,7 @@ def test_a_model_of_the_catalogue_and_finitely_many_valid_strings() -> None:
 
 
 class Overflows(nn.Module):
-    """Is right on short strings, and not finite from length 4 on."""
+    """Parity, which is right on short strings, and not finite from length 11 on."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         parity = tokens.cumsum(1) % 2
@@ -148,6 +149,7 @@ def test_a_module_may_fail_on_long_strings() -> None:
     assert result.string is None and result.note is not None and "FewPositions raises IndexError" in result.note
     assert {part.method: part.length for part in result.searched}["random and repeated words"] == 32  # 64 is too long
     assert find_automaton(model, task).validated_length == 40
+    assert "FewPositions raises IndexError" in MisclassifiedSection(result).facts()["no longer strings"]
 
 
 class Inconsistent(nn.Module):
@@ -165,6 +167,38 @@ def test_whole_strings_are_read_if_the_state_of_a_module_leads_to_other_predicti
     model = wrap_module(Inconsistent(), 2, 2)
     result = find_misclassified(model, get_task("parity"), max_strings=100, longest=12, max_seconds=20)
     assert result.string is None and result.unconfirmed == 0
+
+
+class Rounds(nn.Module):
+    """Parity; all strings of eight symbols that start with 0 are wrong symbol by symbol only, the others as a whole."""
+
+    def compute_logits(self, parity: Tensor, first: Tensor, position: Tensor, rounded: float) -> Tensor:
+        size = torch.where(first[:, None] == 1, -1e-4, rounded)
+        return torch.stack([0.0 * parity, (2.0 * parity - 1) * torch.where(position == 8, size, 1.0)], 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.compute_logits(tokens.cumsum(1) % 2, tokens[:, 0], torch.arange(tokens.shape[1]) + 1, 1e-4)
+
+    def advance(
+        self, tokens: Tensor, state: tuple[Tensor, Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        parity, read, first = (tokens[:, 0] * 0, tokens[:, 0] * 0, tokens[:, 0]) if state is None else state
+        parities = (parity[:, None] + tokens.cumsum(1)) % 2
+        position = read[:, None] + torch.arange(tokens.shape[1]) + 1
+        return self.compute_logits(parities, first, position, -1e-4), (parities[:, -1], position[:, -1], first)
+
+
+def test_all_strings_that_are_wrong_symbol_by_symbol_are_read_as_a_whole() -> None:
+    """The first 128 strings of length 8 are correct as a whole, the next one is not."""
+    result = find_misclassified(wrap_module(Rounds(), 2, 2), get_task("parity"), longest=10, max_seconds=20)
+    assert result.string == (1, *[0] * 7) and result.is_shortest
+
+    class RoundsOnly(Rounds):
+        def compute_logits(self, parity: Tensor, first: Tensor, position: Tensor, rounded: float) -> Tensor:
+            return super().compute_logits(parity, 0 * first, position, rounded)
+
+    result = find_misclassified(wrap_module(RoundsOnly(), 2, 2), get_task("parity"), longest=10, max_seconds=20)
+    assert result.string is None and result.unconfirmed == 256 and "read symbol by symbol" in result.describe()
 
 
 def test_bad_input() -> None:

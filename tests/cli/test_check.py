@@ -89,9 +89,20 @@ def test_a_model_of_someone_else_is_imported_only_if_asked_for(capsys: Capture, 
 
 def test_strict_is_about_the_model(run: Path, capsys: Capture, tmp_path: Path) -> None:
     assert run_command(capsys, "check", str(run), *SHORT)[0] == 0
-    assert run_command(capsys, "check", str(run), *SHORT, "--strict")[0] == 1
+    code, _, err = run_command(capsys, "check", str(run), *SHORT, "--strict")
+    assert code == 1 and err.startswith("not good enough: accuracy: ") and err.endswith(" below 99 %\n")
     good = create_run(tmp_path / "good", get_machine("parity"), 0).path
     assert run_command(capsys, "check", str(good), *SHORT, "--strict")[0] == 0
+    assert run_command(capsys, "check", str(good), "--sections", "laws", "--quiet", "--strict")[0] == 0
+
+
+def test_files_are_replaced_only_if_asked_for(run: Path, capsys: Capture, tmp_path: Path) -> None:
+    page = tmp_path / "card.md"
+    page.write_text("mine")
+    code, out, err = run_command(capsys, "check", str(run), *SHORT, "--markdown", str(page))
+    assert (code, out) == (2, "") and "card.md exists; choose another name" in err and page.read_text() == "mine"
+    assert run_command(capsys, "check", str(run), *SHORT, "--markdown", str(page), "--overwrite")[0] == 0
+    assert page.read_text().startswith("# Report card")
 
 
 def test_a_saved_model_needs_a_task(capsys: Capture, tmp_path: Path) -> None:
@@ -120,6 +131,7 @@ def test_a_saved_model_needs_a_task(capsys: Capture, tmp_path: Path) -> None:
         (["lstm", "--task", "a5", "--markdown", "."], "it is a folder"),
         (["lstm", "--task", "a5", "--out", "."], "--out is the current folder"),
         (["lstm", "--task", "a5", "--max-seconds", "x"], "'x' is not a number of seconds"),
+        (["lstm", "--task", "a5", "--max-seconds", "0"], "--max-seconds is 0.0; pass a number of seconds above 0"),
         (["lstm", "--task", "a5", "--max-length", "0"], "max_length is 0"),
         (["lstm", "--task", "a5", "--strings", "0"], "strings is 0"),
     ],

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import sdssm
 from sdssm.errors import ModelError
-from sdssm.models import WrappedModule, wrap_module
+from sdssm.models import WrappedModule, registry, wrap_module
+from sdssm.models.building import untrained_model
+from sdssm.models.module_settings import ModuleSettings
 
 SYMBOLS, CLASSES = 3, 5
 
@@ -80,12 +85,76 @@ def test_a_module_that_breaks_a_rule_is_refused_in_one_line(change: Callable[...
     assert "\n" not in str(caught.value)
 
 
+class Draws(Gru):
+    """Draws random numbers of every kind, also in evaluation mode."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        torch.rand(3), np.random.rand(), random.random()  # noqa: NPY002
+        return super().forward(tokens)
+
+
 def test_probing_leaves_no_trace() -> None:
-    module = nn.Sequential(nn.Embedding(SYMBOLS, CLASSES), nn.Dropout(0.5)).train()
-    before = torch.random.get_rng_state()
+    module = nn.Sequential(Draws(), nn.Dropout(0.5)).train()
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)  # noqa: NPY002
+    expected = torch.rand(()).item(), np.random.rand(), random.random()  # noqa: NPY002
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)  # noqa: NPY002
     wrap(module)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert module.training and all(parameter.grad is None for parameter in module.parameters())
+    assert (torch.rand(()).item(), np.random.rand(), random.random()) == expected  # noqa: NPY002
+    assert all(part.training for part in module.modules())
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+class Pool(nn.Module):
+    """Looks at the whole string, which a readout of zero hides."""
+
+    def __init__(self, n_symbols: int = SYMBOLS, n_classes: int = CLASSES) -> None:
+        super().__init__()
+        self.embedding, self.readout = nn.Embedding(n_symbols, 4), nn.Linear(4, n_classes)
+        nn.init.zeros_(self.readout.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x: Tensor = self.embedding(tokens)
+        out: Tensor = self.readout(x + x.mean(1, keepdim=True))
+        return out
+
+
+def test_a_module_that_looks_ahead_after_training_is_not_evaluated(tmp_path: Path) -> None:
+    sdssm.register(Pool, name="zero-pool")
+    try:
+        model = untrained_model(ModuleSettings(name="zero-pool"), 2, 2, seed=0)
+        sdssm.evaluate(model, task="parity", max_length=4, strings=4)
+        nn.init.ones_(model.module.readout.weight[0])
+        with pytest.raises(ModelError, match="zero-pool is not causal") as caught:
+            sdssm.evaluate(model, task="parity", max_length=4, strings=4)
+        assert "\n" not in str(caught.value)
+        assert sdssm.evaluate(model, task="parity", max_length=4, strings=4, fresh=True).runs[0].chance == 50
+        model.save(tmp_path)
+        with pytest.raises(ModelError, match="zero-pool is not causal"):
+            sdssm.load(tmp_path)
+        with pytest.raises(ModelError, match="zero-pool is not causal once its weights are no longer zero"):
+            sdssm.train("parity", model="zero-pool", steps=2, out=tmp_path / "runs", device="cpu")
+        assert not (tmp_path / "runs").exists()
+    finally:
+        registry._registered.pop("zero-pool")
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 7, 16, 31])
+def test_looking_ahead_inside_chunks_is_found(chunk: int) -> None:
+    def mix(logits: Tensor, tokens: Tensor) -> Tensor:
+        return torch.cat([part.mean(1, keepdim=True).expand_as(part) for part in torch.split(logits, chunk, 1)], 1)
+
+    with pytest.raises(ModelError, match="is not causal"):
+        wrap(Changed(mix))
+
+
+@pytest.mark.parametrize("distance", [1, 7, 32])
+def test_looking_far_ahead_is_found(distance: int) -> None:
+    def shift(logits: Tensor, tokens: Tensor) -> Tensor:
+        later = nn.functional.pad(tokens[:, distance:], (0, min(distance, tokens.shape[1])))
+        return logits + later[..., None]
+
+    with pytest.raises(ModelError, match="is not causal"):
+        wrap(Changed(shift))
 
 
 def test_a_module_for_every_prefix_reads_them_at_once() -> None:
@@ -114,6 +183,71 @@ def test_a_module_with_a_state_is_recurrent() -> None:
     first, state = model.advance(tokens[..., :2])
     rest, _ = model.advance(tokens[..., 2:], state)
     assert torch.allclose(torch.cat([first, rest], -2), model(tokens), atol=1e-6)
+
+
+def test_a_single_string_is_continued() -> None:
+    model, tokens = wrap(RecurrentGru()), tokens_of(6)
+    first, state = model.advance(tokens[:2])
+    second, state = model.advance(tokens[2:4], state)
+    third, _ = model.advance(tokens[4:], state)
+    assert torch.allclose(torch.cat([first, second, third]), model(tokens), atol=1e-6)
+
+
+class StatesInDicts(RecurrentGru):
+    def advance(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        logits, after = super().advance(tokens, None if state is None else state["h"][0])
+        return logits, {"h": [after]}
+
+
+def test_a_state_may_hold_dicts_and_lists() -> None:
+    model, tokens = wrap(StatesInDicts()), tokens_of(4, 6)
+    state = model.advance(tokens[:, :2])[1]
+    assert torch.allclose(model.advance(tokens[:, 2:], state)[0], model(tokens)[:, 2:], atol=1e-6)
+
+
+def start_again(module: RecurrentGru, tokens: Tensor, state: Any) -> Any:
+    return RecurrentGru.advance(module, tokens)
+
+
+def add_number(module: RecurrentGru, tokens: Tensor, state: Any) -> Any:
+    logits, after = RecurrentGru.advance(module, tokens, state and state[0])
+    return logits, (after, 3)
+
+
+def batch_second(module: RecurrentGru, tokens: Tensor, state: Any) -> Any:
+    logits, after = RecurrentGru.advance(module, tokens)
+    return logits, after.transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("advance", "message"),
+    [
+        (lambda module, count: count, "raises TypeError .*; it must take .tokens .B, L., state or None. and return"),
+        (lambda module, tokens, state: tokens, "returns .*; it must return .logits .B, L, C., state."),
+        (lambda module, tokens, state: (tokens, None), r"returns logits \(3, 16\); they must be \(3, 16, 5\)"),
+        (start_again, "disagrees with forward: for a string in 3 pieces the logits differ by"),
+        (add_number, "a state holds 3; use tensors"),
+        (batch_second, r"holds shape \(1, 3, 4\) for 3 strings; put the strings on the first axis"),
+    ],
+)
+def test_a_wrong_advance_is_refused_in_one_line(advance: Any, message: str) -> None:
+    module = type("Continued", (RecurrentGru,), {"advance": advance})()
+    with pytest.raises(ModelError, match=f"Continued.advance.*{message}") as caught:
+        wrap(module)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_limit_that_the_module_does_not_tell_is_named() -> None:
+    class Positions(Gru):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) + torch.arange(20)[torch.arange(tokens.shape[1])][:, None]
+
+    with pytest.raises(ModelError, match="raises IndexError .*; if it reads only short strings, set its attribute"):
+        wrap(Positions())
+    module = Positions()
+    module.longest = 20  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="reads at most 20 symbols, got 21; pass shorter strings"):
+        wrap(module)(tokens_of(2, 21))
 
 
 def test_the_loss_is_the_cross_entropy_at_the_end_of_each_string() -> None:

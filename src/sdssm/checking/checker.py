@@ -232,4 +232,7 @@ def _measurements(
 
 def _check_seconds(seconds: float) -> None:
     if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-        raise SettingsError(f"max_seconds is {format_value(seconds)}; pass a number of seconds above 0")
+        raise SettingsError(
+            f"max_seconds is {format_value(seconds)}; pass a number of seconds above 0",
+            shell=f"--max-seconds is {format_value(seconds)}; pass a number of seconds above 0, as in --max-seconds 60",
+        )

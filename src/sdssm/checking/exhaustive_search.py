@@ -15,8 +15,6 @@ from sdssm.progress import TimeLimit
 
 #: Limit on the numbers of the prefixes, and of the states after them, that are kept from one length to the next.
 MOST_KEPT = 1 << 25
-#: Misclassified strings of a batch that are read again as whole strings.
-MOST_CONFIRMED = 64
 
 #: A misclassified string with its label and the prediction, None if the logits are not finite.
 Error = tuple[Word, int, int | None]
@@ -104,8 +102,8 @@ class AllStringsSearch:
                 raise TimeIsOverError
             extended, verdicts = reader.extend(prefixes.rows(slice(first, first + rows)), judged=steps == 1)
             if verdicts is not None and verdicts.wrong.any():
-                wrong = [tuple(extended.tokens[row].tolist()) for row in np.flatnonzero(verdicts.wrong)]
-                self.error = reader.confirm(wrong[:MOST_CONFIRMED])
+                wrong = np.flatnonzero(verdicts.wrong)
+                self.error = reader.confirm_rows(extended.tokens[wrong])
                 if self.error is not None:
                     return
                 self.unconfirmed += len(wrong)

@@ -69,14 +69,23 @@ class MisclassifiedSearch:
             return f"no misclassified string was found: {self.describe_search()}"
         names = " ".join(self.symbols[:MOST_SYMBOLS]) + (" ..." if len(self.symbols) > MOST_SYMBOLS else "")
         said = "its logits are not finite" if self.prediction is None else f"the model predicts {self.prediction}"
-        proof = "no shorter one exists" if self.is_shortest else f"shorter ones may exist: {self.describe_search()}"
+        proof = f"shorter ones may exist: {self.describe_search()}"
+        if self.is_shortest:
+            proof = f"no shorter one exists{self.describe_reading()}"
         return f"{names!r} (length {len(self.string):,}) has the label {self.label}, but {said}; {proof}"
+
+    def describe_reading(self) -> str:
+        """Return how strings were read, in parentheses, if the prediction for some depends on it; or nothing."""
+        if not self.unconfirmed:
+            return ""
+        return f" (read symbol by symbol; as whole strings, {self.unconfirmed:,} are classified correctly only so)"
 
     def describe_search(self) -> str:
         """Return how far the search went, in words."""
+        how = self.describe_reading()
         if self.all_strings_up_to is None:
-            return "all valid strings were read"
-        parts = [f"all valid strings up to length {self.all_strings_up_to:,} are classified correctly"]
+            return f"all valid strings were read{how}"
+        parts = [f"all valid strings up to length {self.all_strings_up_to:,} are classified correctly{how}"]
         parts += [f"{part.method} up to length {part.length:,}" for part in self.searched if part.method != ALL_STRINGS]
         return ", then ".join(parts)
 

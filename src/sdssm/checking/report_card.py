@@ -9,11 +9,14 @@ from typing import Any
 from sdssm.checking.card_section import TITLES, CardSection
 from sdssm.display import Displayed, ResultTable
 from sdssm.errors import SettingsError, format_value
+from sdssm.formatting import format_percent
 
 #: The version of the JSON of a card.
 FORMAT = 1
 #: The accuracy, in percent, that `passes` asks for at the training lengths.
 ENOUGH = 99.0
+#: The sections that `passes` judges.
+JUDGED = ("accuracy", "laws")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -75,9 +78,31 @@ class ReportCard(Displayed):
 
     @property
     def passes(self) -> bool:
-        """Whether no law is broken and the accuracy is at least 99 % at every training length."""
-        worst = self.value("accuracy", "worst_at_training_lengths")
-        return not self.failed_laws and worst is not None and worst >= ENOUGH
+        """Whether the model is good enough: see `shortcomings`."""
+        return not self.shortcomings
+
+    @property
+    def shortcomings(self) -> list[str]:
+        """Why the model does not pass: a broken law, an accuracy below 99 % at a training length, or one not measured.
+
+        Of these two sections, those that were asked for are judged; a card without both does not pass.
+        """
+        judged = [section for section in self.sections if section.name in JUDGED]
+        if not judged:
+            return ["neither the accuracy nor the laws were asked for"]
+        reasons = [f"{section.title}: not measured, {section.reason}" for section in judged if not section.is_measured]
+        if "accuracy" in self.names and self["accuracy"].is_measured:
+            worst = self.value("accuracy", "worst_at_training_lengths")
+            if worst is None:
+                reasons.append("accuracy: no training length was measured")
+            elif worst < ENOUGH:
+                reasons.append(f"accuracy: {format_percent(worst)} % at a training length, below {ENOUGH:.0f} %")
+        if self.failed_laws:
+            reasons.append(f"broken laws: {', '.join(self.failed_laws)}")
+        unchecked = self.value("laws", "unchecked")
+        if unchecked:
+            reasons.append(f"laws that were not checked, for lack of time: {', '.join(unchecked)}")
+        return reasons
 
     def __repr__(self) -> str:
         longest = self.value("accuracy", "longest_99")

@@ -26,7 +26,10 @@ class MisclassifiedSection:
 
     def facts(self) -> dict[str, str]:
         """Return the lines of the card."""
-        return {"result": self.search.describe(), "strings read": f"{self.search.strings:,}"}
+        facts = {"result": self.search.describe(), "strings read": f"{self.search.strings:,}"}
+        if self.search.note is not None:
+            facts["no longer strings"] = self.search.note
+        return facts
 
     def summary(self) -> str:
         """Return the length of the string in one line."""
@@ -34,7 +37,7 @@ class MisclassifiedSection:
         if search.length is None:
             return f"none found: {search.describe_search()}"
         if search.is_shortest:
-            return f"length {search.length:,}, no shorter one exists"
+            return f"length {search.length:,}, no shorter one exists{search.describe_reading()}"
         return f"length {search.length:,}; all strings to length {search.all_strings_up_to:,} are classified correctly"
 
 

@@ -228,6 +228,22 @@ class StringReader:
                 return word, label, prediction
         return None
 
+    def confirm_rows(self, tokens: Ints) -> tuple[Word, int, int | None] | None:
+        """Return the first of the strings (B, L) that is misclassified as a whole, as `confirm`; all are read."""
+        batch = self.rows_at_once(tokens.shape[1])
+        for first in range(0, len(tokens), batch):
+            self.check()
+            rows = tokens[first : first + batch]
+            logits = self.model.last_logits(self._to_device(rows))
+            predicted = torch.where(logits.isfinite().all(-1), logits.argmax(-1), -2).cpu().numpy()
+            states = trace_states(self.table, np.full(len(rows), self.start), rows)[:, -1]
+            wrong = np.flatnonzero((predicted != self.labels[states]) & (self.labels[states] >= 0))
+            if len(wrong):  # a string may be read otherwise alone, because of rounding
+                error = self.confirm([tuple(rows[row].tolist()) for row in wrong])
+                if error is not None:
+                    return error
+        return None
+
     def label(self, word: Word) -> int:
         """Return the label of a string, -1 if it is not valid."""
         state = self.start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -19,7 +20,7 @@ from sdssm.cli.options import (
     parse_value,
     parse_whole_number,
 )
-from sdssm.cli.output import make_lines_printable, print_facts, print_json, print_text
+from sdssm.cli.output import make_lines_printable, make_printable, print_facts, print_json, print_text
 from sdssm.errors import OutputError, SettingsError
 from sdssm.files import describe_file_error, format_path, write_atomic
 
@@ -112,11 +113,12 @@ def add_command(commands: Commands) -> None:
         type=Path,
         help="write all of them into this folder, and with --train the run",
     )
-    add("--overwrite", action="store_true", help="replace the card and the run in the folder of --out")
+    add("--overwrite", action="store_true", help="replace files that exist, and the run in the folder of --out")
     add(
         "--strict",
         action="store_true",
-        help="exit with code 1 if a law is broken or the accuracy is below 99 %% at a training length",
+        help="exit with code 1 if a law is broken or the accuracy is below 99 %% at a training length, or either of "
+        "these sections was asked for and not measured",
     )
     add("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=_check)
@@ -162,6 +164,7 @@ def _check(options: argparse.Namespace) -> None:
         for path in files.values():
             print_text(f"Written: {path}")
     if options.strict and not card.passes:
+        print(make_printable(f"not good enough: {'; '.join(card.shortcomings)}"), file=sys.stderr)
         raise SystemExit(NOT_GOOD_ENOUGH)
 
 
@@ -187,6 +190,8 @@ def _find_files(options: argparse.Namespace) -> dict[str, Path]:
                 )
             if path.is_dir():
                 raise OutputError(f"cannot write {format_path(path)}: it is a folder; name a file in it")
+            if path.exists() and not options.overwrite:
+                raise OutputError(f"{format_path(path)} exists; choose another name, or replace it with --overwrite")
             files[kind] = path
     if options.plot is not None or options.out is not None:
         from sdssm.report.card_plot import check_card_plot

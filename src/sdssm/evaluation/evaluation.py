@@ -48,6 +48,7 @@ from sdssm.evaluation.stored import store_result
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
 from sdssm.models import Classifier, TokenModel, WrappedModule
+from sdssm.models.module_probe import check_reading
 from sdssm.models.rescaled import RescaledModel
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import RunFolder, load
@@ -241,6 +242,8 @@ def _measure(
     groups = np.stack([np.ones_like(within), within, ~within])  # all lengths, trained lengths, longer ones
     random_start = model.settings.state_embedding is not None
     strings = EvaluationStrings(task, request.strings, request.seed, model.device, random_start)
+    if isinstance(model, WrappedModule) and not request.fresh:
+        check_reading(model)  # its weights may have changed since it was wrapped
     note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
     fresh = request.fresh or note is not None
     can_rescale = isinstance(model, Classifier) and RescaledModel.supports(model)

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, format_value
 from sdssm.ops.products import product
 from sdssm.settings import check_at_least
 
-#: The state of a recurrent mixer: tensors (B, ...), alone or in nested tuples; None before the first input.
+#: The state of a recurrent mixer: tensors (B, ...), alone or in nested tuples, lists and dicts; None before the first
+#: input.
 MixerState = Any
 #: Tables with at most this many rows are indexed by a product with one-hot vectors. The gradient is then a matrix
 #: product as well; the gradient of an index would add up thousands of rows one by one.
@@ -198,7 +199,14 @@ def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerSta
     """
     if state is None or isinstance(state, Tensor):
         return None if state is None else change(state)
-    return tuple(map_state(change, part) for part in state)
+    if isinstance(state, dict):
+        return {name: map_state(change, part) for name, part in state.items()}
+    if not isinstance(state, tuple | list):
+        raise ModelError(f"a state holds {format_value(state)}; use tensors (B, ...), in nested tuples, lists or dicts")
+    parts = [map_state(change, part) for part in state]
+    if isinstance(state, list):
+        return parts
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # a named tuple stays one
 
 
 def select_state_rows(state: MixerState, rows: Tensor | NDArray[np.int64]) -> MixerState:

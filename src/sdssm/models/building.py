@@ -10,12 +10,13 @@ from torch import Tensor
 
 from sdssm.errors import ModelError
 from sdssm.models.classifier import Classifier
+from sdssm.models.module_probe import check_reading
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.names import load_tensors
 from sdssm.models.registry import find_recorded_entry
 from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings
 from sdssm.models.token_model import TokenModel
-from sdssm.models.wrapped_module import build_module
+from sdssm.models.wrapped_module import WrappedModule, build_module
 
 
 def untrained_model(settings: ModelSettings | ModuleSettings, n_symbols: int, n_classes: int, seed: int) -> TokenModel:
@@ -52,4 +53,6 @@ def build_model(config: Mapping[str, Any], weights: Mapping[str, Tensor], source
     except (KeyError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise ModelError(f"{source} does not hold the model that its {CONFIG_FILE} describes: {reason}") from None
+    if isinstance(model, WrappedModule):
+        check_reading(model)  # a weight of zero in the untrained module may have hidden what it reads
     return model.eval()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +13,8 @@ from torch.nn import functional
 from sdssm.errors import ModelError, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.modes import evaluation_mode
+from sdssm.models.module_errors import errors_named, first_line
+from sdssm.models.module_probe import check_reading, probe_tokens
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
 from sdssm.models.registry import ModelEntry
@@ -22,8 +23,6 @@ from sdssm.settings import check_at_least
 
 #: Shape (B, L) of the tokens that a module is probed with. The sizes differ, so that axes cannot be confused.
 PROBE = (3, 7)
-#: Outputs that differ by more than this, relative to their size, depend on what was changed.
-TOLERANCE = 1e-3
 #: Estimate of the numbers that a module has in memory for each symbol, as a multiple of its widest parameter.
 COPIES = 16
 #: What to do if an output is not finite.
@@ -83,15 +82,16 @@ class WrappedModule(TokenModel):
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         self._check_call(state, starts)
         lead, length = tokens.shape[:-1], tokens.shape[-1]
+        self._check_length(tokens)
         rows = tokens.reshape(math.prod(lead), length).long().contiguous()
         if not length:
             like = next(self.parameters(), torch.zeros(()))
             return torch.zeros(*lead, 0, self.n_classes, device=like.device), state
         if self.is_recurrent:
-            flat = map_state(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state) if lead else state
-            logits, after = self.module.advance(rows, flat)  # type: ignore[operator]  # it is callable
+            flat = map_state(lambda x: x.reshape(math.prod(lead), *x.shape[len(lead) :]), state)
+            logits, after = self._advance_rows(rows, flat)
             after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), after)
-            return self._checked(logits, rows, every=True).reshape(*lead, length, self.n_classes), after
+            return logits.reshape(*lead, length, self.n_classes), after
         if self.reads == "strings":
             ends = [self._call(rows[:, : end + 1]) for end in range(length)]
             return torch.stack(ends, 1).reshape(*lead, length, self.n_classes), None
@@ -133,13 +133,27 @@ class WrappedModule(TokenModel):
 
     def _call(self, tokens: Tensor) -> Tensor:
         """Call the module on tokens (B, L) and check the shape of what it returns."""
-        if self.longest is not None and tokens.shape[1] > self.longest:
-            raise ModelError(
-                f"{self.name} reads at most {self.longest:,} symbols, got {tokens.shape[1]:,}; pass shorter strings"
-            )
-        with self._errors_named(tokens):
+        self._check_length(tokens)
+        with errors_named(self.name, tokens):
             logits = self.module(tokens.contiguous())  # a module may use `view`
         return self._checked(logits, tokens, every=self.reads == "prefixes")
+
+    def _advance_rows(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Call `advance` of the module on tokens (B, L) and check what it returns."""
+        name = f"{self.name}.advance"
+        with errors_named(name, tokens):
+            result = self.module.advance(tokens, state)  # type: ignore[operator]  # it is callable
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ModelError(f"{name} returns {format_value(result)}; it must return (logits (B, L, C), state)")
+        logits, after = result
+        if not isinstance(logits, Tensor) or logits.shape != (*tokens.shape, self.n_classes):
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise ModelError(f"{name} returns logits {shape}; they must be {(*tokens.shape, self.n_classes)}")
+        try:
+            map_state(lambda x: _check_state_rows(x, len(tokens)), after)
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}") from None
+        return logits.float(), after
 
     def _checked(self, logits: Any, tokens: Tensor, *, every: bool) -> Tensor:
         expected = (*tokens.shape, self.n_classes) if every else (len(tokens), self.n_classes)
@@ -147,14 +161,11 @@ class WrappedModule(TokenModel):
             raise ModelError(_wrong_output(self.name, logits, tokens, self.n_classes))
         return logits.float()
 
-    @contextmanager
-    def _errors_named(self, tokens: Tensor) -> Iterator[None]:
-        try:
-            yield
-        except (torch.OutOfMemoryError, ModelError):
-            raise
-        except Exception as error:
-            raise module_error(self.name, tokens, error) from error
+    def _check_length(self, tokens: Tensor) -> None:
+        if self.longest is not None and tokens.shape[-1] > self.longest:
+            raise ModelError(
+                f"{self.name} reads at most {self.longest:,} symbols, got {tokens.shape[-1]:,}; pass shorter strings"
+            )
 
     def _check_call(self, state: State, starts: Tensor | None) -> None:
         if state is not None and not self.is_recurrent:
@@ -185,7 +196,7 @@ def build_module(
         except Exception as error:
             raise ModelError(
                 f"{settings.name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
-                f"{type(error).__name__}: {_first_line(error)}"
+                f"{type(error).__name__}: {first_line(error)}; check its options, and that it takes these two sizes"
             ) from error
         if not isinstance(module, nn.Module):
             raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")
@@ -199,7 +210,7 @@ def wrap_module(
     """Return someone else's module as a model, after checking what it returns for a few strings.
 
     Raises ModelError if an output has a wrong shape or type or is not finite, or if a module with an output for every
-    prefix looks ahead.
+    prefix looks ahead, or has a method `advance` that does not continue what it has read.
 
     >>> wrap_module(nn.Embedding(2, 3), n_symbols=2, n_classes=3).reads
     'prefixes'
@@ -209,10 +220,10 @@ def wrap_module(
     """
     known = settings or ModuleSettings(name=type(module).__name__)
     model = WrappedModule(module, known, n_symbols, n_classes, "prefixes")
-    tokens = _probe_tokens(model)
+    tokens = probe_tokens(model, *PROBE)
     # A probe must leave no trace: neither in modes, nor in the caller's random numbers, nor in the gradients.
     with evaluation_mode(module), torch.no_grad(), preserved_random_numbers():
-        with model._errors_named(tokens):
+        with errors_named(model.name, tokens):
             logits = module(tokens)
         model.reads = _find_reads(model, logits, tokens)
         if not bool(logits.isfinite().all()):
@@ -221,17 +232,8 @@ def wrap_module(
                 f"{model.name} is not finite: it returns {kind} for random strings of {tokens.shape[1]} symbols; "
                 f"{NOT_FINITE[kind]}"
             )
-        if model.reads == "prefixes":
-            _check_causal(model, logits, tokens)
+    check_reading(model)
     return model
-
-
-def _probe_tokens(model: WrappedModule) -> Tensor:
-    batch, length = PROBE
-    if model.longest is not None:
-        length = max(min(length, model.longest), 1)
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(model.n_symbols, (batch, length), generator=generator).to(model.device)
 
 
 def _find_reads(model: WrappedModule, logits: Any, tokens: Tensor) -> Reads:
@@ -259,37 +261,9 @@ def _wrong_output(name: str, logits: Any, tokens: Tensor, n_classes: int) -> str
     )
 
 
-def _check_causal(model: WrappedModule, logits: Tensor, tokens: Tensor) -> None:
-    """Raise an error if a logit depends on later symbols, or on how many there are."""
-    length = tokens.shape[1]
-    if length < 2:
-        return
-    kept = length // 2
-    changed = tokens.clone()
-    changed[:, kept:] = (changed[:, kept:] + 1) % model.n_symbols
-    with model._errors_named(tokens):
-        others = {
-            "when later symbols change": model.module(changed)[:, :kept],
-            "when later symbols are left out": model.module(tokens[:, :kept].contiguous()),
-        }
-    scale = float(logits.abs().max()) or 1.0
-    for what, other in others.items():
-        same = other.shape == logits[:, :kept].shape
-        difference = float((other - logits[:, :kept]).abs().max()) if same else math.inf
-        if not difference <= TOLERANCE * scale:
-            raise ModelError(
-                f"{model.name} is not causal: its logits after the first {kept} symbols change by {difference:.2g} "
-                f"{what}; mask later positions, or return (B, C), logits for the whole string"
-            )
-
-
-def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
-    """Return the error for a module that raises one itself."""
-    return ModelError(
-        f"{name} raises {type(error).__name__} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: "
-        f"{_first_line(error)}"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0][:200]
+def _check_state_rows(part: Tensor, strings: int) -> Tensor:
+    if part.shape[:1] != (strings,):
+        raise ModelError(
+            f"the state holds shape {tuple(part.shape)} for {strings} strings; put the strings on the first axis"
+        )
+    return part

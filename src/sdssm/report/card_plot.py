@@ -139,8 +139,10 @@ def _draw_facts(figure: Any, card: Mapping[str, Any]) -> None:
             figure.text(FACTS_LEFT, y, line, transform=inches, va="top", size=8.6, color=LINE_COLOUR)
             y -= LINE
         y -= LINE / 2
+    has_curve = (card["sections"].get("accuracy") or {}).get("data") is not None
+    band = " Band: 95 % confidence." if has_curve else ""
     figure.text(
-        FACTS_LEFT, 0.1, f"Measured on {card['device']}. Band: 95 % confidence.", transform=inches, va="bottom",
+        FACTS_LEFT, 0.1, f"Measured on {card['device']}.{band}", transform=inches, va="bottom",
         size=7.5, color=CHANCE_COLOUR,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sdssm.errors import UnknownNameError, did_you_mean
+from sdssm.errors import SettingsError, UnknownNameError, did_you_mean, format_value
 from sdssm.testing import learning_laws, reading_laws, replicas_law, saving_law
 from sdssm.testing.law import Law
 
@@ -35,8 +35,10 @@ def find_laws(laws: Iterable[str | Law] | None) -> tuple[Law, ...]:
     """
     if laws is None:
         return LAWS
-    known = {law.name: law for law in LAWS}
-    for law in laws:
+    if isinstance(laws, str):
+        raise SettingsError(f"laws is {format_value(laws)}; pass a list, as in laws=[{laws!r}]")
+    known, chosen = {law.name: law for law in LAWS}, tuple(laws)
+    for law in chosen:
         if isinstance(law, str) and law not in known:
             raise UnknownNameError(f"there is no law {law!r}; {did_you_mean(law, known)}")
-    return tuple(known[law] if isinstance(law, str) else law for law in laws)
+    return tuple(known[law] if isinstance(law, str) else law for law in chosen)

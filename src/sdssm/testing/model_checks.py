@@ -76,7 +76,8 @@ def law_tests(
     (lstm-causal-2-symbols-3-classes, lstm-chunks-2-symbols-3-classes)
     """
     subject = find_model_under_test(model, sizes, settings)
-    return tuple(LawTest(law, subject, *size, seed) for size in subject.sizes for law in find_laws(laws))
+    chosen = find_laws(laws)
+    return tuple(LawTest(law, subject, *size, seed) for size in subject.sizes for law in chosen)
 
 
 def check_model(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sdssm.errors import ModelError
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.building import untrained_model
+from sdssm.models.module_probe import check_causal_when_trained
 from sdssm.models.randomness import preserved_random_numbers, random_states, seed_random_numbers
 from sdssm.runs.schema import RunConfig
 from sdssm.training.execution import ExecutionPlan
@@ -194,6 +195,8 @@ def check_trainable(config: RunConfig, model: TokenModel) -> None:
             inputs[f"noise.{name}"] = torch.rand(1, *shape, generator=generator)
         placed = {name: value.to(device) for name, value in inputs.items()}
         replicas.gradient(placed, {}, HostStep(0, (config.train_length,), (0,)))
+        if isinstance(model, WrappedModule):
+            check_causal_when_trained(model)
 
 
 def _buffers(model: TokenModel) -> dict[str, Tensor]:

@@ -1,0 +1,50 @@
+"""The errors of someone else's module, each in one line that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from sdssm.errors import ModelError
+
+#: A module that fails for strings longer than this may have a limit that it does not tell.
+SHORT = 7
+
+
+@contextmanager
+def errors_named(name: str, tokens: Tensor) -> Iterator[None]:
+    """Raise what a module raises for these tokens as a ModelError that names the module."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, ModelError):
+        raise
+    except Exception as error:
+        raise module_error(name, tokens, error) from error
+
+
+def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
+    """Return the error for a module that raises one itself.
+
+    >>> print(module_error("Net", torch.zeros(4, 9, dtype=torch.long), IndexError("index out of range")))
+    Net raises IndexError for tokens of shape (4, 9) and type torch.int64: index out of range; if it reads only ...
+    """
+    if name.endswith(".advance"):
+        advice = "; it must take (tokens (B, L), state or None) and return (logits (B, L, C), state); else rename it"
+    elif tokens.shape[-1] > SHORT and isinstance(error, IndexError | RuntimeError | ValueError | AssertionError):
+        advice = "; if it reads only short strings, set its attribute `longest`"
+    elif isinstance(error, TypeError | NotImplementedError):
+        advice = "; it must take tokens (B, L) and return logits (B, L, C) or (B, C)"
+    else:
+        advice = ""
+    return ModelError(
+        f"{name} raises {type(error).__name__} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: "
+        f"{first_line(error)}{advice}"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message, shortened."""
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]
