@@ -171,10 +171,11 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
 
     existing = find_runs(out)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
+    # Runs that have ended need no code, but --model must be theirs.
+    import_models(unfinished if options.model is None else [out], options)
     if not unfinished:
         print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
         return
-    import_models(unfinished, options)  # runs that have ended need no code
     with _report_interrupt(out):
         runs = resume(
             out,
