@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sdssm.errors import ModelError, format_value
+from sdssm.errors import ModelError, first_line, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.modes import evaluation_mode
-from sdssm.models.module_errors import errors_named, first_line
+from sdssm.models.module_errors import errors_named
 from sdssm.models.module_probe import check_reading, probe_tokens
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
