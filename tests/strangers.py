@@ -53,6 +53,9 @@ def write_package(folder: Path) -> None:
     (package / "__init__.py").touch()
     (package / "nets.py").write_text(NETS)
     (package / "broken.py").write_text("import a_module_that_is_missing\n")
+    (package / "misspelt.py").write_text(
+        f"import sdssm\nfrom {PACKAGE}.nets import Sum\nsdssm.register(Sum, name='odd', defaults={{'lrr': 1}})\n"
+    )
     (package / "ends.py").write_text("raise SystemExit(0)\n")
     (package / "taken.py").write_text(
         f"import sdssm\nfrom {PACKAGE}.nets import Sum\nsdssm.register(Sum, name='lstm')\n"

@@ -21,6 +21,7 @@ import sdssm
 from sdssm.cli.options import parse_value
 from sdssm.errors import MissingExtraError, SdssmError
 from sdssm.extras import EXTRAS, import_extra
+from sdssm.models.registry import forget, registered_entries
 from sdssm.runs.schema import Settings, setting_names
 from sdssm.settings import settings_to_dict
 from tests.programs import REQUIRED, run_without
@@ -213,7 +214,11 @@ PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_a_page_print_what_the_page_shows(page: Path) -> None:
+    before = {entry.name for entry in registered_entries()}
     failures, examples = doctest.testfile(str(page), module_relative=False)
+    for entry in registered_entries():
+        if entry.name not in before:
+            forget(entry.name)  # a class of an example does not work after the example
     assert examples > 0
     assert failures == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from sdssm.models import registry
 from sdssm.runs import RunFolder
 from tests.programs import run_command
-from tests.strangers import PACKAGE, SUM, forget_models, is_imported, stranger
+from tests.strangers import NETS, PACKAGE, SUM, forget_models, is_imported, stranger
 
 __all__ = ["stranger"]
 Capture = pytest.CaptureFixture[str]
@@ -56,9 +57,10 @@ def install(monkeypatch: pytest.MonkeyPatch, **paths: str) -> None:
 def test_plugins_are_listed_with_their_origin_and_a_broken_one_does_not_hide_others(
     stranger: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(monkeypatch, summing=SUM, broken=f"{PACKAGE}.broken:Net")
+    install(monkeypatch, summing=SUM, broken=f"{PACKAGE}.broken:Net", odd=f"{PACKAGE}.misspelt:Sum")
     code, out, err = run_command(capsys, "models", "--task", "parity")
-    assert code == 0 and err.count("\n") == 1 and "a_module_that_is_missing" in err and "broken is not listed" in err
+    assert code == 0 and err.count("\n") == 2 and "a_module_that_is_missing" in err and "broken is not listed" in err
+    assert "defaults of the model 'odd': there is no setting 'lrr'; did you mean 'lr'?" in err and "odd is not" in err
     assert any(line.split()[0] == "summing" and line.split()[-1] == SUM for line in out.splitlines() if line)
     assert any(line.split()[:1] == ["lstm"] and line.split()[-1] == "sdssm" for line in out.splitlines())
 
@@ -129,6 +131,29 @@ def test_resuming_with_trust_or_with_the_model(stranger: Path, capsys: Capture) 
     line = refused(capsys, "train", "--resume", "whole", "--model", "lstm", "--trust")
     assert "--model is lstm" in line and SUM in line
     assert "--trust is about the folders" in refused(capsys, *TRAIN, "--trust")
+
+
+def test_another_model_than_that_of_the_folder_is_refused(stranger: Path, capsys: Capture) -> None:
+    assert run_command(capsys, *TRAIN)[0] == 0
+    for arguments in (("--model", "lstm", "--trust"), ("--model", f"{PACKAGE}.nets:Ahead", "--trust")):
+        line = refused(capsys, "evaluate", "runs", "--device", "cpu", *arguments)
+        assert f"--model is {arguments[1]} and runs/seed-0 has {SUM}; leave --model out" in line
+    shutil.copytree("runs", "moved/sum")
+    assert run_command(capsys, "train", "parity", "--steps", "1", "--quiet", "--out", "moved/rnn", *SMALL[:4])[0] == 0
+    forget_models()
+    code, out, err = run_command(capsys, "evaluate", "moved", "--max-length", "4", "--device", "cpu", "--model", SUM)
+    assert (code, err) == (0, "") and "sd-ssm" in out  # models of the catalogue beside it need no permission
+
+
+def test_a_file_is_named_again_after_it_has_moved(stranger: Path, capsys: Capture) -> None:
+    Path("old.py").write_text(NETS)
+    assert run_command(capsys, *TRAIN[:2], "--model", "old.py:Sum", *TRAIN[4:])[0] == 0
+    Path("old.py").rename("new.py")
+    forget_models()
+    evaluate = ("evaluate", "runs", "--max-length", "4", "--device", "cpu", "--json")
+    assert "old.py:Sum" in refused(capsys, *evaluate)
+    code, out, err = run_command(capsys, *evaluate, "--model", "new.py:Sum")
+    assert (code, err, json.loads(out)["runs"][0]["model"]) == (0, "", "old.py:Sum")
 
 
 def cut_off(run: Path) -> None:

@@ -19,7 +19,7 @@ from sdssm.layers.recurrent import Rnn
 from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
 from sdssm.models import registry
 from sdssm.models.catalogue import get_preset
-from sdssm.models.module_settings import ModuleSettings, options_class
+from sdssm.models.module_settings import ModuleSettings, option_values, options_class
 from sdssm.models.registry import find_entry, find_recorded_entry, forget, list_models, register
 from sdssm.models.settings import ModelSettings, default_settings
 from sdssm.models.train_settings import check_setting_names
@@ -153,7 +153,8 @@ def test_an_option_may_have_the_name_of_a_setting_of_a_classifier() -> None:
         return Copy(n_symbols, n_classes)
 
     settings = resolve_settings(build, "default", "parity", {"mixer": "lstm", "name": "y", "width": 5})
-    assert settings.model.parts()["options"].values() == {"mixer": "lstm", "name": "y", "width": 5}
+    assert isinstance(settings.model, ModuleSettings)
+    assert option_values(settings.model.options) == {"mixer": "lstm", "name": "y", "width": 5}
 
 
 @pytest.mark.parametrize("form", ["{}:Table", "{}.py:Table", "./{}.py:Table", "{}:build"])
@@ -169,7 +170,7 @@ def test_an_import_path_is_a_model(module_name: str, form: str) -> None:
 def test_parameters_with_a_default_are_settings(module_name: str) -> None:
     settings = default_settings(f"{module_name}:Table")
     assert isinstance(settings, ModuleSettings)
-    assert settings.options.values() == {"scale": 1.0, "kind": "normal", "limit": None}
+    assert option_values(settings.options) == {"scale": 1.0, "kind": "normal", "limit": None}
     with pytest.raises(SettingsError, match="there is no setting 'scales'; did you mean 'scale'"):
         sdssm.train("parity", model=f"{module_name}:Table", settings={"scales": 2})
     with pytest.raises(SettingsError, match="limit is 'x'; it must be a whole number or none"):
@@ -198,6 +199,7 @@ def test_what_cannot_be_imported_is_refused_in_one_line(module_name: str, path: 
 def test_a_plugin_is_found_by_its_entry_point_and_imported_when_used(
     module_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(Path.cwd())  # it is installed
     points = [EntryPoint("table", f"{module_name}:Table", registry.ENTRY_POINTS)]
     monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points))
     assert list_models()[-1] == "table"
@@ -211,6 +213,7 @@ def test_a_plugin_is_found_by_its_entry_point_and_imported_when_used(
 def test_a_folder_imports_an_installed_plugin_but_no_other_code_of_its_package(
     module_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(Path.cwd())  # it is installed
     points = [EntryPoint("table", f"{module_name}:Table", registry.ENTRY_POINTS)]
     monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points))
     for name, path in (("table", f"{module_name}:build"), ("other", f"{module_name}:Table")):
@@ -275,7 +278,7 @@ def test_code_that_cannot_be_imported_again_is_loaded_once_it_is_registered(tmp_
     sdssm.train("parity", model=build, steps=1, out=tmp_path, settings={"batch": 2}, device="cpu")
     assert sdssm.load(tmp_path).name == "build"
     forget("build")
-    with pytest.raises(ModelError, match="whose code cannot be imported .* register it as 'build'"):
+    with pytest.raises(ModelError, match="whose code is not recorded.* register .* as 'build'"):
         sdssm.load(tmp_path, trust=True)
     register(build)
     assert sdssm.load(tmp_path).name == "build"

@@ -20,7 +20,8 @@ from sdssm.models import TokenModel, list_models
 from sdssm.models.building import untrained_model
 from sdssm.models.catalogue import default_preset
 from sdssm.models.import_paths import is_import_path
-from sdssm.models.registry import ModelEntry, find_entry
+from sdssm.models.model_entry import ModelEntry
+from sdssm.models.registry import find_entry
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, load
 from sdssm.runs.schema import resolve_settings

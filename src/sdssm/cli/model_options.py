@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, SettingsError
 from sdssm.files import format_path
 
 #: Help of the options.
@@ -35,21 +34,39 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
 def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
     """Import the code of the models in these folders and below, before anything else is done with them.
 
-    Code that neither --model names nor --trust allows is an error that names it. Folders that cannot be read are left
-    out: the command itself reports them.
+    Code that neither --model names nor --trust allows is an error that names it, and so is a --model that is not that
+    of the folders; next to its runs there may be others of the catalogue. Folders that cannot be read are left out: the
+    command itself reports them.
     """
+    from sdssm.layers.settings import is_catalogue_model
     from sdssm.models.building import import_recorded_model
     from sdssm.models.model_folder import read_model_config
-    from sdssm.models.registry import find_entry
+    from sdssm.models.registry import find_entry, use_recorded_name
+    from sdssm.models.settings import recorded_name
 
-    if options.model is not None:
-        find_entry(options.model)
+    entry = None if options.model is None else find_entry(options.model)
+    is_used, others = False, dict[Path, str]()
     for folder in _model_folders(folders):
-        config = None
-        with suppress(ModelError):
+        try:
             config = read_model_config(folder)
-        if config is not None:
-            import_recorded_model(config, format_path(folder), trust=options.trust)
+            name, path = recorded_name(config["model"])
+        except ModelError:
+            continue
+        is_other = entry is not None and not use_recorded_name(entry, name, path)
+        import_recorded_model(config, format_path(folder), trust=options.trust)
+        if is_other:
+            others[folder] = name
+            if not is_catalogue_model(name, path):
+                break
+        is_used = is_used or not is_other
+    else:
+        if is_used:
+            return
+    for folder, name in reversed(others.items()):
+        raise SettingsError(
+            f"the runs keep their model, but --model is {options.model} and {format_path(folder)} has {name}; leave "
+            "--model out"
+        )
 
 
 def _model_folders(folders: Sequence[Path]) -> Iterator[Path]:

@@ -10,7 +10,7 @@ from sdssm.cli.model_options import IMPORT_PATH_HELP
 from sdssm.cli.options import JSON_HELP, declare_command
 from sdssm.cli.output import print_facts, print_json, print_table
 from sdssm.cli.settings import HEADERS, describe_part, setting_row
-from sdssm.errors import ModelError, RunWarning
+from sdssm.errors import RunWarning, SdssmError
 from sdssm.formatting import UNKNOWN, format_setting
 from sdssm.text_tables import terminal_width, wrap_text
 
@@ -93,7 +93,7 @@ def _facts_or_warning(name: str, task: Task) -> dict[str, Any] | None:
 
     try:
         return _facts(name, task)
-    except ModelError as error:
+    except SdssmError as error:
         if name in MODELS:
             raise
         warnings.warn(f"{error}; the model {name} is not listed", RunWarning, stacklevel=2)

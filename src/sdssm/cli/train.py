@@ -170,7 +170,6 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.training.progress import progress_for
 
     existing = find_runs(out)
-    _check_model(existing, options.model)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
     if not unfinished:
         print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
@@ -184,21 +183,6 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
             tensorboard=options.tensorboard,
         )
     _show_runs([run for run in runs if run.path in unfinished], out, options.quiet)
-
-
-def _check_model(runs: Sequence[RunFolder], model: str | None) -> None:
-    """Raise an error if --model is another model than that of the runs."""
-    if model is None:
-        return
-    from sdssm.models.registry import find_entry
-
-    name = find_entry(model).name
-    for run in runs:
-        if run.config.model.name != name:
-            raise SettingsError(
-                f"--resume keeps the model of the runs, but --model is {model} and {format_path(run.path)} has "
-                f"{run.config.model.name}; leave --model out"
-            )
 
 
 def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError
-from sdssm.layers.settings import MIXER_SETTINGS
+from sdssm.layers.settings import is_catalogue_model
 from sdssm.models.registry import registered_entry
 from sdssm.models.settings import unchanged_settings
 from sdssm.runs.events import to_json_value
@@ -33,7 +33,8 @@ def changed_settings(settings: Settings, preset: str | None, task: str) -> dict[
     name = settings.model.name
     entry = registered_entry(name, settings.model.import_path)
     # A name that a folder records is not looked up unless it is known: that might import code.
-    if preset is not None and (entry is not None or name in MIXER_SETTINGS):
+    is_known = entry is not None or is_catalogue_model(name, settings.model.import_path)
+    if preset is not None and is_known:
         with suppress(SdssmError):  # this version may not have the preset: then compare with the defaults
             base = resolve_settings(name if entry is None else entry.name, preset, task)
     values, base_values = _flatten(settings), _flatten(base)

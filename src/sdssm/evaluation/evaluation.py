@@ -32,6 +32,7 @@ from sdssm.evaluation.sources import (
     as_token_model,
     check_symbol_names,
     expand_source,
+    import_code,
     missing_task,
     own_task,
 )
@@ -104,6 +105,7 @@ def evaluate(
     """
     request = validate_request(max_length, lengths, strings, seed, fresh, device)
     subjects = expand_source(source)
+    import_code(subjects, trust=trust)
     results, left_out = [], dict[str, SdssmError]()
     with report_progress(progress) as reporter:
         names = [_name(subject) for subject in subjects]

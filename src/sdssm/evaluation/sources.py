@@ -15,7 +15,8 @@ from sdssm.errors import format_value
 from sdssm.evaluation.request import EvaluationError
 from sdssm.files import format_path
 from sdssm.models import TokenModel, wrap_module
-from sdssm.models.saved import is_model_folder
+from sdssm.models.building import import_recorded_model
+from sdssm.models.model_folder import is_model_folder, read_model_config
 from sdssm.runs import RunFolder, find_runs
 from sdssm.runs.single import find_model, folder_path
 from sdssm.tasks import Task, get_task
@@ -73,6 +74,13 @@ def expand_source(source: Subject | Iterable[Subject]) -> list[nn.Module | RunFo
         else:
             raise EvaluationError(f"{format_value(item)} cannot be evaluated; pass a model, a run, or the path of one")
     return list(subjects.values())
+
+
+def import_code(subjects: Iterable[nn.Module | RunFolder | SavedModel], *, trust: bool) -> None:
+    """Import the code of the models of others, before anything is measured; without `trust` it is an error."""
+    for subject in subjects:
+        if not isinstance(subject, nn.Module):
+            import_recorded_model(read_model_config(subject.path), format_path(subject.path), trust=trust)
 
 
 def as_token_model(module: nn.Module, task: str | Task | Machine) -> TokenModel:

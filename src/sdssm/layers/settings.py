@@ -316,3 +316,12 @@ MIXER_SETTINGS: Mapping[str, type[MixerSettings]] = {
     "pd-ssm": PdSsmSettings,
     "slice": SliceSettings,
 }
+
+
+def is_catalogue_model(name: str, import_path: str | None) -> bool:
+    """Return whether a name and an import path, as settings hold them, are those of one of our own models.
+
+    >>> is_catalogue_model("lstm", None), is_catalogue_model("lstm", "my_package:Lstm")
+    (True, False)
+    """
+    return import_path is None and name in MIXER_SETTINGS

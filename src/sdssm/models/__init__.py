@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, MODELS, default_preset, get_preset
     from sdssm.models.classifier import Classifier
     from sdssm.models.presets import PRESETS
-    from sdssm.models.registry import list_models, register
+    from sdssm.models.registry import forget, list_models, register
     from sdssm.models.saved import load_model
     from sdssm.models.settings import ModelSettings
     from sdssm.models.stack import State
@@ -28,6 +28,7 @@ else:
             "TokenModel": "sdssm.models.token_model",
             "WrappedModule": "sdssm.models.wrapped_module",
             "default_preset": "sdssm.models.catalogue",
+            "forget": "sdssm.models.registry",
             "get_preset": "sdssm.models.catalogue",
             "list_models": "sdssm.models.registry",
             "load_model": "sdssm.models.saved",
@@ -47,6 +48,7 @@ __all__ = [
     "TokenModel",
     "WrappedModule",
     "default_preset",
+    "forget",
     "get_preset",
     "list_models",
     "load_model",

@@ -14,7 +14,7 @@ from sdssm.models.module_probe import check_reading
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.names import load_tensors
 from sdssm.models.registry import find_recorded_entry
-from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings
+from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings, recorded_name
 from sdssm.models.token_model import TokenModel
 from sdssm.models.wrapped_module import WrappedModule, build_module
 
@@ -36,10 +36,9 @@ def import_recorded_model(config: Mapping[str, Any], source: str, *, trust: bool
 
     A model of the catalogue, or one that is registered already, needs no import. `source` is the folder of the config.
     """
-    model = config["model"]
-    name, path = model.get("name", "sd-ssm"), model.get("import_path")
-    if "options" in model or path is not None:
-        find_recorded_entry(str(name), None if path is None else str(path), trust=trust, source=source)
+    name, path = recorded_name(config["model"])
+    if "options" in config["model"] or path is not None:
+        find_recorded_entry(name, path, trust=trust, source=source)
 
 
 def build_model(config: Mapping[str, Any], weights: Mapping[str, Tensor], source: str) -> TokenModel:

@@ -12,7 +12,8 @@ from sdssm.models.registry import find_entry
 
 #: The models of the catalogue; `list_models` also has those that were registered or installed.
 MODELS = tuple(MIXER_SETTINGS)
-DEFAULT_MODEL, DEFAULT_PRESET = "sd-ssm", "scale-free"
+DEFAULT_MODEL: str = "sd-ssm"
+DEFAULT_PRESET: str = "scale-free"
 
 
 def default_preset(model: str) -> str:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from sdssm.errors import ModelError, did_you_mean
+from sdssm.models.neighbours import check_neighbours
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -43,14 +44,29 @@ def without_folder(path: str | None) -> str | None:
     """
     if path is None or not is_file_path(path):
         return path
-    source, _, name = path.rpartition(":")
+    source, name = split_import_path(path)
     return f"{Path(source).name}:{name}"
 
 
-def import_object(path: str) -> tuple[Any, str]:
+def split_import_path(path: str) -> tuple[str, str]:
+    """Return the module or file of an import path, and the name of the class or function in it."""
+    source, _, name = path.rpartition(":")
+    return source, name
+
+
+def resolve_import_path(path: str | None) -> str | None:
+    """Return an import path with the absolute path of its file; that of a module is returned as it is."""
+    if path is None or not is_file_path(path):
+        return path
+    source, name = split_import_path(path)
+    return f"{Path(source).resolve()}:{name}"
+
+
+def import_object(path: str, *, in_current_folder: bool = True) -> tuple[Any, str]:
     """Import what an import path names; return it and the path by which any other process finds it.
 
-    A module is searched as `python -m` would: in the current folder first, then among the installed packages.
+    A module is searched as `python -m` would: in the current folder first, then among the installed packages. Without
+    `in_current_folder` it is searched among the installed packages only.
 
     >>> import_object("collections:OrderedDict")
     (<class 'collections.OrderedDict'>, 'collections:OrderedDict')
@@ -60,24 +76,24 @@ def import_object(path: str) -> tuple[Any, str]:
     """
     if not is_import_path(path):
         raise ModelError(f"{path!r} is not an import path; write package.module:Name or folder/file.py:Name")
-    source, _, name = path.rpartition(":")
+    source, name = split_import_path(path)
     if source.endswith(".py"):
         file = Path(source).resolve()
         module, source = _import_file(file), str(file)
     else:
-        module = _import_module(source)
-    found: Any = module
+        module = _import_module(source, in_current_folder=in_current_folder)
+    target: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            names = [other for other in vars(found) if not other.startswith("_")]
+        if not hasattr(target, part):
+            names = [other for other in vars(target) if not other.startswith("_")]
             raise ModelError(f"{source} has no {part!r}; {did_you_mean(part, names)}")
-        found = getattr(found, part)
-    return found, f"{source}:{name}"
+        target = getattr(target, part)
+    return target, f"{source}:{name}"
 
 
-def _import_module(name: str) -> ModuleType:
+def _import_module(name: str, *, in_current_folder: bool) -> ModuleType:
     folder = str(Path.cwd())
-    is_new = folder not in sys.path
+    is_new = in_current_folder and folder not in sys.path
     if is_new:
         sys.path.insert(0, folder)
     try:
@@ -98,6 +114,7 @@ def _import_file(file: Path) -> ModuleType:
         return main
     if not file.is_file():
         raise ModelError(f"{file} does not exist; write the path of a Python file before the colon")
+    check_neighbours(file)
     # A name of its own: a file called `json.py` must not replace the module that others import.
     name = f"sdssm_model_{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}"
     while name in sys.modules:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sdssm.layers.settings import MIXER_SETTINGS
+from sdssm.layers.settings import is_catalogue_model
 from sdssm.models.evidence import Evidence
 from sdssm.models.import_paths import is_file_path, without_folder
 from sdssm.settings import settings_to_dict
@@ -165,7 +165,7 @@ def _describe_loading(model: TokenModel, repository: str | None) -> str:
         "label = model(torch.tensor([[0, 0]]))[0, -1].argmax()",
     ]
     code = _code("python", "\n".join(lines))
-    if model.name in MIXER_SETTINGS:
+    if is_catalogue_model(model.name, path):
         return code
     foreign = "Its code is not part of sdssm and not part of this folder"
     if path is None or is_file_path(path):

@@ -51,7 +51,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder was written by `Classifier.save`, and not by a training run."""
+    """Return whether a folder was written by `TokenModel.save`, and not by a training run."""
     try:
         return "format" not in read_model_config(folder)
     except (ModelError, ValueError):  # not a model, or not a valid path
@@ -108,9 +108,9 @@ def write_model_folder(
     check_model_folder_free(folder, overwrite=overwrite)
     replaces_model = is_model_folder(folder)
     files = {CONFIG_FILE: json.dumps(config, indent=1).encode(), WEIGHTS_FILE: weights, **(descriptions or {})}
-    strange = next((name for name in files if not replaces_model and (folder / name).exists()), None)
-    if strange is not None:
-        raise OutputError(f"{format_path(folder)} holds another {strange}; choose an empty or a new folder")
+    foreign = next((name for name in files if not replaces_model and (folder / name).exists()), None)
+    if foreign is not None:
+        raise OutputError(f"{format_path(folder)} holds another {foreign}; choose an empty or a new folder")
     if task is not None:
         files[TASK_FILE] = _task_to_json(task).encode()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, format_value
 from sdssm.models.train_settings import check_setting_names
-from sdssm.settings import build_settings, check_settings
+from sdssm.settings import check_settings
 
 #: The types of values that a setting can have.
 SIMPLE = (int, float, str, bool)
@@ -25,14 +26,18 @@ class ModuleOptions:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def values(self) -> dict[str, Any]:
-        """Return the options by name, as arguments of the class or function."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
     if typing.TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Allow code that holds the options of an unknown module to read any of its fields."""
+
+
+def option_values(options: ModuleOptions) -> dict[str, Any]:
+    """Return options by name, as arguments of the class or function.
+
+    It is not a method: a module may have an option of any name.
+    """
+    return {item.name: getattr(options, item.name) for item in fields(options)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,7 @@ class ModuleSettings:
 
     def with_parts(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the settings with some values of each part replaced."""
-        changed = {**self.options.values(), **values.get("options", {})}
+        changed = {**option_values(self.options), **values.get("options", {})}
         return type(self)(name=self.name, import_path=self.import_path, options=type(self.options)(**changed))
 
     def without_replica_values(self) -> Self:
@@ -78,8 +83,8 @@ def call_factory(factory: Callable[..., Any], n_symbols: int, n_classes: int, op
     """
     names = inspect.signature(factory).parameters
     if {"n_symbols", "n_classes"} <= set(names):
-        return factory(n_symbols=n_symbols, n_classes=n_classes, **options.values())
-    return factory(n_symbols, n_classes, **options.values())
+        return factory(n_symbols=n_symbols, n_classes=n_classes, **option_values(options))
+    return factory(n_symbols, n_classes, **option_values(options))
 
 
 def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
@@ -94,8 +99,8 @@ def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
         parameters = list(inspect.signature(factory).parameters.values())
     except (TypeError, ValueError):
         raise ModelError(f"{label} has no signature that Python can read; wrap it in a function") from None
-    rest = _without_sizes(parameters)
-    if rest is None:
+    own_parameters = _without_sizes(parameters)
+    if own_parameters is None:
         names = ", ".join(parameter.name for parameter in parameters) or "none"
         raise ModelError(
             f"{label} takes the parameters ({names}); the first two must be the number of symbols and of classes, as "
@@ -103,7 +108,7 @@ def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
         )
     hints = _hints(factory)
     options = []
-    for parameter in rest:
+    for parameter in own_parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if parameter.default is parameter.empty:
@@ -117,6 +122,22 @@ def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
     return _make_options(f"{label.rpartition('.')[2]}Options", tuple(options))
 
 
+def check_recorded_options(values: Any) -> dict[str, Any]:
+    """Return options as a file holds them, or raise an error if a class or function cannot have them."""
+    if not isinstance(values, Mapping):
+        raise ModelError(f"the options of the model are {format_value(values)}; they must be values by name")
+    for name, value in values.items():
+        parts = value if isinstance(value, list) else [value]
+        if not all(part is None or type(part) in SIMPLE for part in parts):
+            raise ModelError(
+                f"the option {name!r} of the model is {format_value(value)}; it must be a number, a text, true, false, "
+                "null, or a list of these"
+            )
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise ModelError(f"the option {name!r} of the model cannot be the name of a parameter")
+    return dict(values)
+
+
 def recorded_options(values: Mapping[str, Any]) -> ModuleOptions:
     """Return options as a file holds them, of a module that has not been imported.
 
@@ -128,22 +149,17 @@ def recorded_options(values: Mapping[str, Any]) -> ModuleOptions:
     return _make_options("RecordedOptions", options)(**converted)
 
 
-def build_options(kind: type[ModuleOptions], values: Mapping[str, Any]) -> ModuleOptions:
-    """Return options of a class from plain values, as in JSON."""
-    return build_settings(kind, values)
-
-
 @cache
 def _make_options(name: str, options: tuple[tuple[str, Any, Any], ...]) -> type[ModuleOptions]:
-    made = make_dataclass(
+    kind = make_dataclass(
         name,
         [(option, annotation, field(default=default)) for option, annotation, default in options],
         bases=(ModuleOptions,),
         frozen=True,
         kw_only=True,
     )
-    made.__doc__ = "The options of a module."
-    return made
+    kind.__doc__ = "The options of a module."
+    return kind
 
 
 def _without_sizes(parameters: list[inspect.Parameter]) -> list[inspect.Parameter] | None:

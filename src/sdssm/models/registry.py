@@ -6,72 +6,38 @@ an entry point in the group `sdssm.models`; it is imported when its name is firs
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from sdssm.errors import ModelError, RunWarning, UnknownNameError, did_you_mean, format_value, most_similar
-from sdssm.layers.settings import MIXER_SETTINGS
-from sdssm.models.import_paths import import_object, is_import_path
-from sdssm.models.module_settings import options_class
+from sdssm.layers.settings import MIXER_SETTINGS, is_catalogue_model
+from sdssm.models.import_paths import (
+    import_object,
+    is_file_path,
+    is_import_path,
+    resolve_import_path,
+    split_import_path,
+)
+from sdssm.models.model_entry import ModelEntry
 from sdssm.models.targets import (
-    check_mixer,
+    check_defaults,
     check_not_built,
+    check_target,
     default_name,
     find_import_path,
     is_in_catalogue,
     is_mixer,
+    is_redefined,
 )
 
 #: The group of entry points that plug-ins use.
 ENTRY_POINTS = "sdssm.models"
 
 Target = TypeVar("Target", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModelEntry:
-    """A model that can be named: a sequence mixer inside our classifier, or someone else's whole module.
-
-    `target` is the class of the mixer, or the class or factory `(n_symbols, n_classes) -> module`; None for a model of
-    the catalogue, which is imported with torch only when it is built. `import_path` is how another process finds the
-    target: None in the catalogue, and for code that cannot be imported, such as a function inside a function.
-    `defaults` are the settings that it is trained with by default, by name.
-    """
-
-    name: str
-    target: Any = None
-    import_path: str | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_in_catalogue(self) -> bool:
-        """Whether it is one of our own models."""
-        return self.target is None
-
-    @property
-    def kind(self) -> Literal["mixer", "module"]:
-        """Whether it is a mixer inside our classifier, or a whole module."""
-        return "mixer" if self.is_in_catalogue or is_mixer(self.target) else "module"
-
-    @property
-    def mixer(self) -> Any:
-        """The class of the mixer."""
-        from sdssm.layers.catalogue import MIXERS
-
-        return MIXERS[self.name] if self.is_in_catalogue else self.target
-
-    @property
-    def description(self) -> str:
-        """The first line of the docstring; empty if there is none."""
-        text = inspect.getdoc(self.mixer if self.kind == "mixer" else self.target) or ""
-        # A class without a docstring inherits that of its base class, which does not describe it.
-        inherited = inspect.isclass(self.target) and not self.target.__dict__.get("__doc__")
-        return "" if inherited else text.split("\n\n")[0].replace("\n", " ").strip()
 
 
 #: The models that were registered in this process, by name.
@@ -124,14 +90,24 @@ def register(model: Any = None, *, name: str | None = None, defaults: Mapping[st
 
 
 def forget(name: str) -> None:
-    """Remove a registered model, so that its name is free again."""
+    """Remove a registered model, so that its name is free for another one."""
     if name not in _registered:
         raise UnknownNameError(f"no model {name!r} was registered; {did_you_mean(name, _registered)}")
     del _registered[name]
 
 
-def add_entry(target: Any, name: str | None = None, defaults: Mapping[str, Any] | None = None) -> ModelEntry:
-    """Register a class or function and return its entry; see `register`."""
+def add_entry(
+    target: Any,
+    name: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    import_path: str | None = None,
+    is_asked_for: bool = True,
+) -> ModelEntry:
+    """Register a class or function and return its entry; see `register`.
+
+    `import_path` is the path that it was imported by, if that is known.
+    """
     check_not_built(target)
     if not callable(target) or isinstance(target, str):
         raise ModelError(
@@ -140,25 +116,33 @@ def add_entry(target: Any, name: str | None = None, defaults: Mapping[str, Any] 
     chosen = default_name(target) if name is None else name
     if not isinstance(chosen, str) or not chosen.strip() or chosen != chosen.strip():
         raise ModelError(f"the name of a model is {format_value(chosen)}; it must be a word")
-    path = find_import_path(target)
-    known = _registered.get(chosen)
+    path = import_path or find_import_path(target)
     if chosen in MIXER_SETTINGS:
         raise ModelError(
             f"the name {chosen!r} is already taken by a model of the catalogue; register yours under another name, "
             f"as in register({chosen + '-2'!r})"
         )
-    if known is not None and known.target is not target and (path is None or known.import_path != path):
+    if _is_taken(chosen, target, path):
+        known = _registered[chosen]
         raise ModelError(
             f"the name {chosen!r} is already taken by {known.import_path or format_value(known.target)}; register "
-            f"{path or 'this one'} under another name"
+            f"{path or 'this one'} under another name, or call sdssm.models.forget({chosen!r}) first"
         )
-    if is_mixer(target):
-        check_mixer(target, chosen)
-    else:
-        options_class(target)  # refuses a signature that cannot be called with two sizes
-    entry = ModelEntry(name=chosen, target=target, import_path=path, defaults=dict(defaults or {}))
+    check_target(target, chosen)
+    check_defaults(target, chosen, defaults or {})
+    entry = ModelEntry(
+        name=chosen, target=target, import_path=path, defaults=dict(defaults or {}), is_asked_for=is_asked_for
+    )
     _registered[chosen] = entry
     return entry
+
+
+def _is_taken(name: str, target: Any, path: str | None) -> bool:
+    """Return whether a name is that of another model. A class that a notebook defines again replaces the old one."""
+    known = _registered.get(name)
+    if known is None or known.target is target or (path is not None and known.import_path == path):
+        return False
+    return not is_redefined(known.target, target)
 
 
 def registered_entries() -> list[ModelEntry]:
@@ -207,13 +191,13 @@ def find_entry(model: Any) -> ModelEntry:
         return _entry_of_object(model)
     if model in MIXER_SETTINGS:
         return ModelEntry(name=model)
-    if model in _registered:
-        return _registered[model]
+    if model in _registered and not _is_other_file(model, _registered[model]):
+        return _ask_for(_registered[model])
     if is_import_path(model):
-        return _entry_of_path(model, name=None)
+        return _ask_for(_entry_of_path(model, in_current_folder=True))
     path = plugin_paths().get(model)
     if path is not None:
-        return _entry_of_path(path, name=model)
+        return _entry_of_path(path, name=model, in_current_folder=False)
     names = list_models()
     if ":" in model:
         form = "package.module:Name or folder/file.py:Name"
@@ -228,41 +212,91 @@ def find_entry(model: Any) -> ModelEntry:
 def find_recorded_entry(name: str, import_path: str | None, *, trust: bool, source: str) -> ModelEntry:
     """Return the entry of a model that a folder names; its code is imported only with `trust`.
 
-    An installed plug-in needs no `trust`: who installed it asked for it. `source` is the folder, for the error message.
+    An installed plug-in needs no `trust`: installing it counts as asking for it. `source` is the folder, for the error
+    message.
     """
-    if import_path is None and name in MIXER_SETTINGS:
+    if is_catalogue_model(name, import_path):
         return ModelEntry(name=name)
     entry = registered_entry(name, import_path)
     if entry is not None:
         return entry
     if import_path is None:
         raise ModelError(
-            f"{source} holds the model {name!r}, whose code cannot be imported (it was defined inside a function or a "
-            f"session); define it again and register it as {name!r}"
+            f"{source} holds the model {name!r}, whose code is not recorded: it was defined in a session or inside a "
+            f"function, or saved from a module that was built already; register a class or function that builds it as "
+            f"{name!r}"
         )
-    if not trust and plugin_paths().get(name) != import_path:
+    plugins = plugin_paths()
+    if not trust and plugins.get(name) != import_path:
         problem = f"{source} holds a model that is not part of sdssm, and loading it would import {import_path}"
         raise ModelError(
             f"{problem}; if you trust it, pass trust=True",
             shell=f"{problem}; if you trust it, add --model {import_path}, or --trust for every folder",
         )
-    return _entry_of_path(import_path, name=None if name == import_path else name)
+    # A plug-in is imported from where it is installed: a package of the same name in the current folder is not it.
+    return _entry_of_path(
+        import_path,
+        name=None if name == import_path else name,
+        in_current_folder=import_path not in plugins.values(),
+        is_asked_for=plugins.get(name) == import_path,
+    )
 
 
 def registered_entry(name: str, import_path: str | None) -> ModelEntry | None:
-    """Return the entry that was registered under this name or this import path; None if there is none."""
-    entry = _registered.get(name)
-    if entry is not None and (import_path is None or entry.import_path == import_path):
+    """Return the entry that was registered under this import path, or else under this name; None if there is none.
+
+    A model that the user named or registered is found by its name alone: its file may have been moved since, or be
+    that of another machine. One that only a folder named is not: two folders may use one name.
+    """
+    path, entry = resolve_import_path(import_path), _registered.get(name)
+    if entry is not None and (path is None or entry.import_path == path):
         return entry
-    paths = (other for other in _registered.values() if import_path is not None and other.import_path == import_path)
-    return next(paths, None)
+    same_path = next((other for other in _registered.values() if path is not None and other.import_path == path), None)
+    if same_path is not None:
+        return same_path
+    return entry if entry is not None and entry.is_asked_for else None
+
+
+def use_recorded_name(entry: ModelEntry, name: str, import_path: str | None) -> bool:
+    """Let a model that the user named stand for one that a folder records; return whether it can.
+
+    It can if the class or function has the same name: its file may have been moved or renamed.
+    """
+    if is_catalogue_model(name, import_path):
+        return entry.is_in_catalogue and entry.name == name
+    known = registered_entry(name, import_path)
+    if known is not None:
+        return known.target is entry.target
+    if entry.is_in_catalogue or _own_name(import_path or name) != _own_name(entry.import_path or entry.name):
+        return False
+    _registered[name] = replace(entry, name=name)
+    return True
+
+
+def _own_name(text: str) -> str:
+    """Return the name of the class or function in an import path."""
+    return text.rpartition(":")[2]
+
+
+def _ask_for(entry: ModelEntry) -> ModelEntry:
+    """Note that the user named a model, which only a folder may have named before."""
+    if not entry.is_asked_for:
+        entry = _registered[entry.name] = replace(entry, is_asked_for=True)
+    return entry
+
+
+def _is_other_file(path: str, entry: ModelEntry) -> bool:
+    """Return whether a path names a file that exists and is not that of the entry, which has the path as its name."""
+    if not is_file_path(path) or not Path(split_import_path(path)[0]).is_file():
+        return False
+    return resolve_import_path(path) != entry.import_path
 
 
 def _entry_of_object(target: Any) -> ModelEntry:
     """Return the entry of a class or function, which is registered if it is not yet."""
     for entry in _registered.values():
         if entry.target is target:
-            return entry
+            return _ask_for(entry)
     check_not_built(target)
     if not callable(target):
         raise ModelError(
@@ -272,24 +306,34 @@ def _entry_of_object(target: Any) -> ModelEntry:
     if is_in_catalogue(target):
         return ModelEntry(name=target.name)
     path = find_import_path(target)
-    is_long = path is None or is_mixer(target) or path.rpartition(":")[0].endswith(".py")
+    is_long = path is None or is_mixer(target) or is_file_path(path)
     return add_entry(target, default_name(target) if is_long else path)
 
 
-def _entry_of_path(path: str, name: str | None) -> ModelEntry:
+def _entry_of_path(
+    path: str, *, name: str | None = None, in_current_folder: bool, is_asked_for: bool = True
+) -> ModelEntry:
     """Import a model and return its entry, under the name that its module registers it, or else `name` or the path."""
-    target, full_path = import_object(path)
+    target, full_path = import_object(path, in_current_folder=in_current_folder)
     if is_in_catalogue(target):
         return ModelEntry(name=target.name)
     for entry in _registered.values():
         if entry.target is target and name in (None, entry.name):
             return entry
-    if name is None:  # of a file without its folder, which may be long
-        source, _, own_name = path.rpartition(":")
-        short = f"{Path(source).name}:{own_name}" if source.endswith(".py") else path
-        name = default_name(target) if is_mixer(target) else short
-    entry = add_entry(target, name)
-    if entry.import_path != full_path:  # such as a name that a package imports from another module
-        entry = ModelEntry(name=name, target=target, import_path=full_path, defaults=entry.defaults)
-        _registered[name] = entry
-    return entry
+    if name is None or (not is_asked_for and _is_taken(name, target, full_path)):
+        name = default_name(target) if is_mixer(target) else _short_name(target, full_path)
+    return add_entry(target, name, import_path=full_path, is_asked_for=is_asked_for)
+
+
+def _short_name(target: Any, path: str) -> str:
+    """Return an import path with as few folders of its file as make it different from other names and files."""
+    if not is_file_path(path):
+        return path
+    source, own_name = split_import_path(path)
+    parts = Path(source).parts
+    for count in range(1, len(parts)):
+        name = f"{'/'.join(parts[-count:])}:{own_name}"
+        entry = ModelEntry(name=name, target=target, import_path=path)
+        if not _is_taken(name, target, path) and not _is_other_file(name, entry):
+            return name
+    return path

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Self
 
-from sdssm.errors import SettingsError, UnknownNameError, did_you_mean
-from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
-from sdssm.models.module_settings import ModuleSettings, options_class, recorded_options
+from sdssm.errors import ModelError, SettingsError, UnknownNameError, did_you_mean, format_value
+from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings, is_catalogue_model
+from sdssm.models.module_settings import ModuleSettings, check_recorded_options, options_class, recorded_options
 from sdssm.models.registry import find_entry, registered_entry
 from sdssm.settings import build_settings, check_settings, setting
 
@@ -107,7 +107,7 @@ class ModelSettings:
 
     def _mixer_settings_class(self) -> type[MixerSettings]:
         """Return the class of the mixer's settings, and set the import path of a mixer that was registered."""
-        if self.name in MIXER_SETTINGS and self.import_path is None:
+        if is_catalogue_model(self.name, self.import_path):
             return MIXER_SETTINGS[self.name]
         entry = registered_entry(self.name, self.import_path)
         if entry is None and self.import_path is not None:  # read from a file; its code was not imported
@@ -208,8 +208,10 @@ def unchanged_settings(settings: ModelSettings | ModuleSettings) -> ModelSetting
     Of a model that was not imported the defaults are unknown: those of its code count as unchanged.
     """
     entry = registered_entry(settings.name, settings.import_path)
-    if entry is not None or (settings.name in MIXER_SETTINGS and settings.import_path is None):
-        return default_settings(settings.name if entry is None else entry.name)
+    if entry is not None or is_catalogue_model(settings.name, settings.import_path):
+        defaults = default_settings(settings.name if entry is None else entry.name)
+        # A folder may record another name or path than those by which the model is registered now.
+        return replace(defaults, name=settings.name, import_path=settings.import_path)
     if isinstance(settings, ModuleSettings):
         return settings
     return ModelSettings(name=settings.name, import_path=settings.import_path, mixer=settings.mixer)
@@ -220,19 +222,29 @@ def build_model_settings(values: Mapping[str, Any]) -> ModelSettings | ModuleSet
     if "options" not in values:
         _check_recorded_name(values)
         return build_settings(ModelSettings, values)
-    name, path = str(values["name"]), values.get("import_path")
+    name, path = recorded_name(values)
+    recorded = check_recorded_options(values["options"])
     entry = registered_entry(name, path)
     if entry is None or entry.kind != "module":
-        options = recorded_options(values["options"])
+        options = recorded_options(recorded)
     else:
-        options = build_settings(options_class(entry.target), values["options"])
-    return ModuleSettings(name=name, import_path=None if path is None else str(path), options=options)
+        options = build_settings(options_class(entry.target), recorded)
+    return ModuleSettings(name=name, import_path=path, options=options)
+
+
+def recorded_name(values: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the name and the import path of the model whose settings a file holds."""
+    name, path = values.get("name", "sd-ssm"), values.get("import_path")
+    if not isinstance(name, str) or not isinstance(path, str | None):
+        what, value = ("name", name) if not isinstance(name, str) else ("import path", path)
+        raise ModelError(f"the {what} of the model is {format_value(value)}; it must be a text")
+    return name, path
 
 
 def _check_recorded_name(values: Mapping[str, Any]) -> None:
     """Raise an error if a file names a model of others without its import path: looking it up might import code."""
-    name, path = values.get("name", "sd-ssm"), values.get("import_path")
-    if path is None and isinstance(name, str) and name not in MIXER_SETTINGS and registered_entry(name, None) is None:
+    name, path = recorded_name(values)
+    if path is None and name not in MIXER_SETTINGS and registered_entry(name, None) is None:
         raise UnknownNameError(f"there is no model {name!r}; {did_you_mean(name, MIXER_SETTINGS)}")
 
 

@@ -5,15 +5,17 @@ This module imports no torch.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import ModelError, format_value
+from sdssm.errors import ModelError, SettingsError, did_you_mean, format_value
 from sdssm.models.module_settings import options_class
-from sdssm.models.train_settings import check_setting_names
-from sdssm.settings import setting_types
+from sdssm.models.train_settings import TrainSettings, check_setting_names
+from sdssm.settings import convert_value, setting_types
 
 
 def is_mixer(target: Any) -> bool:
@@ -34,6 +36,70 @@ def is_in_catalogue(target: Any) -> bool:
     return MIXERS.get(getattr(target, "name", "")) is target
 
 
+def check_target(target: Any, name: str) -> None:
+    """Raise an error unless a class or function can be registered under this name."""
+    if is_mixer(target):
+        check_mixer(target, name)
+        return
+    _check_builds_modules(target)
+    options_class(target)  # refuses a signature that cannot be called with two sizes
+
+
+def check_defaults(target: Any, name: str, defaults: Mapping[str, Any]) -> None:
+    """Raise an error unless the settings that a model is trained with by default are settings, with valid values."""
+    if not defaults:
+        return
+    from sdssm.models.settings import ModelSettings  # imports this module
+
+    parts = [target.Settings, ModelSettings] if is_mixer(target) else [options_class(target)]
+    known = {key: kind for part in (TrainSettings, *parts) for key, kind in setting_types(part).items()}
+    try:
+        for key, value in defaults.items():
+            if key not in known:
+                raise SettingsError(f"there is no setting {key!r}; {did_you_mean(str(key), known)}")
+            convert_value(key, value, known[key])
+    except SettingsError as error:
+        raise ModelError(f"the defaults of the model {name!r}: {error}") from None
+
+
+def _check_builds_modules(target: Any) -> None:
+    """Raise an error for a class that is no nn.Module, and for functions of Python itself.
+
+    A folder names what is called to build its model, with trust; it must not be able to start a program with it.
+    """
+    if inspect.isclass(target):
+        from torch import nn
+
+        if not issubclass(target, nn.Module):
+            raise ModelError(
+                f"the class {target.__module__}.{target.__qualname__} is not an nn.Module; pass a subclass of it, or a "
+                "function (n_symbols, n_classes) -> module"
+            )
+        return
+    function = target
+    while isinstance(function, functools.partial):
+        function = function.func
+    module = getattr(function, "__module__", None) or type(function).__module__
+    if module.partition(".")[0] in {*sys.stdlib_module_names, "builtins"} and module != "__main__":
+        raise ModelError(
+            f"{format_value(target)} is part of Python and builds no model; pass a class or a function (n_symbols, "
+            "n_classes) -> module"
+        )
+
+
+def is_redefined(known: Any, target: Any) -> bool:
+    """Return whether a class or function was defined again, as when a cell of a notebook is run again.
+
+    >>> def build(n_symbols, n_classes): ...
+    >>> first = build
+    >>> def build(n_symbols, n_classes): ...
+    >>> is_redefined(first, build), is_redefined(first, sorted)
+    (True, False)
+    """
+    names = [(getattr(item, "__module__", None), getattr(item, "__qualname__", None)) for item in (known, target)]
+    return names[0] == names[1] and None not in names[0]
+
+
 def check_mixer(mixer: Any, name: str) -> None:
     """Raise an error unless a mixer class can be registered under this name."""
     from sdssm.layers.settings import MixerSettings
@@ -48,7 +114,7 @@ def check_mixer(mixer: Any, name: str) -> None:
             f"Settings of the mixer {mixer.__name__} is {format_value(settings)}; make it a subclass of MixerSettings"
         )
     check_setting_names(f"the mixer {mixer.__name__}", setting_types(settings), setting_types(ModelSettings))
-    if getattr(mixer, "name", name) != name:
+    if mixer.__dict__.get("name", name) != name:  # a subclass does not inherit the name
         raise ModelError(
             f"the mixer {mixer.__name__} is called {mixer.name!r} but is registered as {name!r}; use one name"
         )
@@ -57,8 +123,8 @@ def check_mixer(mixer: Any, name: str) -> None:
 
 def default_name(target: Any) -> str:
     """Return the name of a class or function that is registered without one."""
-    own = getattr(target, "name", None)
-    if is_mixer(target) and isinstance(own, str):
+    own = target.__dict__.get("name") if is_mixer(target) else None
+    if isinstance(own, str):
         return own
     name = getattr(target, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":

@@ -12,12 +12,12 @@ from torch.nn import functional
 
 from sdssm.errors import ModelError, first_line, format_value
 from sdssm.layers.mixer import map_state
+from sdssm.models.model_entry import ModelEntry
 from sdssm.models.modes import evaluation_mode
 from sdssm.models.module_errors import errors_named
 from sdssm.models.module_probe import check_reading, probe_tokens
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
-from sdssm.models.registry import ModelEntry
 from sdssm.models.token_model import Reads, State, TokenModel
 from sdssm.settings import check_at_least
 
@@ -187,6 +187,9 @@ def build_module(
     The random numbers of torch, numpy and Python that the module draws while it is built start from the seed; those of
     the caller are not touched.
     """
+    for name, size in (("n_symbols", n_symbols), ("n_classes", n_classes)):  # before they are passed to foreign code
+        if type(size) is not int or size < 1:
+            raise ModelError(f"{name} is {format_value(size)}; it must be a whole number of at least 1")
     with preserved_random_numbers():
         seed_random_numbers(seed, torch.device("cpu"))
         try:

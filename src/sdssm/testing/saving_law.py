@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import load
 
-from sdssm.layers.settings import MIXER_SETTINGS
+from sdssm.layers.settings import is_catalogue_model
 from sdssm.models import TokenModel, load_model
 from sdssm.models.module_settings import ModuleSettings, options_class
 from sdssm.models.names import load_tensors
@@ -49,7 +49,7 @@ def has_known_code(model: TokenModel) -> bool:
     A module that someone built has the name of its class, which may be registered, but its options are not known.
     """
     settings = model.settings
-    if settings.name in MIXER_SETTINGS and settings.import_path is None:
+    if is_catalogue_model(settings.name, settings.import_path):
         return True
     entry = registered_entry(settings.name, settings.import_path)
     if entry is None:

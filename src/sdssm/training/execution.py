@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from sdssm.formatting import count_of
-from sdssm.layers.settings import MIXER_SETTINGS
+from sdssm.layers.settings import is_catalogue_model
 from sdssm.models import ModelSettings, TokenModel
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.runs.schema import RunConfig
@@ -56,7 +56,7 @@ class ExecutionPlan:
 
 def is_in_catalogue(model: ModelSettings | ModuleSettings) -> bool:
     """Return whether the settings are those of one of our own models."""
-    return model.import_path is None and model.name in MIXER_SETTINGS
+    return is_catalogue_model(model.name, model.import_path)
 
 
 def plan_execution(

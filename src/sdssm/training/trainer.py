@@ -16,7 +16,7 @@ from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.building import import_recorded_model
-from sdssm.models.registry import find_entry
+from sdssm.models.registry import find_entry, use_recorded_name
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
@@ -181,7 +181,9 @@ def resume(
     else:
         raise RunError(f"{format_value(source)} holds no runs; pass their folder, a run, or what train returned")
     if model is not None:
-        find_entry(model)
+        entry = find_entry(model)
+        for folder in folders:
+            use_recorded_name(entry, folder.config.model.name, folder.config.model.import_path)
     folders = [_with_imported_model(folder, trust) for folder in folders]
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))

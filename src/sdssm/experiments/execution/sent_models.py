@@ -17,7 +17,7 @@ from typing import Any
 
 from sdssm.errors import ModelError
 from sdssm.models.module_settings import ModuleSettings
-from sdssm.models.registry import add_entry, find_recorded_entry, registered_entries
+from sdssm.models.registry import add_entry, find_entry, find_recorded_entry, registered_entries
 from sdssm.models.settings import ModelSettings
 
 
@@ -60,6 +60,7 @@ def import_sent_models(models: Iterable[SentModel]) -> None:
             sys.path.append(model.folder)
         try:
             entry = find_recorded_entry(model.name, model.import_path, trust=True, source="the experiment")
+            entry = find_entry(entry.name)  # the experiment asks for it
         except ModelError as error:
             raise ModelError(
                 f"a worker on node {node()} cannot import {model.import_path}: {str(error).partition(';')[0]}; install "

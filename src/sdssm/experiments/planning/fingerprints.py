@@ -46,6 +46,8 @@ def fingerprint(config: RunConfig, ignore: Sequence[str] = ()) -> str:
         if own is not None:
             values[part] = {name: value for name, value in own.items() if value != unchanged.get(name)}
     identity = [config.digest, config.train_length, config.model.name, to_json_value(values)]
+    if config.model.import_path is not None:  # the models of two files may have one name
+        identity.append(config.model.import_path)
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
