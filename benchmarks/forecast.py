@@ -100,14 +100,19 @@ def forecast_record(model: TokenModel, task: Task) -> dict[str, Any]:
     from sdssm.checking.forecast import CALIBRATION, forecast_failure
 
     started = monotonic()
-    forecast = forecast_failure(model, task, calibration=replace(CALIBRATION, factor=1.0, unseen=1.0))
-    return {
+    raw = replace(CALIBRATION, factor=1.0, unseen=1.0)
+    forecast = forecast_failure(model, task, calibration=raw)
+    record = {
         "crossing": None if forecast.length is None else float(f"{forecast.length:.4g}"),
         "ratio": None if math.isnan(forecast.ratio) else float(f"{forecast.ratio:.4g}"),
         "cause": forecast.cause,
         "reason": forecast.reason,
-        "seconds": round(monotonic() - started, 2),
+        "retention": None if math.isnan(forecast.retention) else float(f"{forecast.retention:.4g}"),
     }
+    if forecast.retention < CALIBRATION.forgets:
+        length = forecast_failure(model, task, calibration=replace(raw, forgets=-1.0)).length
+        record["without_rule"] = None if length is None else float(f"{length:.4g}")
+    return {**record, "seconds": round(monotonic() - started, 2)}
 
 
 def measure(run: PlannedRun, device: str, longest: int) -> dict[str, Any] | None:

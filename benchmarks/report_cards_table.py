@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report_cards_lessons import describe_lessons, list_unmeasured
+
 #: The lengths at which the table shows the accuracy.
 LENGTHS = (40, 100, 500, 5_000, 50_000)
 WHAT = {
@@ -15,13 +17,16 @@ WHAT = {
     "set-reset": "`a` sets the label, `b` resets it, `c` keeps it: two states and no group in them",
 }
 NOTES = """\
-Accuracies are in percent, on 512 random strings of each length (128 where strings are long and the model is slow).
+Accuracies are in percent, on 512 random strings of each length (128 where strings are long and the model is slow). The
+first two rows of a table are what a guess and the best constant answer have. An accuracy near 0 % means that the states
+have overflowed: an output that is not a number counts as misclassified.
 
 - "99 % to" and "90 % to": the longest length at which the accuracy is at least that, at every shorter measured length
   too. A plus means that no longer strings were measured.
 - Shortest misclassified: found by search, not sampled. "=" means that no shorter one exists.
-- Automaton: from the states of a model that has some, and learned from its labels otherwise.
-- Forecast: the length at which the accuracy should fall below 90 %, from states at training lengths, and where it does.
+- Automaton: from the states of a model that has some, and learned from its labels by L* otherwise.
+- Forecast: the length at which the accuracy should fall below 90 %, if it does, from states at training lengths, and
+  where it does. [docs/forecast.md](../../docs/forecast.md) says how often a forecast is off.
 - Speed: one model called from Python, a training batch of 128 strings of length 40 forward and backward, and one string
   symbol by symbol. `sdssm train` replays CUDA graphs of many models at once and is much faster on a GPU.
 - [docs/report-card.md](../../docs/report-card.md) describes how each of them is measured.
@@ -33,20 +38,24 @@ def write_table(folder: Path) -> None:
     data = json.loads((folder / "cards.json").read_text())
     cards: Mapping[str, Mapping[str, Any]] = data["cards"]
     packages = ", ".join(f"{name} {data['versions'][name]}" for name in ("torch", "triton") if name in data["versions"])
+    lengths = sorted({card["train_length"] for card in cards.values()})
+    seeds = ", ".join(str(seed) for seed in sorted({card["seed"] for card in cards.values()}))
     lines = [
         "# Report cards of all models",
         "",
-        "Every model of the catalogue with its default settings, one seed, trained on strings up to length 40 by",
-        f"`{data['command']}` on {data['device']} ({packages}).",
+        f"Every model of the catalogue with its default settings and seed {seeds}, trained on strings up to length",
+        f"{lengths[-1]} by `{data['command']}` on {data['device']} ({packages}).",
         "Training is short: the number of steps is in the table, and a model that fails here may learn the task with",
-        "more. Speeds are of that device.",
+        "more, or with another seed. Speeds are of that device, and so is all that is not listed at the end.",
         "",
+        *describe_lessons(data),
         NOTES,
     ]
     for task in data["tasks"]:
         rows = [card for name, card in cards.items() if name.startswith(f"{task}/")]
         if rows:
             lines += [*_section(task, data["tasks"][task], rows), ""]
+    lines += list_unmeasured(data)
     (folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 
@@ -55,7 +64,10 @@ def _section(task: str, name: str, cards: Sequence[Mapping[str, Any]]) -> list[s
     constant: dict[int, float] = {}
     for card in cards:
         constant |= _by_length(card, "best_constant")
-    baseline = ", ".join(f"{constant[length]:.3g} % at {length:,}" for length in (1, 10, 40, 500) if length in constant)
+    baselines = [
+        ["chance", "", *[f"{cards[0]['chance']:.2f}"] * len(LENGTHS), "", ""],
+        ["best constant answer", "", *(f"{constant[n]:.2f}" if n in constant else "-" for n in LENGTHS), "", ""],
+    ]
     headers = ["model", "steps", *(f"at {length:,}" for length in LENGTHS), "99 % to", "90 % to"]
     accuracy = [[*_first(card), *_accuracies(card), _longest(card, 99), _longest(card, 90)] for card in cards]
     others = [
@@ -74,10 +86,9 @@ def _section(task: str, name: str, cards: Sequence[Mapping[str, Any]]) -> list[s
     return [
         f"## {name if task == 'set-reset' else task}",
         "",
-        f"{WHAT[task][0].upper()}{WHAT[task][1:]}. Chance is {cards[0]['chance']:.3g} %; the best constant answer has "
-        f"{baseline}.",
+        f"{WHAT[task][0].upper()}{WHAT[task][1:]}.",
         "",
-        *_table(headers, accuracy, right=len(headers) - 1),
+        *_table(headers, [*baselines, *accuracy], right=len(headers) - 1),
         "",
         *_table(more, others),
     ]

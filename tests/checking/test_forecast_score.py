@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from benchmarks.forecast_plan import plan
-from benchmarks.forecast_score import calibrate, fails, forecast_length, load_runs, report, share_within, write_results
+from benchmarks.forecast_score import (
+    calibrate,
+    fails,
+    forecast_length,
+    load_runs,
+    report,
+    report_rule,
+    share_within,
+    write_results,
+)
 from sdssm.checking.forecast import CALIBRATION
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "forecast"
@@ -57,6 +66,19 @@ def test_runs_that_do_not_fail_are_counted_apart() -> None:
     assert f"| rnn | 1 | 1 | 1 | {CALIBRATION.factor:.2f} | 0 | 0 |" in lines
     assert "| lstm | 0 | 0 | 0 | - | 2 | 1 |" in lines
     assert "1 scored runs are left out: they misclassify strings within the training length." in lines
+
+
+def test_the_rule_about_models_that_forget_is_compared_with_the_law_without_it() -> None:
+    forgets = {"ratio": 0.1, "cause": "none", "reason": "", "retention": 0.3}
+    rows = [
+        run(None, None, role="fresh", forecast={**forgets, "crossing": None, "without_rule": 200.0}),
+        run(None, 300.0, role="fresh"),
+        run(100.0, None, role="fresh", forecast={**forgets, "crossing": None, "without_rule": 90.0}),
+        run(None, 300.0, role="fresh", longest=2_000),  # not measured far enough
+    ]
+    text = "\n".join(report_rule(rows))
+    assert "| fresh | 1 | 100 % | 0 % | 2 | 2 | 1 |" in text
+    assert "no failure is forecast: 1." in text and "not measured far enough: rnn on `parity`." in text
 
 
 def test_a_forecast_beyond_the_longest_strings_is_none() -> None:

@@ -259,13 +259,30 @@ def test_the_loss_is_the_cross_entropy_at_the_end_of_each_string() -> None:
     assert int(correct) == int((ends.argmax(-1) == labels).sum())
 
 
-def test_tied_weights_are_saved_and_loaded(tmp_path: Any) -> None:
-    module = Gru()
-    module.gru.weight_hh_l0 = module.gru.weight_ih_l0
-    model = wrap(module)
+def test_tied_weights_are_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tied(n_symbols: int, n_classes: int) -> nn.Module:
+        module = Gru()
+        module.gru.weight_hh_l0 = module.gru.weight_ih_l0
+        return module
+
+    monkeypatch.setattr(registry, "_registered", {})
+    sdssm.register(tied, name="tied-gru")
+    model = untrained_model(ModuleSettings(name="tied-gru"), SYMBOLS, CLASSES, seed=1)
     model.save(tmp_path)
-    assert (tmp_path / "model.safetensors").stat().st_size > 0
+    loaded = sdssm.load(tmp_path)
+    assert loaded.module.gru.weight_hh_l0 is loaded.module.gru.weight_ih_l0
+    assert torch.equal(loaded(tokens_of(4, 6)), model(tokens_of(4, 6)))
     assert model.file_name("module.gru.weight_ih_l0") == "gru.weight_ih_l0"
+
+
+def test_a_state_that_is_not_a_tensor_is_not_saved(tmp_path: Path) -> None:
+    class Counts(Gru):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"calls": 1}
+
+    with pytest.raises(ModelError, match="Counts has the state _extra_state, which is not a tensor; return a tensor"):
+        wrap(Counts()).save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize("module", [Gru(), Changed(last), RecurrentGru()], ids=["prefixes", "strings", "recurrent"])

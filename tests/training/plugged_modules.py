@@ -176,3 +176,96 @@ class Lazy(nn.Module):
         self.last = self.embedding(tokens.view(-1).view(tokens.shape)).cumsum(1)
         out: Tensor = self.readout(self.last)
         return out
+
+
+class Normalised(LinearRnn):
+    """Scales its readout to norm 1 in each step, into new memory."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__(n_symbols, n_classes)
+        nn.init.normal_(self.readout.weight, std=2.0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.training:
+            self.readout.weight.data = self.readout.weight.data / self.readout.weight.data.norm()
+        return super().forward(tokens)
+
+
+class NormalisedHalf(Normalised):
+    """The same in a precision in which it is not trained."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__(n_symbols, n_classes)
+        self.bfloat16()
+
+
+class Moved(LinearRnn):
+    """Moves its parameters in memory, as `flatten_parameters` does on a GPU."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.readout.weight.data = self.readout.weight.data.clone()
+        return super().forward(tokens)
+
+
+class Replaced(LinearRnn):
+    """Replaces a parameter, which then is not the one that is trained."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.training:
+            self.readout.weight = nn.Parameter(self.readout.weight.detach() * 2)
+        return super().forward(tokens)
+
+
+class RunningMean(LinearRnn):
+    """A running mean in a buffer that is not saved."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__(n_symbols, n_classes)
+        self.register_buffer("mean", torch.zeros(n_classes), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits, mean = super().forward(tokens), self.get_buffer("mean")
+        if self.training:
+            mean.lerp_(logits.detach().mean((0, 1)), 0.1)
+        return logits - mean
+
+
+class Counts(LinearRnn):
+    """A counter in Python."""
+
+    calls = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.calls += self.training
+        return super().forward(tokens) * (1 + 0.01 * self.calls)
+
+
+class OwnGenerator(LinearRnn):
+    """Random numbers from a generator of its own."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__(n_symbols, n_classes)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) * (torch.rand((), generator=self.generator) if self.training else 1)
+
+
+class Infinite(nn.Module):
+    """A gradient that is NaN at the start: that of the square root at zero."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(n_symbols, n_classes))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return (self.table * self.table).sqrt()[tokens]
+
+
+class TooLarge(LinearRnn):
+    """Runs out of memory under vmap only."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if torch._C._functorch.is_batchedtensor(tokens):
+            raise torch.OutOfMemoryError("out of memory")
+        return super().forward(tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import sdssm
-from sdssm.errors import ModelError, RunError
+from sdssm.errors import ModelError, RunError, RunWarning
 from sdssm.models import registry
 from sdssm.models.building import untrained_model
 from sdssm.runs import RunFolder
@@ -78,7 +79,8 @@ class CopyAt(SilentProgress):
         (modules.Unusual, "one after the other, eager: its parameters are not all float32"),
         (modules.Waits, "one after the other, eager: vmap does not support it"),
         (modules.Lazy, "one after the other, eager: vmap does not support it"),
-        (modules.Branches, "one after the other, eager: with vmap its loss or gradient would be another"),
+        (modules.TooLarge, "one after the other, eager: side by side there is not enough memory"),
+        (modules.Branches, "one after the other, eager: with vmap its loss or gradient would differ"),
     ],
 )
 def test_three_replicas_equal_three_single_trainings(tmp_path: Path, module: type, execution: str) -> None:
@@ -114,6 +116,56 @@ def test_a_killed_training_resumes_bit_for_bit(tmp_path: Path, module: type) -> 
     resumed = sdssm.resume(tmp_path / "copy", device="cpu")
     assert resumed[0].status == "finished"
     assert is_same_run(tmp_path / "whole/seed-0", tmp_path / "copy/seed-0")
+
+
+@pytest.mark.parametrize("module", [modules.Normalised, modules.Moved, modules.NormalisedHalf])
+def test_a_module_that_moves_its_parameters_is_trained_as_in_a_plain_loop(tmp_path: Path, module: type) -> None:
+    """`parameter.data = ...` in forward: the optimizer and the module must keep the same memory."""
+    settings = {"lr": 0.05, "schedule": "constant", "warmup": 0.0}
+    run = train(tmp_path / "moved", module, steps=3, settings=settings)[0]
+    trained = sdssm.load(run.path)
+    before, after = (
+        model.module.readout.weight.detach() for model in (untrained_model(trained.settings, 2, 2, seed=0), trained)
+    )
+    assert not torch.allclose(after, before, atol=0.02)
+    if module is modules.Moved:
+        plain = sdssm.load(train(tmp_path / "plain", modules.LinearRnn, steps=3, settings=settings)[0].path)
+        assert torch.equal(after, plain.module.readout.weight)
+    else:  # it had norm 1 in the last step, and moved by the learning rate since
+        assert abs(float(after.norm()) - 1) < 0.2 and float(before.norm()) > 2
+
+
+def test_a_gradient_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    progress = Messages()
+    runs = train(tmp_path, modules.Infinite, seeds=2, steps=5, progress=progress)
+    assert progress.lines[0].endswith("2 models one after the other, eager: its loss or gradient is not finite")
+    assert [run.status for run in runs] == ["diverged"] * 2
+
+
+def test_a_module_that_replaces_a_parameter_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="replaces its parameter readout.weight in training, .*; change its values"):
+        train(tmp_path / "out", modules.Replaced)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (modules.RunningMean, "the buffer mean changes in training and is not saved; make it persistent"),
+        (modules.Counts, "its loss depends on earlier steps through something that is not saved; make that a buffer"),
+        (modules.OwnGenerator, "its loss depends on earlier steps through something that is not saved"),
+    ],
+)
+def test_a_module_that_cannot_be_resumed_exactly_says_so(tmp_path: Path, module: type, reason: str) -> None:
+    with pytest.warns(RunWarning, match=f"resuming will not be exact: {reason}"):
+        run = train(tmp_path, module, steps=2)[0]
+    assert f"resuming will not be exact: {reason}" in run.events()[0]["execution"]
+
+
+def test_training_keeps_the_warning_filters(tmp_path: Path) -> None:
+    before = list(warnings.filters)
+    train(tmp_path, modules.Gru, steps=2)
+    assert list(warnings.filters) == before
 
 
 def test_a_module_learns_its_task(tmp_path: Path) -> None:

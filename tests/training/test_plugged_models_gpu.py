@@ -68,7 +68,7 @@ def train(out: Path, model: Any, device: str = "cuda", **options: Any) -> tuple[
         (modules.Branches, 2, "2 models one after the other, CUDA graph: with vmap its loss or gradient would be"),
         (modules.Waits, 1, "1 model, eager: it waits for the GPU in each step, as .item() does"),
         (Synchronizes, 1, "1 model, eager: a CUDA graph cannot capture it"),
-        (HostValue, 1, "1 model, eager: in a CUDA graph its loss or gradient would be another"),
+        (HostValue, 1, "1 model, eager: its loss depends on earlier steps; resuming will not be exact: "),
         (modules.Dropout, 2, "2 models one after the other, eager: it draws random numbers"),
         (modules.BatchNorm, 1, "1 model, eager: it changes its buffers in training"),
         (modules.WholeStrings, 1, "1 model, eager: it reads whole strings, of another length in each step"),

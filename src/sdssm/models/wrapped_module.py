@@ -178,6 +178,19 @@ class WrappedModule(TokenModel):
     def file_name(self, name: str) -> str:
         return name.removeprefix("module.")
 
+    def to_safetensors(self) -> bytes:
+        self.check_can_be_saved()
+        return super().to_safetensors()
+
+    def check_can_be_saved(self) -> None:
+        """Raise ModelError if the state of the module holds something that a file of tensors cannot."""
+        for name, value in self.state_dict().items():
+            if not isinstance(value, Tensor):
+                raise ModelError(
+                    f"{self.name} has the state {self.file_name(name)}, which is not a tensor; return a tensor from "
+                    "get_extra_state, or leave it out"
+                )
+
 
 def build_module(
     entry: ModelEntry, settings: ModuleSettings, n_symbols: int, n_classes: int, seed: int

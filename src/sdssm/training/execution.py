@@ -22,7 +22,8 @@ class ExecutionPlan:
 
     `is_side_by_side`: one call of `torch.func.vmap` computes the losses of all replicas; else they are called one after
     the other. `is_captured`: the steps are replayed as a CUDA graph; else they run eagerly. `reasons` say why it is not
-    the faster one of each. A model of our own needs no test, and then `is_tested` is False.
+    the faster one of each. `inexact_resume` is why a training that is resumed may end differently; None if it does not.
+    A model of our own needs no test, and then `is_tested` is False.
     """
 
     model: str
@@ -31,6 +32,7 @@ class ExecutionPlan:
     is_captured: bool
     reasons: tuple[str, ...] = ()
     is_tested: bool = True
+    inexact_resume: str | None = None
 
     def describe(self) -> str:
         """Return the plan as one line.
@@ -43,7 +45,8 @@ class ExecutionPlan:
         order = " side by side" if self.is_side_by_side else " one after the other"
         text = f"{self.model}: {count_of(self.replicas, 'model')}{order if self.replicas > 1 else ''}"
         reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
-        return f"{text}, {'CUDA graph' if self.is_captured else 'eager'}{reasons}"
+        resuming = "" if self.inexact_resume is None else f"; resuming will not be exact: {self.inexact_resume}"
+        return f"{text}, {'CUDA graph' if self.is_captured else 'eager'}{reasons}{resuming}"
 
     def build_replicas(
         self, models: Sequence[TokenModel], device: torch.device, rebuild: Callable[[int], TokenModel]

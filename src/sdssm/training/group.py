@@ -1,4 +1,4 @@
-"""A group of replicas that train side by side: its engine, and what it writes to the run folders."""
+"""A group of replicas that train together: its engine, and what it writes to the run folders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ GroupState = Literal["waiting", "training", "stopped", "ended"]
 
 
 class ReplicaGroup:
-    """Replicas that train side by side in one engine, with their run folders.
+    """Replicas that train together in one engine, with their run folders.
+
+    In each step they are computed side by side, or one after the other if the model needs that (`execution`).
 
     A group is created `waiting`. `start` builds its models on the device; then `advance` and `write_results` alternate
     while it is `training`. `end` saves it and frees the device memory: it is `ended`, or `stopped` if steps are left.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,44 @@ from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.models.randomness import seed_random_numbers
 from sdssm.training.parameter_rows import ParameterSlot, check_tensors, zip_slots
 from sdssm.training.replicas import HostStep, Replicas, loss_on_inputs
+
+
+class PlacedParameter:
+    """A parameter of a module and its part of a row, which share their memory if they hold the same kind of numbers."""
+
+    def __init__(self, slot: ParameterSlot, parameter: nn.Parameter, part: Tensor) -> None:
+        self.slot, self.parameter, self.part = slot, parameter, part
+        self.is_shared = parameter.dtype == part.dtype
+        self._share()
+
+    def _share(self) -> None:
+        if self.is_shared:
+            self.parameter.data = self.slot.unpack(self.part)
+        self._address = self.parameter.data_ptr()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the module has left the parameter in its memory."""
+        return self.parameter.data_ptr() == self._address
+
+    def update(self) -> None:
+        """Copy the row into a parameter that does not share its memory."""
+        if not self.is_shared:
+            self.parameter.copy_(self.slot.unpack(self.part))
+
+    def take_over(self, model: str) -> None:
+        """Copy a parameter that the module has moved, as `parameter.data = ...` does, into the row and share it again.
+
+        Else the module would go on with memory that the optimizer does not know.
+        """
+        value, slot = self.parameter.data, self.slot
+        if value.shape != slot.shape or value.dtype != slot.dtype:
+            raise ModelError(
+                f"{model} changes its parameter {slot.file_name} to {value.dtype}, {tuple(value.shape)}, in training; "
+                f"keep {slot.dtype} and {tuple(slot.shape)}"
+            )
+        self.part.copy_(slot.pack(value))
+        self._share()
 
 
 class SeparateReplicas(Replicas):
@@ -32,34 +71,46 @@ class SeparateReplicas(Replicas):
     ) -> None:
         super().__init__(models, device)
         self.models = [model.to(device).train() for model in models]
-        if device.type == "cuda":  # cuDNN then copies the weights in each call, which is little work in a training step
-            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
         self._rebuild = rebuild
-        self._parameters = [self._trained(model) for model in self.models]
-        self._copied: list[tuple[nn.Parameter, ParameterSlot, Tensor]] = []
         sizes = [slot.size for slot in self.slots]
-        for row, parameters in zip(self.flat, self._parameters, strict=True):
-            for parameter, slot, part in zip(parameters, self.slots, torch.split(row, sizes), strict=True):
-                if parameter.dtype == part.dtype:
-                    parameter.data = slot.unpack(part)  # it shares the memory of the row from now on
-                else:
-                    self._copied.append((parameter, slot, part))
-
-    def _trained(self, model: TokenModel) -> list[nn.Parameter]:
-        return [parameter for _, parameter in zip_slots(self.slots, model)]
+        self._placed = [
+            [
+                PlacedParameter(slot, parameter, part)
+                for (slot, parameter), part in zip(zip_slots(self.slots, model), torch.split(row, sizes), strict=True)
+            ]
+            for model, row in zip(self.models, self.flat, strict=True)
+        ]
 
     @torch.no_grad()
     def parameters_changed(self) -> None:
         """Copy the rows into the parameters that cannot share their memory: complex ones and other precisions."""
-        for parameter, slot, part in self._copied:
-            parameter.copy_(slot.unpack(part))
+        for placed in self._placed:
+            for parameter in placed:
+                parameter.update()
+
+    @torch.no_grad()
+    def _take_over_changes(self, replica: int) -> None:
+        """Continue with what the module itself made of its parameters: values, and the memory that they are in."""
+        for placed in self._placed[replica]:
+            if not placed.is_in_place:
+                placed.take_over(self.model_name)
+        own = dict(self.models[replica].named_parameters())
+        for placed in self._placed[replica]:
+            if own.get(placed.slot.name) is not placed.parameter:
+                raise ModelError(
+                    f"{self.model_name} replaces its parameter {placed.slot.file_name} in training, and the new one "
+                    "would not be trained; change its values in place"
+                )
 
     # -- losses and gradients ----------------------------------------------------------------------------------------
 
     def gradient(
         self, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        results = [self._gradient_of(replica, inputs, ramped, host) for replica in range(len(self))]
+        with warnings.catch_warnings():
+            # cuDNN then copies the weights in each call, which is little work in a training step.
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            results = [self._gradient_of(replica, inputs, ramped, host) for replica in range(len(self))]
         loss, correct, gradient = (torch.stack(values) for values in zip(*results, strict=True))
         return loss, correct, gradient
 
@@ -67,7 +118,7 @@ class SeparateReplicas(Replicas):
         self, replica: int, inputs: Mapping[str, Tensor], ramped: Mapping[str, Tensor], host: HostStep | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return loss, number of correct predictions and gradient (P,) of one replica."""
-        model, parameters = self.models[replica], self._parameters[replica]
+        model, parameters = self.models[replica], [placed.parameter for placed in self._placed[replica]]
         own = {name: value[replica] for name, value in inputs.items()}
         if host is not None:
             if self.flat.device.type == "cpu" and not bool(self.alive[replica]):  # a GPU would have to wait
@@ -83,8 +134,12 @@ class SeparateReplicas(Replicas):
                     model.get_buffer(name).copy_(values[replica])
             loss, correct = loss_on_inputs(model, own)
             if not loss.requires_grad:
-                raise ModelError(f"the logits of {self.model_name} depend on none of its trainable parameters")
+                raise ModelError(
+                    f"the logits of {self.model_name} depend on none of its trainable parameters; look for detach(), "
+                    "no_grad() or argmax() in forward"
+                )
             grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+            self._take_over_changes(replica)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -110,9 +165,8 @@ class SeparateReplicas(Replicas):
         model = self._rebuild(replica).to(self.flat.device)
         model.load_state_dict(self.models[replica].state_dict())
         with torch.no_grad():
-            for parameter, value in zip(
-                self._trained(model), self.split(self.flat[replica] if row is None else row), strict=True
-            ):
+            values = self.split(self.flat[replica] if row is None else row)
+            for (_, parameter), value in zip(zip_slots(self.slots, model), values, strict=True):
                 parameter.copy_(value)
             state = tensors_for_file(model)
             for name, value in (buffers or {}).items():
@@ -133,6 +187,14 @@ class SeparateReplicas(Replicas):
         check_tensors(self.model_name, {name: value.shape for name, value in tensors_for_file(model).items()}, tensors)
         self.restore_rows(replica, tensors, optimizer)
         load_tensors(model, tensors)
+        self.parameters_changed()
+
+    @torch.no_grad()
+    def restore_values(self, tensors: Mapping[str, Tensor], flat: Tensor) -> None:
+        """Load the state dict of a single replica, and its row, as they were."""
+        with suppress(RuntimeError):  # a buffer has another shape now
+            self.models[0].load_state_dict(dict(tensors))
+        self.flat.copy_(flat)
         self.parameters_changed()
 
 

@@ -70,7 +70,7 @@ def train(
     task: a name, a `Task`, or whatever `sdssm.machine` takes (a path, a table, an automaton), or a list of them.
     model: a name of `sdssm models`, the import path of a model of your own, or the class or function that builds it.
     preset: named settings; by default those of the catalogue for the model.
-    seeds: the number of seeds, from 0 on, or a list of them. All seeds train side by side.
+    seeds: the number of seeds, from 0 on, or a list of them. All seeds train at once.
     steps: short for the setting of that name.
     device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
     out: the folder of the runs, which are out/seed-0, ...; with several tasks out/TASK/seed-0, with variants
@@ -123,7 +123,7 @@ def train_runs(
 ) -> Runs:
     """Train planned runs, each in its own folder below `path`.
 
-    Runs of one shape train side by side in a group.
+    Runs of one shape train in a group: side by side, or one after the other in each step if the model needs that.
 
     planned: folder, task and config of each run.
     resume: resume the runs that exist, if they are the planned ones, and start the others.
@@ -171,7 +171,9 @@ def resume(
     trust: import the code of models that are not part of this package, as the folders name it. Without it such runs
         are resumed only if their model was registered before (`sdssm.register`), is installed, or is passed.
 
-    On a CPU the result is bit-identical to that of an uninterrupted training. The arguments are those of `train`.
+    On a CPU the result is bit-identical to that of an uninterrupted training, for models of the catalogue and for
+    modules whose state is all in parameters and persistent buffers. A training says at its start if a module keeps
+    something else, such as a counter in Python. The arguments are those of `train`.
     """
     device, progress = resolve_device(device), resolve_progress(progress)
     if isinstance(source, Runs | RunFolder):
@@ -283,7 +285,8 @@ def _show_plans(groups: Sequence[ReplicaGroup], shown: set[str], progress: Progr
     for group in groups:
         if group.execution.is_tested and group.execution.describe() not in shown:
             shown.add(group.execution.describe())
-            if not isinstance(progress, WarningProgress):  # it is no warning
+            # Without a display messages are warnings, and only an inexact resume is worth one.
+            if group.execution.inexact_resume is not None or not isinstance(progress, WarningProgress):
                 progress.message(group.execution.describe())
 
 
