@@ -150,7 +150,7 @@ class WrappedModule(TokenModel):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ModelError(f"{name} returns logits {shape}; they must be {(*tokens.shape, self.n_classes)}")
         try:
-            map_state(lambda x: _check_state_rows(x, len(tokens)), after)
+            map_state(lambda x: _check_state_rows(x, tokens.shape[0]), after)
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
         return logits.float(), after
