@@ -12,7 +12,7 @@ from sdssm.files import format_path
 
 #: Help of the options.
 IMPORT_PATH_HELP = "a name of sdssm models, or the import path of your own, package.module:Name or folder/file.py:Name"
-TRUST_HELP = "import the code of models that are not part of sdssm, as their folders name it; only if you trust them"
+TRUST_HELP = "import whatever code a folder names for a model that is not part of sdssm; only if you trust the folder"
 
 
 def add_model_option(parser: argparse.ArgumentParser, what: str) -> None:
@@ -22,13 +22,14 @@ def add_model_option(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_trust_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that reads folders of models: --model names code to import, --trust allows all."""
-    add_model_option(parser, "the model in the folder, if it is not part of sdssm")
+    what = "the model that the folder holds, if it is not part of sdssm: its code is imported, and no other"
+    parser.add_argument("--model", metavar="NAME", help=f"{what}; {IMPORT_PATH_HELP}")
     add_trust_option(parser)
 
 
-def add_trust_option(parser: argparse.ArgumentParser) -> None:
-    """Add --trust."""
-    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+def add_trust_option(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """Add --trust; `when` says with which other option it is used."""
+    parser.add_argument("--trust", action="store_true", help=f"{when}{TRUST_HELP}")
 
 
 def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
@@ -52,20 +53,19 @@ def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
             name, path = recorded_name(config["model"])
         except ModelError:
             continue
-        is_other = entry is not None and not use_recorded_name(entry, name, path)
-        import_recorded_model(config, format_path(folder), trust=options.trust)
-        if is_other:
+        if entry is None or use_recorded_name(entry, name, path):
+            is_used = True
+        elif is_catalogue_model(name, path):
             others[folder] = name
-            if not is_catalogue_model(name, path):
-                break
-        is_used = is_used or not is_other
-    else:
-        if is_used:
-            return
-    for folder, name in reversed(others.items()):
+        else:
+            raise SettingsError(
+                f"{format_path(folder)} holds the model {path or name}, but --model names {options.model}; "
+                f"{'leave --model out' if path is None else f'write --model {path}'}"
+            )
+        import_recorded_model(config, format_path(folder), trust=options.trust)
+    for folder, name in others.items() if not is_used else ():
         raise SettingsError(
-            f"the runs keep their model, but --model is {options.model} and {format_path(folder)} has {name}; leave "
-            "--model out"
+            f"{format_path(folder)} holds the model {name}, but --model names {options.model}; leave --model out"
         )
 
 
