@@ -20,7 +20,8 @@ from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
 from sdssm.models import registry
 from sdssm.models.catalogue import get_preset
 from sdssm.models.module_settings import ModuleSettings, option_values, options_class
-from sdssm.models.registry import find_entry, find_recorded_entry, forget, list_models, register
+from sdssm.models.recorded_models import find_recorded_entry
+from sdssm.models.registry import find_entry, forget, list_models, register
 from sdssm.models.settings import ModelSettings, default_settings
 from sdssm.models.train_settings import check_setting_names
 from sdssm.runs.schema import resolve_settings
@@ -261,7 +262,7 @@ def test_a_folder_imports_code_only_with_trust(
     for folder in ("out", "saved"):
         with pytest.raises(ModelError, match=f"would import {module_name}:Table; if you trust it") as caught:
             sdssm.load(folder)
-        assert caught.value.shell.endswith("add --trust")
+        assert caught.value.shell.endswith("or --trust for every folder")
         assert module_name not in sys.modules
     settings = sdssm.runs.find_runs("out")[0].config.model  # read without the code
     assert isinstance(settings, ModuleSettings) and settings.options.scale == 1.0
