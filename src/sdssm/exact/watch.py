@@ -49,7 +49,7 @@ class Watch:
     @property
     def stop_reason(self) -> str:
         """Why the computation ended, for a note or an error message."""
-        return f"stopped by the time limit after {self._limit.seconds or 0:g} s"
+        return f"stopped by the time limit after {self._limit.seconds or 0:.2g} s"
 
     def without_limit(self) -> Watch:
         """Return a watch with the same display, for what must be finished after the time is up."""
