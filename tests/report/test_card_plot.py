@@ -92,3 +92,13 @@ def test_a_wrong_ending_is_refused_before_drawing(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="plots are written as"):
         check_card_plot(tmp_path / "card.jpg")
     check_card_plot(tmp_path / "new folder" / "card.png")  # the folder of --out is created later
+
+
+def test_a_band_is_explained_only_if_there_is_one() -> None:
+    def last_line(card: dict[str, Any]) -> str:
+        return make_card_figure(card).texts[-1].get_text()
+
+    card = make_card()
+    assert last_line(card) == "Measured on CPU. Band: 95 % confidence."
+    del card["sections"]["accuracy"]
+    assert last_line(card) == "Measured on CPU."
