@@ -32,7 +32,8 @@ def errors_named(name: str, tokens: Tensor) -> Iterator[None]:
 def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
     """Return the error for a module that raises one itself.
 
-    >>> print(module_error("Net", torch.zeros(4, 9, dtype=torch.long), IndexError("index out of range")))
+    >>> tokens = torch.zeros(4, 9, dtype=torch.long)
+    >>> print(module_error("Net", tokens, IndexError("index out of range")))  # doctest: +ELLIPSIS
     Net raises IndexError for tokens of shape (4, 9) and type torch.int64: index out of range; if it reads only ...
     """
     if is_device_error(error):
