@@ -15,8 +15,9 @@ from sdssm.exact import ExactError, certify, extract, horizon, snap
 from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.lstar import QueriedLabels
 from sdssm.exact.extraction.model_reader import ModelReader
-from sdssm.models import Classifier, ModelSettings, registry
+from sdssm.models import Classifier, ModelSettings, WrappedModule, registry
 from sdssm.models.building import untrained_model
+from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import default_settings
 from sdssm.tasks import get_task
@@ -108,8 +109,12 @@ class WrongState(RecurrentModule):
 
 
 def test_a_state_that_leads_to_other_predictions_is_refused() -> None:
+    wrong = module(WrongState, "parity")
+    with pytest.raises(ModelError, match="WrongState.advance disagrees with forward"):
+        extract(wrong, "parity")
+    unchecked = WrappedModule(wrong, ModuleSettings(name="WrongState"), 2, 2, "prefixes")
     with pytest.raises(ExactError, match="reading symbol by symbol changes the logits of WrongState by 1; use method"):
-        extract(module(WrongState, "parity"), "parity")
+        extract(unchecked, "parity")
 
 
 def test_a_folder_imports_code_only_with_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

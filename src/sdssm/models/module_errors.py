@@ -45,6 +45,15 @@ def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
     )
 
 
+def is_gpu_missing(error: ModelError) -> bool:
+    """Return whether a module raised this error because it is on the CPU and runs on GPUs only."""
+    cause = error.__cause__
+    # An index that is out of range must not be tried on a GPU: no program can use the GPU after that.
+    if cause is None or isinstance(cause, IndexError):
+        return False
+    return any(word in str(cause).lower() for word in ("cuda", "gpu", "cpu tensor"))
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error message, shortened."""
     return (str(error).strip().splitlines() or ["no message"])[0][:200]
