@@ -38,7 +38,7 @@ def test_a_model_without_a_docstring_is_listed(
     monkeypatch.setattr(MIXERS["rnn"], "__doc__", docstring)
     code, out, err = run_command(capsys, "models", "rnn")
     assert (code, err) == (0, "")
-    assert f"what it is      {'First line.' if docstring else 'rnn'}" in out
+    assert f"what it is      {'First line.' if docstring else 'not described'}" in out
 
 
 def test_unknown_names_are_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

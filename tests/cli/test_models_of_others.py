@@ -39,13 +39,15 @@ def test_a_model_and_its_options_are_shown(stranger: Path, capsys: Capture) -> N
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert rows["origin"][1] == SUM and rows["parameters"][1] == str(2 * 4 + 4 * 2 + 2)
-    assert rows["gain"][1] == "1.0" and "what it is" in out  # it has no docstring
+    assert rows["gain"][1] == "1.0" and "has no docstring" in out
     code, out, err = run_command(capsys, "settings", SUM, "--json")
     listed = json.loads(out)
     assert (code, err, [row["name"] for row in listed["options"]]) == (0, "", ["state", "gain"])
-    assert {"steps", "lr"} <= {row["name"] for row in listed["training"]}
+    training = {row["name"] for row in listed["training"]}
+    assert {"steps", "lr"} <= training and "attraction" not in training  # only our classifier has class centres
     code, out, err = run_command(capsys, "settings", SUM)
     assert (code, err) == (0, "") and out.startswith(f"Options of {SUM}\n")
+    assert f"sdssm train TASK --model {SUM} --set NAME=VALUE" in " ".join(out.split())
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **paths: str) -> None:

@@ -65,8 +65,8 @@ def add_command(commands: Commands) -> None:
         "or of a saved model",
     )
     add("--task", metavar="TASK", help="task to check it on, such as a5 or my.json (default: that of the folder)")
-    add("--train", action="store_true", help="train the model first; without it, initial weights are checked")
-    add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps")
+    add("--train", action="store_true", help="train the model first; else it is checked as it is, with initial weights")
+    add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps of --train")
     add("--preset", help="named settings of the model (default: the model's own preset)")
     add(
         "--set",
@@ -74,9 +74,15 @@ def add_command(commands: Commands) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="other settings of model and training, such as state=32",
+        help="settings of model and training, such as state=32; sdssm settings MODEL lists all with their defaults",
     )
-    add("--seed", metavar="N", type=parse_whole_number, default=0, help="seed of training, weights and searches")
+    add(
+        "--seed",
+        metavar="N",
+        type=parse_whole_number,
+        default=0,
+        help="seed of training, weights and searches (default: 0)",
+    )
     add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
     add(
         "--max-length",
@@ -111,7 +117,7 @@ def add_command(commands: Commands) -> None:
         "--out",
         metavar="DIR",
         type=Path,
-        help="write all of them into this folder, and with --train the run",
+        help="write card.json, card.md and card.png into this folder, and with --train the run",
     )
     add("--overwrite", action="store_true", help="replace files that exist, and the run in the folder of --out")
     add(

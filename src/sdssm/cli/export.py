@@ -23,8 +23,8 @@ def add_command(commands: Commands) -> None:
         commands,
         "export",
         summary="write a model as ONNX, as arrays of numpy or as JSON",
-        description="Write the model of a run in a format that other programs read. An ONNX model is compared with "
-        "Python on strings before it is written.",
+        description="Write the model of a run, or a saved model, in a format that other programs read. An ONNX model "
+        "is compared with Python on strings before it is written.",
         examples=[
             "sdssm export runs/a5/seed-0 --format onnx --out a5-onnx",
             "sdssm export runs/a5/seed-0 --format npz --out a5.npz",

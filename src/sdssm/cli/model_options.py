@@ -12,7 +12,7 @@ from sdssm.files import format_path
 
 #: Help of the options.
 IMPORT_PATH_HELP = "a name of sdssm models, or the import path of your own, package.module:Name or folder/file.py:Name"
-TRUST_HELP = "import the code of models that are not part of sdssm, as their folders name it; only if you trust them"
+TRUST_HELP = "import whatever code a folder names for a model that is not part of sdssm; only if you trust the folder"
 
 
 def add_model_option(parser: argparse.ArgumentParser, what: str) -> None:
@@ -22,13 +22,14 @@ def add_model_option(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_trust_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that reads folders of models: --model names code to import, --trust allows all."""
-    add_model_option(parser, "the model in the folder, if it is not part of sdssm")
+    what = "the model that the folder holds, if it is not part of sdssm: its code is imported, and no other"
+    parser.add_argument("--model", metavar="NAME", help=f"{what}; {IMPORT_PATH_HELP}")
     add_trust_option(parser)
 
 
-def add_trust_option(parser: argparse.ArgumentParser) -> None:
-    """Add --trust."""
-    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+def add_trust_option(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """Add --trust; `when` says with which other option it is used."""
+    parser.add_argument("--trust", action="store_true", help=f"{when}{TRUST_HELP}")
 
 
 def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WIDEST = 110
 #: The origin of a model that is part of this package; of others it is the import path.
 CATALOGUE = "sdssm"
+NO_DOCSTRING = "not described: its class or function has no docstring"
 NOTHING_PROVED = "nothing is known about which automata it emulates"
 
 
@@ -80,6 +81,7 @@ def _models(options: argparse.Namespace) -> None:
         print("\n    ".join(_wrap(f"{facts['model']}: {_format_settings(facts) or 'no settings'}")))
         print("    " + "\n    ".join(_wrap(facts["emulates"] or NOTHING_PROVED)))
     print("\nsdssm models MODEL shows all settings and presets of one, sdssm settings MODEL those of its training.")
+    print("A model of your own is named by its import path, as in sdssm models my_package.models:Gru.")
 
 
 def _wrap(text: str) -> list[str]:
@@ -126,7 +128,7 @@ def _facts(name: str, task: Task) -> dict[str, Any]:
         "prefixes_at_once": model.can_read_prefixes_at_once,
         "longest": model.longest,
         "emulates": entry.mixer.emulates if is_mixer else "",
-        "what": doc.splitlines()[0] if doc else entry.name,
+        "what": doc.splitlines()[0] if doc else "",
         "settings": {key: value for key, value in settings_to_dict(settings).items() if key not in NOT_SETTINGS},
         "mixer_settings": settings_to_dict(own),
         "presets": list_presets(entry.name),
@@ -155,7 +157,7 @@ def _show_model(facts: dict[str, Any], task: Task, as_json: bool) -> None:
         print_json(facts)
         return
     lines = {
-        "what it is": facts["what"],
+        "what it is": facts["what"] or NO_DOCSTRING,
         "what is proved": facts["emulates"] or NOTHING_PROVED,
         "reads": _reading(facts),
         "parameters": f"{facts['parameters']:,}",
@@ -167,11 +169,17 @@ def _show_model(facts: dict[str, Any], task: Task, as_json: bool) -> None:
     if facts["origin"] != CATALOGUE:
         lines["origin"] = facts["origin"]
     print_facts(facts["model"], lines)
-    print("\nSettings, with their defaults for this model; sdssm settings lists those of the training")
     from sdssm.models.catalogue import default_preset
     from sdssm.runs.schema import resolve_settings
 
     settings = resolve_settings(facts["model"], default_preset(facts["model"]), "")
     parts = [part for part in settings.parts() if part != "train"]
+    if any(describe_part(settings, part) for part in parts):
+        print(
+            f"\nSettings, with their defaults for this model; sdssm settings {facts['model']} also has the training's"
+        )
+    else:
+        print(f"\nIt has no settings of its own; sdssm settings {facts['model']} lists those of the training.")
+        return
     rows = [setting_row(description) for part in parts for description in describe_part(settings, part)]
     print_table(HEADERS, rows)

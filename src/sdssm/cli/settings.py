@@ -79,7 +79,11 @@ def _list_settings(options: argparse.Namespace) -> None:
 
 def _show_module(settings: Settings, as_json: bool) -> None:
     """List the options of someone else's module, which are parameters of its class or function."""
-    own, training = describe_part(settings, "options"), describe_part(settings, "train")
+    from sdssm.models.presets import MODULE_DEFAULTS
+
+    own = describe_part(settings, "options")
+    # Those of class centres, which only our classifier has, are left out.
+    training = [item for item in describe_part(settings, "train") if item.name not in MODULE_DEFAULTS]
     if as_json:
         print_json({"training": _to_json(training), "options": _to_json(own)})
         return
@@ -90,7 +94,7 @@ def _show_module(settings: Settings, as_json: bool) -> None:
         print_text(f"{name} has no options: its class or function has no parameters with a default.")
         print()
     _print_part("Training", training)
-    print("sdssm train TASK --set NAME=VALUE changes a setting.")
+    print_text(f"sdssm train TASK --model {name} --set NAME=VALUE changes a setting.")
 
 
 def _show_setting(options: argparse.Namespace) -> None:

@@ -52,7 +52,7 @@ def add_command(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("tasks", metavar="TASK", nargs="*", help="task to train on, such as a5 or my.json; see sdssm tasks")
-    add_model_option(parser, f"model to train (default: {DEFAULT_MODEL})")
+    add_model_option(parser, f"model to train (default: {DEFAULT_MODEL}), or that of the runs to resume")
     add("--preset", help="named settings of the model (default: the model's own preset); see sdssm models")
     add("--seeds", metavar="N", type=parse_seeds, help="number of seeds, or a list such as 0,1,5 (default: 1)")
     add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps")
@@ -73,7 +73,7 @@ def add_command(commands: Commands) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="any other settings, such as state=32; sdssm settings lists them",
+        help="any other settings, such as state=32; sdssm settings MODEL lists all of them with their defaults",
     )
     add(
         "--resume",
@@ -83,7 +83,7 @@ def add_command(commands: Commands) -> None:
         const=True,
         help="continue the unfinished runs in DIR; without DIR, the runs of this command",
     )
-    add_trust_option(parser)
+    add_trust_option(parser, "with --resume: ")
     add("--overwrite", action="store_true", help="replace runs that exist already")
     add("--quiet", action="store_true", help="print no progress, and one line at the end instead of a table")
     add("--tensorboard", action="store_true", help="also write scalars for TensorBoard into each run folder")
@@ -171,10 +171,11 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
 
     existing = find_runs(out)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
+    # Runs that have ended need no code, but --model must be theirs.
+    import_models(unfinished if options.model is None else [out], options)
     if not unfinished:
         print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
         return
-    import_models(unfinished, options)  # runs that have ended need no code
     with _report_interrupt(out):
         runs = resume(
             out,
