@@ -226,7 +226,21 @@ def _describe(option: Any) -> str:
     """Return what a value of this type must be, in words."""
     if typing.get_origin(option) is typing.Literal:
         return " or ".join(map(str, typing.get_args(option)))
-    return "settings of its own" if dataclasses.is_dataclass(option) else _DESCRIPTIONS.get(option, "a list of numbers")
+    if typing.get_origin(option) is tuple:
+        return _describe_list(typing.get_args(option))
+    return "settings of its own" if dataclasses.is_dataclass(option) else _DESCRIPTIONS[option]
+
+
+def _describe_list(kinds: tuple[Any, ...]) -> str:
+    """Return what a list must be, and how it is written.
+
+    >>> _describe_list((int, ...)), _describe_list((float, float))
+    ('a list of numbers, such as [1, 2, 3]', 'a list of numbers, such as [1, 2]')
+    """
+    examples = {bool: ("true", "false", "true"), str: ("a", "b", "c")}.get(kinds[0], ("1", "2", "3"))
+    shown = examples if kinds[-1] is Ellipsis else (examples * len(kinds))[: len(kinds)]
+    words = {bool: "of true or false", str: "of words"}.get(kinds[0], "of numbers")
+    return f"a list {words}, such as [{', '.join(shown)}]"
 
 
 def _convert(value: Any, kind: Any) -> Any:
@@ -244,7 +258,11 @@ def _convert(value: Any, kind: Any) -> Any:
         return value if any(type(value) is type(choice) and value == choice for choice in choices) else _INVALID
     if typing.get_origin(kind) is tuple:
         kinds = typing.get_args(kind)
-        if not isinstance(value, list | tuple) or len(value) != len(kinds):
+        if not isinstance(value, list | tuple):
+            return _INVALID
+        if kinds[-1] is Ellipsis:  # of any length
+            kinds = (kinds[0],) * len(value)
+        if len(value) != len(kinds):
             return _INVALID
         parts = tuple(_convert(part, part_kind) for part, part_kind in zip(value, kinds, strict=True))
         return _INVALID if any(part is _INVALID for part in parts) else parts

@@ -146,3 +146,12 @@ def test_foreign_code_is_imported_only_if_asked_for(
     values = json.loads((tmp_path / "table" / "export" / "model.json").read_text())
     assert values["tensors"]["weight"]["shape"] == [2, 2] and values["settings"]["import_path"] == path
     sdssm.models.registry.forget(path)
+
+
+def test_the_suffix_of_the_file_is_the_format(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder.parent / "a.npz"
+    assert main(["export", str(folder), "--out", str(out)]) == 0 and sorted(np.load(out))
+    capsys.readouterr()
+    wrong = folder.parent / "a.pt2"
+    assert main(["export", str(folder), "--out", str(wrong)]) == 2 and not wrong.exists()
+    assert "a.pt2 has the suffix of no format; the formats are onnx (a folder), npz, json" in capsys.readouterr().err

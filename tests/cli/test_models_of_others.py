@@ -115,7 +115,7 @@ def test_training_and_what_needs_trust_afterwards(stranger: Path, capsys: Captur
         (result,) = json.loads(out)["runs"]
         assert (code, err, result["model"], result["chance"]) == (0, "", SUM, 50.0)
     forget_models()
-    assert f"would import {SUM}" in refused(capsys, "certify", str(run), "--model", "lstm")
+    assert f"holds the model {SUM}, but --model names lstm" in refused(capsys, "certify", str(run), "--model", "lstm")
 
 
 def test_resuming_with_trust_or_with_the_model(stranger: Path, capsys: Capture) -> None:
@@ -130,8 +130,10 @@ def test_resuming_with_trust_or_with_the_model(stranger: Path, capsys: Capture) 
         code, _, err = run_command(capsys, "train", "--resume", str(run), "--quiet", "--device", "cpu", *allowed)
         assert (code, err, RunFolder.open(run).status) == (0, "", "finished")
         assert (run / "model.safetensors").read_bytes() == Path("whole/seed-0/model.safetensors").read_bytes()
-    line = refused(capsys, "train", "--resume", "whole", "--model", "lstm", "--trust")
-    assert "--model is lstm" in line and SUM in line
+    cut_off(Path("whole/seed-0"))
+    for other in ("lstm", SUM.replace("Sum", "Ahead")):
+        line = refused(capsys, "train", "--resume", "whole", "--model", other)
+        assert f"holds the model {SUM}, but --model names {other}; write --model {SUM}" in line
     assert "--trust is about the folders" in refused(capsys, *TRAIN, "--trust")
 
 
@@ -139,7 +141,7 @@ def test_another_model_than_that_of_the_folder_is_refused(stranger: Path, capsys
     assert run_command(capsys, *TRAIN)[0] == 0
     for arguments in (("--model", "lstm", "--trust"), ("--model", f"{PACKAGE}.nets:Ahead", "--trust")):
         line = refused(capsys, "evaluate", "runs", "--device", "cpu", *arguments)
-        assert f"--model is {arguments[1]} and runs/seed-0 has {SUM}; leave --model out" in line
+        assert f"runs/seed-0 holds the model {SUM}, but --model names {arguments[1]}" in line
     shutil.copytree("runs", "moved/sum")
     assert run_command(capsys, "train", "parity", "--steps", "1", "--quiet", "--out", "moved/rnn", *SMALL[:4])[0] == 0
     forget_models()

@@ -201,6 +201,7 @@ def test_claims_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("my files/one.toml", "my files/one.toml"), "two of the experiments are called one"),
         (("my files/one.toml", "on.toml"), "cannot read on.toml"),
+        (("othr.toml",), "did you mean other.toml?\n"),
         (("my files/one.toml", "tabel1"), "did you mean 'table1'"),
         (("my files/one.toml", "other.toml", "--models", "lstn"), "none of these experiments has a model 'lstn'"),
         (("my files/one.toml", "other.toml", "times.toml", "--tasks", "d30"), "none of these experiments has a task"),

@@ -261,7 +261,7 @@ def test_a_folder_imports_code_only_with_trust(
     for folder in ("out", "saved"):
         with pytest.raises(ModelError, match=f"would import {module_name}:Table; if you trust it") as caught:
             sdssm.load(folder)
-        assert caught.value.shell.endswith("add --trust")
+        assert caught.value.shell.endswith(f"add --model {module_name}:Table, or --trust for every folder")
         assert module_name not in sys.modules
     settings = sdssm.runs.find_runs("out")[0].config.model  # read without the code
     assert isinstance(settings, ModuleSettings) and settings.options.scale == 1.0

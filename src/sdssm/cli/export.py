@@ -10,7 +10,7 @@ from sdssm.cli.exact_options import TASK_HELP
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import JSON_HELP, RUN_HELP, declare_command
 from sdssm.cli.output import print_facts, print_json
-from sdssm.exporting.formats import FORMATS, check_format
+from sdssm.exporting.formats import FORMATS, check_format, format_of_path
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -34,7 +34,7 @@ def add_command(commands: Commands) -> None:
     add = parser.add_argument
     add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
     formats = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
-    add("--format", metavar="NAME", default="onnx", help=f"{formats} (default: %(default)s)")
+    add("--format", metavar="NAME", help=f"{formats} (default: as the suffix of --out says, else onnx)")
     add("--out", metavar="PATH", type=Path, help="folder (onnx) or file to write (default: export/ in the folder RUN)")
     add("--overwrite", action="store_true", help="replace files that exist")
     add("--task", help=TASK_HELP)
@@ -44,7 +44,7 @@ def add_command(commands: Commands) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    check_format(options.format)
+    format_name = format_of_path(options.out) if options.format is None else check_format(options.format)
     import_models([options.run_folder], options)
 
     from sdssm.exporting import export
@@ -52,7 +52,7 @@ def _export(options: argparse.Namespace) -> None:
     exported = export(
         options.run_folder,
         options.out,
-        format=options.format,
+        format=format_name,
         task=options.task,
         overwrite=options.overwrite,
         trust=options.trust,

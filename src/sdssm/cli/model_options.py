@@ -53,20 +53,19 @@ def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
             name, path = recorded_name(config["model"])
         except ModelError:
             continue
-        is_other = entry is not None and not use_recorded_name(entry, name, path)
-        import_recorded_model(config, format_path(folder), trust=options.trust)
-        if is_other:
+        if entry is None or use_recorded_name(entry, name, path):
+            is_used = True
+        elif is_catalogue_model(name, path):
             others[folder] = name
-            if not is_catalogue_model(name, path):
-                break
-        is_used = is_used or not is_other
-    else:
-        if is_used:
-            return
-    for folder, name in reversed(others.items()):
+        else:
+            raise SettingsError(
+                f"{format_path(folder)} holds the model {path or name}, but --model names {options.model}; "
+                f"{'leave --model out' if path is None else f'write --model {path}'}"
+            )
+        import_recorded_model(config, format_path(folder), trust=options.trust)
+    for folder, name in others.items() if not is_used else ():
         raise SettingsError(
-            f"the runs keep their model, but --model is {options.model} and {format_path(folder)} has {name}; leave "
-            "--model out"
+            f"{format_path(folder)} holds the model {name}, but --model names {options.model}; leave --model out"
         )
 
 

@@ -28,6 +28,24 @@ def check_format(name: str) -> str:
     return name
 
 
+def format_of_path(path: Path | None) -> str:
+    """Return the format that the name of a file asks for; a name without a suffix is a folder, for ONNX.
+
+    >>> format_of_path(Path("a5.npz")), format_of_path(Path("a5-v1.2")), format_of_path(None)
+    ('npz', 'onnx', 'onnx')
+    >>> format_of_path(Path("a5.pt2"))
+    Traceback (most recent call last):
+    sdssm.errors.UnknownNameError: a5.pt2 has the suffix of no format; the formats are onnx (a folder), npz, json
+    """
+    suffix = "" if path is None else path.suffix[1:]
+    if not suffix[:1].isalpha():  # none, or the number of a version
+        return "onnx"
+    if suffix not in FORMATS:
+        names = ", ".join("onnx (a folder)" if name == "onnx" else name for name in FORMATS)
+        raise UnknownNameError(f"{path} has the suffix of no format; the formats are {names}")
+    return suffix
+
+
 def default_path(folder: Path, format_name: str) -> Path:
     """Return where the model of a folder is exported to by default.
 

@@ -12,6 +12,10 @@ from sdssm.errors import ModelError
 
 #: A module that fails for strings longer than this may have a limit that it does not tell.
 SHORT = 7
+#: Parts of the errors of torch if a module chooses a device that is not there, or not that of its input.
+DEVICE_ERRORS = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "be on the same device")
+#: What to do then.
+DEVICE_ADVICE = "; build it on the CPU, and use the device of the tokens in its methods: sdssm moves it to the device"
 
 
 @contextmanager
@@ -31,7 +35,9 @@ def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
     >>> print(module_error("Net", torch.zeros(4, 9, dtype=torch.long), IndexError("index out of range")))
     Net raises IndexError for tokens of shape (4, 9) and type torch.int64: index out of range; if it reads only ...
     """
-    if name.endswith(".advance"):
+    if is_device_error(error):
+        advice = DEVICE_ADVICE
+    elif name.endswith(".advance"):
         advice = "; it must take (tokens (B, L), state or None) and return (logits (B, L, C), state); else rename it"
     elif tokens.shape[-1] > SHORT and isinstance(error, IndexError | RuntimeError | ValueError | AssertionError):
         advice = "; if it reads only short strings, set its attribute `longest`"
@@ -52,6 +58,11 @@ def is_gpu_missing(error: ModelError) -> bool:
     if cause is None or isinstance(cause, IndexError):
         return False
     return any(word in str(cause).lower() for word in ("cuda", "gpu", "cpu tensor"))
+
+
+def is_device_error(error: Exception) -> bool:
+    """Return whether a module chose a device that is not there, or not that of its input."""
+    return any(part.lower() in str(error).lower() for part in DEVICE_ERRORS)
 
 
 def first_line(error: Exception) -> str:

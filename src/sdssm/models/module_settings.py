@@ -103,8 +103,8 @@ def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
     if own_parameters is None:
         names = ", ".join(parameter.name for parameter in parameters) or "none"
         raise ModelError(
-            f"{label} takes the parameters ({names}); the first two must be the number of symbols and of classes, as "
-            f"in def {label.rpartition('.')[2]}(n_symbols, n_classes, width=64)"
+            f"{label} takes the parameters ({names}); the first two must be the number of symbols and of classes, "
+            f"without defaults, as in def {label.rpartition('.')[2]}(n_symbols, n_classes, width=64)"
         )
     hints = _hints(factory)
     options = []
@@ -120,6 +120,23 @@ def options_class(factory: Callable[..., Any]) -> type[ModuleOptions]:
             options.append((parameter.name, annotation, parameter.default))
     check_setting_names(label, [name for name, _, _ in options])
     return _make_options(f"{label.rpartition('.')[2]}Options", tuple(options))
+
+
+def why_no_setting(factory: Callable[..., Any], name: str) -> str | None:
+    """Return why a parameter of a class or function is no setting; None if it has no such parameter.
+
+    >>> def build(n_symbols, n_classes, norm=None): ...
+    >>> why_no_setting(build, "norm")
+    'norm is a parameter of build, but its default None is not a number, a text, true, false or a tuple of these; ...'
+    """
+    parameter = inspect.signature(factory).parameters.get(name)
+    if parameter is None or parameter.default is parameter.empty:
+        return None
+    return (
+        f"{name} is a parameter of {getattr(factory, '__qualname__', 'the model')}, but its default "
+        f"{format_value(parameter.default)} is not a number, a text, true, false or a tuple of these; give it such a "
+        "default, or annotate it, as in width: int | None = None"
+    )
 
 
 def check_recorded_options(values: Any) -> dict[str, Any]:
@@ -168,7 +185,9 @@ def _without_sizes(parameters: list[inspect.Parameter]) -> list[inspect.Paramete
     if "n_symbols" in names and "n_classes" in names:
         return [parameter for parameter in parameters if parameter.name not in ("n_symbols", "n_classes")]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if len(parameters) >= 2 and all(parameter.kind in positional for parameter in parameters[:2]):
+    sizes = parameters[:2]
+    # A parameter with a default, such as hidden_size=32, is an option: a size would be put into it silently.
+    if len(sizes) == 2 and all(size.kind in positional and size.default is size.empty for size in sizes):
         return parameters[2:]
     return None
 
@@ -188,5 +207,8 @@ def _annotation(default: Any, hint: Any) -> Any:
     if hint is not None and all(option in (*SIMPLE, type(None)) for option in options):
         return hint
     if isinstance(default, tuple) and default and all(type(part) in SIMPLE for part in default):
-        return tuple[tuple(type(part) for part in default)]  # type: ignore[misc]  # built from values
+        kinds: Any = tuple(type(part) for part in default)
+        if len(set(kinds)) == 1 or set(kinds) == {int, float}:  # a list of any length
+            kinds = (int if set(kinds) == {int} else float if float in kinds else kinds[0], ...)
+        return tuple[kinds]
     return type(default) if type(default) in SIMPLE else None

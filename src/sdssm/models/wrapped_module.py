@@ -13,7 +13,7 @@ from torch.nn import functional
 from sdssm.errors import ModelError, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.model_entry import ModelEntry
-from sdssm.models.module_errors import errors_named, first_line, is_gpu_missing
+from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, first_line, is_device_error, is_gpu_missing
 from sdssm.models.module_probe import check_reading, probe_tokens, probing
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
@@ -211,9 +211,10 @@ def build_module(
         except ModelError:
             raise
         except Exception as error:
+            advice = "; check its options, and that it takes these two sizes"
             raise ModelError(
                 f"{settings.name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
-                f"{type(error).__name__}: {first_line(error)}; check its options, and that it takes these two sizes"
+                f"{type(error).__name__}: {first_line(error)}{DEVICE_ADVICE if is_device_error(error) else advice}"
             ) from error
         if not isinstance(module, nn.Module):
             raise ModelError(f"{settings.name} returned {format_value(module)}; it must return an nn.Module")

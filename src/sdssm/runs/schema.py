@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -17,8 +17,8 @@ from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
 from sdssm.models.catalogue import DEFAULT_PRESET, get_preset
-from sdssm.models.module_settings import ModuleSettings
-from sdssm.models.registry import find_entry
+from sdssm.models.module_settings import ModuleSettings, why_no_setting
+from sdssm.models.registry import find_entry, registered_entry
 from sdssm.models.settings import ModelSettings, build_model_settings, default_settings
 from sdssm.models.train_settings import TrainSettings
 from sdssm.settings import (
@@ -56,14 +56,22 @@ class Settings:
         known = setting_names(self)
         for name, value in values.items():
             if name not in known:
-                listed = f"sdssm settings {self.model.name} lists them all"
-                raise SettingsError(f"there is no setting {name!r}; {did_you_mean(str(name), known, listed)}")
+                raise SettingsError(f"there is no setting {name!r}; {self._advice(str(name), known)}")
             part, annotation = known[name]
             # A command line does not distinguish the word none from None: for a setting that is a word, it is the word.
             value = "none" if value is None and annotation is str else value
             parts.setdefault(part, {})[name] = convert_value(name, value, annotation)
         # All names of a part at once: rules that involve two settings are checked on the final values.
         return replace(self, model=self.model.with_parts(parts), train=replace(self.train, **parts.get("train", {})))
+
+    def _advice(self, name: str, known: Iterable[str]) -> str:
+        """Return what to do about a name that is no setting."""
+        entry = registered_entry(self.model.name, self.model.import_path)
+        if entry is not None and entry.kind == "module":
+            reason = why_no_setting(entry.target, name)
+            if reason is not None:
+                return reason
+        return did_you_mean(name, known, f"sdssm settings {self.model.name} lists them all")
 
     def parts(self) -> dict[str, Any]:
         """Return the objects that hold the settings, by the name of the part; one of them is "train"."""

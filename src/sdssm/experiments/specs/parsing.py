@@ -55,9 +55,9 @@ def read_spec(path: Path) -> Spec:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise SpecError(
-            f"cannot read {format_path(path)}: {describe_file_error(error)}; give the path of a TOML file"
-        ) from None
+        reason = describe_file_error(error)
+        advice = "" if reason.endswith("?") else "; give the path of a TOML file"
+        raise SpecError(f"cannot read {format_path(path)}: {reason}{advice}") from None
     return parse_spec(text, source=path.name, folder=path.parent)
 
 
