@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, first_line
 
 #: A module that fails for strings longer than this may have a limit that it does not tell.
 SHORT = 7
@@ -47,7 +47,7 @@ def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
         advice = ""
     return ModelError(
         f"{name} raises {type(error).__name__} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: "
-        f"{first_line(error)}{advice}"
+        f"{first_line(error, 200)}{advice}"
     )
 
 
@@ -63,8 +63,3 @@ def is_gpu_missing(error: ModelError) -> bool:
 def is_device_error(error: Exception) -> bool:
     """Return whether a module chose a device that is not there, or not that of its input."""
     return any(part.lower() in str(error).lower() for part in DEVICE_ERRORS)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error message, shortened."""
-    return (str(error).strip().splitlines() or ["no message"])[0][:200]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sdssm.errors import ModelError, format_value
+from sdssm.errors import ModelError, first_line, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.model_entry import ModelEntry
-from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, first_line, is_device_error, is_gpu_missing
+from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, is_device_error, is_gpu_missing
 from sdssm.models.module_probe import check_reading, probe_tokens, probing
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
@@ -151,7 +151,7 @@ class WrappedModule(TokenModel):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ModelError(f"{name} returns logits {shape}; they must be {(*tokens.shape, self.n_classes)}")
         try:
-            map_state(lambda x: _check_state_rows(x, len(tokens)), after)
+            map_state(lambda x: _check_state_rows(x, tokens.shape[0]), after)
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
         return logits.float(), after

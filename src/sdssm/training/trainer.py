@@ -16,7 +16,8 @@ from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.building import import_recorded_model
-from sdssm.models.registry import find_entry, use_recorded_name
+from sdssm.models.recorded_models import use_recorded_name
+from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files

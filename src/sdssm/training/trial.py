@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, first_line
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.building import untrained_model
 from sdssm.models.module_probe import check_causal_when_trained
@@ -258,5 +258,5 @@ def _agree(result: Result, expected: Result, tolerance: float = TOLERANCE) -> bo
 
 
 def _shorten(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = first_line(error)
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} ..."
