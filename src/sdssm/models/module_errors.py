@@ -52,6 +52,15 @@ def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
     )
 
 
+def is_gpu_missing(error: ModelError) -> bool:
+    """Return whether a module raised this error because it is on the CPU and runs on GPUs only."""
+    cause = error.__cause__
+    # An index that is out of range must not be tried on a GPU: no program can use the GPU after that.
+    if cause is None or isinstance(cause, IndexError):
+        return False
+    return any(word in str(cause).lower() for word in ("cuda", "gpu", "cpu tensor"))
+
+
 def is_device_error(error: Exception) -> bool:
     """Return whether a module chose a device that is not there, or not that of its input."""
     return any(part.lower() in str(error).lower() for part in DEVICE_ERRORS)
