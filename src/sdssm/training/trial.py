@@ -138,7 +138,9 @@ class Trial:
             name = model.file_name(unsaved[0])
             self.inexact = f"the buffer {name} changes in training and is not saved; make it persistent"
         elif depends:
-            self.inexact = "its loss depends on earlier steps through something that is not saved; make that a buffer"
+            self.inexact = (
+                "it keeps something between steps that is not saved, such as a counter or a generator; make it a buffer"
+            )
         if draws:
             return RANDOM
         if changed or buffers.keys() != after.keys():
@@ -214,6 +216,8 @@ def check_trainable(config: RunConfig, model: TokenModel) -> None:
     if any(value.dtype == torch.complex128 for value in model.state_dict().values()):
         raise ModelError(f"{model.name} has complex128 parameters, which checkpoints cannot hold; use complex64")
     device = model.device
+    if isinstance(model, WrappedModule) and model.needs_gpu:
+        device = torch.device("cuda")
     with preserved_random_numbers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         generator = torch.Generator().manual_seed(0)
