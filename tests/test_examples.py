@@ -71,14 +71,15 @@ def test_own_models(run_example: RunExample, monkeypatch: pytest.MonkeyPatch) ->
     assert len(min_gru) == 5 and "min-gru: 6,706 parameters" in out  # it needs more steps than this test has
 
 
-def test_own_models_take_at_most_ten_lines_each() -> None:
+def test_own_models_are_short() -> None:
     source = (EXAMPLES / "own_models.py").read_text()
     lines = {
         node.name: sum(bool(line.strip()) for line in source.splitlines()[node.lineno - 1 : node.end_lineno])
         for node in ast.parse(source).body
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name != "main"
     }
-    assert lines == {"Gru": 8, "Transformer": 10, "LinearRnn": 12, "min_gru": 5}  # as its comments say
+    assert lines.pop("LinearRnn") <= 15  # a whole model, written here
+    assert lines.keys() == {"Gru", "Transformer", "min_gru"} and max(lines.values()) <= 10  # around modules of others
 
 
 def test_time_series(run_example: RunExample) -> None:

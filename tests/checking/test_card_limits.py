@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from sdssm.checking.accuracy_by_length import AccuracyByLength
 from sdssm.checking.accuracy_measurement import measure_accuracy
 from sdssm.checking.constant_answers import best_constant_accuracy
 from sdssm.checking.cost_measurement import measure_costs
-from sdssm.models import wrap_module
+from sdssm.models import Classifier, wrap_module
 from sdssm.tasks import Task, get_task
 from tests.evaluation.machines import exact
 
@@ -127,3 +128,16 @@ def test_the_failing_length_agrees_with_the_levels() -> None:
     sparse = make_accuracy(_1=100.0, _2=95.0, _8=85.0)
     assert sparse.failing_length == pytest.approx(4.0) and sparse.longest_at_least(90.0) == 2
     assert make_accuracy(_1=100.0, _2=90.0).failing_length is None
+
+
+def test_generation_uses_the_single_step_of_a_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, step, calls = exact(get_task("parity").machine), Classifier.step, 0
+
+    def count_steps(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(Classifier, "step", count_steps)
+    assert measure_costs(model, get_task("parity"), seconds=0.001).generation_tokens
+    assert calls > 2

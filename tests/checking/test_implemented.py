@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.automata import from_json
-from sdssm.checking.implemented import LSTAR, STATES, find_automaton
+from sdssm.checking.automaton_search import find_automaton
+from sdssm.checking.implemented import LSTAR, STATES
 from sdssm.exact import compile as compile_model
 from sdssm.models import wrap_module
 from sdssm.tasks import get_task
-from tests.checking.machine_modules import KINDS, machine_model, wrong_on, wrong_transition
+from tests.checking.machine_modules import KINDS, machine_model, wrong_from, wrong_on, wrong_transition
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,6 +45,14 @@ def test_the_first_difference_from_the_task_is_named(kind: str) -> None:
     assert "they first differ on" in result.describe()
     data = json.loads(json.dumps(result.to_json()))
     assert from_json(json.dumps(data["machine"])).is_equivalent(wrong)
+
+
+def test_the_first_length_of_a_disagreement_is_named() -> None:
+    """Strings of 200 symbols and more are misclassified: the automaton is not that of the model there."""
+    task = get_task("parity")
+    result = find_automaton(machine_model(wrong_from(task.machine, 150), "prefixes"), task)
+    assert result.machine is not None and 40 <= result.validated_length < 150
+    assert re.search(r" symbols, but after every symbol on 0.00 % of strings of length 500 \(chance", result.describe())
 
 
 def test_a_hint_leads_to_an_error_that_random_strings_miss() -> None:

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.automata import Machine
-from sdssm.checking.implemented import find_automaton
+from sdssm.checking.automaton_search import find_automaton
 from sdssm.checking.misclassified import ALL_STRINGS, find_misclassified
 from sdssm.checking.section_results import MisclassifiedSection
 from sdssm.errors import ModelError, SettingsError
 from sdssm.exact import compile as compile_model
 from sdssm.models import wrap_module
+from sdssm.models.module_settings import ModuleSettings
 from sdssm.tasks import Task, get_task
+from sdssm.testing.model_under_test import wrap_unchecked
 from tests.checking.machine_modules import (
     KINDS,
     machine_model,
@@ -164,7 +166,7 @@ class Inconsistent(nn.Module):
 
 
 def test_whole_strings_are_read_if_the_state_of_a_module_leads_to_other_predictions() -> None:
-    model = wrap_module(Inconsistent(), 2, 2)
+    model = wrap_unchecked(Inconsistent(), ModuleSettings(name="Inconsistent"), 2, 2)  # wrap_module refuses it
     result = find_misclassified(model, get_task("parity"), max_strings=100, longest=12, max_seconds=20)
     assert result.string is None and result.unconfirmed == 0
 

@@ -17,9 +17,11 @@ from sdssm.exact.extraction.lstar import QueriedLabels
 from sdssm.exact.extraction.model_reader import ModelReader
 from sdssm.models import Classifier, ModelSettings, registry
 from sdssm.models.building import untrained_model
+from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import default_settings
 from sdssm.tasks import get_task
+from sdssm.testing.model_under_test import wrap_unchecked
 from tests.checking.machine_modules import PrefixModule, RecurrentModule, StringModule, machine_model
 from tests.exact.test_extract import random_machine
 
@@ -109,7 +111,7 @@ class WrongState(RecurrentModule):
 
 def test_a_state_that_leads_to_other_predictions_is_refused() -> None:
     with pytest.raises(ExactError, match="reading symbol by symbol changes the logits of WrongState by 1; use method"):
-        extract(module(WrongState, "parity"), "parity")
+        extract(wrap_unchecked(module(WrongState, "parity"), ModuleSettings(name="WrongState"), 2, 2), "parity")
 
 
 def test_a_folder_imports_code_only_with_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,10 +137,11 @@ def test_a_folder_imports_code_only_with_trust(tmp_path: Path, monkeypatch: pyte
 def test_models_of_several_layers_and_without_a_state() -> None:
     generator = torch.Generator().manual_seed(0)
     stack = Classifier(ModelSettings(name="lstm", layers=2), 2, 2, generator=generator)
-    assert extract(stack, "parity", lengths=[3], strings=8, max_states=8, max_seconds=5).machine.n_symbols == 2
+    extraction = extract(stack, "parity", lengths=[3], strings=8, max_states=8, max_seconds=5)
+    assert extraction.method == "states" and extraction.fidelity[0].throughout == 8  # it predicts what the model does
     transformer = Classifier(ModelSettings(name="transformer", embedding=16), 2, 2, generator=generator)
     extraction = extract(transformer, "parity", method="lstar", lengths=[3], strings=8, max_states=16, max_seconds=5)
-    assert extraction.method == "lstar"
+    assert extraction.method == "lstar" and extraction.fidelity[0].throughout == 8
 
 
 @pytest.mark.parametrize("kind", ["recurrent", "prefixes", "strings"])
@@ -157,9 +160,9 @@ def test_lstar_asks_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = QueriedLabels.ask
 
     def counted(self: QueriedLabels, words: Iterable[tuple[int, ...]]) -> None:
-        before = self.asked
+        before = self.words_read
         ask(self, words)
-        batches.append(self.asked - before)
+        batches.append(self.words_read - before)
 
     monkeypatch.setattr(QueriedLabels, "ask", counted)
     machine = random_machine(0, states=30)

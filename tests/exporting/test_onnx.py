@@ -149,6 +149,52 @@ def test_an_operator_that_onnx_lacks_is_named_and_nothing_is_written(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+class LoopingParity(nn.Module):
+    """Reads symbol by symbol, in a loop of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(2))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        state, outputs = torch.zeros(len(tokens), dtype=torch.long), []
+        for position in range(tokens.shape[1]):
+            state = (state + tokens[:, position]) % 2
+            outputs.append(self.weight[state])
+        return torch.stack(outputs, 1)
+
+
+class GrowingState(LoopingParity):
+    """Its state is the string that it has read."""
+
+    def advance(self, tokens: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        read = tokens if state is None else torch.cat([state, tokens], 1)
+        return self.forward(read)[:, -tokens.shape[1] :], read
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (LoopingParity, r"its graph is that of one length, .* add advance\(tokens, state\)"),
+        (
+            GrowingState,
+            r"the state of GrowingState has the shapes \[\(1,\)\] after one symbol, \[\(2,\)\] after two",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_says_why(kind: type[nn.Module], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=message):
+        sdssm.export(wrap_module(kind(), 2, 2), tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_step_of_an_earlier_model_is_removed(tmp_path: Path) -> None:
+    sdssm.export(sdssm.compile("parity"), tmp_path / "folder")
+    assert (tmp_path / "folder" / "step.onnx").exists()
+    sdssm.export(wrap_module(nn.Embedding(2, 2), 2, 2), tmp_path / "folder", overwrite=True)
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {"model.onnx", "model.json", "README.md"}
+
+
 def test_wrong_logits_are_found() -> None:
     expected = np.array([[1.0, 2.0], [np.nan, 1.0]])
     assert compare_logits("m", expected + 1e-6, expected, "2 strings") < 1e-5

@@ -19,7 +19,8 @@ from sdssm.errors import ModelError, RunError, SdssmError
 from sdssm.experiments.planning.fingerprints import fingerprint
 from sdssm.layers.recurrent import Rnn
 from sdssm.models import registry
-from sdssm.models.registry import find_entry, find_recorded_entry, register
+from sdssm.models.recorded_models import find_recorded_entry
+from sdssm.models.registry import find_entry, register
 from sdssm.models.settings import default_settings
 from sdssm.runs.schema import create_config, resolve_settings
 

@@ -20,7 +20,8 @@ from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings
 from sdssm.models import registry
 from sdssm.models.catalogue import get_preset
 from sdssm.models.module_settings import ModuleSettings, option_values, options_class
-from sdssm.models.registry import find_entry, find_recorded_entry, forget, list_models, register
+from sdssm.models.recorded_models import find_recorded_entry
+from sdssm.models.registry import find_entry, forget, list_models, register
 from sdssm.models.settings import ModelSettings, default_settings
 from sdssm.models.train_settings import check_setting_names
 from sdssm.runs.schema import resolve_settings

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import sdssm
 from sdssm.errors import ModelError
-from sdssm.models import WrappedModule, registry, wrap_module
+from sdssm.models import WrappedModule, randomness, registry, wrap_module
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings
 
@@ -102,6 +102,44 @@ def test_probing_leaves_no_trace() -> None:
     assert (torch.rand(()).item(), np.random.rand(), random.random()) == expected  # noqa: NPY002
     assert all(part.training for part in module.modules())
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_random_numbers_of_gpus_start_from_the_seed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(5)  # in place of that of a GPU
+    before = generator.get_state()
+    monkeypatch.setattr(randomness, "_used_cuda_generators", lambda: [generator])
+
+    def on_gpu(n_symbols: int, n_classes: int) -> nn.Module:
+        return nn.Embedding(n_symbols, n_classes, _weight=torch.rand(n_symbols, n_classes, generator=generator))
+
+    monkeypatch.setattr(registry, "_registered", {})
+    sdssm.register(on_gpu, name="on-gpu")
+    built = [untrained_model(ModuleSettings(name="on-gpu"), 2, 2, seed=seed).module.weight for seed in (1, 1, 2)]
+    assert torch.equal(built[0], built[1]) and not torch.equal(built[0], built[2])
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_a_module_for_gpus_only_is_checked_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class GpuOnly(Gru):
+        device = "cpu"
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            if self.device == "cpu":
+                raise RuntimeError("expected x.is_cuda() to be true")
+            return super().forward(tokens)
+
+    def move(model: WrappedModule, device: str) -> WrappedModule:
+        model.module.device = device  # type: ignore[assignment]
+        return model
+
+    with pytest.raises(ModelError, match="GpuOnly raises RuntimeError .*is_cuda"):
+        wrap(GpuOnly())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(WrappedModule, "to", move)
+    model = wrap(GpuOnly())
+    assert model.needs_gpu and model.module.device == "cpu"  # it is back
+    with pytest.raises(ModelError, match="raises IndexError"):  # which a GPU does not survive
+        wrap(Changed(lambda y, t: y[:, 100]))
 
 
 class Pool(nn.Module):

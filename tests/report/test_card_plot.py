@@ -52,9 +52,9 @@ def test_the_legend_names_baselines_lengths_and_the_forecast() -> None:
         "chance, 1.67 %",
         "at least 99 % up to 100",
         "at least 90 % up to 200",
-        "forecast: fails at 700",
+        "forecast: if it fails, near 700",
     ]
-    assert legend_of(make_card_figure(make_card(5_000.0)))[-1] == "forecast: fails at 5,000, beyond"
+    assert legend_of(make_card_figure(make_card(5_000.0)))[-1] == "forecast: if it fails, near 5,000"
     assert legend_of(make_card_figure(make_card(None)))[-1] == "at least 90 % up to 200"
 
 
@@ -92,3 +92,13 @@ def test_a_wrong_ending_is_refused_before_drawing(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="plots are written as"):
         check_card_plot(tmp_path / "card.jpg")
     check_card_plot(tmp_path / "new folder" / "card.png")  # the folder of --out is created later
+
+
+def test_a_band_is_explained_only_if_there_is_one() -> None:
+    def last_line(card: dict[str, Any]) -> str:
+        return str(make_card_figure(card).texts[-1].get_text())
+
+    card = make_card()
+    assert last_line(card) == "Measured on CPU. Band: 95 % confidence."
+    del card["sections"]["accuracy"]
+    assert last_line(card) == "Measured on CPU."

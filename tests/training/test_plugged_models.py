@@ -152,8 +152,8 @@ def test_a_module_that_replaces_a_parameter_is_refused(tmp_path: Path) -> None:
     ("module", "reason"),
     [
         (modules.RunningMean, "the buffer mean changes in training and is not saved; make it persistent"),
-        (modules.Counts, "its loss depends on earlier steps through something that is not saved; make that a buffer"),
-        (modules.OwnGenerator, "its loss depends on earlier steps through something that is not saved"),
+        (modules.Counts, "it keeps something between steps that is not saved, such as a counter or a generator; make"),
+        (modules.OwnGenerator, "it keeps something between steps that is not saved"),
     ],
 )
 def test_a_module_that_cannot_be_resumed_exactly_says_so(tmp_path: Path, module: type, reason: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import sdssm
 from sdssm.models import registry
@@ -126,3 +126,40 @@ def test_a_killed_training_resumes(tmp_path: Path, module: type) -> None:
 def test_a_training_that_diverges(tmp_path: Path) -> None:
     runs, _ = train(tmp_path, modules.LinearRnn, settings={"lr": 1e15, "clip": None, "warmup": 0.0})
     assert runs[0].status == "diverged"
+
+
+class GpuOnly(modules.LinearRnn):
+    """Draws a parameter on the GPU if it can, and runs there only."""
+
+    def __init__(self, n_symbols: int, n_classes: int) -> None:
+        super().__init__(n_symbols, n_classes)
+        self.gain = nn.Parameter(torch.rand(n_classes, device="cuda").cpu())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if not tokens.is_cuda:
+            raise RuntimeError("expected a CUDA tensor")
+        return super().forward(tokens) * self.gain
+
+
+def test_a_module_for_gpus_only_is_trained_and_evaluated(tmp_path: Path) -> None:
+    torch.rand(1, device="cuda")  # random numbers of a GPU start from the seed once it is in use
+    first, second = (train(tmp_path / name, GpuOnly)[0] for name in ("first", "second"))
+    assert first[0].status == "finished"
+    assert len(sdssm.evaluate(first, max_length=4, strings=8, device="cuda").runs[0].accuracy) == 4
+    other = weights(second[0].path)
+    for name, value in weights(first[0].path).items():
+        torch.testing.assert_close(value, other[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_parameters_that_are_flattened_in_each_step_are_trained(tmp_path: Path) -> None:
+    """`flatten_parameters` moves the weights of a GRU into one piece of memory."""
+
+    class Flattened(modules.Gru):
+        def forward(self, tokens: Tensor) -> Tensor:
+            self.gru.flatten_parameters()
+            return super().forward(tokens)
+
+    flattened, plain = (train(tmp_path / model.__name__, model)[0] for model in (Flattened, modules.Gru))
+    other = weights(plain[0].path)
+    for name, value in weights(flattened[0].path).items():
+        torch.testing.assert_close(value, other[name], rtol=1e-2, atol=1e-2, msg=name)

@@ -13,6 +13,7 @@ from sdssm.errors import (
     SettingsError,
     UnknownNameError,
     did_you_mean,
+    first_line,
     format_value,
 )
 from sdssm.runs.events import to_json_value
@@ -151,10 +152,10 @@ def measure_section(name: str, measure: Callable[[float], SectionResult], second
 
 def describe_error(error: Exception) -> str:
     """Return in one line why a section failed."""
-    text = (str(error).strip().splitlines() or ["no message"])[0]
+    text = first_line(error, 200)
     if isinstance(error, SdssmError | MissingExtraError):
         return text
-    return f"{type(error).__name__}: {text[:200]}"
+    return f"{type(error).__name__}: {text}"
 
 
 class SectionClock:

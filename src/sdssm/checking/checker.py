@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from sdssm.checking.accuracy_measurement import STRINGS, measure_accuracy
+from sdssm.checking.automaton_search import find_automaton
 from sdssm.checking.card_section import (
     SHARES,
     TITLES,
@@ -25,7 +26,7 @@ from sdssm.checking.checked_model import CheckedModel, find_checked_model
 from sdssm.checking.cost_measurement import SECONDS as SPEED_SECONDS
 from sdssm.checking.cost_measurement import measure_costs
 from sdssm.checking.forecast import forecast_failure
-from sdssm.checking.implemented import LSTAR, find_automaton
+from sdssm.checking.implemented import LSTAR
 from sdssm.checking.misclassified import find_misclassified
 from sdssm.checking.report_card import ReportCard
 from sdssm.checking.section_results import AutomatonSection, ForecastSection, LawsSection, MisclassifiedSection

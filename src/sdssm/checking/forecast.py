@@ -11,10 +11,10 @@ import torch
 
 from sdssm.checking.card_section import SectionTimeUpError
 from sdssm.checking.forecast_measurement import FAILING_ACCURACY, LONGEST
-from sdssm.checking.forecast_states import reading
 from sdssm.checking.forecast_strings import SHORTEST
 from sdssm.checking.state_distances import Growth, StateDistances
 from sdssm.models import TokenModel, WrappedModule
+from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
 
 #: The number of strings of training length that the model must classify before there is a forecast.
@@ -189,7 +189,7 @@ def classifies_training_lengths(model: TokenModel, task: Task, seed: int) -> str
     if model.longest is not None and model.longest < length:
         return f"the model reads at most {model.longest:,} symbols, and training strings have {length:,}"
     batch = task.sample(CLASSIFIED, length, generator=generator)
-    with reading(model):
+    with reading_mode(model):
         logits = model.last_logits(batch.tokens.to(model.device)).cpu()
     share = 100 * float(((logits.argmax(-1) == batch.labels[:, -1]) & ~logits.isnan().any(-1)).float().mean())
     if share < FAILING_ACCURACY:

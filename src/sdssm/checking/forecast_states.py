@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from sdssm import ops
-from sdssm.models import TokenModel
 
 
 def state_vectors(state: Any, batch: int) -> list[Tensor]:
@@ -90,15 +86,3 @@ def _batch_axis(tensor: Tensor, batch: int) -> int | None:
     if not (tensor.is_floating_point() or tensor.is_complex()) or batch not in tensor.shape:
         return None
     return tuple(tensor.shape).index(batch)
-
-
-@contextmanager
-def reading(model: TokenModel) -> Iterator[None]:
-    """Disable gradients, dropout and the check of tokens while a model reads strings."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode(), ops.unchecked():
-            yield
-    finally:
-        model.train(training)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from sdssm.checking.card_section import SectionTimeUpError
-from sdssm.checking.forecast_states import class_means, reading, replace_vectors, state_vectors
+from sdssm.checking.forecast_states import class_means, replace_vectors, state_vectors
 from sdssm.checking.forecast_strings import ENDINGS, draw_strings
 from sdssm.models import TokenModel
+from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
 
 #: The number of strings: the first for which all states have at most this many entries. Primes, see `state_vectors`.
@@ -84,7 +85,7 @@ class StateDistances:
         self._endings = drawn.endings.to(model.device)
         self._state: Any = None
         vectors, state, start = [], None, 0
-        with reading(model):
+        with reading_mode(model):
             for length in self.lengths:
                 stop = length - drawn.step
                 state = self._advance(drawn.tokens[:, start:stop].to(model.device), state)
@@ -119,7 +120,7 @@ class StateDistances:
         Below 1 the states of a class approach each other if they read the same symbols: the model forgets.
         """
         centres = [part.centres[self.groups] * part.sizes[-1] for part in self.parts]
-        with reading(self.model):
+        with reading_mode(self.model):
             ends = [
                 state_vectors(self._advance(self._endings, state), self.strings)
                 for state in (self._state, replace_vectors(self._state, self.strings, centres))
@@ -136,7 +137,7 @@ class StateDistances:
         if monotonic() > self._end:
             raise SectionTimeUpError("the time is up")
         vectors = [self._continued(part, length, growth) for part in self.parts]
-        with reading(self.model):
+        with reading_mode(self.model):
             logits, _ = self.model.advance(self._after, replace_vectors(self._state, self.strings, vectors))
         known = self._labels >= 0
         correct = (logits.argmax(-1) == self._labels) & ~logits.isnan().any(-1)
@@ -196,7 +197,7 @@ class StateDistances:
 def _number_of_strings(model: TokenModel) -> int:
     """Return how many strings to read: fewer for a model with a large state."""
     few = STRINGS[-1]
-    with reading(model):
+    with reading_mode(model):
         state = model.advance_state(torch.zeros(few, 1, dtype=torch.int64, device=model.device))
     entries = sum(part.shape[1] for part in state_vectors(state, few))
     return next((count for count in STRINGS if count * entries <= MOST_ENTRIES), few)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdssm import ops
 from sdssm.automata.refinement import Ints
 from sdssm.errors import ModelError
 from sdssm.exact.extraction.model_reader import trace_states
 from sdssm.layers.mixer import map_state, select_state_rows
 from sdssm.models import TokenModel
+from sdssm.models.reading import reading_mode
 from sdssm.models.token_model import State
 from sdssm.progress import TimeLimit
 from sdssm.tasks import Task
@@ -104,16 +104,9 @@ class StringReader:
         numbers = length * self.model.numbers_per_symbol + length**2 * self.model.numbers_per_pair
         return int(max(1, min(MOST_ROWS, MOST_NUMBERS // max(numbers, 1))))
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Read without gradients, in evaluation mode; restore the mode afterwards."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode(), ops.unchecked():
-                yield
-        finally:
-            self.model.train(training)
+        return reading_mode(self.model)
 
     # -- the model -----------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,8 @@ def import_models(folders: Sequence[Path], options: argparse.Namespace) -> None:
     from sdssm.layers.settings import is_catalogue_model
     from sdssm.models.building import import_recorded_model
     from sdssm.models.model_folder import read_model_config
-    from sdssm.models.registry import find_entry, use_recorded_name
+    from sdssm.models.recorded_models import use_recorded_name
+    from sdssm.models.registry import find_entry
     from sdssm.models.settings import recorded_name
 
     entry = None if options.model is None else find_entry(options.model)

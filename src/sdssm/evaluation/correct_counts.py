@@ -8,16 +8,15 @@ the model reads new strings for each length, as in the paper.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm import ops
-from sdssm.models import Classifier, State, TokenModel, WrappedModule
-from sdssm.models.modes import evaluation_mode
+from sdssm.models import Classifier, State, TokenModel
+from sdssm.models.reading import reading_mode
 from sdssm.models.rescaled import RescaledModel
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 
@@ -203,14 +202,6 @@ def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-@contextmanager
-def _inference(model: EvaluatedModel) -> Iterator[None]:
-    """Disable gradients, dropout and the check of tokens.
-
-    The tokens are valid by construction, and a GPU would have to wait for the check.
-    """
-    classifier = model.model if isinstance(model, RescaledModel) else model
-    # A tensor of the inference mode that someone else's module keeps, such as a mask, could not be used in training.
-    without_gradients = torch.no_grad() if isinstance(model, WrappedModule) else torch.inference_mode()
-    with evaluation_mode(classifier), without_gradients, ops.unchecked():
-        yield
+def _inference(model: EvaluatedModel) -> AbstractContextManager[None]:
+    """Disable gradients, dropout and the check of tokens, which are valid by construction."""
+    return reading_mode(model.model if isinstance(model, RescaledModel) else model)

@@ -13,7 +13,7 @@ from torch import nn
 from sdssm.errors import ModelError, OutputError, RunError
 from sdssm.exporting.arrays import to_json_text, to_npz
 from sdssm.exporting.description import describe_model
-from sdssm.exporting.formats import check_format, default_path
+from sdssm.exporting.formats import STEP_FILE, check_format, default_path
 from sdssm.exporting.onnx_check import OnnxCheck
 from sdssm.exporting.onnx_folder import to_onnx_files
 from sdssm.files import describe_file_error, format_path, write_together
@@ -160,6 +160,8 @@ def _write(target: Path, files: Mapping[Path, bytes]) -> None:
         for folder in {path.parent for path in files}:
             folder.mkdir(parents=True, exist_ok=True)
         write_together(files)
+        if target.is_dir() and target / STEP_FILE not in files:  # of a model that was there before
+            (target / STEP_FILE).unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise OutputError(
             f"cannot write {format_path(target)}: {describe_file_error(error)}; choose another path"

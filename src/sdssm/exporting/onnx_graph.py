@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, first_line
 from sdssm.exporting.real_program import RealProgram
 from sdssm.exporting.step_module import StepModule
 from sdssm.exporting.string_module import StringModule
@@ -27,6 +27,8 @@ from sdssm.extras import import_extra
 OPSET = 18
 #: Rows of the examples that a model is traced with.
 TRACED_ROWS = 4
+#: What torch's exporter says of an operator that it cannot translate.
+UNSUPPORTED = ("No ONNX function found", "No decompositions registered")
 #: A graph or model of the package `onnx`, which has no types.
 OnnxModel = Any
 
@@ -181,11 +183,12 @@ def _reason(error: BaseException) -> str:
         chain.append(cause)
         cause = cause.__cause__
     for part in reversed(chain):
+        if not any(text in str(part) for text in UNSUPPORTED):
+            continue
         operator = re.search(r"target=torch\.ops\.([\w.]+)|OpOverload\(op='([\w.]+)'", str(part))
         if operator is not None:
             return f"ONNX has no operator for torch's {operator[1] or operator[2]}"
-    lines = [line for line in str(chain[-1]).strip().splitlines() if line.strip()]
-    return f"{type(chain[-1]).__name__}: {(lines or ['no message'])[0][:200]}"
+    return f"{type(chain[-1]).__name__}: {first_line(chain[-1], 200)}"
 
 
 @contextmanager

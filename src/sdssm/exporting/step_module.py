@@ -39,6 +39,7 @@ class StepModule(nn.Module):
         super().__init__()
         self.model = model
         self.template = self._step(self._first_tokens(), None)[1]
+        self._check_fixed_shape()
         initial = self._find_initial()
         self.is_flagged = initial is None
         if initial is None:
@@ -73,6 +74,18 @@ class StepModule(nn.Module):
 
     def _first_tokens(self) -> Tensor:
         return torch.arange(max(self.model.n_symbols, 2), device=self.model.device) % self.model.n_symbols
+
+    def _check_fixed_shape(self) -> None:
+        """Raise an error unless a state has the same shape after every symbol."""
+        before, after = (
+            [tuple(value.shape[1:]) for value in flatten_state(state)]
+            for state in (self.template, self._step(self._first_tokens(), self.template)[1])
+        )
+        if before != after:
+            raise ModelError(
+                f"the state of {self.model.name} has the shapes {before} after one symbol, {after} after two; only a "
+                "state of fixed shape can be exported: keep one, or remove advance(tokens, state)"
+            )
 
     def _find_initial(self) -> list[Tensor] | None:
         """Return states (1, ...) with which the first step is the same as without a state; None if none is found."""

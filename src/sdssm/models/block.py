@@ -11,7 +11,7 @@ from torch.nn import functional
 from sdssm.errors import SettingsError
 from sdssm.layers import Mixer, initial
 from sdssm.models.readout import apply_dropout
-from sdssm.models.registry import find_recorded_entry
+from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.settings import ModelSettings
 
 

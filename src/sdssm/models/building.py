@@ -13,7 +13,7 @@ from sdssm.models.classifier import Classifier
 from sdssm.models.module_probe import check_reading
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.names import load_tensors
-from sdssm.models.registry import find_recorded_entry
+from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings, recorded_name
 from sdssm.models.token_model import TokenModel
 from sdssm.models.wrapped_module import WrappedModule, build_module

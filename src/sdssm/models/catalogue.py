@@ -28,7 +28,7 @@ def default_preset(model: str) -> str:
 def list_presets(model: str) -> list[str]:
     """Return the names of the presets of a model.
 
-    >>> list_presets("s4")
+    >>> list_presets("slice")
     ['default']
     """
     return [name for name, models in PRESETS.items() if model in models] or ["default"]

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from sdssm.errors import ModelError, OutputError, format_value
+from sdssm.errors import ModelError, OutputError, first_line, format_value
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.models.evidence import find_evidence
@@ -141,5 +141,4 @@ def _call_hub(call: Callable[[], Result], make_error: Callable[[str], Exception]
     try:
         return call()
     except Exception as error:  # of the Hub, of its HTTP library, of the disk
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise make_error(f"{type(error).__name__}: {(lines or ['no message'])[0][:200]}") from error
+        raise make_error(f"{type(error).__name__}: {first_line(error, 200)}") from error

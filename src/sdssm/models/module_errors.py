@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, first_line
 
 #: A module that fails for strings longer than this may have a limit that it does not tell.
 SHORT = 7
@@ -32,7 +32,8 @@ def errors_named(name: str, tokens: Tensor) -> Iterator[None]:
 def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
     """Return the error for a module that raises one itself.
 
-    >>> print(module_error("Net", torch.zeros(4, 9, dtype=torch.long), IndexError("index out of range")))
+    >>> tokens = torch.zeros(4, 9, dtype=torch.long)
+    >>> print(module_error("Net", tokens, IndexError("index out of range")))  # doctest: +ELLIPSIS
     Net raises IndexError for tokens of shape (4, 9) and type torch.int64: index out of range; if it reads only ...
     """
     if is_device_error(error):
@@ -47,15 +48,19 @@ def module_error(name: str, tokens: Tensor, error: Exception) -> ModelError:
         advice = ""
     return ModelError(
         f"{name} raises {type(error).__name__} for tokens of shape {tuple(tokens.shape)} and type {tokens.dtype}: "
-        f"{first_line(error)}{advice}"
+        f"{first_line(error, 200)}{advice}"
     )
+
+
+def is_gpu_missing(error: ModelError) -> bool:
+    """Return whether a module raised this error because it is on the CPU and runs on GPUs only."""
+    cause = error.__cause__
+    # An index that is out of range must not be tried on a GPU: no program can use the GPU after that.
+    if cause is None or isinstance(cause, IndexError):
+        return False
+    return any(word in str(cause).lower() for word in ("cuda", "gpu", "cpu tensor"))
 
 
 def is_device_error(error: Exception) -> bool:
     """Return whether a module chose a device that is not there, or not that of its input."""
     return any(part.lower() in str(error).lower() for part in DEVICE_ERRORS)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error message, shortened."""
-    return (str(error).strip().splitlines() or ["no message"])[0][:200]

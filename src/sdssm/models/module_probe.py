@@ -44,7 +44,7 @@ def check_reading(model: WrappedModule) -> None:
     calls on short strings, and leaves no trace.
     """
     if model.reads == "prefixes":
-        with _without_trace(model):
+        with probing(model):
             tokens = probe_tokens(model, STRINGS, LENGTH)
             logits = model._call(tokens)
             problem = _find_look_ahead(model, logits, tokens)
@@ -68,7 +68,7 @@ def check_causal_when_trained(model: WrappedModule) -> None:
     if not is_changed or model.reads != "prefixes":
         return
     try:
-        with _without_trace(model):
+        with probing(model):
             tokens = probe_tokens(model, STRINGS, LENGTH)
             problem = _find_look_ahead(model, model._call(tokens), tokens)
     except ModelError:  # not every module can compute with any weights
@@ -78,10 +78,20 @@ def check_causal_when_trained(model: WrappedModule) -> None:
 
 
 @contextmanager
-def _without_trace(model: WrappedModule) -> Iterator[None]:
-    """Change neither modes nor the caller's random numbers nor gradients inside the block."""
+def probing(model: WrappedModule) -> Iterator[None]:
+    """Call a module inside the block so that no trace is left: in modes, the caller's random numbers and gradients.
+
+    A module that runs on GPUs only is on one inside the block.
+    """
+    is_moved = model.needs_gpu and model.device.type == "cpu"
     with evaluation_mode(model.module), torch.no_grad(), preserved_random_numbers():
-        yield
+        try:
+            if is_moved:
+                model.to("cuda")
+            yield
+        finally:
+            if is_moved:
+                model.to("cpu")
 
 
 def _find_look_ahead(model: WrappedModule, logits: Tensor, tokens: Tensor) -> str | None:

@@ -126,7 +126,7 @@ def why_no_setting(factory: Callable[..., Any], name: str) -> str | None:
     """Return why a parameter of a class or function is no setting; None if it has no such parameter.
 
     >>> def build(n_symbols, n_classes, norm=None): ...
-    >>> why_no_setting(build, "norm")
+    >>> why_no_setting(build, "norm")  # doctest: +ELLIPSIS
     'norm is a parameter of build, but its default None is not a number, a text, true, false or a tuple of these; ...'
     """
     parameter = inspect.signature(factory).parameters.get(name)

@@ -11,10 +11,16 @@ import numpy as np
 import torch
 
 
-def seed_random_numbers(seed: int, device: torch.device) -> None:
-    """Start the random numbers of torch on the CPU and on the device, of numpy and of Python from a seed."""
+def seed_random_numbers(seed: int, device: torch.device | None = None) -> None:
+    """Start the random numbers of torch on the CPU and on the device, of numpy and of Python from a seed.
+
+    Without a device those of all GPUs are started, if a GPU was used before.
+    """
     torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
+    if device is None:
+        for generator in _used_cuda_generators():
+            generator.manual_seed(seed)
+    elif device.type == "cuda":
         _cuda_generator(device).manual_seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002  # the one that a module may use
     random.seed(seed)
@@ -32,9 +38,7 @@ def random_states(device: torch.device) -> list[Any]:
 @contextmanager
 def preserved_random_numbers() -> Iterator[None]:
     """Restore all random number generators at the end of the block, also those of the GPUs if any was used before."""
-    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own
-    count = torch.cuda.device_count() if is_used else 0
-    generators = [torch.default_generator, *torch.cuda.default_generators[:count]]
+    generators = [torch.default_generator, *_used_cuda_generators()]
     states = [generator.get_state() for generator in generators]
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
@@ -44,6 +48,12 @@ def preserved_random_numbers() -> Iterator[None]:
             generator.set_state(state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
+
+
+def _used_cuda_generators() -> list[torch.Generator]:
+    """Return the generators of all GPUs; none if no GPU was used yet, because using one takes time and memory."""
+    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own
+    return list(torch.cuda.default_generators[: torch.cuda.device_count()]) if is_used else []
 
 
 def _cuda_generator(device: torch.device) -> torch.Generator:

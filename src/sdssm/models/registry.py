@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from sdssm.errors import ModelError, RunWarning, UnknownNameError, did_you_mean, format_value, most_similar
-from sdssm.layers.settings import MIXER_SETTINGS, is_catalogue_model
+from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models.import_paths import (
     import_object,
     is_file_path,
@@ -23,8 +23,10 @@ from sdssm.models.import_paths import (
     split_import_path,
 )
 from sdssm.models.model_entry import ModelEntry
+from sdssm.models.source_names import suggest_path_of_file
 from sdssm.models.targets import (
     check_defaults,
+    check_name,
     check_not_built,
     check_target,
     default_name,
@@ -110,12 +112,10 @@ def add_entry(
     """
     check_not_built(target)
     if not callable(target) or isinstance(target, str):
-        raise ModelError(
-            f"{format_value(target)} cannot be registered; pass a class or a function (n_symbols, n_classes) -> module"
-        )
+        what = format_value(target) if import_path is None else f"{import_path} is {format_value(target)}; it"
+        raise ModelError(f"{what} cannot be registered; pass a class or a function (n_symbols, n_classes) -> module")
     chosen = default_name(target) if name is None else name
-    if not isinstance(chosen, str) or not chosen.strip() or chosen != chosen.strip():
-        raise ModelError(f"the name of a model is {format_value(chosen)}; it must be a word")
+    check_name(chosen)
     path = import_path or find_import_path(target)
     if chosen in MIXER_SETTINGS:
         raise ModelError(
@@ -194,11 +194,14 @@ def find_entry(model: Any) -> ModelEntry:
     if model in _registered and not _is_other_file(model, _registered[model]):
         return _ask_for(_registered[model])
     if is_import_path(model):
-        return _ask_for(_entry_of_path(model, in_current_folder=True))
+        return _ask_for(import_entry(model, in_current_folder=True))
     path = plugin_paths().get(model)
     if path is not None:
-        return _entry_of_path(path, name=model, in_current_folder=False)
+        return import_entry(path, name=model, in_current_folder=False)
     names = list_models()
+    suggestion = suggest_path_of_file(model)
+    if suggestion is not None:
+        raise UnknownNameError(f"there is no model {model!r}; {suggestion}")
     if ":" in model:
         form = "package.module:Name or folder/file.py:Name"
         raise UnknownNameError(f"there is no model {model!r}, and it is not an import path; write {form}")
@@ -207,39 +210,6 @@ def find_entry(model: Any) -> ModelEntry:
         raise UnknownNameError(f"there is no model {model!r}; did you mean the import path {module}:{name}?")
     otherwise = f"known: {', '.join(names)}; a model of your own is named by its import path, package.module:Name"
     raise UnknownNameError(f"there is no model {model!r}; {did_you_mean(model, names, otherwise)}")
-
-
-def find_recorded_entry(name: str, import_path: str | None, *, trust: bool, source: str) -> ModelEntry:
-    """Return the entry of a model that a folder names; its code is imported only with `trust`.
-
-    An installed plug-in needs no `trust`: installing it counts as asking for it. `source` is the folder, for the error
-    message.
-    """
-    if is_catalogue_model(name, import_path):
-        return ModelEntry(name=name)
-    entry = registered_entry(name, import_path)
-    if entry is not None:
-        return entry
-    if import_path is None:
-        raise ModelError(
-            f"{source} holds the model {name!r}, whose code is not recorded: it was defined in a session or inside a "
-            f"function, or saved from a module that was built already; register a class or function that builds it as "
-            f"{name!r}"
-        )
-    plugins = plugin_paths()
-    if not trust and plugins.get(name) != import_path:
-        problem = f"{source} holds a model that is not part of sdssm, and loading it would import {import_path}"
-        raise ModelError(
-            f"{problem}; if you trust it, pass trust=True",
-            shell=f"{problem}; if you trust it, add --model {import_path}, or --trust for every folder",
-        )
-    # A plug-in is imported from where it is installed: a package of the same name in the current folder is not it.
-    return _entry_of_path(
-        import_path,
-        name=None if name == import_path else name,
-        in_current_folder=import_path not in plugins.values(),
-        is_asked_for=plugins.get(name) == import_path,
-    )
 
 
 def registered_entry(name: str, import_path: str | None) -> ModelEntry | None:
@@ -257,25 +227,9 @@ def registered_entry(name: str, import_path: str | None) -> ModelEntry | None:
     return entry if entry is not None and entry.is_asked_for else None
 
 
-def use_recorded_name(entry: ModelEntry, name: str, import_path: str | None) -> bool:
-    """Let a model that the user named stand for one that a folder records; return whether it can.
-
-    It can if the class or function has the same name: its file may have been moved or renamed.
-    """
-    if is_catalogue_model(name, import_path):
-        return entry.is_in_catalogue and entry.name == name
-    known = registered_entry(name, import_path)
-    if known is not None:
-        return known.target is entry.target
-    if entry.is_in_catalogue or _own_name(import_path or name) != _own_name(entry.import_path or entry.name):
-        return False
+def add_name(entry: ModelEntry, name: str) -> None:
+    """Register a model under another name as well."""
     _registered[name] = replace(entry, name=name)
-    return True
-
-
-def _own_name(text: str) -> str:
-    """Return the name of the class or function in an import path."""
-    return text.rpartition(":")[2]
 
 
 def _ask_for(entry: ModelEntry) -> ModelEntry:
@@ -310,7 +264,7 @@ def _entry_of_object(target: Any) -> ModelEntry:
     return add_entry(target, default_name(target) if is_long else path)
 
 
-def _entry_of_path(
+def import_entry(
     path: str, *, name: str | None = None, in_current_folder: bool, is_asked_for: bool = True
 ) -> ModelEntry:
     """Import a model and return its entry, under the name that its module registers it, or else `name` or the path."""

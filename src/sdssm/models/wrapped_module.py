@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sdssm.errors import ModelError, format_value
+from sdssm.errors import ModelError, first_line, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.model_entry import ModelEntry
-from sdssm.models.modes import evaluation_mode
-from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, first_line, is_device_error
-from sdssm.models.module_probe import check_reading, probe_tokens
+from sdssm.models.module_errors import DEVICE_ADVICE, errors_named, is_device_error, is_gpu_missing
+from sdssm.models.module_probe import check_reading, probe_tokens, probing
 from sdssm.models.module_settings import ModuleSettings, call_factory
 from sdssm.models.randomness import preserved_random_numbers, seed_random_numbers
 from sdssm.models.token_model import Reads, State, TokenModel
@@ -42,6 +41,8 @@ class WrappedModule(TokenModel):
     """
 
     settings: ModuleSettings
+    #: Whether it is checked on a GPU even if its parameters are on the CPU, where it does not run.
+    needs_gpu: bool = False
 
     def __init__(
         self, module: nn.Module, settings: ModuleSettings, n_symbols: int, n_classes: int, reads: Reads
@@ -150,7 +151,7 @@ class WrappedModule(TokenModel):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ModelError(f"{name} returns logits {shape}; they must be {(*tokens.shape, self.n_classes)}")
         try:
-            map_state(lambda x: _check_state_rows(x, len(tokens)), after)
+            map_state(lambda x: _check_state_rows(x, tokens.shape[0]), after)
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
         return logits.float(), after
@@ -204,7 +205,7 @@ def build_module(
         if type(size) is not int or size < 1:
             raise ModelError(f"{name} is {format_value(size)}; it must be a whole number of at least 1")
     with preserved_random_numbers():
-        seed_random_numbers(seed, torch.device("cpu"))
+        seed_random_numbers(seed)
         try:
             module = call_factory(entry.target, n_symbols, n_classes, settings.options)
         except ModelError:
@@ -237,11 +238,23 @@ def wrap_module(
     """
     known = settings or ModuleSettings(name=type(module).__name__)
     model = WrappedModule(module, known, n_symbols, n_classes, "prefixes")
-    tokens = probe_tokens(model, *PROBE)
-    # A probe must leave no trace: neither in modes, nor in the caller's random numbers, nor in the gradients.
-    with evaluation_mode(module), torch.no_grad(), preserved_random_numbers():
+    try:
+        _probe(model)
+    except ModelError as error:
+        if not (is_gpu_missing(error) and model.device.type == "cpu" and torch.cuda.is_available()):
+            raise
+        model.needs_gpu = True
+        _probe(model)
+    check_reading(model)
+    return model
+
+
+def _probe(model: WrappedModule) -> None:
+    """Find out how a module reads, and check that its logits are finite."""
+    with probing(model):
+        tokens = probe_tokens(model, *PROBE)
         with errors_named(model.name, tokens):
-            logits = module(tokens)
+            logits = model.module(tokens)
         model.reads = _find_reads(model, logits, tokens)
         if not bool(logits.isfinite().all()):
             kind = "NaN" if bool(logits.isnan().any()) else "infinity"
@@ -249,8 +262,6 @@ def wrap_module(
                 f"{model.name} is not finite: it returns {kind} for random strings of {tokens.shape[1]} symbols; "
                 f"{NOT_FINITE[kind]}"
             )
-    check_reading(model)
-    return model
 
 
 def _find_reads(model: WrappedModule, logits: Any, tokens: Tensor) -> Reads:

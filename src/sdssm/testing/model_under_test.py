@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import ModelError, SettingsError, format_value
+from sdssm.errors import ModelError, SettingsError, first_line, format_value
 from sdssm.models import TokenModel, WrappedModule, default_preset
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings, call_factory, options_class
@@ -92,10 +92,9 @@ def _factory_model(
             try:
                 module = call_factory(factory, n_symbols, n_classes, known.options)
             except Exception as error:
-                line = (str(error).strip().splitlines() or ["no message"])[0]
                 raise ModelError(
                     f"{name} cannot be built for {n_symbols} symbols and {n_classes} classes: "
-                    f"{type(error).__name__}: {line}"
+                    f"{type(error).__name__}: {first_line(error)}"
                 ) from error
         if not isinstance(module, nn.Module):
             raise ModelError(f"{name} returned {format_value(module)}; it must return an nn.Module")

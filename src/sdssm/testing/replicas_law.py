@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from sdssm.errors import first_line
 from sdssm.testing.law import DoesNotApply
 from sdssm.testing.law_case import LawCase, describe_largest, require, require_close
 from sdssm.testing.reading_laws import SHORT
@@ -64,13 +65,13 @@ def _compute_together(modules: list[LossModule], tokens: Tensor, labels: Tensor)
             losses = vmap(run)(parameters, buffers, tokens, labels)
             return losses, _gradients(losses.sum(), parameters)
     except (RuntimeError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise DoesNotApply(f"torch.func.vmap cannot run it, so replicas train one after the other: {reason}") from None
 
 
 def _gradients(loss: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the gradients by name, 0 for a parameter that the loss does not depend on."""
     trained = {name: value for name, value in parameters.items() if value.requires_grad}
-    found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-    pairs = zip(trained.items(), found, strict=True)
+    gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    pairs = zip(trained.items(), gradients, strict=True)
     return {name: torch.zeros_like(value) if gradient is None else gradient for (name, value), gradient in pairs}

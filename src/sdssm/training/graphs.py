@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 
 import torch
 
+from sdssm.errors import first_line
+
 
 class CudaGraph:
     """A function that runs eagerly on the first call, is captured on the second, and then replayed.
@@ -78,7 +80,7 @@ def try_capture(function: Callable[[], None], device: torch.device) -> tuple[tor
 
 
 def _capture_reason(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = first_line(error)
     if "synchronizing CUDA operation" in text:
         return "it waits for the GPU in each step, as .item() does"
     return f"a CUDA graph cannot capture it ({text[:120]})"

@@ -9,7 +9,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, first_line
 from sdssm.models import TokenModel
 from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.models.randomness import seed_random_numbers
@@ -200,7 +200,7 @@ class SeparateReplicas(Replicas):
 
 def _step_error(name: str, error: Exception, host: HostStep | None) -> ModelError:
     """Return the error for a module that fails in a training step."""
-    first = (str(error).strip().splitlines() or ["no message"])[0][:200]
+    first = first_line(error, 200)
     text = first if isinstance(error, ModelError) else f"{name} raises {type(error).__name__}: {first}"
     step = "" if host is None else f"; this was step {host.step + 1:,} of the training"
     return ModelError(text + step)

@@ -16,7 +16,9 @@ from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.building import import_recorded_model
-from sdssm.models.registry import find_entry, use_recorded_name
+from sdssm.models.import_paths import check_not_importing
+from sdssm.models.recorded_models import use_recorded_name
+from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
@@ -90,6 +92,7 @@ def train(
     ...     [run.path.name for run in runs], runs[0].status
     (['seed-0', 'seed-1'], 'finished')
     """
+    check_not_importing("a training")
     device, progress = resolve_device(device), resolve_progress(progress)
     if resume and overwrite:
         raise SettingsError("resume continues the runs in a folder and overwrite replaces them; leave one of them out")

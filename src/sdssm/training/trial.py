@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, first_line
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.building import untrained_model
 from sdssm.models.module_probe import check_causal_when_trained
@@ -138,7 +138,9 @@ class Trial:
             name = model.file_name(unsaved[0])
             self.inexact = f"the buffer {name} changes in training and is not saved; make it persistent"
         elif depends:
-            self.inexact = "its loss depends on earlier steps through something that is not saved; make that a buffer"
+            self.inexact = (
+                "it keeps something between steps that is not saved, such as a counter or a generator; make it a buffer"
+            )
         if draws:
             return RANDOM
         if changed or buffers.keys() != after.keys():
@@ -214,6 +216,8 @@ def check_trainable(config: RunConfig, model: TokenModel) -> None:
     if any(value.dtype == torch.complex128 for value in model.state_dict().values()):
         raise ModelError(f"{model.name} has complex128 parameters, which checkpoints cannot hold; use complex64")
     device = model.device
+    if isinstance(model, WrappedModule) and model.needs_gpu:
+        device = torch.device("cuda")
     with preserved_random_numbers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         generator = torch.Generator().manual_seed(0)
@@ -254,5 +258,5 @@ def _agree(result: Result, expected: Result, tolerance: float = TOLERANCE) -> bo
 
 
 def _shorten(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = first_line(error)
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} ..."

@@ -17,11 +17,12 @@ from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES,
 from sdssm.exact.errors import ExactError, TimeIsUpError
 from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity, SearchResult
 from sdssm.exact.extraction.lstar import search_by_lstar
-from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable, evaluation_mode
+from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable
 from sdssm.exact.extraction.state_search import search_by_states
 from sdssm.exact.sources import LoadedSource, MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
+from sdssm.models.modes import evaluation_mode
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_one_of
 from sdssm.tasks import Task

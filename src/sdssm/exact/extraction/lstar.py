@@ -35,7 +35,7 @@ class QueriedLabels:
     def __init__(self, reader: ModelReader, max_states: int) -> None:
         self.reader, self.max_states = reader, max_states
         self.known: dict[Word, int] = {(): EMPTY}
-        self.asked = 0  #: number of words that the model has read
+        self.words_read = 0  #: number of words that the model has read
         self.rounds = 0
         self._prefixes: list[Word] = [()]
         self._suffixes: list[Word] = [()]
@@ -54,12 +54,14 @@ class QueriedLabels:
         new = sorted(prefix for prefix in prefixes if prefix not in self.known)
         if not new:
             return
-        self.asked += len(new)
+        self.words_read += len(new)
         # The observation table has a row for each state and transition, and a column for each round.
-        if self.asked > 2 * self.max_states * (self.reader.n_symbols + 1) * (self.rounds + 2) * len(max(new, key=len)):
+        if self.words_read > 2 * self.max_states * (self.reader.n_symbols + 1) * (self.rounds + 2) * len(
+            max(new, key=len)
+        ):
             raise _TooManyStatesError
         self.reader.explored += len(new)
-        self.reader.watch.update(self.asked)
+        self.reader.watch.update(self.words_read)
         live = [word for word in new if self._is_live(word)]
         self.known.update(dict.fromkeys(new, DEAD))
         try:

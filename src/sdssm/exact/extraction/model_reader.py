@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
@@ -247,17 +246,6 @@ def check_states_readable(reader: ModelReader) -> None:
     if not difference <= STATE_TOLERANCE * max(scale, 1e-6):
         problem = f"reading symbol by symbol changes the logits of {model.name} by {difference:.2g}"
         raise ExactError(f"{problem}; {advice}", shell=f"{problem}; {shell}")
-
-
-@contextmanager
-def evaluation_mode(model: TokenModel) -> Iterator[None]:
-    """Switch off what a module does in training only, such as dropout, and restore it afterwards."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
 
 
 def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:

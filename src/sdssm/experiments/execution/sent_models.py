@@ -17,7 +17,8 @@ from typing import Any
 
 from sdssm.errors import ModelError
 from sdssm.models.module_settings import ModuleSettings
-from sdssm.models.registry import add_entry, find_entry, find_recorded_entry, registered_entries
+from sdssm.models.recorded_models import find_recorded_entry
+from sdssm.models.registry import add_entry, find_entry, registered_entries
 from sdssm.models.settings import ModelSettings
 
 
