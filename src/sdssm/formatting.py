@@ -94,7 +94,7 @@ def format_setting(value: object) -> str:
 
 
 def format_symbols(symbols: Sequence[str], most: int) -> str:
-    """Format a string of symbols; five or more equal ones are counted, and after `most` parts the rest is left out.
+    """Format a string of symbols; ten or more equal ones are counted, and after `most` parts the rest is left out.
 
     >>> format_symbols(["1"] * 26 + ["0", "1"], 20), format_symbols(["a", "b", "a"], 2)
     ('1 (26 times) 0 1', 'a b ...')
@@ -102,7 +102,7 @@ def format_symbols(symbols: Sequence[str], most: int) -> str:
     parts: list[str] = []
     for symbol, group in groupby(symbols):
         count = len(list(group))
-        parts += [symbol] * count if count < 5 else [f"{symbol} ({count:,} times)"]
+        parts += [symbol] * count if count < 10 else [f"{symbol} ({count:,} times)"]
     return " ".join([*parts[:most], *(["..."] if len(parts) > most else [])])
 
 
