@@ -122,4 +122,5 @@ def most_similar(name: str, known: Iterable[str]) -> str | None:
 def _similar_names(name: str, known: list[str], most: int) -> list[str]:
     from difflib import get_close_matches  # only errors need it
 
-    return get_close_matches(name.lower(), known, n=most, cutoff=0.6)
+    by_lower = {other.lower(): other for other in reversed(known)}  # the first of equals wins
+    return [by_lower[other] for other in get_close_matches(name.lower(), by_lower, n=most, cutoff=0.6)]

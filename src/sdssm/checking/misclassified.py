@@ -9,6 +9,7 @@ from typing import Any
 from sdssm.checking.exhaustive_search import AllStringsSearch, Error
 from sdssm.checking.guided_search import GuidedSearch, SearchedStrings, shorten_error
 from sdssm.checking.string_reader import StringReader
+from sdssm.formatting import format_symbols
 from sdssm.models import TokenModel
 from sdssm.progress import TimeLimit
 from sdssm.settings import check_at_least
@@ -67,7 +68,7 @@ class MisclassifiedSearch:
         """Return the result as one sentence."""
         if self.string is None or self.symbols is None:
             return f"no misclassified string was found: {self.describe_search()}"
-        names = " ".join(self.symbols[:MOST_SYMBOLS]) + (" ..." if len(self.symbols) > MOST_SYMBOLS else "")
+        names = format_symbols(self.symbols, MOST_SYMBOLS)
         said = "its logits are not finite" if self.prediction is None else f"the model predicts {self.prediction}"
         proof = f"shorter ones may exist: {self.describe_search()}"
         if self.is_shortest:

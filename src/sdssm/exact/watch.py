@@ -48,8 +48,12 @@ class Watch:
 
     @property
     def stop_reason(self) -> str:
-        """Why the computation ended, for a note or an error message."""
-        return f"stopped by the time limit after {self._limit.seconds or 0:g} s"
+        """Why the computation ended, for a note or an error message.
+
+        >>> Watch(limit=TimeLimit(3.94225)).stop_reason, Watch(limit=TimeLimit(120)).stop_reason
+        ('stopped by the time limit after 3.9 s', 'stopped by the time limit after 120 s')
+        """
+        return f"stopped by the time limit after {round(self._limit.seconds or 0, 1):g} s"
 
     def without_limit(self) -> Watch:
         """Return a watch with the same display, for what must be finished after the time is up."""

@@ -6,14 +6,18 @@ import importlib
 import importlib.util
 import re
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sdssm.errors import ModelError, did_you_mean
 from sdssm.models.neighbours import check_neighbours
+from sdssm.models.source_names import names_in
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+#: The module or file that is being imported; None if there is none.
+_importing: ContextVar[str | None] = ContextVar("_importing", default=None)
 
 
 def is_import_path(text: str) -> bool:
@@ -77,18 +81,27 @@ def import_object(path: str, *, in_current_folder: bool = True) -> tuple[Any, st
     if not is_import_path(path):
         raise ModelError(f"{path!r} is not an import path; write package.module:Name or folder/file.py:Name")
     source, name = split_import_path(path)
-    if source.endswith(".py"):
-        file = Path(source).resolve()
-        module, source = _import_file(file), str(file)
-    else:
-        module = _import_module(source, in_current_folder=in_current_folder)
+    importing = _importing.set(source)
+    try:
+        if source.endswith(".py"):
+            file = Path(source).resolve()
+            module, source = _import_file(file), str(file)
+        else:
+            module = _import_module(source, in_current_folder=in_current_folder)
+    finally:
+        _importing.reset(importing)
     target: Any = module
     for part in name.split("."):
         if not hasattr(target, part):
-            names = [other for other in vars(target) if not other.startswith("_")]
-            raise ModelError(f"{source} has no {part!r}; {did_you_mean(part, names)}")
+            raise ModelError(f"{source} has no {part!r}; {did_you_mean(part, names_in(target))}")
         target = getattr(target, part)
     return target, f"{source}:{name}"
+
+
+def check_not_importing(what: str) -> None:
+    """Raise an error if the code of a model is being imported: a script must not train again when it is."""
+    if _importing.get() is not None:
+        raise ModelError(f'it starts {what} while it is imported; put that under `if __name__ == "__main__":`')
 
 
 def _import_module(name: str, *, in_current_folder: bool) -> ModuleType:

@@ -23,8 +23,10 @@ from sdssm.models.import_paths import (
     split_import_path,
 )
 from sdssm.models.model_entry import ModelEntry
+from sdssm.models.source_names import suggest_path_of_file
 from sdssm.models.targets import (
     check_defaults,
+    check_name,
     check_not_built,
     check_target,
     default_name,
@@ -110,12 +112,10 @@ def add_entry(
     """
     check_not_built(target)
     if not callable(target) or isinstance(target, str):
-        raise ModelError(
-            f"{format_value(target)} cannot be registered; pass a class or a function (n_symbols, n_classes) -> module"
-        )
+        what = format_value(target) if import_path is None else f"{import_path} is {format_value(target)}; it"
+        raise ModelError(f"{what} cannot be registered; pass a class or a function (n_symbols, n_classes) -> module")
     chosen = default_name(target) if name is None else name
-    if not isinstance(chosen, str) or not chosen.strip() or chosen != chosen.strip():
-        raise ModelError(f"the name of a model is {format_value(chosen)}; it must be a word")
+    check_name(chosen)
     path = import_path or find_import_path(target)
     if chosen in MIXER_SETTINGS:
         raise ModelError(
@@ -199,6 +199,9 @@ def find_entry(model: Any) -> ModelEntry:
     if path is not None:
         return import_entry(path, name=model, in_current_folder=False)
     names = list_models()
+    suggestion = suggest_path_of_file(model)
+    if suggestion is not None:
+        raise UnknownNameError(f"there is no model {model!r}; {suggestion}")
     if ":" in model:
         form = "package.module:Name or folder/file.py:Name"
         raise UnknownNameError(f"there is no model {model!r}, and it is not an import path; write {form}")

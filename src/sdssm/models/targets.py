@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sdssm.errors import ModelError, SettingsError, did_you_mean, format_value
+from sdssm.models.import_paths import is_import_path
 from sdssm.models.module_settings import options_class
 from sdssm.models.train_settings import TrainSettings, check_setting_names
 from sdssm.settings import convert_value, setting_types
+
+_NAME = re.compile(r"\w[\w.+-]*")
 
 
 def is_mixer(target: Any) -> bool:
@@ -130,6 +134,19 @@ def default_name(target: Any) -> str:
     if not isinstance(name, str) or name == "<lambda>":
         raise ModelError(f"{format_value(target)} has no name; give one, as in register(model, name='mine')")
     return name
+
+
+def check_name(name: Any) -> None:
+    """Raise an error unless a model can be called so: on a command line and in the name of a folder.
+
+    >>> check_name("My GRU!")
+    Traceback (most recent call last):
+    sdssm.errors.ModelError: the name of a model is 'My GRU!'; use letters, digits, dashes and dots, as in my-gru
+    """
+    if not isinstance(name, str) or not (_NAME.fullmatch(name) or is_import_path(name)):
+        raise ModelError(
+            f"the name of a model is {format_value(name)}; use letters, digits, dashes and dots, as in my-gru"
+        )
 
 
 def find_import_path(target: Any) -> str | None:

@@ -16,6 +16,7 @@ from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.building import import_recorded_model
+from sdssm.models.import_paths import check_not_importing
 from sdssm.models.recorded_models import use_recorded_name
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
@@ -91,6 +92,7 @@ def train(
     ...     [run.path.name for run in runs], runs[0].status
     (['seed-0', 'seed-1'], 'finished')
     """
+    check_not_importing("a training")
     device, progress = resolve_device(device), resolve_progress(progress)
     if resume and overwrite:
         raise SettingsError("resume continues the runs in a folder and overwrite replaces them; leave one of them out")
