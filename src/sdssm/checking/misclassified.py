@@ -79,7 +79,7 @@ class MisclassifiedSearch:
         """Return how strings were read, in parentheses, if the prediction for some depends on it; or nothing."""
         if not self.unconfirmed:
             return ""
-        return f" (read symbol by symbol; as whole strings, {self.unconfirmed:,} are classified correctly only so)"
+        return f" (read symbol by symbol, but {self.unconfirmed:,} of them are correct only if read as a whole)"
 
     def describe_search(self) -> str:
         """Return how far the search went, in words."""
@@ -121,9 +121,9 @@ def find_misclassified(
 
     >>> from sdssm.exact import compile
     >>> from sdssm.tasks import get_task
-    >>> flipflop = compile("tomita1")  # accepts strings of ones
-    >>> find_misclassified(flipflop, get_task("parity"), max_seconds=1).describe()
-    "'0' (length 1) has the label 0, but the model predicts 1; no shorter one exists"
+    >>> only_ones = compile("tomita1")  # accepts strings of ones
+    >>> find_misclassified(only_ones, get_task("parity"), max_seconds=1).describe()
+    "'0 1' (length 2) has the label 1, but the model predicts 0; no shorter one exists"
     """
     check_at_least("longest", longest, 1)
     check_at_least("max_strings", max_strings, 1)
