@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 
 #: Stands for a number that is not known.
 UNKNOWN = "-"
@@ -89,6 +91,19 @@ def format_setting(value: object) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return str(list(value) if isinstance(value, tuple) else value)
+
+
+def format_symbols(symbols: Sequence[str], most: int) -> str:
+    """Format a string of symbols; ten or more equal ones are counted, and after `most` parts the rest is left out.
+
+    >>> format_symbols(["1"] * 26 + ["0", "1"], 20), format_symbols(["a", "b", "a"], 2)
+    ('1 (26 times) 0 1', 'a b ...')
+    """
+    parts: list[str] = []
+    for symbol, group in groupby(symbols):
+        count = len(list(group))
+        parts += [symbol] * count if count < 10 else [f"{symbol} ({count:,} times)"]
+    return " ".join([*parts[:most], *(["..."] if len(parts) > most else [])])
 
 
 def count_of(count: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from sdssm.automata import Machine, to_json
 from sdssm.exact.extraction import Fidelity
 from sdssm.exact.extraction.model_reader import Word
-from sdssm.formatting import format_chance, format_percent
+from sdssm.formatting import format_chance, format_percent, format_symbols
 
 #: How an automaton is searched: through the states of a recurrent model, or with labels alone.
 STATES, LSTAR = "states", "L*"
@@ -66,8 +66,7 @@ class ImplementedAutomaton:
     def _describe_equivalence(self) -> str:
         if self.difference is None or self.difference_symbols is None or self.difference_labels is None:
             return f"equivalent to that of {self.task}"
-        names = " ".join(self.difference_symbols[:MOST_SYMBOLS])
-        names += " ..." if len(self.difference_symbols) > MOST_SYMBOLS else ""
+        names = format_symbols(self.difference_symbols, MOST_SYMBOLS)
         expected, actual = self.difference_labels
         return (
             f"not that of {self.task}: they first differ on {names!r} (length {len(self.difference):,}), "

@@ -9,6 +9,7 @@ from typing import Any
 from sdssm.checking.exhaustive_search import AllStringsSearch, Error
 from sdssm.checking.guided_search import GuidedSearch, SearchedStrings, shorten_error
 from sdssm.checking.string_reader import StringReader
+from sdssm.formatting import format_symbols
 from sdssm.models import TokenModel
 from sdssm.progress import TimeLimit
 from sdssm.settings import check_at_least
@@ -67,7 +68,7 @@ class MisclassifiedSearch:
         """Return the result as one sentence."""
         if self.string is None or self.symbols is None:
             return f"no misclassified string was found: {self.describe_search()}"
-        names = " ".join(self.symbols[:MOST_SYMBOLS]) + (" ..." if len(self.symbols) > MOST_SYMBOLS else "")
+        names = format_symbols(self.symbols, MOST_SYMBOLS)
         said = "its logits are not finite" if self.prediction is None else f"the model predicts {self.prediction}"
         proof = f"shorter ones may exist: {self.describe_search()}"
         if self.is_shortest:
@@ -78,7 +79,7 @@ class MisclassifiedSearch:
         """Return how strings were read, in parentheses, if the prediction for some depends on it; or nothing."""
         if not self.unconfirmed:
             return ""
-        return f" (read symbol by symbol; as whole strings, {self.unconfirmed:,} are classified correctly only so)"
+        return f" (read symbol by symbol, but {self.unconfirmed:,} of them are correct only if read as a whole)"
 
     def describe_search(self) -> str:
         """Return how far the search went, in words."""
@@ -120,9 +121,9 @@ def find_misclassified(
 
     >>> from sdssm.exact import compile
     >>> from sdssm.tasks import get_task
-    >>> flipflop = compile("tomita1")  # accepts strings of ones
-    >>> find_misclassified(flipflop, get_task("parity"), max_seconds=1).describe()
-    "'0' (length 1) has the label 0, but the model predicts 1; no shorter one exists"
+    >>> only_ones = compile("tomita1")  # accepts strings of ones
+    >>> find_misclassified(only_ones, get_task("parity"), max_seconds=1).describe()
+    "'0 1' (length 2) has the label 1, but the model predicts 0; no shorter one exists"
     """
     check_at_least("longest", longest, 1)
     check_at_least("max_strings", max_strings, 1)
