@@ -14,27 +14,23 @@ import argparse
 import json
 import math
 import multiprocessing
-import os
 import shutil
-import signal
 import tempfile
-import threading
 import zipfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures import TimeoutError as FuturesTimeout
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import sdssm
+from benchmarks.campaign import Training, finished, start_worker, train_until
 from benchmarks.forecast_plan import PlannedRun, one_task_of_each_shape, plan
 from benchmarks.forecast_score import RUNS_FILE, write_results
 from sdssm.models import TokenModel
-from sdssm.models.catalogue import default_preset
 from sdssm.runs import RunFolder
-from sdssm.runs.schema import create_config, resolve_settings, start_stamp, versions
+from sdssm.runs.schema import versions
 from sdssm.tasks import Task, get_task
 
 #: Where the results are.
@@ -47,36 +43,7 @@ WHOLE_LENGTH = 1_024
 RESERVE = 10.0
 
 
-def train_all(runs: Sequence[PlannedRun], device: str, seconds: float) -> None:
-    """Train the runs side by side; after `seconds` those that are under way are stopped and saved."""
-    from sdssm.training.trainer import TrainingStopped, train_runs
-
-    stamp, planned = start_stamp(), []
-    for run in runs:
-        task = get_task(run.task)
-        settings = resolve_settings(run.model, default_preset(run.model), task.name, {"steps": run.steps})
-        planned.append((run.folder, task, create_config(task, run.seed, settings, default_preset(run.model), stamp)))
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.daemon = True
-    timer.start()
-    try:
-        train_runs(runs[0].folder.parent, planned, device=device, progress=True)
-    except TrainingStopped:
-        print("training stopped by the time limit", flush=True)
-    finally:
-        timer.cancel()
-
-
 # -- in worker processes -----------------------------------------------------------------------------------------------
-
-
-def start_worker() -> None:
-    """Use one thread, and leave signals to the main process."""
-    import torch
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def warm_up(model: str, tasks: Sequence[str], device: str) -> float:
@@ -182,7 +149,8 @@ def run_campaign(arguments: argparse.Namespace) -> Path:
                 print(f"  {monotonic() - started:4.0f} s: {warm[future]} compiled in {seconds:.0f} s", flush=True)
                 if future.exception() is not None:
                     print(f"    {future.exception()}", flush=True)
-        train_all(runs, arguments.device, max(5.0, 0.68 * arguments.max_seconds - (monotonic() - started)))
+        trainings = [Training(run.model, run.task, run.seed, run.steps, run.folder) for run in runs]
+        train_until(root, trainings, arguments.device, started + 0.68 * arguments.max_seconds)
         print(f"  {monotonic() - started:4.0f} s: trained", flush=True)
         # In an order that has nothing to do with the results, so that a measurement cut short is not biased. Mamba is
         # first, since it takes two minutes to read strings of length 50,000.
@@ -258,16 +226,6 @@ def measure_archives(folders: Sequence[Path], out: Path) -> None:
                 rows.append(row)
     out.mkdir(parents=True, exist_ok=True)
     (out / "forecast.json").write_text(json.dumps({"campaigns": campaigns, "runs": rows}, separators=(",", ":")))
-
-
-def finished(futures: Any, end: float) -> Iterator[Any]:
-    """Yield the futures as they finish, until the time `end`."""
-    try:
-        yield from as_completed(futures, timeout=max(0.0, end - monotonic()))
-    except FuturesTimeout:
-        print("  the time is up", flush=True)
-        for future in futures:
-            future.cancel()
 
 
 def main() -> None:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import shutil
-import signal
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures import TimeoutError as FuturesTimeout
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from benchmarks.campaign import Training, finished, start_worker, train_until
 from benchmarks.report_cards_files import pack_runs, write_cards
 from benchmarks.report_cards_plan import TASKS, PlannedCard, plan
 from sdssm.checking import ReportCard
-from sdssm.models.catalogue import default_preset
-from sdssm.runs.schema import create_config, resolve_settings, start_stamp, versions
-from sdssm.tasks import get_task
+from sdssm.runs.schema import versions
 
 #: The parts of the time at whose end each phase stops.
 PHASES = {"compile": 0.2, "train": 0.53, "cards": 0.88, "costs": 0.96}
@@ -34,36 +29,7 @@ MEASURED = {("accuracy", "forecast"): 0.4, ("laws", "misclassified", "automaton"
 SPEED_SECONDS = 0.15
 
 
-def train_all(cards: Sequence[PlannedCard], device: str, end: float) -> None:
-    """Train the runs side by side; at the time `end` those that are under way are stopped and saved."""
-    from sdssm.training.trainer import TrainingStopped, train_runs
-
-    stamp, planned = start_stamp(), []
-    for card in cards:
-        task, preset = get_task(TASKS[card.task]), default_preset(card.model)
-        settings = resolve_settings(card.model, preset, task.name, {"steps": card.steps})
-        planned.append((card.folder, task, create_config(task, 0, settings, preset, stamp)))
-    timer = threading.Timer(max(end - monotonic(), 1.0), os.kill, (os.getpid(), signal.SIGTERM))
-    timer.daemon = True
-    timer.start()
-    try:
-        train_runs(cards[0].folder.parents[1], planned, device=device, progress=True)
-    except TrainingStopped:
-        print("  training stopped by the time limit", flush=True)
-    finally:
-        timer.cancel()
-
-
 # -- in worker processes -----------------------------------------------------------------------------------------------
-
-
-def start_worker() -> None:
-    """Use one thread, and leave signals to the main process."""
-    import torch
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def warm_up(model: str, task: str, device: str) -> float:
@@ -97,16 +63,6 @@ def measure_card(card: PlannedCard, device: str, seconds: float, sections: Seque
     return check_subject(subject, sections=sections, max_seconds=seconds).to_json()
 
 
-def finished(futures: Mapping[Future[Any], Any], end: float) -> Iterator[Future[Any]]:
-    """Yield the futures as they finish, until the time `end`."""
-    try:
-        yield from as_completed(futures, timeout=max(0.0, end - monotonic()))
-    except FuturesTimeout:
-        print("  the time is up", flush=True)
-        for future in futures:
-            future.cancel()
-
-
 # -- the first step ----------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +84,8 @@ def run_campaign(arguments: argparse.Namespace) -> None:
                 if done.exception() is not None:
                     print(f"  {warm[done].name}: {done.exception()}", flush=True)
             print(f"  {monotonic() - started:4.0f} s: compiled", flush=True)
-        train_all(cards, device, ends["train"])
+        trainings = [Training(card.model, TASKS[card.task], 0, card.steps, card.folder) for card in cards]
+        train_until(root, trainings, device, ends["train"])
         print(f"  {monotonic() - started:4.0f} s: trained", flush=True)
         left = max(ends["cards"] - monotonic(), 5.0) * min(arguments.workers / len(cards), 1.0)
         jobs = {
