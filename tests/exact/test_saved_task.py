@@ -156,9 +156,11 @@ def test_a_misclassified_string_is_reported_in_plain_words(tmp_path: Path, capsy
 
 def test_nothing_proved_is_strict_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nothing = Certificate(0, 0, 0, False, "the method does not apply")
+    compiled("parity").save(tmp_path / "model")
     monkeypatch.setattr("sdssm.exact.certify", lambda *args, **options: nothing)
-    with pytest.raises(SystemExit):
-        main(["certify", str(tmp_path), "--strict"])
+    with pytest.raises(SystemExit) as caught:
+        main(["certify", str(tmp_path / "model"), "--strict"])
+    assert caught.value.code == 1
     assert "certificate: nothing is proved" in str(nothing)
     assert "Nothing is proved because the method does not apply." in str(nothing)
 

@@ -105,7 +105,7 @@ def test_merged_plans_share_tasks(spec: Spec, ray: FakeRay, tmp_path: Path) -> N
     other = replace(spec, name="other", rows=(replace(row, tasks=("even_pairs", "parity")), replace(row, model="rnn")))
     plans = make_plans([spec, other], tmp_path)
     RayExecutor("cpu").run_plan(merge_plans(plans))
-    assert [len(planned) for _, _, planned, *_ in ray.called] == [4, 2]
+    assert [len(planned) for _, _, _, planned, *_ in ray.called] == [4, 2]
     assert {run.status for plan in plans for run in plan.runs} == {"finished"}
 
 
@@ -134,7 +134,7 @@ def test_reused_runs_are_evaluated_locally(spec: Spec, ray: FakeRay, tmp_path: P
     plan = reuse_runs(make_plan(spec, out), [tmp_path / "elsewhere"])
     counts: list[tuple[int, int]] = []
     RayExecutor("cpu").evaluate_plan(plan, lambda done, total: counts.append((done, total)))
-    assert [folder for _, _, files, *_ in ray.called for folder, _ in files] == [
+    assert [folder for _, _, _, files, *_ in ray.called for folder, _ in files] == [
         run.folder for run in plan.runs if not run.reused
     ]
     assert counts == [(1, 2), (2, 2)] and missing_files(plan) == []

@@ -131,6 +131,7 @@ def measure_untrained(
 def _describe(selection: Selection) -> str:
     """Return the arguments of a selection that are not the default."""
     values = {name: getattr(selection, name) for name in ("models", "rows", "tasks", "seeds")}
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     words = [f"{name}={value!r}" for name, value in values.items() if value is not None]
     return ", ".join([*words, *([f"budget={selection.budget:g}"] if selection.budget != 1 else [])])
 
