@@ -7,11 +7,12 @@ import json
 import pytest
 
 from sdssm.layers import MIXERS
-from sdssm.models import MODELS
+from sdssm.models import MODELS, registry
 from tests.programs import run_command
 
 
-def test_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_of_models(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})  # other tests of this process register models
     code, out, err = run_command(capsys, "models", "--task", "parity")
     assert (code, err) == (0, "")
     for name in MODELS:
