@@ -18,6 +18,7 @@ from benchmarks.forecast_score import (
     write_results,
 )
 from sdssm.checking.forecast import CALIBRATION
+from sdssm.models import MODELS
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "forecast"
 
@@ -96,8 +97,6 @@ def test_several_files_are_scored_together(tmp_path: Path) -> None:
 
 
 def test_the_plan_has_every_model_of_the_catalogue(tmp_path: Path) -> None:
-    import sdssm
-
-    runs = plan(tmp_path, sdssm.list_models(), None, None)
-    assert {planned.model for planned in runs} == set(sdssm.list_models())
+    runs = plan(tmp_path, list(MODELS), None, None)
+    assert {planned.model for planned in runs} == set(MODELS)
     assert len({planned.folder for planned in runs}) == len(runs)
