@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,8 @@ from sdssm.automata import Machine
 from sdssm.models import TokenModel, wrap_module
 from sdssm.tasks import Task
 
-#: How a module reads: one symbol at a time with a state, all prefixes at once, or whole strings.
-KINDS = ("recurrent", "prefixes", "strings")
+#: How a module reads: one symbol at a time with a state, or one in a dict, all prefixes at once, or whole strings.
+KINDS = ("recurrent", "recurrent, dict", "prefixes", "strings")
 
 
 class PrefixModule(nn.Module):
@@ -48,6 +49,14 @@ class RecurrentModule(PrefixModule):
         return logits, one_hot(states, len(self.table)).float()
 
 
+class DictStateModule(RecurrentModule):
+    """The same, with its state in a dict."""
+
+    def advance(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        logits, after = super().advance(tokens, None if state is None else state["one-hot"])
+        return logits, {"one-hot": after}
+
+
 class StringModule(PrefixModule):
     """The same, for whole strings: tokens (B, L) -> logits (B, C)."""
 
@@ -58,7 +67,8 @@ class StringModule(PrefixModule):
 def machine_model(machine: Machine, kind: str, n_classes: int | None = None) -> TokenModel:
     """Return a wrapped module that emulates a machine."""
     classes = machine.n_outputs if n_classes is None else n_classes
-    module = {"recurrent": RecurrentModule, "prefixes": PrefixModule, "strings": StringModule}[kind](machine, classes)
+    modules = (RecurrentModule, DictStateModule, PrefixModule, StringModule)
+    module = dict(zip(KINDS, modules, strict=True))[kind](machine, classes)
     return wrap_module(module, machine.n_symbols, classes)
 
 

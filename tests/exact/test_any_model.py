@@ -22,7 +22,7 @@ from sdssm.models.registry import find_entry
 from sdssm.models.settings import default_settings
 from sdssm.tasks import get_task
 from sdssm.testing.model_under_test import wrap_unchecked
-from tests.checking.machine_modules import PrefixModule, RecurrentModule, StringModule, machine_model
+from tests.checking.machine_modules import DictStateModule, PrefixModule, RecurrentModule, StringModule, machine_model
 from tests.exact.test_extract import random_machine
 
 PARITY = """
@@ -48,8 +48,9 @@ def module(kind: type[PrefixModule], name: str) -> nn.Module:
     return kind(machine, machine.n_outputs)
 
 
-def test_a_recurrent_module_is_read_through_its_states() -> None:
-    cycle = module(RecurrentModule, "cycle")
+@pytest.mark.parametrize("kind", [RecurrentModule, DictStateModule])
+def test_a_recurrent_module_is_read_through_its_states(kind: type[PrefixModule]) -> None:
+    cycle = module(kind, "cycle")
     extraction = extract(cycle, "cycle", lengths=[5, 40], strings=32)
     assert extraction.faithful and extraction.difference is None and extraction.machine.symbols is not None
     measured = horizon(cycle, "cycle", max_length=1_000, strings=4)

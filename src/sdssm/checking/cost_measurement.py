@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from sdssm.checking.model_costs import ModelCosts
 from sdssm.devices import device_name
 from sdssm.errors import ModelError, first_line
+from sdssm.layers.mixer import state_tensors
 from sdssm.models import Classifier, State, TokenModel
 from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
@@ -206,14 +207,5 @@ def _state_numbers(model: TokenModel, starts: Tensor | None) -> int | None:
     if not model.is_recurrent:
         return None
     token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
-    return _count_numbers(model.advance(token, starts=starts)[1])
-
-
-def _count_numbers(state: Any) -> int:
-    if isinstance(state, Tensor):
-        return state.numel() * (2 if state.is_complex() else 1)
-    if isinstance(state, tuple | list):
-        return sum(_count_numbers(part) for part in state)
-    if isinstance(state, dict):
-        return sum(_count_numbers(part) for part in state.values())
-    return 0
+    tensors = state_tensors(model.advance(token, starts=starts)[1])
+    return sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in tensors)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from time import monotonic
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sdssm.checking.string_reader import MOST_ROWS, Prefixes, StringReader, TimeIsOverError, Word
-from sdssm.layers.mixer import map_state
-from sdssm.models.token_model import State
+from sdssm.layers.mixer import join_states, state_tensors
 from sdssm.progress import TimeLimit
 
 #: Limit on the numbers of the prefixes, and of the states after them, that are kept from one length to the next.
@@ -119,17 +116,4 @@ def _join(parts: list[Prefixes]) -> Prefixes:
     """Join the strings of several batches."""
     tokens = np.concatenate([part.tokens for part in parts])
     states = np.concatenate([part.states for part in parts])
-    return Prefixes(tokens, states, _join_states([part.model_state for part in parts]))
-
-
-def _join_states(states: list[State]) -> State:
-    if isinstance(states[0], Tensor):
-        return torch.cat(states)
-    return None if states[0] is None else tuple(_join_states(list(parts)) for parts in zip(*states, strict=True))
-
-
-def state_tensors(state: State) -> list[Tensor]:
-    """Return the tensors of a state."""
-    tensors: list[Tensor] = []
-    map_state(lambda x: tensors.append(x) or x, state)  # type: ignore[func-returns-value]
-    return tensors
+    return Prefixes(tokens, states, join_states([part.model_state for part in parts]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from sdssm.layers.mixer import map_state, state_tensors
 
 
 def state_vectors(state: Any, batch: int) -> list[Tensor]:
@@ -19,7 +21,7 @@ def state_vectors(state: Any, batch: int) -> list[Tensor]:
     [(7, 6)]
     """
     vectors = []
-    for tensor in _tensors(state):
+    for tensor in state_tensors(state):
         axis = _batch_axis(tensor, batch)
         if axis is not None:
             vectors.append(tensor.movedim(axis, 0).reshape(batch, -1))
@@ -42,7 +44,7 @@ def replace_vectors(state: Any, batch: int, vectors: Sequence[Tensor]) -> Any:
         rows = tensor.movedim(axis, 0)
         return next(remaining).to(tensor.dtype).reshape(rows.shape).movedim(0, axis)
 
-    return map_tensors(replace, state)
+    return map_state(replace, state)
 
 
 def class_means(vectors: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
@@ -50,35 +52,6 @@ def class_means(vectors: Tensor, classes: Tensor, n_classes: int) -> tuple[Tenso
     counts = torch.bincount(classes, minlength=n_classes)
     sums = vectors.new_zeros(n_classes, vectors.shape[1]).index_add_(0, classes, vectors)
     return sums / counts.clamp(min=1)[:, None], counts
-
-
-def map_tensors(change: Callable[[Tensor], Tensor], state: Any) -> Any:
-    """Return a state with every tensor changed by a function; the nesting stays.
-
-    >>> map_tensors(lambda x: x + 1, {"h": [torch.zeros(1), None]})
-    {'h': [tensor([1.]), None]}
-    """
-    if isinstance(state, Tensor):
-        return change(state)
-    if isinstance(state, dict):
-        return {name: map_tensors(change, part) for name, part in state.items()}
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(map_tensors(change, part) for part in state))
-    if isinstance(state, tuple | list):
-        return type(state)(map_tensors(change, part) for part in state)
-    return state
-
-
-def _tensors(state: Any) -> Iterator[Tensor]:
-    """Yield all tensors of a state, in the order of `map_tensors`."""
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, dict):
-        for part in state.values():
-            yield from _tensors(part)
-    elif isinstance(state, tuple | list):
-        for part in state:
-            yield from _tensors(part)
 
 
 def _batch_axis(tensor: Tensor, batch: int) -> int | None:

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from sdssm.automata.refinement import Ints
-from sdssm.checking.exhaustive_search import Error, state_tensors
+from sdssm.checking.exhaustive_search import Error
 from sdssm.checking.string_reader import Prefixes, StringReader, TimeIsOverError, Word
 from sdssm.errors import ModelError
+from sdssm.layers.mixer import state_tensors
 from sdssm.progress import TimeLimit
 
 #: Random strings, and strings that repeat a word, of each length; the repeated words have up to LONGEST_WORD symbols.

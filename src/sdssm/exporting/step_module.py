@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError
-from sdssm.layers.mixer import map_state
+from sdssm.layers.mixer import map_state, state_tensors
 from sdssm.models import Classifier, TokenModel
 from sdssm.models.rescaled import RescaledModel
 from sdssm.models.token_model import State
@@ -172,14 +172,7 @@ def flatten_state(state: State) -> list[Tensor]:
     >>> [tuple(value.shape) for value in flatten_state((torch.zeros(5, 3), (None, torch.zeros(5, 4) * 1j)))]
     [(5, 3), (5, 4, 2)]
     """
-    values: list[Tensor] = []
-
-    def add(value: Tensor) -> Tensor:
-        values.append(torch.view_as_real(value) if value.is_complex() else value)
-        return value
-
-    map_state(add, state)
-    return values
+    return [torch.view_as_real(value) if value.is_complex() else value for value in state_tensors(state)]
 
 
 def unflatten_state(template: State, values: Sequence[Tensor]) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -207,6 +207,32 @@ def map_state(change: Callable[[Tensor], Tensor], state: MixerState) -> MixerSta
     if isinstance(state, list):
         return parts
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # a named tuple stays one
+
+
+def state_tensors(state: MixerState) -> list[Tensor]:
+    """Return the tensors of a state, in the order in which `map_state` changes them.
+
+    >>> [tuple(tensor.shape) for tensor in state_tensors({"h": torch.zeros(5, 3), "c": (None, torch.zeros(5, 4))})]
+    [(5, 3), (5, 4)]
+    """
+    tensors: list[Tensor] = []
+
+    def add(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    map_state(add, state)
+    return tensors
+
+
+def join_states(states: Sequence[MixerState]) -> MixerState:
+    """Return the states of several batches as one.
+
+    >>> join_states([{"h": torch.zeros(2)}, {"h": torch.ones(1)}])
+    {'h': tensor([0., 0., 1.])}
+    """
+    joined = iter([torch.cat(parts) for parts in zip(*map(state_tensors, states), strict=True)])
+    return map_state(lambda _: next(joined), states[0])
 
 
 def select_state_rows(state: MixerState, rows: Tensor | NDArray[np.int64]) -> MixerState:

@@ -16,7 +16,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import ModelError
 from sdssm.exact.errors import ExactError
 from sdssm.exact.watch import UNWATCHED, Watch
-from sdssm.layers.mixer import MixerState, select_state_rows
+from sdssm.layers.mixer import MixerState, select_state_rows, state_tensors
 from sdssm.models import Classifier, TokenModel
 from sdssm.tasks.validity import live_states
 
@@ -259,9 +259,8 @@ def trace_states(table: Ints, start: Ints, tokens: Ints) -> Ints:
 
 def _flat_parts(state: MixerState) -> list[Tensor]:
     """Return the tensors of a state, each (B, F)."""
-    if isinstance(state, Tensor):
-        return [(torch.view_as_real(state) if state.is_complex() else state).flatten(1).float()]
-    return [] if state is None else [tensor for part in state for tensor in _flat_parts(part)]
+    tensors = state_tensors(state)
+    return [(torch.view_as_real(part) if part.is_complex() else part).flatten(1).float() for part in tensors]
 
 
 def smallest_margin(logits: Tensor, mask: NDArray[np.bool_]) -> float:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sdssm.automata.refinement import Ints
 from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.model_reader import NOT_VALID, ModelReader, Word, smallest_margin
-from sdssm.layers.mixer import MixerState, select_state_rows
+from sdssm.layers.mixer import MixerState, join_states, select_state_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,7 @@ def explore_states(
         except TimeIsUpError:
             if not kept:
                 raise
-            return builder.build(_concatenate(kept), is_complete=False)
+            return builder.build(join_states(kept), is_complete=False)
         labels = np.where(reader.accepting[valid_states], predictions[:, 0], NOT_VALID)
         reader.explored += len(labels)
         reader.margin = min(reader.margin, smallest_margin(logits, labels >= 0))
@@ -82,7 +80,7 @@ def explore_states(
         frontier, new_rows = joined
         states = select_state_rows(after, new_rows)
         kept.append(states)
-    return builder.build(_concatenate(kept))
+    return builder.build(join_states(kept))
 
 
 class _GraphBuilder:
@@ -152,13 +150,6 @@ class _GraphBuilder:
             parent_symbols=np.array(self.parent_symbols),
             is_complete=is_complete,
         )
-
-
-def _concatenate(states: list[MixerState]) -> MixerState:
-    """Concatenate batches of states."""
-    if isinstance(states[0], Tensor):
-        return torch.cat(states)
-    return None if states[0] is None else tuple(_concatenate(list(parts)) for parts in zip(*states, strict=True))
 
 
 def distinguishing_suffix(reader: ModelReader, graph: StateGraph, word: Word) -> Word | None:

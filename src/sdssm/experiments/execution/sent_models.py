@@ -1,6 +1,6 @@
 """Models of others in the processes that train and evaluate them: how a worker finds their code.
 
-A worker is told the import path of each model that the experiment names, and where its package is here. It imports
+A worker receives the import path of each model that the experiment names, and where its package is here. It imports
 nothing else: what a run folder names is not enough.
 """
 
