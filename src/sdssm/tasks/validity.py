@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sdssm.automata import Machine
 from sdssm.automata.comparison import product_table
-from sdssm.automata.refinement import Ints, reachable_states
+from sdssm.automata.refinement import Ints, coarsest_congruence, reachable_states
 
 
 class LabelledTable(NamedTuple):
@@ -22,6 +22,27 @@ class LabelledTable(NamedTuple):
     table: Ints
     start: int
     labels: Ints
+
+    @property
+    def n_states(self) -> int:
+        """The number of states."""
+        return len(self.table)
+
+    @property
+    def n_symbols(self) -> int:
+        """The number of symbols."""
+        return int(self.table.shape[1])
+
+    def minimise(self) -> LabelledTable:
+        """Return the smallest table with the same label for every string; its states keep their order.
+
+        >>> always_even = LabelledTable(np.array([[1], [0]]), 0, np.array([3, 3]))
+        >>> always_even.minimise()
+        LabelledTable(table=array([[0]]), start=0, labels=array([3]))
+        """
+        classes = coarsest_congruence(self.table, self.labels)
+        _, first = np.unique(classes, return_index=True)
+        return LabelledTable(classes[self.table[first]], int(classes[self.start]), self.labels[first])
 
 
 def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
