@@ -21,7 +21,7 @@ from sdssm.tasks.ragged import (
     validate_length,
     validate_lengths,
 )
-from sdssm.tasks.validity import LabelledTable, label_states
+from sdssm.tasks.validity import LabelledTable, label_states, minimise_labels
 
 # torch takes seconds to import, and is needed only where strings are drawn or labelled.
 if TYPE_CHECKING:
@@ -339,6 +339,21 @@ class Task:
     @cached_property
     def _labelled(self) -> LabelledTable:
         return label_states(self.machine, self.valid)
+
+    @cached_property
+    def minimal(self) -> LabelledTable:
+        """The minimal machine of the task: the smallest table with the same labels of non-empty strings.
+
+        It is the product of `machine` and `valid` without unreachable states, minimised; the label of a state in which
+        no valid string ends is -1. Its states are those that sampling and coverage speak of.
+
+        >>> from sdssm.tasks import get_task
+        >>> get_task("regex:(ab)*").minimal
+        LabelledTable(table=array([[1, 2],
+               [2, 0],
+               [2, 2]]), start=0, labels=array([1, 0, 0]))
+        """
+        return minimise_labels(self._labelled)
 
     def _labeller(self, device: torch.device) -> PrefixLabeller:
         import torch
