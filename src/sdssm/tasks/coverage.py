@@ -112,7 +112,7 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
     >>> choose_sampling(get_task("a5"), 40).reason
     'every transition is at least 0.68 times as frequent in uniform strings as in covering ones'
     >>> choose_sampling(get_task("tomita4"), 40).reason
-    'a transition is 12 times rarer in uniform strings of 21 to 40 symbols than in covering ones'
+    'a transition is 5 times rarer in uniform strings of 1 to 40 symbols than in covering ones'
     """
     least = 1.0
     for shortest in (1, train_length // 2 + 1):

@@ -21,7 +21,7 @@ from sdssm.tasks.ragged import (
     validate_length,
     validate_lengths,
 )
-from sdssm.tasks.validity import LabelledTable, label_states, minimise_labels
+from sdssm.tasks.validity import LabelledTable, label_states
 
 # torch takes seconds to import, and is needed only where strings are drawn or labelled.
 if TYPE_CHECKING:
@@ -342,18 +342,16 @@ class Task:
 
     @cached_property
     def minimal(self) -> LabelledTable:
-        """The minimal machine of the task: the smallest table with the same labels of non-empty strings.
+        """The smallest transition table with the labels of all non-empty strings, -1 if a string is not valid.
 
-        It is the product of `machine` and `valid` without unreachable states, minimised; the label of a state in which
-        no valid string ends is -1. Its states are those that sampling and coverage speak of.
+        Its states are what strings can be distinguished by: they are the reachable states of the minimised product of
+        `machine` and `valid`.
 
         >>> from sdssm.tasks import get_task
-        >>> get_task("regex:(ab)*").minimal
-        LabelledTable(table=array([[1, 2],
-               [2, 0],
-               [2, 2]]), start=0, labels=array([1, 0, 0]))
+        >>> get_task("regex:(ab)*").minimal.labels.tolist()
+        [1, 0, 0]
         """
-        return minimise_labels(self._labelled)
+        return self._labelled.minimise()
 
     def _labeller(self, device: torch.device) -> PrefixLabeller:
         import torch

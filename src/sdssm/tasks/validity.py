@@ -23,6 +23,39 @@ class LabelledTable(NamedTuple):
     start: int
     labels: Ints
 
+    @property
+    def n_states(self) -> int:
+        """The number of states."""
+        return len(self.table)
+
+    @property
+    def n_symbols(self) -> int:
+        """The number of symbols."""
+        return int(self.table.shape[1])
+
+    def minimise(self) -> LabelledTable:
+        """Return the smallest table with the same label for every non-empty string; its states keep their order.
+
+        All states from which no valid string can be completed become one. The empty string has no label: a start state
+        to which no string returns is merged with the first state that has the same next states, if there is one.
+
+        >>> LabelledTable(np.array([[1], [0]]), 0, np.array([3, 3])).minimise()
+        LabelledTable(table=array([[0]]), start=0, labels=array([3]))
+        >>> LabelledTable(np.array([[1], [2], [1]]), 0, np.array([7, 1, 0])).minimise()  # state 0 continues as 2 does
+        LabelledTable(table=array([[1],
+               [0]]), start=1, labels=array([1, 0]))
+        """
+        classes = coarsest_congruence(self.table, self.labels)
+        _, first = np.unique(classes, return_index=True)
+        table, start, labels = classes[self.table[first]], int(classes[self.start]), self.labels[first]
+        if not (table == start).any():
+            twins = np.flatnonzero((table == table[start]).all(1))
+            twin = int(next((q for q in twins if q != start), start))
+            if twin != start:
+                kept = np.delete(np.arange(len(table)), start)
+                return LabelledTable(np.searchsorted(kept, table[kept]), int(np.searchsorted(kept, twin)), labels[kept])
+        return LabelledTable(table, start, labels)
+
 
 def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
     """Combine a machine with the machine of its valid strings (None: every string is valid).
@@ -45,31 +78,6 @@ def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
         start=int(np.searchsorted(kept, start)),
         labels=labels[kept],
     )
-
-
-def minimise_labels(labelled: LabelledTable) -> LabelledTable:
-    """Merge the states that no string distinguishes: the smallest table with the same labels of non-empty strings.
-
-    The table must have no unreachable states, as those of `label_states` have none. Classes are numbered by their first
-    state, so that a table that is minimal already keeps its numbers. All states from which no valid string can be
-    completed become one. The empty string has no label: a start state to which no string returns is merged with the
-    first state that has the same next states, if there is one.
-
-    >>> even_length = Machine(table=[[1, 1], [2, 2], [1, 1]], outputs=[5, 1, 0])
-    >>> minimise_labels(label_states(even_length, None))  # state 0 continues as state 2 does
-    LabelledTable(table=array([[1, 1],
-           [0, 0]]), start=1, labels=array([1, 0]))
-    """
-    classes = coarsest_congruence(labelled.table, labelled.labels)
-    _, first = np.unique(classes, return_index=True)
-    table, start, labels = classes[labelled.table[first]], int(classes[labelled.start]), labelled.labels[first]
-    if not (table == start).any():
-        twins = np.flatnonzero((table == table[start]).all(1))
-        twin = int(next((q for q in twins if q != start), start))
-        if twin != start:
-            kept = np.delete(np.arange(len(table)), start)
-            return LabelledTable(np.searchsorted(kept, table[kept]), int(np.searchsorted(kept, twin)), labels[kept])
-    return LabelledTable(table, start, labels)
 
 
 def live_states(table: Ints, accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
