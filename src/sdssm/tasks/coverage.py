@@ -90,7 +90,7 @@ class Coverage:
                 shares = shares / np.where(of_label > 0, of_label, 1.0)[targets]
             transitions, lengths = transitions + shares / shares.sum(), lengths + 1
         transitions /= max(lengths, 1)
-        labels = np.bincount(targets[is_valid], transitions[is_valid], task.n_classes)
+        labels = np.bincount(targets[is_valid], transitions[is_valid], task.n_classes).astype(np.float64)
         return cls(task, train_length, sampling, transitions, labels)
 
 
