@@ -330,7 +330,7 @@ class Task:
 
     @cached_property
     def minimal(self) -> LabelledTable:
-        """The smallest transition table that gives every string its label, -1 if the string is not valid.
+        """The smallest transition table with the labels of all non-empty strings, -1 if a string is not valid.
 
         Its states are what strings can be distinguished by: they are the reachable states of the minimised product of
         `machine` and `valid`.
