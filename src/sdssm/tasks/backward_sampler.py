@@ -29,7 +29,8 @@ class BackwardSampler:
 
         Each row is a function of its own numbers. Some string of this length must be valid.
         """
-        ends, u = (part.cpu().numpy() for part in numbers.split([2, numbers.shape[1] - 2], dim=1))
+        uniform = numbers.cpu().numpy()
+        ends, u = uniform[:, :2], uniform[:, 2:]
         batch, length = u.shape
         tokens: Ints = np.empty((length, batch), dtype=np.int64)
         if sampling == "balanced":

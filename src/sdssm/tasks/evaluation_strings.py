@@ -36,8 +36,8 @@ PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
 class EvaluationStrings:
     """`count` strings of a task, determined by `seed` and moved to `device` as they are drawn.
 
-    With `random_start` each string starts in its own state, drawn uniformly. `sampling` is as in `Task.sample`; prefixes
-    of balanced or covering strings are neither, so each length needs fresh strings.
+    With `random_start` each string starts in its own state, drawn uniformly. `sampling` is as in `Task.sample`; a
+    prefix of a balanced or covering string is neither, so each length needs fresh strings.
     """
 
     task: Task

@@ -81,7 +81,7 @@ class ChoiceLists:
         before = cumulative[self.first[owners]]
         total = cumulative[self.first[owners + 1]] - before
         drawn = np.minimum((u * total).astype(np.int64), total - 1)  # rounding must not reach the total
-        return np.searchsorted(cumulative, before + drawn, side="right") - 1
+        return np.asarray(np.searchsorted(cumulative, before + drawn, side="right") - 1)
 
     def thresholds(self, cumulative: Ints) -> NDArray[np.uint32]:
         """Return the cumulative probability of each entry within its list in units of 2^-32, at most 2^32 - 1.
@@ -168,7 +168,7 @@ class StringCounts:
 
     @cached_property
     def _n_valid_symbols(self) -> Ints:
-        return (self.machine.labels[self.machine.table] >= 0).sum(1)
+        return np.asarray((self.machine.labels[self.machine.table] >= 0).sum(1))
 
     def cumulative_pairs(self, length: int) -> Ints:
         """Return the number of last transitions of valid strings of a length from states up to each state, (Q,)."""
