@@ -19,8 +19,8 @@ from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
 
 REPLACE, INSERT, DELETE = range(3)
-#: Strings whose edits are tried at once: a machine of 600 states needs 600 labels for each position of each of them.
-ROWS = 64
+#: Labels in memory at a time: each string needs one for each position and state.
+MOST_LABELS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,9 @@ def find_edit_pairs(machine: Machine, tokens: Ints, most: int, random: np.random
     ([0], [1], True)
     """
     parts: list[EditPairs] = []
-    found = 0
-    for first in range(0, len(tokens), ROWS):
-        part = _edit_strings(machine, tokens[first : first + ROWS], most - found, random)
+    found, rows = 0, min(most, max(16, MOST_LABELS // ((tokens.shape[1] + 1) * machine.n_states)))
+    for first in range(0, len(tokens), rows):
+        part = _edit_strings(machine, tokens[first : first + rows], most - found, random)
         parts.append(part)
         found += len(part)
         if found >= most:
@@ -125,9 +125,9 @@ def labels_after(machine: Machine, tokens: Ints) -> Ints:
     outputs = machine.outputs.astype(np.min_scalar_type(machine.n_outputs))  # bytes: these are many
     labels = np.empty((len(tokens), length + 1, machine.n_states), dtype=outputs.dtype)
     labels[:, length] = outputs
-    columns = np.ascontiguousarray(machine.table.T)  # (V, Q)
+    columns, rows = np.ascontiguousarray(machine.table.T), np.arange(len(tokens))[:, None]  # (V, Q)
     for i in range(length - 1, -1, -1):
-        labels[:, i] = np.take_along_axis(labels[:, i + 1], columns[tokens[:, i]], axis=1)
+        labels[:, i] = labels[rows, i + 1, columns[tokens[:, i]]]
     return labels
 
 
