@@ -23,6 +23,11 @@ class LabelledTable(NamedTuple):
     start: int
     labels: Ints
 
+    def labels_of_strings(self) -> frozenset[int]:
+        """Return the labels of the valid strings with at least one symbol."""
+        ends = np.unique(self.table)  # every state is reachable, so a state with a transition to it ends a string
+        return frozenset(self.labels[ends].tolist()) - {-1}
+
 
 def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:
     """Combine a machine with the machine of its valid strings (None: every string is valid).
