@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,13 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 
 def without_times(records: dict[str, LanguageRecord]) -> dict[str, LanguageRecord]:
-    changes = {"train_seconds": 0.0, "proof_seconds": 0.0, "proof_note": None, "verdict": "", "difference": None}
+    changes: dict[str, Any] = {
+        "train_seconds": 0.0,
+        "proof_seconds": 0.0,
+        "proof_note": None,
+        "verdict": "",
+        "difference": None,
+    }
     return {
         name: replace(record, **changes, extracted_states=None, is_misclassified=None)
         for name, record in sorted(records.items())
@@ -61,7 +68,7 @@ def without_times(records: dict[str, LanguageRecord]) -> dict[str, LanguageRecor
 
 
 def test_every_language_gets_a_record(trained: tuple[Path, LanguagePlan]) -> None:
-    results, plan = trained
+    plan = trained[1]
     assert set(plan.records) == set(AUTOMATA) and not plan.missing
     for record in plan.records.values():
         assert record.lengths == (3, 6, 12) and record.steps == 20 and record.state == 6
@@ -86,7 +93,9 @@ def test_a_campaign_stops_between_batches_and_resumes(
     assert "next command" in lines[-1] or "not recorded" in lines[-1]
     resumed = run(stopped, tmp_path, at_once=2)
     assert not resumed.missing
-    fresh = run(plan_languages(data, TINY, results=tmp_path / "fresh", languages=["all"]), tmp_path / "fresh", at_once=2)
+    fresh = run(
+        plan_languages(data, TINY, results=tmp_path / "fresh", languages=["all"]), tmp_path / "fresh", at_once=2
+    )
     shared = [name for name in resumed.records if name in stopped.records]
     assert {name: stopped.records[name] for name in shared} == {name: resumed.records[name] for name in shared}
     alone = {"mine"}  # the batches of two symbols may differ, and with them the last bits
@@ -130,9 +139,7 @@ def test_results_are_computed_from_records(trained: tuple[Path, LanguagePlan], t
     assert failures == {record.name: record.reason for record in records if record.reason is not None}
     with (tmp_path / "languages.csv").open() as file:
         languages = {line["language"]: line for line in csv.DictReader(file)}
-    assert float(languages["mine"]["balanced_12"]) == pytest.approx(
-        trained[1].records["mine"].balanced[-1], abs=1e-4
-    )
+    assert float(languages["mine"]["balanced_12"]) == pytest.approx(trained[1].records["mine"].balanced[-1], abs=1e-4)
 
 
 def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
@@ -140,14 +147,15 @@ def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
         trained[1].records["mine"], covering=(100.0,) * 3, balanced=(100.0,) * 3, verdict="equal", is_alive=True
     )
     assert good.reason is None
-    for changes, reason in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"covering": (100.0, 99.0, 100.0)}, "not learned at training lengths"),
         ({"balanced": (100.0, 100.0, 99.0)}, "wrong on longer strings"),
         ({"verdict": "different", "is_misclassified": True}, "misclassified by the model"),
         ({"verdict": "no result", "proof_note": "30 s"}, "not proved: 30 s"),
         ({"is_alive": False}, "diverged"),
-    ):
-        assert reason in str(replace(good, **changes).reason)  # type: ignore[arg-type]  # values of different types
+    )
+    for changes, reason in cases:
+        assert reason in str(replace(good, **changes).reason)
 
 
 def test_a_batch_on_a_node_writes_a_file_of_its_own_and_resumes(data: Path, tmp_path: Path) -> None:
@@ -171,10 +179,11 @@ def command(data: Path, results: Path, *words: str) -> list[str]:
 def test_the_command_trains_tabulates_and_shows_stored_results(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdssm.experiments.mlregtest.configuration.LENGTHS", (3, 6))
+    small = partial(Configuration, lengths=TINY.lengths, strings=16, pairs=4, proof_seconds=0.05)
+    monkeypatch.setattr("sdssm.experiments.mlregtest.configuration.Configuration", small)
     settings = [f"{name}={value}" for name, value in SETTINGS.items()]
     words = ["--languages", "mine", "--set", *settings, "--quiet"]
-    monkeypatch.setattr("sdssm.experiments.mlregtest.reproduction.os.cpu_count", lambda: 0)
+    monkeypatch.setattr("sdssm.experiments.mlregtest.reproduction.count_cores", lambda: 0)
     assert main([*command(data, tmp_path, *words), "--dry-run"]) == 0
     assert "1 language of 1 would be trained" in capsys.readouterr().out
     assert main(command(data, tmp_path, *words)) == 0
@@ -189,7 +198,6 @@ def test_the_command_trains_tabulates_and_shows_stored_results(
     ("words", "problem"),
     [
         (["--languages", "mien"], "did you mean 'mine'?"),
-        (["--part", "5/4"], "is not a part"),
         (["--seeds", "3"], "trains one seed"),
         (["--models", "lstm"], "has no --models"),
         (["--no-train"], "leave out --no-train"),
@@ -203,6 +211,12 @@ def test_bad_options(
     assert main(command(data, tmp_path, *words)) == 2
     error = capsys.readouterr().err
     assert problem in error and error.count("\n") == 1
+
+
+def test_a_part_that_does_not_exist(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(command(data, tmp_path, "--part", "5/4"))
+    assert "'5/4' is not a part" in capsys.readouterr().err
 
 
 def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

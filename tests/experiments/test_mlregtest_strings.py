@@ -23,6 +23,7 @@ from sdssm.experiments.mlregtest.languages import (
 )
 from sdssm.experiments.mlregtest.length_strings import best_constant_scores, draw_test_strings, stack_strings
 from sdssm.experiments.mlregtest.readings import SideBySideReader, measure_models
+from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.tasks import get_task
 
@@ -112,11 +113,11 @@ def test_all_kinds_of_edits_occur() -> None:
 def test_best_constant_answers_match_all_strings(name: str) -> None:
     machine, length = get_machine(name), 4
     outputs = [machine.output(word) for word in product(range(machine.n_symbols), repeat=length)]
-    uniform, balanced, covering = best_constant_scores(machine, length)
+    uniform, balanced, covering = best_constant_scores(machine.minimise(), length)
     assert uniform == pytest.approx(100 * max(np.bincount(outputs)) / len(outputs))
     assert balanced == pytest.approx(100 / len(set(outputs)))
     minimal = machine.minimise()
-    before = {minimal.run(word)[-1] for word in product(range(machine.n_symbols), repeat=length - 1)}
+    before = {minimal.run(word) for word in product(range(machine.n_symbols), repeat=length - 1)}
     last = [minimal.outputs[minimal.table[q, v]] for q in before for v in range(machine.n_symbols)]
     assert covering == pytest.approx(100 * max(np.bincount(last)) / len(last))
 
@@ -132,7 +133,7 @@ def test_test_strings_are_a_function_of_the_language() -> None:
 
 def test_models_side_by_side_score_as_each_alone() -> None:
     tasks = [get_task(name) for name in ("parity", "tomita3", "tomita5")]
-    settings = ModelSettings(mixer={"state": 6, "dictionary": 3})
+    settings = ModelSettings(mixer=SelectiveDenseSettings(state=6, dictionary=3))
     models = [Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(k)) for k in range(3)]
     strings = [draw_test_strings(task, TINY) for task in tasks]
     scores = measure_models(models, strings)
@@ -152,7 +153,9 @@ def test_models_side_by_side_score_as_each_alone() -> None:
 
 
 def test_a_model_with_values_that_are_not_finite_is_wrong_everywhere() -> None:
-    model = Classifier(ModelSettings(mixer={"state": 4}), 2, 2, generator=torch.Generator().manual_seed(0))
+    model = Classifier(
+        ModelSettings(mixer=SelectiveDenseSettings(state=4)), 2, 2, generator=torch.Generator().manual_seed(0)
+    )
     with torch.no_grad():
         model.readout.weight.fill_(float("nan"))
     tokens, lengths, _ = stack_strings([draw_test_strings(get_task("parity"), TINY)[0]])

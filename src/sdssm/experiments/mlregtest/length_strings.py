@@ -66,14 +66,18 @@ def _draw_length(task: Task, length: int, configuration: Configuration) -> Lengt
     random = np.random.default_rng((STRING_SEED, length))
     pairs = find_edit_pairs(task.machine, random.permutation(tried), configuration.pairs, random)
     return LengthStrings(
-        length, tokens.astype(np.uint8), labels.astype(np.uint8), pairs, best_constant_scores(task.machine, length)
+        length,
+        tokens.astype(np.uint8),
+        labels.astype(np.uint8),
+        pairs,
+        best_constant_scores(task.machine.minimise(), length),
     )
 
 
 def best_constant_scores(machine: Machine, length: int) -> tuple[float, ...]:
     """Return the greatest share of one label among strings of a length, in percent, for each way of drawing them.
 
-    Every string is valid.
+    The machine is minimal, and every string valid.
 
     >>> best_constant_scores(Machine(table=[[0, 1], [1, 1]]), 2)  # at least one 1: three of four strings
     (75.0, 50.0, 75.0)

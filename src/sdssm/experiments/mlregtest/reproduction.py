@@ -95,7 +95,7 @@ def run_languages(
     target = resolve_device(device)
     batches = make_batches(missing, configuration, at_once or AT_ONCE[target.type])
     store = RecordStore(Path(results) / NAME, file)
-    processes = (os.cpu_count() or 1) if workers is None else workers
+    processes = count_cores() if workers is None else workers
     with stop_on_signal() as stop, report_progress(progress) as reporter:
         reporter.start(NAME, total=len(missing), unit="languages")
         campaign = Campaign(
@@ -114,6 +114,11 @@ def run_languages(
     if is_stopped:
         raise KeyboardInterrupt
     return LanguagePlan(plan.paths, plan.fingerprints, store.load(plan.fingerprints))
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _read(path: Path) -> bytes:
