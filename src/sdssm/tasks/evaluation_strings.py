@@ -43,6 +43,7 @@ class EvaluationStrings:
     seed: int
     device: torch.device
     random_start: bool = False
+    sampling: str = "uniform"
 
     def __post_init__(self) -> None:
         labels_are_unique = self.task.machine.n_states == self.task.n_classes
@@ -110,6 +111,8 @@ class EvaluationStrings:
         return next((length for length in range(1, limit + 1) if self.task.has_length(length)), NEVER)
 
     def _draw(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        if self.sampling == "balanced":
+            return self.task.sample(batch, length, generator=generator, balance=True).tokens
         if self.positions is None:
             return self.task.sample(batch, length, generator=generator).tokens
         return self.positions.draw(batch, 0, length, generator)
