@@ -340,6 +340,19 @@ class Task:
     def _labelled(self) -> LabelledTable:
         return label_states(self.machine, self.valid)
 
+    @cached_property
+    def minimal(self) -> LabelledTable:
+        """The smallest transition table with the labels of all non-empty strings, -1 if a string is not valid.
+
+        Its states are what strings can be distinguished by: they are the reachable states of the minimised product of
+        `machine` and `valid`.
+
+        >>> from sdssm.tasks import get_task
+        >>> get_task("regex:(ab)*").minimal.labels.tolist()
+        [1, 0, 0]
+        """
+        return self._labelled.minimise()
+
     def _labeller(self, device: torch.device) -> PrefixLabeller:
         import torch
 
