@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sdssm.display import ResultTable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sdssm.evaluation.records import Aggregate, RunEvaluation
 
 #: The columns of text; all others are numbers.
-TEXT_COLUMNS = ("task", "model", "settings", "folder")
+TEXT_COLUMNS = ("task", "model", "settings", "folder", "measure")
 #: The columns that only a detailed table has, by header or by its first words.
 DETAILS = ("95 % band", "mean to", "first below 99", "radius", "balanced at", "covering at")
 
@@ -62,7 +62,10 @@ def tabulate_trainings(
         cells = {**name, "seeds": str(aggregate.seeds)}
         cells |= {"diverged": str(aggregate.diverged)} if any_diverged else {}
         rows += [{**cells, **row} for row in _summarise_training(runs)]
-    headers = list(dict.fromkeys(header for row in rows for header in row))
+    places = [header for header in ("at length", "to length") if any(header in row for row in rows)]
+    headers = list(dict.fromkeys(header for row in rows for header in row if header not in places))
+    place = headers.index("max") if rows else 0
+    headers[place:place] = places
     return ResultTable(
         headers,
         [[row.get(header, UNKNOWN) for header in headers] for row in rows],
@@ -71,25 +74,33 @@ def tabulate_trainings(
 
 
 def _summarise_training(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
-    """Return a row for each measure, and for the accuracy at listed lengths one for each of these."""
+    """Return a row for each measure, or with listed lengths for each measure and length."""
     first, ended = runs[0], [run for run in runs if not run.diverged]
-    chance = {"chance": format_chance(first.headline_chance if first.balanced else first.chance)}
     rows = []
+
+    def add(measure: str, values: Sequence[float], constant: float | None, place: Mapping[str, str]) -> None:
+        numbers = _best_mean_worst(_max_mean_min(values))
+        rows.append({"measure": measure, **place, **numbers, **_constant(constant), "chance": _chance(first)})
+
     for measure in MEASURES:
         sampled = [getattr(run, measure) for run in ended]
-        if sampled and None not in sampled:
-            numbers = _best_mean_worst(_max_mean_min([accuracy.mean for accuracy in sampled]))
-            rows.append({"measure": measure, **numbers, **_constant(sampled[0].best_constant_mean), **chance})
-    accuracy = {"measure": "accuracy"}
+        if not sampled or None in sampled:
+            continue
+        if first.lengths is None:
+            add(measure, [accuracy.mean for accuracy in sampled], sampled[0].best_constant_mean, {})
+            continue
+        for k, length in enumerate(sampled[0].lengths):
+            values = [accuracy.accuracy[k] for accuracy in sampled]
+            add(measure, values, sampled[0].best_constant[k], {"at length": f"{length:,}"})
     if first.lengths is None:
         values = [run.mean for run in ended if not math.isnan(run.mean)]
-        numbers = _best_mean_worst(_max_mean_min(values))
-        return [*rows, {**accuracy, **numbers, **_constant(first.best_constant_mean), **chance}]
+        add("accuracy", values, first.best_constant_mean, {})
+        return rows
     column = "to length" if first.mean_to else "at length"
     for k, length in enumerate(first.lengths):
-        numbers = _best_mean_worst(_max_mean_min([(run.mean_to or run.accuracy)[k] for run in ended]))
+        values = [(run.mean_to or run.accuracy)[k] for run in ended]
         constant = None if first.best_constant is None else first.best_constant[k]
-        rows.append({**accuracy, column: f"{length:,}", **numbers, **_constant(constant), **chance})
+        add("accuracy", values, constant, {column: f"{length:,}"})
     return rows
 
 

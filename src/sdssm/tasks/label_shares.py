@@ -42,7 +42,7 @@ def label_shares(
     row = np.full(task.n_classes, np.nan)
     for length in range(1, max(wanted, default=0) + 1):
         walk.advance()
-        if (length in wanted or task.valid is not None) and walk.has_valid:
+        if (length in wanted or task.valid is not None or walk.is_stationary) and walk.has_valid:
             row = SHARES_BY_SAMPLING[sampling](walk, task.n_classes)
         if length in wanted:
             rows[length] = row
