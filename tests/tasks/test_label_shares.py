@@ -61,7 +61,7 @@ def test_a_random_start_makes_all_states_equally_frequent() -> None:
 
 
 def test_unknown_samplings_are_errors() -> None:
-    with pytest.raises(TaskError, match="cannot be drawn 'even'; use one of uniform, balanced, covering"):
+    with pytest.raises(TaskError, match="sampling is 'even'"):
         label_shares(get_task("parity"), [1], "even")
     with pytest.raises(TaskError, match="drawn uniformly, not balanced"):
         label_shares(get_task("a5"), [1], "balanced", random_start=True)

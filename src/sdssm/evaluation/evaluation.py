@@ -50,7 +50,7 @@ def evaluate(
     strings: int = 512,
     seed: int = 1,
     fresh: bool = False,
-    measures: Sequence[str] = MEASURES[:1],
+    measures: Sequence[str] = MEASURES,
     device: str | torch.device = "auto",
     overwrite: bool = False,
     trust: bool = False,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sdssm.errors import TaskError, format_value
+from sdssm.errors import TaskError
+from sdssm.tasks.sampling import validate_sampling
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable, live_states
 
@@ -30,9 +31,7 @@ def label_shares(
     >>> label_shares(sparse, [100], "balanced").tolist()
     [[0.5, 0.5]]
     """
-    if sampling not in SHARES_BY_SAMPLING:
-        known = ", ".join(SHARES_BY_SAMPLING)
-        raise TaskError(f"strings cannot be drawn {format_value(sampling)}; use one of {known}")
+    validate_sampling(sampling)
     if random_start and sampling != "uniform":
         raise TaskError(f"strings that start in a random state are drawn uniformly, not {sampling}")
     labelled = _labelled(task) if random_start else task.minimal
