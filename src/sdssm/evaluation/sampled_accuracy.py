@@ -23,7 +23,7 @@ from sdssm.runs.events import to_json_value
 #: The measures besides the accuracy: how their strings are drawn.
 MEASURES = ("balanced", "covering")
 #: The lengths of these measures, besides the greatest length of an evaluation.
-USUAL_LENGTHS = (10, 20, 40, 100, 200, 500)
+USUAL_LENGTHS = (10, 20, 40, 100, 500)
 #: Listed lengths are all measured if there are no more than this many.
 MOST_LENGTHS = 12
 #: The most numbers (lengths x states) of the tables that these strings are drawn from.
@@ -89,11 +89,11 @@ class SampledAccuracy:
 def choose_lengths(lengths: Sequence[int], n_states: int) -> list[int]:
     """Return the lengths of an evaluation at which further measures are taken.
 
-    They are all of up to 12 lengths. Of more, those next to 10, 20, 40, 100, 200 and 500, and the greatest. Lengths for
+    They are all of up to 12 lengths. Of more, those next to 10, 20, 40, 100 and 500, and the greatest. Lengths for
     which the tables of a machine of this size would be too large are left out.
 
     >>> choose_lengths(range(1, 601), 60), choose_lengths([50, 5000], 60), choose_lengths([50, 1_000_000], 60)
-    ([10, 20, 40, 100, 200, 500, 600], [50, 5000], [50])
+    ([10, 20, 40, 100, 500, 600], [50, 5000], [50])
     """
     affordable = [int(length) for length in lengths if (length + 1) * n_states <= MOST_COUNTS]
     if len(affordable) <= MOST_LENGTHS:
