@@ -10,7 +10,7 @@ import torch
 
 from sdssm.errors import TaskError
 from sdssm.tasks import Task, get_task
-from sdssm.tasks.label_shares import best_constants, label_shares
+from sdssm.tasks.label_shares import best_constants, compute_label_shares
 
 TASKS = ("parity", "a5", "cycle", "arithmetic", "regex:(a|b|c)*ac*", "regex:(ab)*", "random:6x3:1")
 
@@ -25,7 +25,7 @@ def all_labels(task: Task, length: int) -> np.ndarray:
 @pytest.mark.parametrize("name", TASKS)
 def test_shares_are_those_of_all_strings(name: str) -> None:
     task = get_task(name)
-    shares = {sampling: label_shares(task, range(1, 6), sampling) for sampling in ("uniform", "balanced")}
+    shares = {sampling: compute_label_shares(task, range(1, 6), sampling) for sampling in ("uniform", "balanced")}
     labels = np.zeros(0)
     for length in range(1, 6):
         labels = found if len(found := all_labels(task, length)) else labels
@@ -39,7 +39,7 @@ def test_the_last_transition_of_covering_strings_is_uniform(name: str) -> None:
     task = get_task(name)
     table, start, labels = task.minimal
     states = {start}
-    for length, shares in enumerate(label_shares(task, range(1, 8), "covering"), start=1):
+    for length, shares in enumerate(compute_label_shares(task, range(1, 8), "covering"), start=1):
         ends = [labels[table[state, symbol]] for state in states for symbol in range(task.n_symbols)]
         counts = np.bincount([end for end in ends if end >= 0], minlength=task.n_classes)
         if task.has_length(length):
@@ -62,6 +62,6 @@ def test_a_random_start_makes_all_states_equally_frequent() -> None:
 
 def test_unknown_samplings_are_errors() -> None:
     with pytest.raises(TaskError, match="sampling is 'even'"):
-        label_shares(get_task("parity"), [1], "even")
+        compute_label_shares(get_task("parity"), [1], "even")
     with pytest.raises(TaskError, match="drawn uniformly, not balanced"):
-        label_shares(get_task("a5"), [1], "balanced", random_start=True)
+        compute_label_shares(get_task("a5"), [1], "balanced", random_start=True)

@@ -12,7 +12,7 @@ from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable, live_states
 
 
-def label_shares(
+def compute_label_shares(
     task: Task, lengths: Sequence[int], sampling: str = "uniform", *, random_start: bool = False
 ) -> np.ndarray:
     """Return the probability of each label at each length, (K, C), exact up to rounding.
@@ -26,9 +26,9 @@ def label_shares(
 
     >>> from sdssm.tasks import get_task
     >>> sparse = get_task("regex:(a|b|c)*ac*")
-    >>> label_shares(sparse, [1, 100]).round(3).tolist()
+    >>> compute_label_shares(sparse, [1, 100]).round(3).tolist()
     [[0.667, 0.333], [0.5, 0.5]]
-    >>> label_shares(sparse, [100], "balanced").tolist()
+    >>> compute_label_shares(sparse, [100], "balanced").tolist()
     [[0.5, 0.5]]
     """
     validate_sampling(sampling)
@@ -55,14 +55,14 @@ def best_constants(
 ) -> list[float | None]:
     """Return the accuracy of the best constant answer at each length, in percent; None if no string is that short.
 
-    The arguments are those of `label_shares`. On balanced strings it is 100 over the number of labels that are possible
+    The arguments are those of `compute_label_shares`. On balanced strings it is 100 over the number of labels that are possible
     at the length.
 
     >>> from sdssm.tasks import get_task
     >>> best_constants(get_task("parity"), [1, 10]), best_constants(get_task("a5"), [1, 2])
     ([50.0, 50.0], [50.0, 25.0])
     """
-    best = 100 * label_shares(task, lengths, sampling, random_start=random_start).max(1)
+    best = 100 * compute_label_shares(task, lengths, sampling, random_start=random_start).max(1)
     return [None if np.isnan(value) else float(value) for value in best]
 
 
