@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from sdssm.automata.refinement import Ints, separation_depths
+from sdssm.tasks.string_ends import access_lengths
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
 
@@ -58,18 +59,3 @@ def _separation_depths(machine: LabelledTable) -> Ints:
     colours = np.concatenate([labels, possible])
     colours[start] = labels.max() + 1
     return separation_depths(np.concatenate([table, starts]), colours)[: len(table)]
-
-
-def access_lengths(machine: LabelledTable) -> Ints:
-    """Return the length of the shortest string from the start state to each state, (Q,).
-
-    >>> access_lengths(LabelledTable(np.array([[1, 0], [2, 0], [2, 2]]), 0, np.array([0, 0, 1])))
-    array([0, 1, 2])
-    """
-    lengths = np.full(len(machine.table), -1)
-    frontier, length = np.array([machine.start]), 0
-    while len(frontier):
-        lengths[frontier] = length
-        targets = np.unique(machine.table[frontier])
-        frontier, length = targets[lengths[targets] < 0], length + 1
-    return lengths
