@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
-from sdssm.tasks.sampling import sampling_kinds
+from sdssm.tasks.sampling import UNIFORM, sampling_kinds
 from sdssm.tasks.string_counts import ZERO_EXPONENT
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
@@ -105,6 +105,7 @@ class StreamTables:
         kinds = np.array([sampling_kinds(sampling) for sampling in samplings])
         if (kinds == kinds[:, :1]).all():
             kinds = kinds[:, :1]
+        walked = {k for k, row in zip(replicas, kinds, strict=True) if (row != UNIFORM).any()}
         return cls(
             table=torch.tensor(table, dtype=torch.int64, device=device),
             outputs=torch.tensor(np.concatenate([machine.labels for machine in machines]), device=device),
@@ -114,5 +115,5 @@ class StreamTables:
             valid_start=valid_start,
             thresholds=torch.tensor(thresholds, device=device),
             kinds=torch.tensor(kinds, device=device),
-            walk=WalkTables.build(machines, replicas, longest, device) if kinds.any() else None,
+            walk=WalkTables.build(machines, replicas, walked, longest, device) if walked else None,
         )

@@ -8,7 +8,7 @@ a random 32-bit word. Thresholds are unsigned 32-bit numbers, stored as int32 si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,16 +52,28 @@ class WalkTables:
 
     @classmethod
     def build(
-        cls, machines: Sequence[LabelledTable], replicas: Sequence[int], longest: int, device: torch.device
+        cls,
+        machines: Sequence[LabelledTable],
+        replicas: Sequence[int],
+        walked: Collection[int],
+        longest: int,
+        device: torch.device,
     ) -> WalkTables:
-        """Build the tables for strings up to a length; `replicas` has the index of the machine of each replica."""
-        edges = sum(machine.table.size for machine in machines)
+        """Build the tables for strings up to a length.
+
+        `replicas` has the index of the machine of each replica, and `walked` the indices of the machines whose strings
+        are not all uniform. The others have states only.
+        """
+        edges = sum(machines[k].table.size for k in walked)
         if edges * longest > MOST_THRESHOLDS:
             raise TaskError(
                 f"strings up to length {longest} of machines with {edges:,} transitions need {edges * longest:,} "
                 f"thresholds, but the limit is {MOST_THRESHOLDS:,}; use shorter strings, or sampling='uniform'"
             )
-        parts = [_MachineWalk.build(machine, longest) for machine in machines]
+        parts = [
+            _MachineWalk.build(machine, longest) if k in walked else _MachineWalk.empty(machine, longest)
+            for k, machine in enumerate(machines)
+        ]
         first_state, first_edge, first_label = (
             _offsets([size[k] for size in (part.sizes for part in parts)]) for k in range(3)
         )
@@ -120,20 +132,31 @@ class _MachineWalk(NamedTuple):
         return max(len(self.symbols), int(np.diff(self.first_edge).max()))
 
     @classmethod
+    def empty(cls, machine: LabelledTable, longest: int, n_edges: int = 0, n_labels: int = 0) -> _MachineWalk:
+        """Return tables of zeros."""
+        n_states, rows = machine.n_states, longest
+        return cls(
+            first_edge=np.zeros(n_states + 1, dtype=np.int64),
+            edges=np.zeros(n_edges, dtype=np.int64),
+            thresholds=np.zeros((rows, n_edges), dtype=np.uint32),
+            states=np.zeros(n_states, dtype=np.int64),
+            state_thresholds=np.zeros((rows, n_states), dtype=np.uint32),
+            first_of_label=np.zeros(n_labels + 1, dtype=np.int64),
+            labels=np.zeros((rows, n_labels), dtype=np.int64),
+            n_labels=np.zeros(rows, dtype=np.int64),
+            pairs=np.zeros((rows, n_states), dtype=np.int64),
+            symbols=np.zeros((n_states, machine.n_symbols), dtype=np.int64),
+        )
+
+    @classmethod
     def build(cls, machine: LabelledTable, longest: int) -> _MachineWalk:
         counts = StringCounts(machine)
         in_edges, by_label = counts.in_edges, counts.by_label
-        n_states, n_labels = machine.n_states, len(by_label.first) - 1
-        walk = cls(
+        zeros = cls.empty(machine, longest, len(counts.edges), len(by_label.first) - 1)
+        walk = zeros._replace(
             first_edge=in_edges.first,
             edges=counts.edges,
-            thresholds=np.empty((longest, len(counts.edges)), dtype=np.uint32),
-            states=np.zeros(n_states, dtype=np.int64),  # those without a label are never read
-            state_thresholds=np.zeros((longest, n_states), dtype=np.uint32),
             first_of_label=by_label.first,
-            labels=np.zeros((longest, n_labels), dtype=np.int64),
-            n_labels=np.zeros(longest, dtype=np.int64),
-            pairs=np.empty((longest, n_states), dtype=np.int64),
             symbols=counts.valid_symbols,
         )
         walk.states[: len(by_label.states)] = by_label.states
