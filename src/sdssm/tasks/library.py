@@ -26,7 +26,7 @@ EXAMPLE_TASKS = (
     "s5",
     "a4",
     "s5:32:0",
-    "a5:all",
+    "s3:all",
     "z3*d5",
     *(f"tomita{k}" for k in range(1, 8)),
     "dyck4",
