@@ -75,9 +75,9 @@ def normalised(column: Tensor, layer: SelectiveDense) -> Tensor:
 def column_by_hand(layer: SelectiveDense, column: Tensor) -> Tensor:
     """Compute one column of a transition matrix from that of the mixture."""
     settings = layer.settings
-    if settings.transition in ("stochastic", "nonnegative"):
+    if layer.column_temperature is not None:  # stochastic and nonnegative
         powers = (column / float(layer.column_temperature)).exp()
-        form = powers / powers.sum()
+        form: Tensor = powers / powers.sum()
         form = normalised(form, layer) if settings.transition == "nonnegative" else form
     elif settings.transition == "sum-one":
         size = 1 if layer.column_norm is None else STATE ** (1 / float(layer.column_norm) - 0.5)
@@ -92,8 +92,8 @@ def start_by_hand(layer: SelectiveDense, x: Tensor) -> Tensor:
     settings = layer.settings
     if settings.transition == "signed":
         return x
-    if settings.transition == "sum-one":
-        start = (x - x.mean()) / STATE**0.5 + 1 / STATE
+    if layer.column_temperature is None:  # sum-one
+        start: Tensor = (x - x.mean()) / STATE**0.5 + 1 / STATE
     else:
         start = (x / float(layer.column_temperature)).exp() / (x / float(layer.column_temperature)).exp().sum()
     share = 1.0 if layer.constraint is None else float(layer.constraint)

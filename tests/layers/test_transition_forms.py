@@ -109,7 +109,8 @@ def test_training_ramps_constraint_and_temperature() -> None:
 @pytest.mark.parametrize("form", TRANSITIONS)
 def test_every_form_is_certified_extracted_and_exported(form: str) -> None:
     """An automaton in each form: the numbers that other packages read are those that the layer computes with."""
-    settings = ModelSettings(mixer={"state": 2, "dictionary": 2, "transition": form, "column_temperature": 0.01})
+    mixer = SelectiveDenseSettings(state=2, dictionary=2, transition=form, column_temperature=0.01)
+    settings = ModelSettings(mixer=mixer)
     model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))
     eye, swap = torch.eye(2), torch.eye(2).flip(0)
     with torch.no_grad():
