@@ -55,8 +55,8 @@ def best_constants(
 ) -> list[float | None]:
     """Return the accuracy of the best constant answer at each length, in percent; None if no string is that short.
 
-    The arguments are those of `compute_label_shares`. On balanced strings it is 100 over the number of labels that are possible
-    at the length.
+    The arguments are those of `compute_label_shares`. On balanced strings it is 100 over the number of labels that are
+    possible at the length.
 
     >>> from sdssm.tasks import get_task
     >>> best_constants(get_task("parity"), [1, 10]), best_constants(get_task("a5"), [1, 2])
