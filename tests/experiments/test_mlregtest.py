@@ -152,6 +152,7 @@ def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
         ({"balanced": (100.0, 100.0, 99.0)}, "wrong on longer strings"),
         ({"verdict": "different", "is_misclassified": True}, "misclassified by the model"),
         ({"verdict": "no result", "proof_note": "30 s"}, "not proved: 30 s"),
+        ({"verdict": "different", "identifying_length": 9}, "not identified by strings of up to 6"),
         ({"is_alive": False}, "diverged"),
     )
     for changes, reason in cases:
@@ -183,7 +184,7 @@ def test_the_command_trains_tabulates_and_shows_stored_results(
     monkeypatch.setattr("sdssm.experiments.mlregtest.configuration.Configuration", small)
     settings = [f"{name}={value}" for name, value in SETTINGS.items()]
     words = ["--languages", "mine", "--set", *settings, "--quiet"]
-    monkeypatch.setattr("sdssm.experiments.mlregtest.reproduction.count_cores", lambda: 0)
+    monkeypatch.setattr("sdssm.experiments.mlregtest.reproduction.spare_cores", lambda: 0)
     assert main([*command(data, tmp_path, *words), "--dry-run"]) == 0
     assert "1 language of 1 would be trained" in capsys.readouterr().out
     assert main(command(data, tmp_path, *words)) == 0

@@ -21,7 +21,7 @@ from sdssm.experiments.mlregtest.languages import (
     select_languages,
     tuning_names,
 )
-from sdssm.experiments.mlregtest.length_strings import best_constant_scores, draw_test_strings, stack_strings
+from sdssm.experiments.mlregtest.length_strings import draw_test_strings, stack_strings
 from sdssm.experiments.mlregtest.readings import SideBySideReader, measure_models
 from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
@@ -107,19 +107,6 @@ def test_all_kinds_of_edits_occur() -> None:
 
 
 # -- strings and readings ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_best_constant_answers_match_all_strings(name: str) -> None:
-    machine, length = get_machine(name), 4
-    outputs = [machine.output(word) for word in product(range(machine.n_symbols), repeat=length)]
-    uniform, balanced, covering = best_constant_scores(machine.minimise(), length)
-    assert uniform == pytest.approx(100 * max(np.bincount(outputs)) / len(outputs))
-    assert balanced == pytest.approx(100 / len(set(outputs)))
-    minimal = machine.minimise()
-    before = {minimal.run(word) for word in product(range(machine.n_symbols), repeat=length - 1)}
-    last = [minimal.outputs[minimal.table[q, v]] for q in before for v in range(machine.n_symbols)]
-    assert covering == pytest.approx(100 * max(np.bincount(last)) / len(last))
 
 
 def test_test_strings_are_a_function_of_the_language() -> None:

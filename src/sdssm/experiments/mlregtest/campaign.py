@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -23,13 +23,15 @@ from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.mlregtest.batches import LanguageBatch, model_state
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import Language
-from sdssm.experiments.mlregtest.length_strings import SAMPLINGS, LengthStrings, draw_test_strings
+from sdssm.experiments.mlregtest.length_strings import LengthStrings, draw_test_strings
 from sdssm.experiments.mlregtest.proofs import Proof, model_arrays, prove_arrays
 from sdssm.experiments.mlregtest.readings import LengthScores, measure_models
 from sdssm.experiments.mlregtest.records import LanguageRecord, RecordStore
 from sdssm.models import Classifier
 from sdssm.progress import SILENT, ProgressReporter
 from sdssm.runs.schema import RunConfig
+from sdssm.tasks.identification import identifying_length
+from sdssm.tasks.sampling import SAMPLINGS
 from sdssm.training.engine import TrainingEngine
 from sdssm.training.memory import empty_device_cache, keep_freed_memory
 
@@ -56,6 +58,10 @@ class Deadline:
     def remaining(self) -> float:
         """The seconds that are left."""
         return self._end - self.clock()
+
+
+class _TimeIsUpError(Exception):
+    """The time is up while worker processes still work."""
 
 
 class Pool(Protocol):
@@ -161,7 +167,7 @@ class Campaign:
         """Run batches in order, and return for how many languages a record was written."""
         if self.device.type == "cpu":
             keep_freed_memory()
-        with open_pool(workers) as pool:
+        with suppress(_TimeIsUpError), open_pool(workers) as pool:
             self._pool, self._workers = pool, workers
             for number, batch in enumerate(batches):
                 expected = self._timing.expected(batch, workers)
@@ -179,9 +185,8 @@ class Campaign:
                 self._write_done_proofs()
             if self._proofs:
                 self.message(f"{len(self._proofs)} proofs were not finished; these languages are not recorded")
-                for future in self._proofs:
-                    future.cancel()
                 self._proofs.clear()
+                raise _TimeIsUpError  # ends the worker processes at once
         return self._written
 
     # -- one batch ---------------------------------------------------------------------------------------------------
@@ -277,6 +282,7 @@ class Campaign:
             state=model_state(config),
             sampling=str(config.settings.values_by_name().get("sampling", "uniform")),
             train_length=config.train_length,
+            identifying_length=identifying_length(language.task),
             steps=config.train.steps,
             seed=config.seed,
             is_alive=measured.is_alive,

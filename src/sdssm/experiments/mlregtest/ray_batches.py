@@ -16,7 +16,7 @@ from sdssm.experiments.mlregtest.campaign import Campaign
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import Language, read_language
 from sdssm.experiments.mlregtest.records import RecordStore
-from sdssm.experiments.mlregtest.reproduction import NAME, LanguagePlan, count_cores
+from sdssm.experiments.mlregtest.reproduction import NAME, LanguagePlan, spare_cores
 
 
 def run_languages_on_ray(
@@ -43,7 +43,7 @@ def run_languages_on_ray(
         kind = executor.device
         batches = make_batches(missing, configuration, at_once or AT_ONCE[kind])
         mark = make_mark(folder)
-        processes = workers if workers is not None else count_cores() if kind == "cuda" else 0
+        processes = workers if workers is not None else spare_cores() if kind == "cuda" else 0
         fingerprints = plan.fingerprints
         calls = [
             (batch.describe(), (folder, mark, batch.languages, configuration, fingerprints, processes))

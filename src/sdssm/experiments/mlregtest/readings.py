@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from sdssm.experiments.mlregtest.length_strings import SAMPLINGS, LengthStrings, stack_strings
+from sdssm.experiments.mlregtest.length_strings import LengthStrings, stack_strings
 from sdssm.models import Classifier
 from sdssm.models.reading import reading_mode
+from sdssm.tasks.sampling import SAMPLINGS
 
 #: The approximate limit on the numbers in memory at a time.
 MOST_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 28}

@@ -36,6 +36,7 @@ class LanguageRecord:
     state: int | None  #: N, the size of the state of the model
     sampling: str
     train_length: int
+    identifying_length: int  #: the shortest training length whose labels determine the automaton
     steps: int
     seed: int
     is_alive: bool  #: False if the loss was no longer finite
@@ -76,8 +77,12 @@ class LanguageRecord:
         """Why the language failed, in words; None if its automaton is proved equal and it is learned at all lengths."""
         if not self.is_alive:
             return "diverged: the loss was no longer finite"
-        trained = [self.covering[k] for k, length in enumerate(self.lengths) if length <= self.train_length]
-        if trained and min(trained) < LEARNED:
+        if self.verdict != EQUAL and self.identifying_length > self.train_length:
+            return (
+                f"not identified by strings of up to {self.train_length}: its automaton needs {self.identifying_length}"
+            )
+        scores = [self.covering[k] for k, length in enumerate(self.lengths) if length <= self.train_length]
+        if scores and min(scores) < LEARNED:
             return "not learned at training lengths"
         if min(self.balanced) < LEARNED:
             return "learned at training lengths, wrong on longer strings"

@@ -76,7 +76,7 @@ def run_languages(
         plan: the languages.
         configuration: how they are trained and measured.
         device: where they are trained and measured.
-        workers: processes that draw strings and prove; None: one for each core; 0: in this process.
+        workers: processes that draw strings and prove; None: one for each core but one; 0: in this process.
         at_once: languages that train side by side; None: 128 on a GPU, 8 on a CPU.
         max_seconds: stop about then, between two batches.
         results: the parent of the results folder.
@@ -95,7 +95,7 @@ def run_languages(
     target = resolve_device(device)
     batches = make_batches(missing, configuration, at_once or AT_ONCE[target.type])
     store = RecordStore(Path(results) / NAME, file)
-    processes = count_cores() if workers is None else workers
+    processes = spare_cores() if workers is None else workers
     with stop_on_signal() as stop, report_progress(progress) as reporter:
         reporter.start(NAME, total=len(missing), unit="languages")
         campaign = Campaign(
@@ -116,9 +116,10 @@ def run_languages(
     return LanguagePlan(plan.paths, plan.fingerprints, store.load(plan.fingerprints))
 
 
-def count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def spare_cores() -> int:
+    """Return the number of cores that this process may use besides its own, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores - 1)
 
 
 def _read(path: Path) -> bytes:
