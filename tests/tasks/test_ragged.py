@@ -22,6 +22,7 @@ from sdssm.automata import Machine, get_machine
 from sdssm.errors import TaskError
 from sdssm.tasks import Batch, Task, collate_strings, get_task, library
 from sdssm.tasks.batch import PADDING_LABEL, PADDING_TOKEN
+from sdssm.tasks.sampling import SAMPLINGS
 from tests.strategies import machines
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -55,18 +56,18 @@ def assert_labelled_by_the_machine(task: Task, batch: Batch) -> None:
     machines(symbols=2, most_states=5, outputs=3),
     st.none() | machines(symbols=2, most_states=3, outputs=2),
     st.lists(st.integers(1, 12), min_size=1, max_size=8),
-    st.booleans(),
+    st.sampled_from(SAMPLINGS),
 )
 def test_every_string_has_its_length_and_the_labels_of_the_machine(
-    machine: Machine, valid: Machine | None, lengths: list[int], balance: bool
+    machine: Machine, valid: Machine | None, lengths: list[int], sampling: str
 ) -> None:
     task = Task(name="random", machine=machine, valid=valid)
     impossible = [length for length in lengths if not task.has_length(length)]
     if impossible:
         with pytest.raises(TaskError, match=f"random has no valid string of length {min(impossible)}"):
-            task.sample(len(lengths), lengths, generator=generator(), balance=balance)
+            task.sample(len(lengths), lengths, generator=generator(), sampling=sampling)
         return
-    batch = task.sample(len(lengths), lengths, generator=generator(), balance=balance)
+    batch = task.sample(len(lengths), lengths, generator=generator(), sampling=sampling)
     assert batch.lengths.tolist() == lengths
     assert batch.tokens.shape == (len(lengths), max(lengths))
     assert {tensor.dtype for tensor in batch} == {torch.int64}
@@ -182,7 +183,7 @@ def test_a_dataset_of_one_length_needs_no_collate_function() -> None:
     with pytest.raises(TypeError, match="no end"):
         len(dataset)
     assert sdssm.task("parity").dataset(seed=0).length == (1, 40)
-    balanced = next(iter(sdssm.task("regex[01]:1*").dataset(30, seed=0, batch=100, balance=True)))
+    balanced = next(iter(sdssm.task("regex[01]:1*").dataset(30, seed=0, batch=100, sampling="balanced")))
     assert 20 < int(balanced.last_labels.sum()) < 80
     assert equal_batches([next(iter(pickle.loads(pickle.dumps(dataset))))], [next(iter(dataset))])
 

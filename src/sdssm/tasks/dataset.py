@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from sdssm.errors import TaskError, format_value
 from sdssm.tasks.batch import Batch
 from sdssm.tasks.ragged import validate_integer, validate_length, validate_range
+from sdssm.tasks.sampling import validate_sampling
 from sdssm.tasks.task import Task
 
 #: Single strings are drawn in blocks of this many. The strings depend on this number.
@@ -40,10 +41,10 @@ class TaskDataset(IterableDataset[Batch]):
         seed: int,
         batch: int | None = None,
         count: int | None = None,
-        balance: bool = False,
+        sampling: str = "uniform",
     ) -> None:
         super().__init__()
-        self.task, self.balance = task, balance
+        self.task, self.sampling = task, validate_sampling(sampling)
         self.seed = _validate_at_least(seed, "seed", 0)
         self.batch = None if batch is None else _validate_at_least(batch, "batch", 1)
         self.count = None if count is None else _validate_at_least(count, "count", 1)
@@ -89,7 +90,7 @@ class TaskDataset(IterableDataset[Batch]):
         """Draw the strings of one index; they depend on nothing else but the seed."""
         state = np.random.SeedSequence((self.seed, PURPOSE, index)).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(state[0]))
-        return self.task.sample(batch, self.length, generator=generator, balance=self.balance)
+        return self.task.sample(batch, self.length, generator=generator, sampling=self.sampling)
 
 
 def _validate_at_least(number: int, name: str, least: int) -> int:

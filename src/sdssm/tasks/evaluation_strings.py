@@ -17,6 +17,7 @@ from torch import Tensor
 from sdssm.errors import TaskError
 from sdssm.tasks.labels import LabelWalk, PrefixLabeller
 from sdssm.tasks.positions import PositionSymbols
+from sdssm.tasks.sampling import validate_sampling
 from sdssm.tasks.task import Task
 
 #: Positions drawn at a time. The strings depend on this number.
@@ -35,7 +36,8 @@ PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
 class EvaluationStrings:
     """`count` strings of a task, determined by `seed` and moved to `device` as they are drawn.
 
-    With `random_start` each string starts in its own state, drawn uniformly.
+    With `random_start` each string starts in its own state, drawn uniformly. `sampling` is as in `Task.sample`; a
+    prefix of a balanced or covering string is neither, so each length needs fresh strings.
     """
 
     task: Task
@@ -43,8 +45,15 @@ class EvaluationStrings:
     seed: int
     device: torch.device
     random_start: bool = False
+    sampling: str = "uniform"
 
     def __post_init__(self) -> None:
+        validate_sampling(self.sampling)
+        if self.random_start and self.sampling != "uniform":
+            raise TaskError(
+                f"{self.sampling} strings start in the start state of the machine; use random_start=False, or "
+                "sampling='uniform'"
+            )
         labels_are_unique = self.task.machine.n_states == self.task.n_classes
         if self.random_start and (self.task.valid is not None or not labels_are_unique):
             raise TaskError(
@@ -78,8 +87,7 @@ class EvaluationStrings:
         starts = self.start_states(length)
         at_once = max(1, MOST_SYMBOLS // (BATCH * valid_length)) * BATCH
         for first in range(0, self.count, at_once):
-            rows = range(first, min(first + at_once, self.count), BATCH)
-            drawn = torch.cat([self._draw(min(BATCH, self.count - row), valid_length, generator) for row in rows])
+            drawn = self._draw(min(at_once, self.count - first), valid_length, generator)
             tokens = self._to_device(drawn).long()
             batch_starts = None if starts is None else starts[first : first + len(tokens)]
             yield tokens, self._label_walk(batch_starts, len(tokens)).advance(tokens)[:, -1], batch_starts
@@ -96,11 +104,11 @@ class EvaluationStrings:
 
     @cached_property
     def positions(self) -> PositionSymbols | None:
-        """The symbols at each position, or None if prefixes of valid strings are not uniform.
+        """The symbols at each position, or None if prefixes of the strings are not drawn as the strings are.
 
         Each length then needs fresh strings.
         """
-        return PositionSymbols.from_task(self.task)
+        return None if self.sampling != "uniform" else PositionSymbols.from_task(self.task)
 
     @cached_property
     def shortest_length(self) -> int:
@@ -109,10 +117,14 @@ class EvaluationStrings:
         limit = 1 if valid is None else valid.n_states + 1  # a shortest path to a valid state repeats no state
         return next((length for length in range(1, limit + 1) if self.task.has_length(length)), NEVER)
 
-    def _draw(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    def _draw(self, count: int, length: int, generator: torch.Generator) -> Tensor:
+        sizes = [min(BATCH, count - row) for row in range(0, count, BATCH)]
+        if self.sampling != "uniform":  # the walk through all strings at once is faster
+            numbers = [torch.rand(size, length + 2, generator=generator, dtype=torch.float64) for size in sizes]
+            return self.task.backward_sampler.draw(self.sampling, torch.cat(numbers))
         if self.positions is None:
-            return self.task.sample(batch, length, generator=generator).tokens
-        return self.positions.draw(batch, 0, length, generator)
+            return torch.cat([self.task.sample(size, length, generator=generator).tokens for size in sizes])
+        return torch.cat([self.positions.draw(size, 0, length, generator) for size in sizes])
 
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
         if starts is None:

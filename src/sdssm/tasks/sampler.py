@@ -17,55 +17,51 @@ from torch import Tensor
 class StringSampler:
     """Draw strings through a transition table that end in given states.
 
-    There are G kinds of strings: a string of kind g ends in one of the states where `ends[g]` is true. The counts, and
-    their copies on other devices, are kept between calls and grow with the lengths that are drawn.
+    The counts, and their copies on other devices, are kept between calls and grow with the lengths that are drawn.
 
     Args:
         table: the next state for each state and symbol, (Q, V).
         start: the start state.
-        ends: the end states of each kind, bool (G, Q).
+        ends: whether a string may end in each state, bool (Q,).
     """
 
     table: Tensor
     start: int
     ends: Tensor
-    _ways: list[Tensor] = field(default_factory=list, init=False)  # [r] -> (G, Q)
+    _ways: list[Tensor] = field(default_factory=list, init=False)  # [r] -> (Q,)
     _copies: dict[torch.device, Tensor] = field(default_factory=dict, init=False)
     _paths: dict[tuple[int, torch.device], Tensor | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._ways.append(torch.where(self.ends, 0.0, -torch.inf).double())
 
-    def log_ways(self, length: int) -> Tensor:
-        """Return the logarithm of the number of strings of this length of each kind: (G,)."""
-        while len(self._ways) <= length:
-            self._ways.append(torch.logsumexp(self._ways[-1][:, self.table], dim=-1))  # (G, Q, V) -> (G, Q)
-        return self._ways[length][:, self.start]
-
-    def draw(self, kinds: Tensor | None, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Draw (batch, length) symbols; row i is uniform among the strings of kind kinds[i].
-
-        With None all strings are of kind 0.
-        """
+    def draw(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        """Draw (batch, length) symbols, each row uniform among the strings; there must be one of this length."""
         u = torch.rand(batch, length, generator=generator, device=generator.device, dtype=torch.float64)
-        path = self._single_path(length, u.device) if kinds is None else None
-        if path is not None:
-            return _choose(path, u)
-        kind = torch.zeros_like(u[:, 0], dtype=torch.long) if kinds is None else kinds
+        path = self._single_path(length, u.device)
+        return self._walk(u) if path is None else _choose(path, u)
+
+    def _walk(self, u: Tensor) -> Tensor:
+        """Draw symbols for numbers in [0, 1), (B, L) -> (B, L), one position after the other."""
+        batch, length = u.shape
         ways, table = self._ways_on(u.device, length), self.table.to(u.device)
-        state = torch.full_like(kind, self.start)
+        state = torch.full_like(u[:, 0], self.start, dtype=torch.long)
         tokens = torch.empty(batch, length, dtype=torch.long, device=u.device)
         for t in range(length):
             next_states = table[state]  # (B, V)
-            cumulative = _cumulative_probabilities(ways[length - t - 1][kind[:, None], next_states])
+            cumulative = _cumulative_probabilities(ways[length - t - 1][next_states])
             tokens[:, t] = _choose(cumulative, u[:, t])
             state = next_states.gather(1, tokens[:, t, None])[:, 0]
         return tokens
 
+    def _count_ways(self, length: int) -> None:
+        while len(self._ways) <= length:
+            self._ways.append(torch.logsumexp(self._ways[-1][self.table], dim=-1))  # (Q, V) -> (Q,)
+
     def _ways_on(self, device: torch.device, length: int) -> Tensor:
-        """Return the counts for up to `length` more symbols, on a device: (R, G, Q)."""
+        """Return the counts for up to `length` more symbols, on a device: (R, Q)."""
         if device not in self._copies or len(self._copies[device]) <= length:
-            self.log_ways(length)
+            self._count_ways(length)
             self._copies[device] = torch.stack(self._ways).to(device)
         return self._copies[device]
 
@@ -80,10 +76,10 @@ class StringSampler:
         return self._paths[key]
 
     def _find_single_path(self, length: int, device: torch.device) -> Tensor | None:
-        self.log_ways(length)
+        self._count_ways(length)
         state, rows = self.start, []
         for t in range(length):
-            ways = self._ways[length - t - 1][0, self.table[state]]  # (V,)
+            ways = self._ways[length - t - 1][self.table[state]]  # (V,)
             next_states = set(self.table[state, ways > -torch.inf].tolist())
             if len(next_states) != 1:
                 return None

@@ -21,6 +21,7 @@ from sdssm.tasks.ragged import (
     validate_length,
     validate_lengths,
 )
+from sdssm.tasks.sampling import validate_sampling
 from sdssm.tasks.validity import LabelledTable, label_states
 
 # torch takes seconds to import, and is needed only where strings are drawn or labelled.
@@ -28,12 +29,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from sdssm.tasks.backward_sampler import BackwardSampler
     from sdssm.tasks.dataset import TaskDataset
     from sdssm.tasks.labels import PrefixLabeller
     from sdssm.tasks.sampler import StringSampler
-
-#: The most counts that balanced sampling may keep (labels x lengths x states).
-MOST_COUNTS = 1 << 27
 
 
 def chance_accuracy(n_classes: int) -> float:
@@ -186,14 +185,16 @@ class Task:
         length: int | tuple[int, int] | Sequence[int] | Tensor,
         *,
         generator: torch.Generator,
-        balance: bool = False,
+        sampling: str = "uniform",
     ) -> Batch:
-        """Draw `batch` strings uniformly among the valid strings of their length, on the generator's device.
+        """Draw `batch` valid strings on the generator's device, by default uniformly among those of their length.
 
         length: one length for all strings; a tuple (least, greatest), from which the length of each string is drawn
             uniformly, among the lengths that have a valid string; or a list or tensor with the length of each string.
-        balance: draw the label of the whole string first, uniformly among the labels that occur at its length, and then
-            a string among the strings with that label.
+        sampling: "uniform": among the valid strings of the length. "balanced": the label of the whole string is drawn
+            first, among the labels that occur at its length, and then a string with that label. "covering": the last
+            transition is drawn first, among all pairs of a state of `minimal` before the last symbol and a symbol, and
+            then a string that ends with it.
 
         Strings of different lengths are padded with the token 0 and the label -100, see `Batch`.
 
@@ -207,22 +208,23 @@ class Task:
         """
         import torch
 
+        validate_sampling(sampling)
         if not isinstance(generator, torch.Generator):
             raise TaskError(
                 f"the generator is {format_value(generator)}; pass a torch.Generator, "
                 "as in generator=torch.Generator().manual_seed(0)"
             )
         if isinstance(length, (list, tuple, torch.Tensor, np.ndarray)) and np.ndim(length) > 0:
-            return self._sample_ragged(batch, length, generator, balance)
+            return self._sample_ragged(batch, length, generator, sampling)
         length = validate_length(length)  # type: ignore[arg-type]  # a number, or an error
         _validate_batch(batch)
         self.check_has_length(length)
-        tokens = self._draw(batch, length, generator, balance)
+        tokens = self._draw(batch, length, generator, sampling)
         lengths = tokens.new_full((batch,), length)
         return Batch(tokens, self._labeller(tokens.device)(tokens), lengths)
 
     def _sample_ragged(
-        self, batch: int, length: Sequence[int] | Tensor, generator: torch.Generator, balance: bool
+        self, batch: int, length: Sequence[int] | Tensor, generator: torch.Generator, sampling: str
     ) -> Batch:
         """Run `sample` for a range of lengths, or a length for each string."""
         _validate_batch(batch)
@@ -230,7 +232,7 @@ class Task:
             lengths = draw_lengths(self, batch, length, generator)
         else:
             lengths = validate_lengths(self, batch, length, generator.device)
-        tokens = draw_ragged(lengths, lambda count, length: self._draw(count, length, generator, balance))
+        tokens = draw_ragged(lengths, lambda count, length: self._draw(count, length, generator, sampling))
         labels = self._labeller(tokens.device)(tokens)
         positions = lengths.new_ones(tokens.shape[1]).cumsum(0)  # 1, 2, .., L
         return Batch(tokens, labels.masked_fill(positions > lengths[:, None], PADDING_LABEL), lengths)
@@ -242,7 +244,7 @@ class Task:
         seed: int,
         batch: int | None = None,
         count: int | None = None,
-        balance: bool = False,
+        sampling: str = "uniform",
     ) -> TaskDataset:
         """Return a `torch.utils.data.IterableDataset` of this task's strings, for a training loop of your own.
 
@@ -250,7 +252,7 @@ class Task:
         seed: determines all strings.
         batch: the number of strings of each item. None: every item is a single string.
         count: the number of items. None: the dataset has no end.
-        balance: as in `sample`.
+        sampling: as in `sample`.
 
         >>> import torch
         >>> from sdssm.tasks import get_task
@@ -262,33 +264,22 @@ class Task:
         from sdssm.tasks.dataset import TaskDataset
 
         lengths = (1, self.train_length) if length is None else length
-        return TaskDataset(self, lengths, seed=seed, batch=batch, count=count, balance=balance)
+        return TaskDataset(self, lengths, seed=seed, batch=batch, count=count, sampling=sampling)
 
     def check_has_length(self, length: int) -> None:
         """Raise TaskError unless a string of this length is valid."""
         if not self.has_length(length):
             raise TaskError(f"{self.name} has no valid string of length {length}{self.nearest_lengths(length)}")
 
-    def _draw(self, batch: int, length: int, generator: torch.Generator, balance: bool) -> Tensor:
+    def _draw(self, batch: int, length: int, generator: torch.Generator, sampling: str) -> Tensor:
         import torch
 
-        if balance:
-            self._check_balance_memory(length)
-            possible = torch.nonzero(self._sampler_by_label.log_ways(length) > -torch.inf).flatten()
-            possible = possible.to(generator.device)
-            chosen = torch.randint(len(possible), (batch,), generator=generator, device=generator.device)
-            return self._sampler_by_label.draw(possible[chosen], batch, length, generator)
+        if sampling != "uniform":
+            numbers = torch.rand(batch, length + 2, generator=generator, device=generator.device, dtype=torch.float64)
+            return self.backward_sampler.draw(sampling, numbers)
         if self.valid is None:
             return torch.randint(self.n_symbols, (batch, length), generator=generator, device=generator.device)
-        return self._valid_sampler.draw(None, batch, length, generator)
-
-    def _check_balance_memory(self, length: int) -> None:
-        counts = self.n_classes * (length + 1) * len(self._labelled.table)
-        if counts > MOST_COUNTS:
-            raise TaskError(
-                f"balancing {self.name} at length {length} needs {counts:,} counts, but the limit is {MOST_COUNTS:,}; "
-                "use shorter strings or balance=False"
-            )
+        return self._valid_sampler.draw(batch, length, generator)
 
     @cached_property
     def _valid_sampler(self) -> StringSampler:
@@ -298,18 +289,15 @@ class Task:
 
         assert self.valid is not None
         machine = self.valid.minimise()
-        ends = torch.tensor(machine.outputs != 0)[None]
+        ends = torch.tensor(machine.outputs != 0)
         return StringSampler(torch.tensor(machine.table), machine.start, ends)
 
     @cached_property
-    def _sampler_by_label(self) -> StringSampler:
-        import torch
+    def backward_sampler(self) -> BackwardSampler:
+        """The sampler of balanced and covering strings."""
+        from sdssm.tasks.backward_sampler import BackwardSampler
 
-        from sdssm.tasks.sampler import StringSampler
-
-        table, start, labels = self._labelled
-        ends = torch.arange(self.n_classes)[:, None] == torch.tensor(labels)
-        return StringSampler(torch.tensor(table), start, ends)
+        return BackwardSampler(self.minimal)
 
     # -- labels ------------------------------------------------------------------------------------------------------
 
@@ -342,7 +330,7 @@ class Task:
 
     @cached_property
     def minimal(self) -> LabelledTable:
-        """The smallest transition table that gives every string its label, -1 if the string is not valid.
+        """The smallest transition table with the labels of all non-empty strings, -1 if a string is not valid.
 
         Its states are what strings can be distinguished by: they are the reachable states of the minimised product of
         `machine` and `valid`.

@@ -34,15 +34,27 @@ class LabelledTable(NamedTuple):
         return int(self.table.shape[1])
 
     def minimise(self) -> LabelledTable:
-        """Return the smallest table with the same label for every string; its states keep their order.
+        """Return the smallest table with the same label for every non-empty string; its states keep their order.
 
-        >>> always_even = LabelledTable(np.array([[1], [0]]), 0, np.array([3, 3]))
-        >>> always_even.minimise()
+        All states from which no valid string can be completed become one. The empty string has no label: a start state
+        to which no string returns is merged with the first state that has the same next states, if there is one.
+
+        >>> LabelledTable(np.array([[1], [0]]), 0, np.array([3, 3])).minimise()
         LabelledTable(table=array([[0]]), start=0, labels=array([3]))
+        >>> LabelledTable(np.array([[1], [2], [1]]), 0, np.array([7, 1, 0])).minimise()  # state 0 continues as 2 does
+        LabelledTable(table=array([[1],
+               [0]]), start=1, labels=array([1, 0]))
         """
         classes = coarsest_congruence(self.table, self.labels)
         _, first = np.unique(classes, return_index=True)
-        return LabelledTable(classes[self.table[first]], int(classes[self.start]), self.labels[first])
+        table, start, labels = classes[self.table[first]], int(classes[self.start]), self.labels[first]
+        if not (table == start).any():
+            twins = np.flatnonzero((table == table[start]).all(1))
+            twin = int(next((q for q in twins if q != start), start))
+            if twin != start:
+                kept = np.delete(np.arange(len(table)), start)
+                return LabelledTable(np.searchsorted(kept, table[kept]), int(np.searchsorted(kept, twin)), labels[kept])
+        return LabelledTable(table, start, labels)
 
 
 def label_states(machine: Machine, valid: Machine | None) -> LabelledTable:

@@ -1,0 +1,175 @@
+"""The number of strings of each length that reach each state, and choices with these numbers as weights.
+
+A count is mantissa * 2^exponent with an integer exponent of its own: it does not overflow at any length. Weights are
+compared as integers relative to the greatest of their list, and computed with exact operations and divisions only, so
+choices are the same on every platform.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdssm.automata.refinement import Ints
+from sdssm.tasks.validity import LabelledTable
+
+Floats = NDArray[np.float64]
+#: The exponent of a count of zero: below the exponent of any other count.
+ZERO_EXPONENT = -(1 << 40)
+#: A weight this many powers of two below the greatest of its list is 0.
+SMALLEST_POWER = 64
+#: The counts of every BLOCK-th length are kept, and those of BLOCK adjacent lengths computed again from them.
+BLOCK = 256
+#: The most cumulative weights that are kept between calls.
+MOST_KEPT = 1 << 24
+
+
+class Counts(NamedTuple):
+    """Numbers of strings mantissa * 2^exponent: float64 and int64 (Q,)."""
+
+    mantissa: Floats
+    exponent: Ints
+
+
+class ChoiceLists:
+    """Lists of states, one list for each owner, from which one is chosen with counts as weights.
+
+    Args:
+        states: the states of all lists, list by list (E,).
+        sizes: the number of entries of each list.
+    """
+
+    def __init__(self, states: Ints, sizes: Ints) -> None:
+        self.states = states
+        self.first: Ints = np.concatenate(([0], np.cumsum(sizes)))
+        self.owner: Ints = np.repeat(np.arange(len(sizes)), sizes)
+        self._non_empty = np.flatnonzero(sizes)
+        # The sum of all weights is below 2^63.
+        self._bits = min(53, 62 - len(states).bit_length())
+        powers = 2.0 ** np.arange(self._bits - SMALLEST_POWER, self._bits + 1)
+        powers[0] = 0
+        self._powers = powers
+
+    def cumulative_weights(self, counts: Counts) -> tuple[Ints, Ints]:
+        """Return the sums of the weights before each entry, int64 (E + 1,), and the exponent of each list.
+
+        An entry of a list with exponent e has the weight count * 2^(bits - e). The sums run over all lists.
+        """
+        exponent = counts.exponent[self.states]
+        top: Ints = np.full(len(self.first) - 1, ZERO_EXPONENT)
+        if len(self._non_empty):
+            top[self._non_empty] = np.maximum.reduceat(exponent, self.first[self._non_empty])
+        below = np.maximum(exponent - top[self.owner], -SMALLEST_POWER)
+        weights = (counts.mantissa[self.states] * self._powers[below + SMALLEST_POWER]).astype(np.int64)
+        return np.concatenate(([0], np.cumsum(weights))), top
+
+    def totals(self, counts: Counts) -> Counts:
+        """Return the sum of the counts of each list."""
+        cumulative, top = self.cumulative_weights(counts)
+        total = np.diff(cumulative[self.first])
+        mantissa, shift = np.frexp(total.astype(np.float64))
+        return Counts(mantissa, np.where(total > 0, top + shift - self._bits, ZERO_EXPONENT))
+
+    def choose(self, cumulative: Ints, owners: Ints, u: Floats) -> Ints:
+        """Choose an entry from the list of each owner for numbers u in [0, 1): indices into `states`.
+
+        An entry of weight 0 is never chosen, provided that its list has one of another weight.
+        """
+        before = cumulative[self.first[owners]]
+        total = cumulative[self.first[owners + 1]] - before
+        drawn = np.minimum((u * total).astype(np.int64), total - 1)  # rounding must not reach the total
+        return np.asarray(np.searchsorted(cumulative, before + drawn, side="right") - 1)
+
+    def thresholds(self, cumulative: Ints) -> NDArray[np.uint32]:
+        """Return the cumulative probability of each entry within its list in units of 2^-32, at most 2^32 - 1.
+
+        The entry for a random word u below 2^32 - 1 is the first of the list whose threshold is above u.
+        """
+        before, total = cumulative[self.first[:-1]], np.diff(cumulative[self.first])
+        sums = (cumulative[1:] - before[self.owner]).astype(np.float64)
+        shares = sums / np.maximum(total, 1).astype(np.float64)[self.owner]
+        return np.minimum(shares * 2.0**32, 2.0**32 - 1).astype(np.uint32)
+
+
+class StringCounts:
+    """Counts of the strings of a machine by length and last state, and the last transitions of these strings.
+
+    `in_edges` lists for each state the states before it, and `edges` the numbers `state * V + symbol` of these
+    transitions.
+
+    >>> divisible_by_3 = LabelledTable(np.array([[0, 1], [2, 0], [1, 2]]), 0, np.array([1, 0, 0]))
+    >>> mantissa, exponent = StringCounts(divisible_by_3).at(4)
+    >>> np.ldexp(mantissa, exponent).tolist()  # of 16 strings
+    [6.0, 5.0, 5.0]
+    """
+
+    def __init__(self, machine: LabelledTable) -> None:
+        self.machine = machine
+        targets = machine.table.ravel()
+        self.edges: Ints = np.argsort(targets, kind="stable")
+        sizes = np.bincount(targets, minlength=machine.n_states)
+        self.in_edges = ChoiceLists(self.edges // machine.n_symbols, sizes)
+        start = np.arange(machine.n_states) == machine.start
+        first = Counts(np.where(start, 0.5, 0.0), np.where(start, 1, ZERO_EXPONENT))
+        # Threads may share this object: every change is a single assignment, of what does not depend on the thread.
+        self._kept = {0: first}  # at lengths 0, BLOCK, 2 BLOCK, ..., by their number
+        self._block = 0, [first]
+        self._weights = dict[int, Ints]()
+
+    def at(self, length: int) -> Counts:
+        """Return the number of strings of a length that reach each state."""
+        number, offset = divmod(length, BLOCK)
+        for k in range(len(self._kept), number + 1):
+            self._kept[k] = self.in_edges.totals(self.at(k * BLOCK - 1))
+        known, block = self._block
+        if known != number:
+            block = [self._kept[number]]
+        if len(block) <= offset:
+            block = [*block]
+            while len(block) <= offset:
+                block.append(self.in_edges.totals(block[-1]))
+        self._block = number, block
+        return block[offset]
+
+    def last_transition_weights(self, length: int) -> Ints:
+        """Return the cumulative weights of `in_edges` as last transitions of the strings of a length, (E + 1,)."""
+        if length not in self._weights:
+            weights = self.in_edges.cumulative_weights(self.at(length - 1))[0]
+            if (len(self._weights) + 1) * len(weights) > MOST_KEPT:
+                return weights
+            self._weights[length] = weights
+        return self._weights[length]
+
+    def reached(self, length: int) -> NDArray[np.bool_]:
+        """Return which states strings of a length reach, bool (Q,)."""
+        return self.at(length).mantissa > 0
+
+    # -- last states and last transitions --------------------------------------------------------------------------
+
+    @cached_property
+    def by_label(self) -> ChoiceLists:
+        """The states with each label 0, 1, ..."""
+        labels = self.machine.labels
+        order = np.argsort(labels, kind="stable")
+        return ChoiceLists(order[np.searchsorted(labels[order], 0) :], np.bincount(labels[labels >= 0]))
+
+    def possible_labels(self, length: int) -> Ints:
+        """Return the labels that valid strings of a length have, in ascending order."""
+        labels: Ints = np.unique(self.machine.labels[self.reached(length)])
+        return labels[labels >= 0]
+
+    @cached_property
+    def valid_symbols(self) -> Ints:
+        """The symbols after which a string is valid, for each state, before the other symbols: (Q, V)."""
+        return np.argsort(self.machine.labels[self.machine.table] < 0, axis=1, kind="stable")
+
+    @cached_property
+    def _n_valid_symbols(self) -> Ints:
+        return np.asarray((self.machine.labels[self.machine.table] >= 0).sum(1))
+
+    def cumulative_pairs(self, length: int) -> Ints:
+        """Return the number of last transitions of valid strings of a length from states up to each state, (Q,)."""
+        return np.cumsum(np.where(self.reached(length - 1), self._n_valid_symbols, 0))
