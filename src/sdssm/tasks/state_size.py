@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sdssm.automata.algebra import Algebra
-from sdssm.automata.label_rank import label_rank
+from sdssm.automata.hankel import label_rank
 
 if TYPE_CHECKING:
     from sdssm.tasks.task import Task
@@ -39,7 +39,7 @@ def choose_state_size(task: Task) -> StateSize:
 
     1. A group whose elements are the states and the labels gets 64, whatever its order.
     2. Any other machine gets the smallest of `STATE_SIZES` that is at least `MARGIN` times its label rank
-       (`automata/label_rank.py`), or the largest of them.
+       (`automata/hankel.py`), or the largest of them.
 
     What is theory: a linear recurrence with a linear readout that equals the labels' indicators exists in the dimension
     of the label rank, and in no smaller one. A classifier needs only the largest logit to be the right one, so that the

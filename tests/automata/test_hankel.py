@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sdssm.automata import Machine, get_machine
-from sdssm.automata.label_rank import label_rank
+from sdssm.automata.hankel import label_rank
 
 
 def hankel_rank(machine: Machine) -> int:
