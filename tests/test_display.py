@@ -37,7 +37,10 @@ EVALUATION = {
     "settings": "paper, lr 0.01, state 32",
     "seed": "0",
     "to length": "500",
-    "mean": "99.99",
+    "balanced": "99.98",
+    "covering": "99.97",
+    "accuracy": "99.99",
+    "best constant": "1.96",
     "95 % band": "99.28-100.00",
     "training lengths": "100.00",
     "beyond": "99.98",
@@ -47,10 +50,12 @@ EVALUATION = {
 }
 LENGTHS = {"task": "a5", "model": "sd-ssm", "seed": "0", "at 500": "100.00", "at 5,000": "99.98", "at 50,000": "97.01"}
 LENGTHS |= {"mean to 500": "100.00", "mean to 5,000": "99.99", "mean to 50,000": "98.50", "chance": "1.67"}
+LENGTHS |= {"balanced": "99.98", "covering": "99.97", "best constant": "1.67 to 1.96"}
 TRAINED = {"accuracy %": "100.00", "chance %": "1.67", "loss": "0.0001", "steps": "1,000,000", "seconds": "12,345.6"}
 TRAINED |= {"status": "finished", "folder": "runs/parity+cycle-mamba-paper/seed-0"}
 TEXTS = ("folder", "task", "model", "preset", "status", "settings")
-IDENTITY = ("folder", "task", "model", "seed", "accuracy %", "chance %", "mean", "chance", "at 500", "at 50,000")
+IDENTITY = ("folder", "task", "model", "seed", "accuracy %", "chance %", "accuracy", "chance", "at 500", "at 50,000")
+IDENTITY += ("balanced", "best constant", "best constant %", "balanced %")
 
 
 def shown(table: dict[str, str], width: int) -> list[str]:
@@ -176,15 +181,15 @@ RUN = RunEvaluation(
 def test_an_evaluation_is_a_table() -> None:
     evaluation = Evaluation((RUN, replace(RUN, seed=1, mean=math.nan, mean_within=None, note="a remark")))
     assert str(evaluation) == (
-        "2 runs: accuracy in %, on 512 strings of each length; means are over lengths\n"
-        "task  model   seed  to length   mean  training lengths  beyond  chance\n"
-        "a5    sd-ssm     0          3  99.99            100.00   99.99    1.67\n"
-        "a5    sd-ssm     1          3      -                 -   99.99    1.67\n"
+        "2 runs: accuracy in %, on 512 strings of each length, mean over lengths\n"
+        "task  model   seed  to length  accuracy  training lengths  beyond  chance\n"
+        "a5    sd-ssm     0          3     99.99            100.00   99.99    1.67\n"
+        "a5    sd-ssm     1          3         -                 -   99.99    1.67\n"
         "a remark (runs/<a5>/seed-0)"
     )
-    assert repr(evaluation) == "<Evaluation: 2 runs, means 99.99 %, chance 1.67 %>"
-    assert repr(RUN) == "<RunEvaluation: sd-ssm on a5, seed 0: mean 99.99 % to length 3, chance 1.67 %>"
-    assert repr(Evaluation((RUN,))) == "<Evaluation: sd-ssm on a5, seed 0: mean 99.99 % to length 3, chance 1.67 %>"
+    assert repr(evaluation) == "<Evaluation: 2 runs, accuracy 99.99 %, chance 1.67 %>"
+    assert repr(RUN) == "<RunEvaluation: sd-ssm on a5, seed 0: accuracy 99.99 % to length 3, chance 1.67 %>"
+    assert repr(Evaluation((RUN,))) == "<Evaluation: sd-ssm on a5, seed 0: accuracy 99.99 % to length 3, chance 1.67 %>"
     assert str(Evaluation(())) == "no runs" and "no runs" in Evaluation(())._repr_html_()
     listed = replace(RUN, lengths=(2, 5000), accuracy=(100.0, 50.0), accuracy_low=(0.0, 0.0), accuracy_high=(1.0, 1.0))
     assert str(listed).splitlines()[1:] == [

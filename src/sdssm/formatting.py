@@ -40,7 +40,7 @@ def format_chance(*levels: float | None) -> str:
     >>> format_chance(50.0), format_chance(100 / 60, 12.5, 50.0), format_chance(None)
     ('50', '1.67 to 50', '-')
     """
-    known = [level for level in levels if level is not None]
+    known = [level for level in levels if level is not None and not math.isnan(level)]
     if not known:
         return UNKNOWN
     return " to ".join(dict.fromkeys(f"{round(level, 2):g}" for level in (min(known), max(known))))

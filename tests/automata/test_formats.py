@@ -364,9 +364,9 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FormatError, match="not UTF-8"):
         read_machine(binary)
-    with pytest.raises(FormatError, match="machines are read from .json and .dot files"):
+    with pytest.raises(FormatError, match="machines are read from .json, .dot and .att files"):
         read_machine(tmp_path / "machine.yaml")
-    with pytest.raises(FormatError, match="machines are written to .json and .dot files"):
+    with pytest.raises(FormatError, match="machines are written to .json, .dot and .att files"):
         write_machine(get_machine("parity"), tmp_path / "machine.yaml")
     with pytest.raises(FormatError, match="cannot read"):
         get_machine("parity\0.json")

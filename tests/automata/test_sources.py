@@ -46,7 +46,7 @@ def test_names_and_paths(tmp_path: Path) -> None:
     assert machine_files("z3*regex:a.json") == []
     (tmp_path / "pairs.txt").write_text("")
     for source in (tmp_path / "pairs.txt", str(tmp_path / "pairs.txt")):
-        with pytest.raises(FormatError, match="ends in '.txt'; machines are read from .json and .dot"):
+        with pytest.raises(FormatError, match="ends in '.txt'; machines are read from .json, .dot and .att"):
             get_machine(source)
     with pytest.raises(UnknownNameError, match="no task or automaton is called 'paritty'; did you mean 'parity'"):
         get_machine("paritty")

@@ -30,8 +30,10 @@ def test_tables_and_plot_of_all_runs(runs: Path, capsys: Capture) -> None:
     assert lines[2].split()[:4] == ["task", "model", "seed", "to"]
     assert [line.split()[2] for line in lines[3:6]] == ["0", "1", "2"]
     assert lines[5].split()[:2] == ["parity", "sd-ssm"]
-    assert lines[7].split() == ["task", "model", "seeds", "max", "mean", "min", "chance"]
-    assert lines[8].split()[-1] == "50"
+    assert " ".join(lines[7].split()) == "task model seeds measure max mean min best constant chance"
+    rows = [line.split() for line in lines[8:11] if line]
+    assert [row[3] for row in rows][0 :: len(rows) - 1] == ["balanced", "accuracy"]
+    assert all(row[-2:] == ["50", "50"] for row in rows)
     assert "radius: the largest absolute eigenvalue of a symbol's matrix" in out
     assert "accuracy in %, parity, sd-ssm, mean of 3 seeds" in out
     assert "==== training lengths, up to 40" in out
@@ -65,7 +67,8 @@ def test_listed_lengths_and_a_plot_file(runs: Path, capsys: Capture, tmp_path: P
     assert code == 0
     assert "at 10" in out and "mean to 5,000" in out
     table = out[: out.index("radius:")].split("\n\n")[2]
-    assert [line.split()[3] for line in table.splitlines()[1:]] == ["10", "5,000"]  # a row for each length
+    rows = [line.split() for line in table.splitlines() if "accuracy" in line]
+    assert [row[5] for row in rows] == ["10", "5,000"]  # a row for each length
     assert "\naccuracy in %" not in out  # two lengths are too few for a curve
     assert "<svg" in plot.read_text()
     assert str(plot) in out
@@ -98,7 +101,8 @@ def test_columns_distinguish_runs(tmp_path: Path, capsys: Capture) -> None:
             "scale-free, trained to 40",
         ]
         listed = "--lengths" in more
-        seeds = [row.split()[-6 if listed else -5] for row in rows[4:]]
+        rows = [row for row in rows[4:] if "accuracy" in row]
+        seeds = [row.split()[row.split().index("accuracy") - 1] for row in rows]
         assert seeds == (["1", "1", "1", "1", "2", "2"] if listed else ["1", "1", "2"])
     create_run(tmp_path / "again", get_machine("parity"), 1)
     _, out, _ = run_command(capsys, "evaluate", str(tmp_path), "--max-length", "3")

@@ -464,7 +464,7 @@ def test_progress_of_a_model_that_is_not_recurrent(monkeypatch: pytest.MonkeyPat
         settings = resolve_settings(name, "default", "parity", {"layers": 1}).model
         model = Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(0))
         events: list[ProgressEvent] = []
-        evaluate(model, task="parity", lengths=[20, 30], strings=16, progress=events.append)
+        evaluate(model, task="parity", lengths=[20, 30], strings=16, measures=(), progress=events.append)
         assert {event.title for event in events} == {f"evaluate {name}"}
         assert events[-1].done == events[-1].total == 16 * (30 if name == "hyena" else 50)
         assert len(events) > 4

@@ -4,11 +4,12 @@ Machine              an immutable, validated Moore machine
 get_machine(source)  the machine of a name, a regular expression, a file, a table, or an automaton of another library
 Algebra              whether a machine is commutative, a group, solvable, aperiodic
 draw(machine)        a state diagram as SVG; write_diagram writes a file
-to_json, from_json, to_dot, from_dot, read_machine, write_machine
+to_json, from_json, to_dot, from_dot, to_att, from_att, read_machine, write_machine
 to_networkx, from_networkx, to_automata_lib, from_automata_lib, to_aalpy, from_aalpy, from_pythomata
 """
 
 from sdssm.automata.algebra import Algebra
+from sdssm.automata.att import from_att, to_att
 from sdssm.automata.bridges import (
     from_aalpy,
     from_automata_lib,
@@ -30,6 +31,7 @@ __all__ = [
     "Machine",
     "draw",
     "from_aalpy",
+    "from_att",
     "from_automata_lib",
     "from_dot",
     "from_json",
@@ -39,6 +41,7 @@ __all__ = [
     "read_machine",
     "regex_machine",
     "to_aalpy",
+    "to_att",
     "to_automata_lib",
     "to_dot",
     "to_json",

@@ -1,13 +1,15 @@
-"""Machines as JSON, and files: machines in JSON or DOT, diagrams in SVG or DOT."""
+"""Machines as JSON, and files: machines in JSON, DOT or AT&T text, diagrams in SVG or DOT."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+from sdssm.automata.att import from_att, to_att
 from sdssm.automata.dot import from_dot, to_dot
 from sdssm.automata.drawing import draw
 from sdssm.automata.machine import Machine
@@ -74,16 +76,22 @@ class MachineReader(Protocol):
 FORMATS: dict[str, tuple[MachineReader, Callable[[Machine], str]]] = {
     ".json": (from_json, to_json),
     ".dot": (from_dot, to_dot),
+    ".att": (from_att, to_att),
 }
 
 
-def read_machine(path: str | PathLike[str], *, sink: bool = False) -> Machine:
-    """Return the machine in a `.json` or `.dot` file.
+def read_machine(path: str | PathLike[str], *, sink: bool = False, symbols: Sequence[str] | None = None) -> Machine:
+    """Return the machine in a `.json`, `.dot` or `.att` file.
 
-    A missing transition is an error, or with `sink` leads to a state that is never left.
+    A missing transition is an error, or with `sink` leads to a state that is never left; in an `.att` file it always
+    does. `symbols` is the alphabet of an `.att` file, if it has more symbols than the file shows.
     """
     path = Path(path)
     reader, _ = _get_format(path, "read from")
+    if symbols is not None:
+        if path.suffix != ".att":
+            raise FormatError(f"{format_path(path)}: an alphabet is given for .att files only; add it to the file")
+        reader = partial(from_att, symbols=symbols)
     try:
         with path.open(encoding="utf-8", newline="") as file:  # names may contain carriage returns: no translation
             text = file.read()
@@ -99,8 +107,20 @@ def read_machine(path: str | PathLike[str], *, sink: bool = False) -> Machine:
         raise FormatError(f"{format_path(path)}: {error}") from None
 
 
+def find_att_files(folder: str | PathLike[str]) -> list[Path]:
+    """Return the `.att` files of a folder in the order of their names; raise an error if there are none."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        fault = "is a file" if folder.exists() else "does not exist"
+        raise FormatError(f"{format_path(folder)} {fault}; name a folder with .att files")
+    paths = sorted(path for path in folder.iterdir() if path.suffix == ".att" and path.is_file())
+    if not paths:
+        raise FormatError(f"the folder {format_path(folder)} has no .att file; name a folder with at least one")
+    return paths
+
+
 def write_machine(machine: Any, path: str | PathLike[str]) -> None:
-    """Write the machine as a `.json` or `.dot` file."""
+    """Write the machine as a `.json`, `.dot` or `.att` file."""
     machine = as_machine(machine)
     path = Path(path)
     _, writer = _get_format(path, "written to")
@@ -134,6 +154,7 @@ def write_text(path: Path, text: str) -> None:
 
 def _get_format(path: Path, verb: str) -> tuple[MachineReader, Callable[[Machine], str]]:
     if path.suffix not in FORMATS:
-        ending, known = path.suffix or "nothing", " and ".join(FORMATS)
+        *most, last = FORMATS
+        ending, known = path.suffix or "nothing", f"{', '.join(most)} and {last}"
         raise FormatError(f"{format_path(path)} ends in {ending!r}; machines are {verb} {known} files")
     return FORMATS[path.suffix]

@@ -13,12 +13,13 @@ import numpy as np
 
 from sdssm.automata import groups, languages
 from sdssm.automata.bridges import from_object
-from sdssm.automata.formats import FORMATS, read_machine
+from sdssm.automata.formats import FORMATS, find_att_files, read_machine
 from sdssm.automata.machine import Machine
 from sdssm.automata.mappings import machine_from_mapping
 from sdssm.automata.partial import build_machine
 from sdssm.automata.regex import expand_alphabet, regex_machine
-from sdssm.errors import AutomatonError, UnknownNameError, did_you_mean, format_value
+from sdssm.errors import AutomatonError, FormatError, UnknownNameError, did_you_mean, format_value
+from sdssm.files import format_path
 
 #: Names without a parameter.
 FIXED: dict[str, Callable[[], Machine]] = {
@@ -50,20 +51,23 @@ PATTERNS = {
     "regex:{expression}": "strings that match, as in regex:(ab)*; regex[a-z]:... gives the alphabet",
     "{name}*{name}": "a direct product, as in z3*d5",
     "{path}.json, {path}.dot": "a machine from a file; sink:{path} completes a partial one with a sink state",
+    "{path}.att": "a machine from an AT&T text file; alphabet[a-d]:{path} gives it more symbols than the file shows",
 }
 #: The prefix of a file whose missing transitions lead to a sink state.
 SINK = "sink:"
+#: A file whose alphabet is given: the alphabet and the path.
+ALPHABET = re.compile(r"alphabet\[((?:\\.|[^\]\\])*)\]:(.*)", re.DOTALL)
 
 
 def get_machine(source: Any, *, sink: bool = False) -> Machine:
     """Return the machine of a name, a file, a table, or an automaton of another library.
 
     Args:
-        source: a name such as "a5" (`sdssm tasks` lists them) or the path of a .json or .dot file, as text or `Path`;
-            a `Machine`, or an object with a `machine`, such as a task; a table of next states, states x symbols, with
-            start state 0 and the number of the state as output (other ones: `Machine(table=..., start=...,
-            outputs=...)`); a dictionary as in a JSON file; an automaton of automata-lib, AALpy, pythomata, or a
-            networkx graph.
+        source: a name such as "a5" (`sdssm tasks` lists them) or the path of a .json, .dot or .att file, as text or
+            `Path`; a `Machine`, or an object with a `machine`, such as a task; a table of next states, states x
+            symbols, with start state 0 and the number of the state as output (other ones: `Machine(table=...,
+            start=..., outputs=...)`); a dictionary as in a JSON file; an automaton of automata-lib, AALpy, pythomata,
+            or a networkx graph.
         sink: whether missing transitions (None in a table) lead to a new state that is never left; otherwise they are
             an error. In a name, write "sink:" before the path of a file.
 
@@ -99,7 +103,13 @@ def machine_files(name: str) -> list[Path]:
     ([PosixPath('words.json')], [], [])
     """
     factors = [factor for factor in _split_product(name) if not factor.startswith(("regex:", "regex["))]
-    return [path for path in (Path(factor.removeprefix(SINK)) for factor in factors) if path.suffix in FORMATS]
+    return [path for path in map(_path, factors) if path.suffix in FORMATS]
+
+
+def _path(factor: str) -> Path:
+    """Return the path of a name that is one, without what stands before it."""
+    match = ALPHABET.fullmatch(factor)
+    return Path(match[2] if match else factor.removeprefix(SINK))
 
 
 def _get_named(name: str, sink: bool) -> Machine:
@@ -131,6 +141,9 @@ def _get_factor(name: str, sink: bool) -> Machine:
     """Return the machine of a name that is not a product."""
     if match := re.fullmatch(r"regex(?:\[((?:\\.|[^\]\\])*)\])?:(.*)", name, re.DOTALL):
         return regex_machine(match[2], None if match[1] is None else expand_alphabet(match[1]))
+    if match := ALPHABET.fullmatch(name):
+        symbols = match[1].split() if any(map(str.isspace, match[1])) else expand_alphabet(match[1])
+        return read_machine(match[2], symbols=symbols)
     if Path(name).suffix in FORMATS:
         return read_machine(name.removeprefix(SINK), sink=sink or name.startswith(SINK))
     plain = name.strip().lower().replace("-", "_")
@@ -145,6 +158,9 @@ def _get_factor(name: str, sink: bool) -> Machine:
             if size < least:
                 raise AutomatonError(f"{plain} is too small; {prefix}{{n}} starts at n = {least}")
             return standard(size) if match[3] is None else group(size).random_machine(int(match[3]), int(match[4]))
+    if _is_folder(name):
+        example = find_att_files(name)[0]
+        raise FormatError(f"{format_value(name)} is a folder; name a file in it, such as {format_path(example)}")
     if _is_file(name.removeprefix(SINK)):
         return read_machine(name.removeprefix(SINK))  # its error says which files are read
     raise UnknownNameError(f"no task or automaton is called {format_value(name)}; {_suggest(plain)}")
@@ -154,6 +170,13 @@ def _is_file(name: str) -> bool:
     try:
         return Path(name).is_file()
     except (OSError, ValueError):  # a text that cannot be a path: too long, or with a null byte
+        return False
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return "/" in name and Path(name).is_dir()  # without a slash, a misspelt name may happen to be a folder too
+    except (OSError, ValueError):
         return False
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import make_printable, print_json
-from sdssm.errors import OutputError
+from sdssm.cli.output import check_suffix, make_printable, print_json
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
-from sdssm.files import format_path
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -48,7 +45,7 @@ def add_command(commands: Commands) -> None:
         help="strings per length (default: %(default)s)",
     )
     add("--svg", metavar="FILE", type=Path, help="draw the state diagram into this .svg file (.dot: for Graphviz)")
-    add("--out", metavar="FILE", type=Path, help="write the automaton into this .json or .dot file")
+    add("--out", metavar="FILE", type=Path, help="write the automaton into this .json, .dot or .att file")
     add_limit_options(parser, "print what is known so far")
     parser.set_defaults(run=_extract)
 
@@ -123,13 +120,3 @@ def _extract(options: argparse.Namespace) -> None:
 def _announce(name: str, path: Path, is_json: bool) -> None:
     if not is_json:
         print(f"{name}: {make_printable(str(path))}")
-
-
-def check_suffix(option: str, path: Path | None, known: Sequence[str], what: str) -> None:
-    """Raise an error if the ending of a file does not say how to write it, before anything is computed."""
-    if path is not None and path.suffix not in known:
-        endings = " or ".join(known)
-        example = path.with_suffix(known[0]) if path.name else f"FILE{known[0]}"
-        raise OutputError(
-            f"{option} {format_path(path)}: {what} is written as {endings}; use {option} {format_path(Path(example))}"
-        )

@@ -6,9 +6,12 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from sdssm.errors import OutputError
+from sdssm.files import format_path
 from sdssm.text_tables import LEAST_WIDTH, fit_table, terminal_width, wrap_text
 
 #: How to see the columns of a table that a narrow terminal leaves out.
@@ -93,3 +96,13 @@ def _print_bold(lines: Sequence[str]) -> None:
 
     for line in lines:
         Console().print(Text(line, style="bold"), soft_wrap=True)
+
+
+def check_suffix(option: str, path: Path | None, known: Sequence[str], what: str) -> None:
+    """Raise an error if the ending of a file does not say how to write it, before anything is computed."""
+    if path is not None and path.suffix not in known:
+        endings = " or ".join(known)
+        example = path.with_suffix(known[0]) if path.name else f"FILE{known[0]}"
+        raise OutputError(
+            f"{option} {format_path(path)}: {what} is written as {endings}; use {option} {format_path(Path(example))}"
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command, whole_number_between
-from sdssm.cli.output import make_printable, print_facts, print_json, print_table
+from sdssm.cli.output import check_suffix, make_printable, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
 from sdssm.formatting import format_chance
 
@@ -32,7 +32,8 @@ def add_command(commands: Commands) -> None:
     if isinstance(parser, CommandParser):
         parser.implied_command = "show"
         parser.usage = (
-            "sdssm tasks [--json]\n       sdssm tasks [show] TASK [--svg FILE] [--length N] [--seed N] [--json]"
+            "sdssm tasks [--json]\n       "
+            "sdssm tasks [show] TASK [--svg FILE] [--out FILE] [--length N] [--seed N] [--json]"
         )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
@@ -44,10 +45,11 @@ def add_command(commands: Commands) -> None:
         "theory, and sample strings with their labels.",
         examples=["sdssm tasks show a5 --svg a5.svg"],
     )
-    show.add_argument("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*' or my.json")
+    show.add_argument("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*', my.json or my.att")
     # Without a default, --json may also stand before the word "show".
     show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=JSON_HELP)
     show.add_argument("--svg", metavar="FILE", type=Path, help="draw the state diagram into this file, .svg or .dot")
+    show.add_argument("--out", metavar="FILE", type=Path, help="write the automaton into this .json, .dot or .att file")
     show.add_argument(
         "--length",
         metavar="N",
@@ -92,16 +94,19 @@ def _list_tasks(options: argparse.Namespace) -> None:
 
 
 def _show_task(options: argparse.Namespace) -> None:
-    from sdssm.automata.formats import check_diagram_path, write_diagram
+    from sdssm.automata.formats import FORMATS, check_diagram_path, write_diagram, write_machine
     from sdssm.tasks.library import get_task
 
     if options.svg is not None:
         check_diagram_path(options.svg)  # before anything is computed
+    check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
     task = get_task(options.name)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)
     facts = _facts(task)
     if options.svg is not None:
         write_diagram(task.machine, options.svg, title=task.name)
+    if options.out is not None:
+        write_machine(task.machine, options.out)
     if options.json:
         print_json({**facts, "samples": samples})
         return
@@ -118,6 +123,8 @@ def _show_task(options: argparse.Namespace) -> None:
         print()
     if options.svg is not None:
         print(f"State diagram: {make_printable(str(options.svg))}")
+    if options.out is not None:
+        print(f"Machine: {make_printable(str(options.out))}")
 
 
 def describe_algebra(task: Task) -> str:

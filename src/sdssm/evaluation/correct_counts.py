@@ -125,7 +125,23 @@ def count_on_fresh_strings(
     model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, on_read: SymbolCallback = ignore_symbols
 ) -> CorrectCounts:
     """Evaluate new strings for each length, at their last symbol; call `on_read` after each part."""
-    counts = torch.full((len(lengths),), -1, dtype=torch.long, device=strings.device)
+    correct, drawn, overflowed = count_by_label(model, strings, lengths, on_read)
+    counts = np.where(drawn.sum(1) > 0, correct.sum(1), -1)
+    return CorrectCounts(correct=counts, strings=strings.count, overflowed=overflowed)
+
+
+def count_by_label(
+    model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, on_read: SymbolCallback = ignore_symbols
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Evaluate new strings for each of K lengths, and count those of each of C labels apart.
+
+    Returns:
+        correct: the number of correct strings at each length with each label, (K, C).
+        drawn: the number of strings, (K, C); 0 at a length if no string that short is valid.
+        overflowed: whether any logit was infinite or NaN.
+    """
+    n_classes = strings.task.n_classes
+    correct, drawn = (torch.zeros(len(lengths), n_classes, dtype=torch.long, device=strings.device) for _ in range(2))
     overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
     with _inference(model):
         # The longest first: shorter strings then reuse its memory, and a GPU allocates no more.
@@ -133,12 +149,12 @@ def count_on_fresh_strings(
             length = int(lengths[k])
             if strings.shortest_length > length:
                 continue
-            counts[k] = 0
             for tokens, labels, starts in strings.draw_fresh(length):
-                correct, finite = _is_correct(_last_logits(model, tokens, starts, on_read), labels)
-                counts[k] += correct.sum()
+                is_correct, finite = _is_correct(_last_logits(model, tokens, starts, on_read), labels)
+                correct[k].index_add_(0, labels, is_correct.long())
+                drawn[k].index_add_(0, labels, torch.ones_like(labels))
                 overflowed |= ~finite
-    return CorrectCounts(correct=counts.cpu().numpy(), strings=strings.count, overflowed=bool(overflowed))
+    return correct.cpu().numpy(), drawn.cpu().numpy(), bool(overflowed)
 
 
 def has_growing_states(

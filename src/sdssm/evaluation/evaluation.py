@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -12,50 +11,31 @@ import torch
 from torch import nn
 
 from sdssm.automata import Machine
-from sdssm.devices import device_name, resolve_device
+from sdssm.devices import resolve_device
 from sdssm.errors import ModelError, RunError, RunWarning, SdssmError
-from sdssm.evaluation.correct_counts import (
-    PROBED_STRINGS,
-    CorrectCounts,
-    EvaluatedModel,
-    count_on_fresh_strings,
-    count_on_prefixes,
-    has_growing_states,
-)
-from sdssm.evaluation.description import canonical_task_name, changed_settings
-from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, Evaluation, RunEvaluation
+from sdssm.evaluation.description import changed_settings
+from sdssm.evaluation.measurement import count_symbols, join_notes, measure_model
+from sdssm.evaluation.records import Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
+from sdssm.evaluation.sampled_accuracy import MEASURES
 from sdssm.evaluation.sources import (
     MissingTaskError,
     SavedModel,
     Subject,
     as_token_model,
-    check_symbol_names,
     expand_source,
     import_code,
     missing_task,
     own_task,
 )
-from sdssm.evaluation.spectrum import spectral_radii
-from sdssm.evaluation.statistics import (
-    Interval,
-    bootstrap_over_lengths,
-    bootstrap_over_strings,
-    first_below,
-    mean,
-    wilson_intervals,
-)
 from sdssm.evaluation.stored import store_result
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
-from sdssm.models import Classifier, TokenModel, WrappedModule
-from sdssm.models.module_probe import check_reading
-from sdssm.models.rescaled import RescaledModel
+from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import RunFolder, load
 from sdssm.runs.schema import Settings
 from sdssm.tasks import Task, get_task
-from sdssm.tasks.evaluation_strings import EvaluationStrings
 
 #: The test length of most tasks, for an estimate of the work before the task is known.
 USUAL_LENGTH = 500
@@ -70,6 +50,7 @@ def evaluate(
     strings: int = 512,
     seed: int = 1,
     fresh: bool = False,
+    measures: Sequence[str] = MEASURES,
     device: str | torch.device = "auto",
     overwrite: bool = False,
     trust: bool = False,
@@ -77,6 +58,10 @@ def evaluate(
     on_result: Callable[[RunEvaluation], None] | None = None,
 ) -> Evaluation:
     """Measure the accuracy at every length 1..max_length, or at the listed lengths.
+
+    Uniformly drawn strings meet the rarer label of many languages hardly ever, and a constant answer is then nearly
+    always right. So each result also has what the best constant answer scores, and the accuracy on balanced and on
+    covering strings at a few lengths, see `SampledAccuracy`.
 
     The result for a run that has ended is also written into its folder, as evaluation.json or, with `lengths`, as
     evaluation-lengths.json; a stored evaluation that covers more is kept, and the note of the result says so. A run
@@ -91,6 +76,7 @@ def evaluate(
         strings: the number of strings at each length.
         seed: the seed of the strings. It is independent of the training seed.
         fresh: draw new strings for each length, as in the paper. By default short strings are prefixes of long ones.
+        measures: the further measures, of "balanced" and "covering"; () for none.
         device: the device, or "auto": the fastest for runs and folders, and the model's own for a model.
         overwrite: replace a stored evaluation even if it has longer strings, or more of them.
         trust: import the code of a model that is not part of this package, as its folder names it.
@@ -103,7 +89,7 @@ def evaluate(
     >>> len(run.accuracy), 40 < run.mean < 60  # an untrained model is near chance, 50 %
     (100, True)
     """
-    request = validate_request(max_length, lengths, strings, seed, fresh, device)
+    request = validate_request(max_length, lengths, strings, seed, fresh, device, measures)
     subjects = expand_source(source)
     import_code(subjects, trust=trust)
     results, left_out = [], dict[str, SdssmError]()
@@ -143,11 +129,7 @@ def _expected_symbols(subject: nn.Module | RunFolder | SavedModel, request: Eval
     """Return about how many symbols will be read; the model may turn out to need fresh strings."""
     longest = subject.config.test_length if isinstance(subject, RunFolder) else USUAL_LENGTH
     lengths = np.arange(1, longest + 1) if request.lengths is None else request.lengths
-    return _count_symbols(lengths, request.strings, request.fresh)
-
-
-def _count_symbols(lengths: np.ndarray, strings: int, fresh: bool) -> int:
-    return strings * int(lengths.sum() if fresh else lengths.max())
+    return count_symbols(lengths, request.strings, request.fresh)
 
 
 def _evaluate_subject(
@@ -186,7 +168,7 @@ def _evaluate_model(
     task = get_task(task)
     device_before = model.device
     try:
-        result = _measure(model.to(request.device or device_before), task, task.train_length, request, meter)
+        result = measure_model(model.to(request.device or device_before), task, task.train_length, request, meter)
         return replace(result, settings=changed_settings(Settings(model=model.settings), None, task.name))
     finally:
         model.to(device_before)
@@ -201,7 +183,7 @@ def _evaluate_run(
     config = replace(
         run.config, settings=replace(run.config.settings, model=model.settings)
     )  # its code is imported now
-    result = _measure(model, config.load_task(), config.train_length, request, meter)
+    result = measure_model(model, config.load_task(), config.train_length, request, meter)
     result = replace(
         result,
         seed=config.seed,
@@ -209,11 +191,11 @@ def _evaluate_run(
         preset=config.preset,
         settings=changed_settings(config.settings, config.preset, result.task),
         status=status.status,
-        note=_join_notes(result.note, _status_note(status.status, step)),
+        note=join_notes(result.note, _status_note(status.status, step)),
     )
     if status.status == "running":  # the weights of a running training will change
         return result
-    return replace(result, note=_join_notes(result.note, store_result(run, result, overwrite=overwrite)))
+    return replace(result, note=join_notes(result.note, store_result(run, result, overwrite=overwrite)))
 
 
 def _status_note(status: str, step: int) -> str | None:
@@ -223,122 +205,3 @@ def _status_note(status: str, step: int) -> str | None:
     if status == "diverged":
         return f"diverged: read as it was at step {step:,}, and left out of the best, mean and worst"
     return f"not finished: read as it was at step {step:,}"
-
-
-def _measure(
-    model: TokenModel, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
-) -> RunEvaluation:
-    if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
-        raise EvaluationError(
-            f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
-            f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was built for"
-        )
-    check_symbol_names(model, task)
-    lengths = np.arange(1, task.test_length + 1) if request.lengths is None else request.lengths
-    if model.longest is not None and lengths[-1] > model.longest:
-        raise EvaluationError(
-            f"{model.name} was built for strings of at most {model.longest:,} symbols, got {lengths[-1]:,}; "
-            f"choose a max_length up to {model.longest:,}"
-        )
-    within = lengths <= train_length
-    groups = np.stack([np.ones_like(within), within, ~within])  # all lengths, trained lengths, longer ones
-    random_start = model.settings.state_embedding is not None
-    strings = EvaluationStrings(task, request.strings, request.seed, model.device, random_start)
-    if isinstance(model, WrappedModule) and not request.fresh:
-        check_reading(model)  # its weights may have changed since it was wrapped
-    note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
-    fresh = request.fresh or note is not None
-    can_rescale = isinstance(model, Classifier) and RescaledModel.supports(model)
-    probed = PROBED_STRINGS * int(lengths[-1]) if can_rescale else 0
-    meter.expect(probed + _count_symbols(lengths, request.strings, fresh))
-
-    def count(reader: EvaluatedModel) -> CorrectCounts:
-        return (
-            count_on_fresh_strings(reader, strings, lengths, meter.read)
-            if fresh
-            else count_on_prefixes(reader, strings, lengths, groups, meter.read)
-        )
-
-    if (
-        isinstance(model, Classifier)
-        and can_rescale
-        and has_growing_states(model, strings, int(lengths[-1]), meter.read)
-    ):
-        counts = count(RescaledModel(model))
-        note = _join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
-    else:
-        counts = count(model)
-    if counts.overflowed:
-        note = _join_notes(note, "some logits were not finite, which counts as a wrong prediction")
-    accuracy, known = counts.accuracy, counts.correct >= 0
-    low, high = wilson_intervals(np.where(known, counts.correct, 0), counts.strings)
-    means = [mean(accuracy[group]) for group in groups]
-    bands = [_mean_interval(counts, number, group & known, request.seed) for number, group in enumerate(groups)]
-    matrices = model.symbol_matrices()
-    return RunEvaluation(
-        task=canonical_task_name(task),
-        model=model.name,
-        seed=None,
-        train_length=train_length,
-        max_length=int(lengths[-1]),
-        mean=math.nan if means[0] is None else 100 * means[0],
-        mean_within=_percent(means[1]),
-        mean_beyond=_percent(means[2]),
-        first_below_99=first_below(lengths, accuracy, 0.99),
-        accuracy=_percents(accuracy),
-        lengths=tuple(lengths.tolist()) if request.listed else None,
-        mean_band=bands[0],
-        within_band=bands[1],
-        beyond_band=bands[2],
-        accuracy_low=_percents(np.where(known, low, np.nan).round(6)),
-        accuracy_high=_percents(np.where(known, high, np.nan).round(6)),
-        mean_to=_percents(counts.means) if request.listed and counts.means is not None else None,
-        spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
-        strings=counts.strings,
-        string_seed=request.seed,
-        read=READ_FRESH if fresh else READ_PREFIXES,
-        note=note,
-        digest=task.digest,
-        device=device_name(strings.device),
-        chance=task.chance_accuracy,
-    )
-
-
-def _join_notes(*notes: str | None) -> str | None:
-    return "; ".join(note for note in notes if note) or None
-
-
-def _why_prefixes_cannot_be_used(model: TokenModel, strings: EvaluationStrings) -> str | None:
-    """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
-    if isinstance(model, WrappedModule) and model.reads == "strings":
-        return "fresh strings for each length: the model reads whole strings only"
-    if not model.is_causal:
-        return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
-    if not model.can_read_prefixes_at_once:
-        return "fresh strings for each length: the model reads a prefix differently from a string of that length"
-    if strings.positions is None:
-        return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
-    return None
-
-
-def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: int) -> Interval | None:
-    """Return the interval of the mean over a group of lengths, in percent.
-
-    All groups use the same resamples.
-    """
-    if not group.any():
-        return None
-    generator = np.random.default_rng(seed)
-    if counts.scores is not None:
-        low, high = bootstrap_over_strings(counts.scores[number] / group.sum(), generator)
-    else:
-        low, high = bootstrap_over_lengths(counts.correct[group], counts.strings, generator)
-    return 100 * low, 100 * high
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _percents(shares: np.ndarray) -> tuple[float, ...]:
-    return tuple((100 * shares).tolist())

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sdssm.display import Displayed, ResultTable
-from sdssm.evaluation.tables import tabulate_evaluations
+from sdssm.evaluation.sampled_accuracy import MEASURES, SampledAccuracy
+from sdssm.evaluation.tables import describe_headline, tabulate_evaluations
 from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
 from sdssm.runs.events import to_json_value
 
@@ -20,6 +21,8 @@ READ_PREFIXES, READ_FRESH = "prefixes", "fresh"
 TRAINING_FIELDS = ("task", "model", "digest", "preset", "train_length", "max_length", "settings")
 #: The fields of a run that are repeated in each row of a data frame.
 RECORD_FIELDS = ("task", "model", "preset", "seed", "folder", "status", "train_length", "chance")
+#: The properties of a run that its JSON has besides its fields.
+HEADLINE_FIELDS = ("headline", "headline_name", "headline_chance")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -27,7 +30,7 @@ class RunEvaluation(Displayed):
     """The accuracy of one model at each length, and its means. Accuracies are in percent.
 
     `mean_within` is over lengths up to the training length, `mean_beyond` over greater ones; None if there are none.
-    It prints as a table, and `to_pandas()` has one row for each length.
+    It prints as a table, and `to_pandas()` has one row for each length. `headline` is the number to quote.
 
     Bands are 95 % confidence intervals with respect to the choice of the test strings. If all strings have the same
     score, the band of a mean is as wide as at a single length. If only a few strings differ it is too narrow, because
@@ -63,6 +66,32 @@ class RunEvaluation(Displayed):
     digest: str | None = None  #: fingerprint of the task, independent of its name
     device: str | None = None  #: where the model was evaluated
     chance: float | None = None  #: the accuracy of predicting labels uniformly at random; None in older files
+    #: At each length, the accuracy of always answering the label that is most frequent there, from the machine.
+    best_constant: tuple[float, ...] | None = None
+    best_constant_mean: float | None = None  #: over all lengths, as `mean`
+    balanced: SampledAccuracy | None = None  #: on strings with equally frequent labels; None if not measured
+    covering: SampledAccuracy | None = None  #: on strings that end in each transition equally often
+
+    @property
+    def headline(self) -> float:
+        """The one number for this model: the mean balanced accuracy, or the mean accuracy if that was not measured.
+
+        On balanced strings a constant answer scores exactly chance, for every task. The accuracy has no such guarantee:
+        `headline_chance` is then what the best constant answer scores.
+        """
+        return self.mean if self.balanced is None else self.balanced.mean
+
+    @property
+    def headline_name(self) -> str:
+        """What the headline is: "balanced accuracy" or "accuracy"."""
+        return "accuracy" if self.balanced is None else "balanced accuracy"
+
+    @property
+    def headline_chance(self) -> float | None:
+        """The headline of a model that has learned nothing: of the best constant answer."""
+        if self.balanced is not None:
+            return self.balanced.best_constant_mean
+        return self.chance if self.best_constant_mean is None else self.best_constant_mean
 
     @property
     def diverged(self) -> bool:
@@ -79,30 +108,43 @@ class RunEvaluation(Displayed):
 
     def _describe(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"
-        mean, chance = format_percent(self.mean), format_chance(self.chance)
-        return f"{self.model} on {self.task}{seed}: mean {mean} % to length {self.max_length:,}, chance {chance} %"
+        return f"{self.model} on {self.task}{seed}: {describe_headline(self)}"
 
     def to_table(self) -> ResultTable:
         """Return the table that is printed: one row with the means, or the accuracy at the listed lengths."""
         return tabulate_evaluations([self])
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each length: the run, the length, its accuracy with its band, and chance."""
+        """Return a dictionary for each length: the run, the length, and what was measured there.
+
+        That is the accuracy with its band, the best constant answer, and the balanced and the covering accuracy, which
+        are None at the lengths without them.
+        """
         run = {name: getattr(self, name) for name in RECORD_FIELDS}
-        values = zip(self.evaluated_lengths, self.accuracy, self.accuracy_low, self.accuracy_high, strict=True)
-        return [
-            {**run, "length": length, "accuracy": value, "accuracy_low": low, "accuracy_high": high}
-            for length, value, low, high in values
-        ]
+        unknown = [None] * len(self.accuracy)
+        columns = {
+            "length": self.evaluated_lengths,
+            "accuracy": self.accuracy,
+            "accuracy_low": self.accuracy_low,
+            "accuracy_high": self.accuracy_high,
+            "best_constant": unknown if self.best_constant is None else self.best_constant,
+        }
+        for name in MEASURES:
+            sampled = getattr(self, name)
+            columns[name] = unknown if sampled is None else [sampled.at(length) for length in self.evaluated_lengths]
+        return [{**run, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields as JSON values, with null for None and NaN."""
-        return {field.name: to_json_value(getattr(self, field.name)) for field in fields(self)}
+        """Return all fields and the headline as JSON values, with null for None and NaN."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {name: None if values[name] is None else values[name].to_json() for name in MEASURES}
+        values |= {name: getattr(self, name) for name in HEADLINE_FIELDS}
+        return {name: to_json_value(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """The best, mean and worst `mean` over the seeds of one training.
+    """The best, mean and worst `mean` over the seeds of one training, and the same of the headline.
 
     Diverged seeds are counted separately.
     """
@@ -119,6 +161,13 @@ class Aggregate:
     max_length: int
     settings: Mapping[str, Any] = field(hash=False)  #: those that differ from the preset
     digest: str | None
+    chance: float | None = None
+    best_constant: float | None = None  #: the mean accuracy of the best constant answer
+    headline_name: str = "accuracy"  #: "balanced accuracy", if all seeds have it
+    headline_max: float | None = None
+    headline_mean: float | None = None
+    headline_min: float | None = None
+    headline_chance: float | None = None  #: the headline of a constant answer
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, with null for None and NaN."""
@@ -147,10 +196,11 @@ class Evaluation(Displayed):
     def __repr__(self) -> str:
         if len(self.runs) == 1:
             return f"<Evaluation: {self.runs[0]._describe()}>"
-        means = [run.mean for run in self.runs if not math.isnan(run.mean)]
-        ends = " to ".join(dict.fromkeys(map(format_percent, (min(means), max(means))))) if means else UNKNOWN
-        chance = format_chance(*(run.chance for run in self.runs))
-        return f"<Evaluation: {count_of(len(self.runs), 'run')}, means {ends} %, chance {chance} %>"
+        names = " or ".join(dict.fromkeys(run.headline_name for run in self.runs))
+        values = [run.headline for run in self.runs if not math.isnan(run.headline)]
+        ends = " to ".join(dict.fromkeys(map(format_percent, (min(values), max(values))))) if values else UNKNOWN
+        chance = format_chance(*(run.headline_chance for run in self.runs))
+        return f"<Evaluation: {count_of(len(self.runs), 'run')}, {names} {ends} %, chance {chance} %>"
 
     def to_table(self) -> ResultTable:
         """Return the table that is printed: one row for each run."""
@@ -185,6 +235,9 @@ def group_by_training(runs: Sequence[RunEvaluation]) -> list[list[RunEvaluation]
 def _aggregate(runs: list[RunEvaluation]) -> Aggregate:
     first, ended = runs[0], [run for run in runs if not run.diverged]
     means = [run.mean for run in ended if not math.isnan(run.mean)]
+    headlines = [run.headline for run in ended if not math.isnan(run.headline)]
+    names = {run.headline_name for run in ended}
+    is_comparable = len(names) == 1  # an older evaluation may lack the balanced accuracy
     return Aggregate(
         task=first.task,
         model=first.model,
@@ -198,4 +251,11 @@ def _aggregate(runs: list[RunEvaluation]) -> Aggregate:
         max_length=first.max_length,
         settings=first.settings,
         digest=first.digest,
+        chance=first.chance,
+        best_constant=first.best_constant_mean,
+        headline_name=names.pop() if is_comparable else "accuracy",
+        headline_max=max(headlines, default=None) if is_comparable else None,
+        headline_mean=math.fsum(headlines) / len(headlines) if is_comparable and headlines else None,
+        headline_min=min(headlines, default=None) if is_comparable else None,
+        headline_chance=first.headline_chance,
     )

@@ -12,6 +12,7 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.errors import SdssmError, format_value
+from sdssm.evaluation.sampled_accuracy import MEASURES
 
 #: Limits of a request.
 MOST_LENGTH, MOST_STRINGS, MOST_SEED = 1_000_000, 1 << 16, (1 << 63) - 1
@@ -30,6 +31,7 @@ class EvaluationRequest:
     strings: int
     seed: int
     fresh: bool
+    measures: tuple[str, ...]  # of sampled_accuracy.MEASURES
     device: torch.device | None  # None: the fastest device for a run, and the model's own device for a model
 
 
@@ -40,6 +42,7 @@ def validate_request(
     seed: int,
     fresh: bool,
     device: str | torch.device,
+    measures: Sequence[str] = MEASURES,
 ) -> EvaluationRequest:
     """Validate the arguments of `evaluate`, or raise an error that names the first invalid one.
 
@@ -54,6 +57,7 @@ def validate_request(
         strings=_validate_range("strings", strings, 1, MOST_STRINGS),
         seed=_validate_range("seed", seed, 0, MOST_SEED),
         fresh=fresh,
+        measures=_validate_measures(measures),
         device=None if isinstance(device, str) and device == "auto" else resolve_device(device),
     )
 
@@ -71,6 +75,17 @@ def _validate_lengths(max_length: int | None, lengths: Sequence[int] | int | Non
     if not distinct:
         raise EvaluationError("lengths is empty; pass at least one, as in lengths=[500, 5000]")
     return np.array(distinct)
+
+
+def _validate_measures(measures: Sequence[str]) -> tuple[str, ...]:
+    names = [measures] if isinstance(measures, str) else list(measures)
+    for name in names:
+        if name not in MEASURES:
+            raise EvaluationError(
+                f"there is no measure {format_value(name)}; the accuracy is always measured, and measures names "
+                f"further ones: {', '.join(MEASURES)}"
+            )
+    return tuple(name for name in MEASURES if name in names)
 
 
 def _validate_range(name: str, value: int, least: int, most: int) -> int:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sdssm.display import ResultTable
+from sdssm.evaluation.sampled_accuracy import MEASURES
 from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
 
 if TYPE_CHECKING:
     from sdssm.evaluation.records import Aggregate, RunEvaluation
 
 #: The columns of text; all others are numbers.
-TEXT_COLUMNS = ("task", "model", "settings", "folder")
+TEXT_COLUMNS = ("task", "model", "settings", "folder", "measure")
 #: The columns that only a detailed table has, by header or by its first words.
-DETAILS = ("95 % band", "mean to", "first below 99", "radius")
+DETAILS = ("95 % band", "mean to", "first below 99", "radius", "balanced at", "covering at")
 
 
 def tabulate_evaluations(
@@ -60,21 +61,47 @@ def tabulate_trainings(
     for name, runs, aggregate in zip(names, trainings, aggregates, strict=True):
         cells = {**name, "seeds": str(aggregate.seeds)}
         cells |= {"diverged": str(aggregate.diverged)} if any_diverged else {}
-        chance = format_chance(runs[0].chance)
-        if runs[0].lengths is None:
-            rows.append({**cells, **_best_mean_worst((aggregate.max, aggregate.mean, aggregate.min)), "chance": chance})
-            continue
-        column = "to length" if runs[0].mean_to else "at length"
-        for k, length in enumerate(runs[0].lengths):
-            values = [(run.accuracy if run.mean_to is None else run.mean_to)[k] for run in runs if not run.diverged]
-            numbers = _best_mean_worst(_max_mean_min(values))
-            rows.append({**cells, column: f"{length:,}", **numbers, "chance": chance})
-    headers = list(dict.fromkeys(header for row in rows for header in row))
+        rows += [{**cells, **row} for row in _summarise_training(runs)]
+    places = [header for header in ("at length", "to length") if any(header in row for row in rows)]
+    headers = list(dict.fromkeys(header for row in rows for header in row if header not in places))
+    place = headers.index("max") if rows else 0
+    headers[place:place] = places
     return ResultTable(
         headers,
         [[row.get(header, UNKNOWN) for header in headers] for row in rows],
         right=[header for header in headers if header not in TEXT_COLUMNS],
     )
+
+
+def _summarise_training(runs: Sequence[RunEvaluation]) -> list[dict[str, str]]:
+    """Return a row for each measure, or with listed lengths for each measure and length."""
+    first, ended = runs[0], [run for run in runs if not run.diverged]
+    rows = []
+
+    def add(measure: str, values: Sequence[float], constant: float | None, place: Mapping[str, str]) -> None:
+        numbers = _best_mean_worst(_max_mean_min(values))
+        rows.append({"measure": measure, **place, **numbers, **_constant(constant), "chance": _chance(first)})
+
+    for measure in MEASURES:
+        sampled = [getattr(run, measure) for run in ended]
+        if not sampled or None in sampled:
+            continue
+        if first.lengths is None:
+            add(measure, [accuracy.mean for accuracy in sampled], sampled[0].best_constant_mean, {})
+            continue
+        for k, length in enumerate(sampled[0].lengths):
+            values = [accuracy.accuracy[k] for accuracy in sampled]
+            add(measure, values, sampled[0].best_constant[k], {"at length": f"{length:,}"})
+    if first.lengths is None:
+        values = [run.mean for run in ended if not math.isnan(run.mean)]
+        add("accuracy", values, first.best_constant_mean, {})
+        return rows
+    column = "to length" if first.mean_to else "at length"
+    for k, length in enumerate(first.lengths):
+        values = [(run.mean_to or run.accuracy)[k] for run in ended]
+        constant = None if first.best_constant is None else first.best_constant[k]
+        add("accuracy", values, constant, {column: f"{length:,}"})
+    return rows
 
 
 def name_runs(runs: Sequence[RunEvaluation], settings: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -103,7 +130,19 @@ def _title(runs: Sequence[RunEvaluation]) -> str:
     if not runs:
         return "no runs"
     strings = "/".join(dict.fromkeys(f"{run.strings:,}" for run in runs))
-    return f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length; means are over lengths"
+    return f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length, mean over lengths"
+
+
+def describe_headline(run: RunEvaluation) -> str:
+    """Return the balanced accuracy of a run beside chance, and its accuracy beside the best constant answer."""
+    longest = f"to length {run.max_length:,}"
+    accuracy = f"accuracy {format_percent(run.mean)} %"
+    if run.best_constant_mean is not None:
+        accuracy += f" (best constant answer {format_chance(run.best_constant_mean)} %)"
+    if run.balanced is None:
+        return f"{accuracy} {longest}, chance {format_chance(run.chance)} %"
+    chance = f"chance {format_chance(run.headline_chance)} %"
+    return f"balanced accuracy {format_percent(run.headline)} % {longest}, {chance}; {accuracy}"
 
 
 def _values(run: RunEvaluation, detailed: bool) -> dict[str, str]:
@@ -118,11 +157,13 @@ def _values_at_every_length(run: RunEvaluation) -> dict[str, str]:
     band = UNKNOWN if run.mean_band is None else "-".join(map(format_percent, run.mean_band))
     return {
         "to length": f"{run.max_length:,}",
-        "mean": format_percent(run.mean),
+        **_sampled(run),
+        "accuracy": format_percent(run.mean),
+        **_constant(run.best_constant_mean),
         "95 % band": band,
         "training lengths": format_percent(run.mean_within),
         "beyond": format_percent(run.mean_beyond),
-        "chance": format_chance(run.chance),
+        "chance": _chance(run),
         "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
     }
 
@@ -134,7 +175,29 @@ def _values_at_lengths(run: RunEvaluation) -> dict[str, str]:
         for words, numbers in columns.items()
         for length, value in zip(run.evaluated_lengths, numbers, strict=True)
     }
-    return {**values, "chance": format_chance(run.chance)}
+    constants = {} if run.best_constant is None else {"best constant": format_chance(*run.best_constant)}
+    for name in MEASURES:
+        sampled = getattr(run, name)
+        if sampled is not None:
+            pairs = zip(sampled.lengths, sampled.accuracy, strict=True)
+            values |= {f"{name} at {length:,}": format_percent(value) for length, value in pairs}
+    return {**_sampled(run), **values, **constants, "chance": _chance(run)}
+
+
+def _sampled(run: RunEvaluation) -> dict[str, str]:
+    """Return the cells of the further measures: their means over lengths."""
+    measured = {name: getattr(run, name) for name in MEASURES}
+    return {name: format_percent(accuracy.mean) for name, accuracy in measured.items() if accuracy is not None}
+
+
+def _constant(share: float | None) -> dict[str, str]:
+    """Return the cell of the best constant answer; none for evaluations of older versions, which lack it."""
+    return {} if share is None else {"best constant": format_chance(share)}
+
+
+def _chance(run: RunEvaluation) -> str:
+    """Format the chance level: of balanced strings, what a constant answer scores on them."""
+    return format_chance(run.chance if run.balanced is None else run.headline_chance)
 
 
 def _best_mean_worst(values: tuple[float | None, float | None, float | None]) -> dict[str, str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from sdssm.automata import Machine, get_machine
 from sdssm.automata.languages import arithmetic_strings
+from sdssm.automata.library import machine_files
+from sdssm.errors import SdssmError
 from sdssm.tasks.task import Task
 
 #: The nine tasks of the paper, in its order.
@@ -39,7 +41,7 @@ def get_task(name: Any) -> Task:
     """Return the task of this name, or the task of emulating a given machine; a `Task` is returned as it is.
 
     A machine is anything that `get_machine` accepts, a `Machine` or the path of a file for example. Every string is
-    valid then, and the task is called after the file, or "machine".
+    valid then, and the task is called after the file, or "machine". The ending of an .att file is left out.
 
     >>> get_task("a5"), get_task("arithmetic").valid is not None
     (Task('a5', Machine(60 states, 2 symbols, 60 outputs)), True)
@@ -51,8 +53,38 @@ def get_task(name: Any) -> Task:
     if isinstance(name, Machine):
         return Task(name="machine", machine=name)
     if not isinstance(name, str):
-        return Task(name=os.fspath(name) if isinstance(name, os.PathLike) else "machine", machine=get_machine(name))
-    machine, name = get_machine(name), name.strip()
+        path = os.fspath(name) if isinstance(name, os.PathLike) else "machine"
+        return Task(name=_without_ending(path), machine=get_machine(name))
+    machine, name = get_machine(name), _without_ending(name.strip())
     name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
     valid = arithmetic_strings() if name.lower() == "arithmetic" else None
     return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))
+
+
+def spell_task(name: str) -> str:
+    """Return the name of a task as the library spells it, or the path of a file: `get_task` finds either again.
+
+    >>> spell_task("A5"), spell_task(" parity ")
+    ('a5', 'parity')
+    """
+    task = get_task(name)
+    return name.strip() if machine_files(name) else task.name
+
+
+def _without_ending(name: str) -> str:
+    """Return the stem of an .att file, which is the name of its language; any other name as it is.
+
+    The stem may be the name of another task (a5.att): then the ending stays.
+
+    >>> _without_ending("languages/04.03.TSL.4.1.5.att"), _without_ending("languages/a5.att"), _without_ending("a.json")
+    ('04.03.TSL.4.1.5', 'a5.att', 'a.json')
+    """
+    files = machine_files(name)
+    if len(files) != 1 or files[0].suffix != ".att" or not name.endswith(str(files[0])) or name.startswith("sink:"):
+        return name
+    path = files[0]
+    try:
+        get_machine(path.stem)
+    except SdssmError:
+        return path.stem
+    return path.name

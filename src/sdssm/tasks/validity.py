@@ -23,6 +23,11 @@ class LabelledTable(NamedTuple):
     start: int
     labels: Ints
 
+    def labels_of_strings(self) -> frozenset[int]:
+        """Return the labels of the valid strings with at least one symbol."""
+        ends = np.unique(self.table)  # every state is reachable, so a state with a transition to it ends a string
+        return frozenset(self.labels[ends].tolist()) - {-1}
+
     @property
     def n_states(self) -> int:
         """The number of states."""

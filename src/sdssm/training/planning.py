@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdssm.devices import TRITON_LARGEST_STATE
-from sdssm.errors import RunError, SettingsError, format_value
+from sdssm.errors import RunError, SettingsError, TaskError, format_value
 from sdssm.models.catalogue import default_preset
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
@@ -18,6 +18,7 @@ from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.validity import label_states
 
 if TYPE_CHECKING:
     import torch
@@ -93,11 +94,24 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"validate_length is {limit}; {task.name} is tested beyond {task.train_length}, and test lengths must "
             f"not choose weights; set at most {task.train_length}"
         )
+    labels = label_states(task.machine, task.valid).labels_of_strings()
+    if len(labels) < 2:
+        raise TaskError(
+            f"every valid string of {task.name} has the label {min(labels)}, so there is nothing to learn; "
+            "choose a task with two labels"
+            if labels
+            else f"no string of {task.name} is valid; choose a task with valid strings"
+        )
     machine = task.machine
     if config.model.state_embedding is not None and machine.outputs.tolist() != list(range(machine.n_states)):
         raise SettingsError(
             f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
             "choose a group, such as a5"
+        )
+    if config.model.state_embedding is not None and config.train.sampling != "uniform":
+        raise SettingsError(
+            f"sampling is {config.train.sampling!r}, but with state_embedding strings start in random states and are "
+            "uniform; set sampling=uniform"
         )
     if config.model.needs_given_state and config.model.state_embedding is None:
         raise SettingsError(

@@ -117,7 +117,7 @@ class _Planner:
 
     def plan(self, spec: Spec) -> Plan:
         """Return all runs of an experiment."""
-        runs = [run for row in spec.rows for name in row.tasks for run in self._runs(row, self._task(name))]
+        runs = [run for row in spec.rows for name in row.tasks for run in self._runs(row, name)]
         return Plan(spec=spec, out=self._out, runs=tuple(runs))
 
     def _task(self, name: str) -> Task:
@@ -125,7 +125,8 @@ class _Planner:
             self._tasks[name] = get_task(name)
         return self._tasks[name]
 
-    def _runs(self, row: Row, task: Task) -> Iterator[PlannedRun]:
+    def _runs(self, row: Row, name: str) -> Iterator[PlannedRun]:
+        task = self._task(name)  # its name may differ: the task of a file is called after the file
         for variant in row.variants():
             settings = _resolve_settings(row, task, variant, self._selection.budget)
             first = create_config(task, 0, settings, row.preset, self._begun)
@@ -141,13 +142,13 @@ class _Planner:
                     self._configs[folder] = _existing_config(folder, replace(first, seed=seed))
                 yield PlannedRun(
                     row=row.label,
-                    column=row.column_of(task.name),
+                    column=row.column_of(name),
                     folder=folder,
                     task=task,
                     config=self._configs[folder],
                     training=fingerprint(first, ignore=("steps",)),
                     variant=variant,
-                    selected=self._selection.keeps_cell(row, task.name),
+                    selected=self._selection.keeps_cell(row, name),
                 )
 
 

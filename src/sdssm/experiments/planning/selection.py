@@ -10,7 +10,7 @@ from sdssm.errors import did_you_mean
 from sdssm.experiments.specs.scores import SpecError
 from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.models.registry import registered_entry
-from sdssm.tasks import get_task
+from sdssm.tasks.library import spell_task
 from sdssm.training.planning import expand_seeds
 
 #: The fields of a selection that leave out cells.
@@ -43,7 +43,7 @@ class Selection:
         if self.models is not None:  # an import path by the name that the model was registered under
             object.__setattr__(self, "models", tuple(map(_model_name, self.models)))
         if self.tasks is not None:  # spelled as in the task library
-            object.__setattr__(self, "tasks", tuple(get_task(name).name for name in self.tasks))
+            object.__setattr__(self, "tasks", tuple(map(spell_task, self.tasks)))
 
     def check(self, specs: Sequence[Spec]) -> None:
         """Raise `SpecError` if a name occurs in none of the experiments, or if no cell is left."""

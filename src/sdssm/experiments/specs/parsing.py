@@ -26,7 +26,7 @@ from sdssm.models import PRESETS, default_preset
 from sdssm.models.registry import find_entry
 from sdssm.runs import folder_name
 from sdssm.settings import build_settings
-from sdssm.tasks import get_task
+from sdssm.tasks.library import spell_task
 from sdssm.training.planning import expand_seeds
 
 _SPEC_KEYS = (
@@ -141,7 +141,7 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
     return Row(
         model=model,
         label=label,
-        tasks=tuple(get_task(name).name for name in names),
+        tasks=tuple(map(spell_task, names)),
         preset=preset,
         seeds=tuple(expand_seeds(table.get("seeds", data.get("seeds", DEFAULT_SEEDS)))),
         column=None if column is None else _typed("column", column, str),

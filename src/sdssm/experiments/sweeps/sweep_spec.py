@@ -18,7 +18,7 @@ from sdssm.models.registry import find_entry
 from sdssm.runs import folder_name
 from sdssm.runs.schema import resolve_settings, setting_names
 from sdssm.settings import check_at_least, check_one_of
-from sdssm.tasks import get_task
+from sdssm.tasks.library import spell_task
 from sdssm.training.planning import expand_seeds
 
 #: Hexadecimal digits of the hash in the name of a results folder.
@@ -115,7 +115,7 @@ def _check_values(setting: str, values: Sequence[Any]) -> list[Any]:
 
 def _check_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
     """Return the names as the task library spells them."""
-    names = tuple(get_task(name).name for name in tasks)
+    names = tuple(map(spell_task, tasks))
     duplicates = [name for k, name in enumerate(names) if name in names[:k]]
     if duplicates:
         raise SpecError(f"the task {duplicates[0]} is given twice; remove one of them")

@@ -1,0 +1,180 @@
+"""Measure one model at the lengths of a request: accuracy, balanced and covering accuracy, with their bands."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sdssm.devices import device_name
+from sdssm.evaluation.correct_counts import (
+    PROBED_STRINGS,
+    CorrectCounts,
+    EvaluatedModel,
+    count_on_fresh_strings,
+    count_on_prefixes,
+    has_growing_states,
+)
+from sdssm.evaluation.description import canonical_task_name
+from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, RunEvaluation
+from sdssm.evaluation.request import EvaluationError, EvaluationRequest
+from sdssm.evaluation.sampled_accuracy import choose_lengths
+from sdssm.evaluation.sampled_measurement import measure_sampled
+from sdssm.evaluation.sources import check_symbol_names
+from sdssm.evaluation.spectrum import spectral_radii
+from sdssm.evaluation.statistics import (
+    Interval,
+    bootstrap_over_lengths,
+    bootstrap_over_strings,
+    first_below,
+    mean,
+    wilson_intervals,
+)
+from sdssm.evaluation.symbol_meter import SymbolMeter
+from sdssm.models import Classifier, TokenModel, WrappedModule
+from sdssm.models.module_probe import check_reading
+from sdssm.models.rescaled import RescaledModel
+from sdssm.tasks import Task
+from sdssm.tasks.evaluation_strings import EvaluationStrings
+from sdssm.tasks.label_shares import best_constants
+
+
+def measure_model(
+    model: TokenModel, task: Task, train_length: int, request: EvaluationRequest, meter: SymbolMeter
+) -> RunEvaluation:
+    """Measure a model as a request says; the fields that belong to a run are empty."""
+    if (model.n_symbols, model.n_classes) != (task.n_symbols, task.n_classes):
+        raise EvaluationError(
+            f"the model has {model.n_symbols} symbols and {model.n_classes} classes, but {task.name} has "
+            f"{task.n_symbols} and {task.n_classes}; evaluate it on the task it was built for"
+        )
+    check_symbol_names(model, task)
+    lengths = np.arange(1, task.test_length + 1) if request.lengths is None else request.lengths
+    if model.longest is not None and lengths[-1] > model.longest:
+        raise EvaluationError(
+            f"{model.name} was built for strings of at most {model.longest:,} symbols, got {lengths[-1]:,}; "
+            f"choose a max_length up to {model.longest:,}"
+        )
+    within = lengths <= train_length
+    groups = np.stack([np.ones_like(within), within, ~within])  # all lengths, trained lengths, longer ones
+    random_start = model.settings.state_embedding is not None
+    strings = EvaluationStrings(task, request.strings, request.seed, model.device, random_start)
+    if isinstance(model, WrappedModule) and not request.fresh:
+        check_reading(model)  # its weights may have changed since it was wrapped
+    note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
+    fresh = request.fresh or note is not None
+    can_rescale = isinstance(model, Classifier) and RescaledModel.supports(model)
+    probed = PROBED_STRINGS * int(lengths[-1]) if can_rescale else 0
+    # Strings that start in a random state are not drawn in other ways.
+    measures = () if random_start else request.measures
+    measured_lengths = choose_lengths(lengths.tolist(), task.machine.n_states) if measures else []
+    sampled_symbols = len(measures) * request.strings * sum(measured_lengths)
+    meter.expect(probed + count_symbols(lengths, request.strings, fresh) + sampled_symbols)
+
+    def count(reader: EvaluatedModel) -> CorrectCounts:
+        return (
+            count_on_fresh_strings(reader, strings, lengths, meter.read)
+            if fresh
+            else count_on_prefixes(reader, strings, lengths, groups, meter.read)
+        )
+
+    reader: EvaluatedModel = model
+    if (
+        isinstance(model, Classifier)
+        and can_rescale
+        and has_growing_states(model, strings, int(lengths[-1]), meter.read)
+    ):
+        reader = RescaledModel(model)
+        note = join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
+    counts = count(reader)
+    sampled = {
+        name: measure_sampled(reader, strings, name, measured_lengths, meter.read)
+        for name in measures
+        if measured_lengths
+    }
+    if counts.overflowed:
+        note = join_notes(note, "some logits were not finite, which counts as a wrong prediction")
+    accuracy, known = counts.accuracy, counts.correct >= 0
+    low, high = wilson_intervals(np.where(known, counts.correct, 0), counts.strings)
+    means = [mean(accuracy[group]) for group in groups]
+    bands = [_mean_interval(counts, number, group & known, request.seed) for number, group in enumerate(groups)]
+    matrices = model.symbol_matrices()
+    constants = best_constants(task, lengths.tolist(), random_start=random_start)
+    best_constant = np.array([math.nan if value is None else value for value in constants])
+    return RunEvaluation(
+        task=canonical_task_name(task),
+        model=model.name,
+        seed=None,
+        train_length=train_length,
+        max_length=int(lengths[-1]),
+        mean=math.nan if means[0] is None else 100 * means[0],
+        mean_within=_percent(means[1]),
+        mean_beyond=_percent(means[2]),
+        first_below_99=first_below(lengths, accuracy, 0.99),
+        accuracy=_percents(accuracy),
+        lengths=tuple(lengths.tolist()) if request.listed else None,
+        mean_band=bands[0],
+        within_band=bands[1],
+        beyond_band=bands[2],
+        accuracy_low=_percents(np.where(known, low, np.nan).round(6)),
+        accuracy_high=_percents(np.where(known, high, np.nan).round(6)),
+        mean_to=_percents(counts.means) if request.listed and counts.means is not None else None,
+        spectral_radius=None if matrices is None else tuple(spectral_radii(matrices.detach())),
+        strings=counts.strings,
+        string_seed=request.seed,
+        read=READ_FRESH if fresh else READ_PREFIXES,
+        note=note,
+        digest=task.digest,
+        device=device_name(strings.device),
+        chance=task.chance_accuracy,
+        best_constant=tuple(best_constant.tolist()),
+        best_constant_mean=mean(best_constant),
+        balanced=sampled.get("balanced"),
+        covering=sampled.get("covering"),
+    )
+
+
+def count_symbols(lengths: np.ndarray, strings: int, fresh: bool) -> int:
+    """Return how many symbols are read for the accuracy at these lengths."""
+    return strings * int(lengths.sum() if fresh else lengths.max())
+
+
+def join_notes(*notes: str | None) -> str | None:
+    """Join the notes that are not empty."""
+    return "; ".join(note for note in notes if note) or None
+
+
+def _why_prefixes_cannot_be_used(model: TokenModel, strings: EvaluationStrings) -> str | None:
+    """Return the reason why each length needs fresh strings, or None if prefixes can be used."""
+    if isinstance(model, WrappedModule) and model.reads == "strings":
+        return "fresh strings for each length: the model reads whole strings only"
+    if not model.is_causal:
+        return "fresh strings for each length: the prediction for a prefix depends on the symbols after it"
+    if not model.can_read_prefixes_at_once:
+        return "fresh strings for each length: the model reads a prefix differently from a string of that length"
+    if strings.positions is None:
+        return "fresh strings for each length: prefixes of uniformly drawn valid strings are not uniformly drawn"
+    return None
+
+
+def _mean_interval(counts: CorrectCounts, number: int, group: np.ndarray, seed: int) -> Interval | None:
+    """Return the interval of the mean over a group of lengths, in percent.
+
+    All groups use the same resamples.
+    """
+    if not group.any():
+        return None
+    generator = np.random.default_rng(seed)
+    if counts.scores is not None:
+        low, high = bootstrap_over_strings(counts.scores[number] / group.sum(), generator)
+    else:
+        low, high = bootstrap_over_lengths(counts.correct[group], counts.strings, generator)
+    return 100 * low, 100 * high
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _percents(shares: np.ndarray) -> tuple[float, ...]:
+    return tuple((100 * shares).tolist())

@@ -1,0 +1,67 @@
+"""The exact share of each label, against all strings of a length."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from sdssm.errors import TaskError
+from sdssm.tasks import Task, get_task
+from sdssm.tasks.label_shares import best_constants, compute_label_shares
+
+TASKS = ("parity", "a5", "cycle", "arithmetic", "regex:(a|b|c)*ac*", "regex:(ab)*", "random:6x3:1")
+
+
+def all_labels(task: Task, length: int) -> np.ndarray:
+    """The label of every valid string of a length."""
+    strings = torch.tensor(list(itertools.product(range(task.n_symbols), repeat=length)))
+    labels = task.labels(strings)[:, -1].numpy()
+    return labels[labels >= 0]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_shares_are_those_of_all_strings(name: str) -> None:
+    task = get_task(name)
+    shares = {sampling: compute_label_shares(task, range(1, 6), sampling) for sampling in ("uniform", "balanced")}
+    labels = np.zeros(0)
+    for length in range(1, 6):
+        labels = found if len(found := all_labels(task, length)) else labels
+        counts = np.bincount(labels, minlength=task.n_classes)
+        assert shares["uniform"][length - 1] == pytest.approx(counts / counts.sum())
+        assert shares["balanced"][length - 1] == pytest.approx((counts > 0) / (counts > 0).sum())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_last_transition_of_covering_strings_is_uniform(name: str) -> None:
+    task = get_task(name)
+    table, start, labels = task.minimal
+    states = {start}
+    for length, shares in enumerate(compute_label_shares(task, range(1, 8), "covering"), start=1):
+        ends = [labels[table[state, symbol]] for state in states for symbol in range(task.n_symbols)]
+        counts = np.bincount([end for end in ends if end >= 0], minlength=task.n_classes)
+        if task.has_length(length):
+            assert shares == pytest.approx(counts / counts.sum())
+        states = {int(table[state, symbol]) for state in states for symbol in range(task.n_symbols)}
+
+
+def test_far_lengths_do_not_depend_on_the_others() -> None:
+    """The walk stops as soon as nothing changes any more."""
+    for name in TASKS:
+        task = get_task(name)
+        for sampling in ("uniform", "balanced", "covering"):
+            every = best_constants(task, range(1, 301), sampling)
+            assert best_constants(task, [7, 300], sampling) == pytest.approx([every[6], every[299]])
+
+
+def test_a_random_start_makes_all_states_equally_frequent() -> None:
+    assert best_constants(get_task("a5"), [1, 2, 9], random_start=True) == pytest.approx([100 / 60] * 3)
+
+
+def test_unknown_samplings_are_errors() -> None:
+    with pytest.raises(TaskError, match="sampling is 'even'"):
+        compute_label_shares(get_task("parity"), [1], "even")
+    with pytest.raises(TaskError, match="drawn uniformly, not balanced"):
+        compute_label_shares(get_task("a5"), [1], "balanced", random_start=True)
