@@ -18,13 +18,12 @@ from sdssm.evaluation.sources import as_token_model, check_symbol_names
 from sdssm.files import format_path
 from sdssm.models import TokenModel, list_models
 from sdssm.models.building import untrained_model
-from sdssm.models.catalogue import default_preset
 from sdssm.models.import_paths import is_import_path
 from sdssm.models.model_entry import ModelEntry
 from sdssm.models.registry import find_entry
 from sdssm.models.saved import is_model_folder
 from sdssm.runs import RunFolder, load
-from sdssm.runs.schema import resolve_settings
+from sdssm.runs.schema import choose_preset, resolve_settings
 from sdssm.runs.single import find_model, folder_path, only_run
 from sdssm.tasks import Task, get_task
 from sdssm.training import train
@@ -124,7 +123,8 @@ def find_checked_model(
             f"steps is {steps}, but nothing is trained; pass train=True, or leave steps out",
             shell=f"--steps is {steps}, but nothing is trained; add --train, or leave --steps out",
         )
-    resolved = resolve_settings(target.name, preset or default_preset(target.name), chosen, settings)
+    length = (settings or {}).get("train_length")
+    resolved = resolve_settings(target.name, preset or choose_preset(target.name, chosen, length), chosen, settings)
     model = untrained_model(resolved.model, chosen.n_symbols, chosen.n_classes, seed)
     return CheckedModel(
         model=model.to(resolve_device(device)).eval(),

@@ -128,9 +128,8 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> Non
         raise SettingsError("--resume continues runs and --overwrite replaces them; leave one of them out")
     if options.out is not None and str(options.out) in ("", "."):
         raise SettingsError("--out is the current folder; name a folder for the runs, as in --out runs/a5")
-    from sdssm.models.catalogue import default_preset
     from sdssm.models.registry import find_entry
-    from sdssm.runs.schema import resolve_settings
+    from sdssm.runs.schema import choose_preset, resolve_settings
     from sdssm.tasks.library import get_task
 
     if options.trust and options.tasks:
@@ -139,7 +138,9 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> Non
     if options.tasks:
         model = options.model = find_entry(model).name  # an import path is registered under its name
     for name in options.tasks:
-        resolve_settings(model, options.preset or default_preset(model), get_task(name), settings)
+        task = get_task(name)
+        preset = options.preset or choose_preset(model, task, settings.get("train_length"))
+        resolve_settings(model, preset, task, settings)
 
 
 def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:

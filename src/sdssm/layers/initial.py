@@ -18,6 +18,14 @@ def normal(shape: tuple[int, ...], generator: torch.Generator) -> nn.Parameter:
     return nn.Parameter(torch.randn(shape, generator=generator))
 
 
+def orthogonal_rows(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
+    """Return rows of length 1 in random directions; the first `columns` of them are orthogonal."""
+    directions = torch.randn(rows, columns, generator=generator)
+    first = min(rows, columns)
+    directions[:first] = torch.linalg.qr(directions[:first].mT)[0].mT
+    return nn.Parameter(nn.functional.normalize(directions, dim=-1))
+
+
 class Linear(nn.Linear):
     """`nn.Linear` with the gradients of `sdssm.ops.products`."""
 

@@ -18,6 +18,10 @@ from sdssm.ops.reference import rescaled
 #: The settings for real inputs, see `SelectiveDense.for_inputs`.
 REAL_INPUTS: dict[str, Any] = {"input_matrix": True, "rescale": False, "initial_state": "zero"}
 
+#: With a dictionary that starts at the identity: the share of the usual random matrices that is added to it, and the
+#: standard deviation of the logits of the selection.
+IDENTITY_NOISE, SHARPNESS = 0.3, 2.0
+
 
 class SymbolTransitions(NamedTuple):
     """The transition of each symbol: A (V, N, N); B u (V, N) and D u (V, N), or None without them."""
@@ -63,6 +67,8 @@ class SelectiveDense(Mixer):
         n, k = settings.state, settings.dictionary
         self.dictionary = initial.uniform((k, n, n), (3 / n) ** 0.5, generator)
         self.selection = initial.linear(width, k, generator)
+        if settings.initial_dictionary == "identity":
+            self._start_at_identity(generator)
         self.input_matrix = initial.uniform((n, width), width**-0.5, generator) if settings.input_matrix else None
         self.initial_state = initial.normal((n,), generator) if settings.initial_state == "learned" else None
         self.skip = initial.uniform((n, width), width**-0.5, generator) if settings.skip else None
@@ -80,6 +86,18 @@ class SelectiveDense(Mixer):
         self.constraint: Tensor | None
         self.column_temperature: Tensor | None
         scale_initial_values(settings, self.dictionary, self.initial_state)
+
+    @torch.no_grad()
+    def _start_at_identity(self, generator: torch.Generator) -> None:
+        """Move the dictionary near the identity, and let each input mainly select one of its matrices.
+
+        Most symbols of most languages leave most states unchanged. Random matrices forget a state within a few symbols.
+        """
+        n = self.settings.state
+        self.dictionary.mul_(IDENTITY_NOISE).add_(torch.eye(n))
+        self.selection.weight.copy_(SHARPNESS * torch.randn(self.selection.weight.shape, generator=generator))
+        assert self.selection.bias is not None
+        self.selection.bias.zero_()
 
     @classmethod
     def for_inputs(

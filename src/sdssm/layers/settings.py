@@ -53,6 +53,11 @@ class SelectiveDenseSettings(MixerSettings):
     column_norm: float | None = setting(
         1.2, "p of the l_p norm that columns are divided by; none: not normalised", least=1, most=LARGEST_NORM
     )
+    initial_dictionary: str = setting(
+        "random",
+        "the matrices before training; identity: near the identity, and each symbol mainly selects one of them",
+        choices=("random", "identity"),
+    )
     initial_state: str = setting(
         "learned", "the state before the first symbol; given: passed with each call", choices=INITIAL_STATES
     )

@@ -56,6 +56,20 @@ _SD_SSM_README = {
     "d4": _sd_ssm(6, 2e-5, 1.1),
 }
 
+#: For machines whose labels hide states: the states of the minimal machine are the targets, see `state_targets`.
+_STATES: Values = {
+    "targets": "state",
+    "norm": "none",
+    "projection": False,
+    "column_norm": None,
+    "initial_dictionary": "identity",
+    "attraction": 0.0,
+    "attraction_gate": 0.0,
+    "projection_decay": 0.0,
+    "lr": 1e-2,
+    "steps": 20_000,
+}
+
 # -- the other models of the paper -------------------------------------------------------------------------------------
 
 #: One bare layer and a linear readout of its state without a bias.
@@ -203,6 +217,7 @@ MODULE_DEFAULTS: Values = {"attraction": 0.0, "attraction_gate": 0.0, "projectio
 #: preset -> model -> task -> settings by name; the task "" applies to all tasks that are not listed.
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Values]]] = {
     "scale-free": {"sd-ssm": {"": {}}},  # the defaults of the settings themselves
+    "states": {"sd-ssm": {"": _STATES}},
     "default": {model: {"": values} for model, values in DEFAULTS.items()},
     "paper": {
         "sd-ssm": _SD_SSM_PAPER,

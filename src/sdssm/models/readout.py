@@ -24,6 +24,10 @@ class Readout(nn.Module):
     P (F, F) is learned, so that a state can hold information that is not yet visible in the output. The parameter, in
     memory and in files, is `projection` = P - I: it is zero at the start, and its decay leads P back to the identity.
     `projection_matrix` returns P.
+
+    With the setting `centres` the cosine readout has several centres W_q for each label, one for each state of the
+    automaton. `centre_labels` holds their labels, -1 for a centre that is not used. The logit of a label is that of its
+    nearest centre.
     """
 
     def __init__(self, settings: ModelSettings, features: int, classes: int, generator: torch.Generator) -> None:
@@ -31,8 +35,13 @@ class Readout(nn.Module):
         self.kind, self.dropout = settings.readout, settings.dropout
         self.hidden = initial.linear(features, settings.hidden, generator) if self.kind == "mlp" else None
         inner = settings.hidden if self.kind == "mlp" else features
-        rows = settings.state_embedding or classes
+        rows = settings.centres or settings.state_embedding or classes
         self.weight = initial.uniform((rows, inner), inner**-0.5, generator)
+        self.classes = classes
+        self.register_buffer("centre_labels", None if settings.centres is None else torch.full((rows,), -1))
+        self.centre_labels: Tensor | None
+        if settings.centres is not None:
+            self.weight = initial.orthogonal_rows(rows, inner, generator)
         no_bias = self.kind == "cosine" or settings.state_embedding is not None or not settings.readout_bias
         self.bias = None if no_bias else initial.uniform((classes,), inner**-0.5, generator)
         has_projection = self.kind == "cosine" and settings.projection
@@ -49,11 +58,28 @@ class Readout(nn.Module):
         weight = self._rows(vectors)
         if self.scale is not None:
             z = self._project(h)
-            return self.scale * functional.linear(functional.normalize(z, dim=-1), functional.normalize(weight, dim=-1))
+            logits = self.scale * functional.linear(
+                functional.normalize(z, dim=-1), functional.normalize(weight, dim=-1)
+            )
+            return logits if self.centre_labels is None else self._best_of_labels(logits)
         if self.hidden is not None:
             h = torch.relu(self.hidden(h))
             h = apply_dropout(h, self.dropout, noise)
         return functional.linear(h, weight, self.bias)
+
+    def assign_centres(self, labels: Tensor) -> None:
+        """Let the first centres stand for states with these labels, (Q,)."""
+        assert self.centre_labels is not None
+        self.centre_labels.fill_(-1)
+        self.centre_labels[: len(labels)] = labels
+
+    def _best_of_labels(self, logits: Tensor) -> Tensor:
+        """Return the logit of the nearest centre of each label: (..., M) -> (..., C)."""
+        assert self.scale is not None and self.centre_labels is not None
+        lowest = (-self.scale).expand(*logits.shape[:-1], self.classes + 1)  # a cosine is at least -1
+        # Centres that are not used are collected in a class of their own, which is left out.
+        labels = torch.where(self.centre_labels < 0, self.classes, self.centre_labels).expand_as(logits)
+        return lowest.scatter_reduce(-1, labels, logits, "amax")[..., : self.classes]
 
     def loss(
         self,

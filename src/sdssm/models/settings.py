@@ -64,6 +64,13 @@ class ModelSettings:
     readout_bias: bool = setting(True, "whether the linear and the mlp readout have a bias")
     hidden: int = setting(64, "width of the mlp readout", least=1, most=LARGEST_WIDTH)
     dropout: float = setting(0.0, "dropout rate of the hidden layer of the mlp readout, in training", least=0, below=1)
+    centres: int | None = setting(
+        None,
+        "centres of the cosine readout, each of a state of the automaton, if targets is state; none: chosen for the "
+        "task; otherwise a centre for each label",
+        least=1,
+        most=LARGEST_WIDTH,
+    )
     projection: bool = setting(True, "P, a learned linear map before the cosine; files hold P - I")
     scale: float = setting(10.0, "scale of the cosine at the first step of training", above=0)
     scale_end: float | None = setting(30.0, "scale at the last step, linear in between; none: constant", above=0)
@@ -94,6 +101,8 @@ class ModelSettings:
             )
         if self.state_embedding is not None:
             self._check_state_embedding()
+        if self.centres is not None:
+            self._check_centres()
 
     def _build_mixer_settings(self) -> None:
         """Convert the mixer's settings to their class, from an instance, plain values or None."""
@@ -133,6 +142,23 @@ class ModelSettings:
                 f"block_dropout is {self.block_dropout} but block is {self.blocks!r}, and only residual blocks have "
                 "dropout; set block=pre-norm, or block_dropout=0"
             )
+
+    def _check_centres(self) -> None:
+        """Check that the states of the mixer are compared with the centres as they are."""
+        plain = {
+            "name": "sd-ssm",
+            "layers": 1,
+            "readout": "cosine",
+            "norm": "none",
+            "projection": False,
+            "query": False,
+        }
+        for name, value in plain.items():
+            if getattr(self, name) != value:
+                raise SettingsError(
+                    f"{name} is {getattr(self, name)!r}, but with centres for the states of an automaton the state of "
+                    f"one SD-SSM layer is read by its cosine alone; set preset=states, or {name}={value}"
+                )
 
     def _check_state_embedding(self) -> None:
         start = getattr(self.mixer, "initial_state", None)

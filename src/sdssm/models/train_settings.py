@@ -58,6 +58,17 @@ class TrainSettings:
     eps: float = setting(1e-8, "epsilon of Adam, added to its denominator", least=0)
     weight_decay: float = setting(0.0, "coupled: added to the gradient, as in torch.optim.Adam", least=0)
     clip: float | None = setting(1.0, "the greatest norm of a gradient; none: no clipping", above=0)
+    targets: str = setting(
+        "label",
+        "what is learned: the label of a string; or state: the state of the minimal machine, see preset states",
+        choices=("label", "state"),
+    )
+    next_state: float = setting(
+        10.0,
+        "weight of the distance of the next states from their centres, if targets is state; it rises from 0 in the "
+        "first half",
+        least=0,
+    )
     attraction: float = setting(
         8.0, "weight of the centre loss, which rises linearly from 0 to this; cosine readout only", least=0
     )

@@ -16,7 +16,7 @@ from typing import Any, Self
 from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
-from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, get_preset
+from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, default_preset, get_preset
 from sdssm.models.module_settings import ModuleSettings, why_no_setting
 from sdssm.models.registry import find_entry, registered_entry
 from sdssm.models.settings import ModelSettings, build_model_settings, default_settings
@@ -30,7 +30,7 @@ from sdssm.settings import (
 )
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.coverage import choose_sampling
-from sdssm.tasks.state_size import AUTO, choose_state_size
+from sdssm.tasks.state_size import AUTO, MARGIN, choose_state_size
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
@@ -123,7 +123,38 @@ def resolve_settings(
         changes.pop("state", None)
         if isinstance(task, Task):
             changes["state"] = choose_state_size(task).size
+    if changes.get("targets") == "state" and changes.get("centres") is None and isinstance(task, Task):
+        changes["centres"] = centres_for(task)
     return Settings(model=default_settings(entry.name)).replace_values(changes)
+
+
+def choose_preset(model: str, task: Task, train_length: int | None = None) -> str:
+    """Return the preset that a model is trained with on a task if none is named.
+
+    An SD-SSM has the preset "states" if labels hide states of the machine and uniform strings do not cover it: then
+    neither its labels nor its strings say enough about the hidden states. Otherwise it has "scale-free".
+
+    >>> choose_preset("sd-ssm", get_task("a5")), choose_preset("sd-ssm", get_task("regex:(a|b|c)*ac*"))
+    ('scale-free', 'scale-free')
+    """
+    if model != DEFAULT_MODEL:
+        return default_preset(model)
+    labels = task.minimal.labels
+    hides_states = len(set(labels.tolist())) < len(labels)
+    length = train_length or task.train_length
+    return "states" if hides_states and _choose_sampling(task, length) == "covering" else DEFAULT_PRESET
+
+
+def centres_for(task: Task) -> int:
+    """Return how many centres a model has for the states of a task; few sizes, so that many tasks share an engine.
+
+    >>> centres_for(get_task("d4")), centres_for(get_task("a5"))
+    (64, 1024)
+    """
+    size = 64
+    while size < MARGIN * task.minimal.n_states:  # as for the size of the state
+        size *= 16
+    return size
 
 
 def chooses_state_size(model: str, settings: Mapping[str, Any]) -> bool:

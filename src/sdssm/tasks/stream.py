@@ -34,14 +34,16 @@ IMPLEMENTATIONS = ("torch", "numba", "triton")
 class StringBatch:
     """The strings of M steps and R seeds, int64.
 
-    `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, and `states` (M, R, B) the
-    state of `Task.minimal` after it. If strings start in random states, `starts` (M, R, B) has the start state of each,
-    a state of the machine of the task, and `states` is None; otherwise `starts` is None.
+    `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, `states` (M, R, B) the state
+    of `Task.minimal` after it, and `before` (M, R, B) that before its last symbol. If strings start in random states,
+    `starts` (M, R, B) has the start state of each, a state of the machine of the task, and `states` and `before` are
+    None; otherwise `starts` is None.
     """
 
     tokens: Tensor
     labels: Tensor
     states: Tensor | None
+    before: Tensor | None
     starts: Tensor | None
 
 
@@ -156,12 +158,14 @@ class StringStream:
         tokens = lengths.new_empty(M, R, self.batch, width)
         labels = lengths.new_empty(M, R, self.batch)
         shape, none = (M, R, self.batch), (0, 0, 0)
-        states = lengths.new_empty(none if self.random_start else shape)
+        states, before = (lengths.new_empty(none if self.random_start else shape) for _ in range(2))
         starts = lengths.new_empty(shape if self.random_start else none)
         _import_implementation(self.implementation).fill_strings(
-            self._tables, self.seeds, first, lengths, tokens, labels, states, starts
+            self._tables, self.seeds, first, lengths, tokens, labels, states, before, starts
         )
-        return StringBatch(tokens, labels, None if self.random_start else states, starts if self.random_start else None)
+        if self.random_start:
+            return StringBatch(tokens, labels, None, None, starts)
+        return StringBatch(tokens, labels, states, before, None)
 
     def _check(self, first: Tensor, lengths: Tensor, width: int) -> None:
         replicas = len(self.seeds)

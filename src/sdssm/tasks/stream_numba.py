@@ -32,12 +32,12 @@ def philox4x32(c0, c1, c2, c3, seed):
 @njit(nogil=True, cache=True)
 def draw_kernel(
     table, outputs, start, first_state, valid_table, valid_start, thresholds, seeds, first, lengths, kinds,
-    tokens, labels, states, starts,
+    tokens, labels, states, before, starts,
 ):  # fmt: skip
-    """Fill tokens, labels, states and starts of uniform strings.
+    """Fill tokens, labels, states, before and starts of uniform strings.
 
     `thresholds` is empty if every string is valid, `starts` if all strings start in the machine's start state; else
-    `states` is empty.
+    `states` and `before` are empty.
     """
     count, replicas, batch, width = tokens.shape
     n_states, n_symbols = table.shape
@@ -52,6 +52,7 @@ def draw_kernel(
                 if starts.shape[0]:
                     state = philox4x32(0, b, step, STARTS, seed)[0] * n_states >> 32
                     starts[m, r, b] = state
+                previous = state
                 for block in range((length + 3) // 4):
                     w0, w1, w2, w3 = philox4x32(block, b, step, STRINGS, seed)
                     for t in range(4 * block, min(4 * block + 4, length)):
@@ -64,12 +65,13 @@ def draw_kernel(
                         else:
                             token = word * n_symbols >> 32
                         row[t] = token
-                        state = table[state, token]
+                        previous, state = state, table[state, token]
                 for t in range(length, width):
                     row[t] = 0
                 labels[m, r, b] = outputs[state]
                 if states.shape[0]:
                     states[m, r, b] = state - first_state[r]
+                    before[m, r, b] = previous - first_state[r]
 
 
 @njit(nogil=True, cache=True)
@@ -90,9 +92,9 @@ def walk_kernel(
     table, outputs, first_state, last_state,
     first_edge, edges, thresholds, by_label, state_thresholds, first_of_label, last_of_label, possible, first_label,
     n_labels, pairs, n_pairs, symbols,
-    seeds, first, lengths, kinds, tokens, labels, states,
+    seeds, first, lengths, kinds, tokens, labels, states, before,
 ):  # fmt: skip
-    """Fill tokens, labels and states of balanced and covering strings, each from its end to its start."""
+    """Fill tokens, labels, states and before of balanced and covering strings, each from its end to its start."""
     count, replicas, batch, width = tokens.shape
     n_symbols = table.shape[1]
     for m in range(count):
@@ -116,6 +118,7 @@ def walk_kernel(
                         pair -= pairs[length - 1, state - 1]
                     row[length - 1] = symbols[state, pair]
                     end, remaining = table[state, row[length - 1]], length - 1
+                previous = state
                 for block in range((remaining - 1) // 4, -1, -1):
                     w0, w1, w2, w3 = philox4x32(block, b, step, STRINGS, seed)
                     for t in range(4 * block + 3, 4 * block - 1, -1):
@@ -124,10 +127,13 @@ def walk_kernel(
                             chosen = search(thresholds[t], first_edge[state], first_edge[state + 1] - 1, word)
                             edge = int(edges[chosen])
                             state, row[t] = edge // n_symbols, edge % n_symbols
+                            if t == length - 1:
+                                previous = state
                 for t in range(length, width):
                     row[t] = 0
                 labels[m, r, b] = outputs[end]
                 states[m, r, b] = end - first_state[r]
+                before[m, r, b] = previous - first_state[r]
 
 
 @njit(nogil=True, cache=True)
@@ -152,15 +158,16 @@ def fill_strings(
     tokens: Tensor,
     labels: Tensor,
     states: Tensor,
+    before: Tensor,
     starts: Tensor,
 ) -> None:
-    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless they are empty, states and starts (M, R, B)."""
+    """Fill tokens (M, R, B, width), labels, and unless they are empty states, before and starts, all (M, R, B)."""
     table, outputs, kinds = tables.table.numpy(), tables.outputs.numpy(), tables.kinds.numpy()
     first_state, last_state = tables.states.numpy()
     drawn = seeds.numpy(), int(first), lengths.contiguous().numpy(), kinds, tokens.numpy(), labels.numpy()
     draw_kernel(
         table, outputs, tables.start.numpy(), first_state, tables.valid_table.numpy(), tables.valid_start,
-        tables.thresholds.numpy(), *drawn, states.numpy(), starts.numpy(),
+        tables.thresholds.numpy(), *drawn, states.numpy(), before.numpy(), starts.numpy(),
     )  # fmt: skip
     walk = tables.walk
     if walk is None:
@@ -169,7 +176,7 @@ def fill_strings(
         table, outputs, first_state, last_state, walk.first_edge.numpy(), walk.edges.numpy(), walk.thresholds.numpy(),
         walk.states.numpy(), walk.state_thresholds.numpy(), walk.first_of_label.numpy(), walk.last_of_label.numpy(),
         walk.labels.numpy(), walk.first_label.numpy(), walk.n_labels.numpy(), walk.pairs.numpy(),
-        walk.n_pairs.numpy(), walk.symbols.numpy(), *drawn, states.numpy(),
+        walk.n_pairs.numpy(), walk.symbols.numpy(), *drawn, states.numpy(), before.numpy(),
     )  # fmt: skip
 
 

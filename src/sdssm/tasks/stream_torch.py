@@ -22,9 +22,10 @@ def fill_strings(
     tokens: Tensor,
     labels: Tensor,
     states: Tensor,
+    before: Tensor,
     starts: Tensor,
 ) -> None:
-    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless they are empty, states and starts (M, R, B)."""
+    """Fill tokens (M, R, B, width), labels, and unless they are empty states, before and starts, all (M, R, B)."""
     M, _, batch, width = tokens.shape
     n_states, n_symbols = tables.table.shape
     steps = first + torch.arange(M, device=seeds.device)
@@ -49,12 +50,15 @@ def fill_strings(
     after = (torch.cat([tables.table, unchanged], dim=1) * (n_symbols + 1)).flatten()
     symbols = torch.where(inside, tokens, n_symbols).movedim(-1, 0).contiguous()  # (width, M, R, B)
     state = state * (n_symbols + 1)
-    for symbol in symbols:
+    previous = state
+    for t, symbol in enumerate(symbols):
+        previous = torch.where(lengths[..., None] == t + 1, state, previous)
         state = torch.take(after, state + symbol)
-    state = state // (n_symbols + 1)
+    state, previous = state // (n_symbols + 1), previous // (n_symbols + 1)
     labels.copy_(torch.take(tables.outputs, state))
     if states.numel():
         states.copy_(state - tables.states[0, None, :, None])
+        before.copy_(previous - tables.states[0, None, :, None])
 
 
 def _choose_valid_symbols(tables: StreamTables, word: Tensor, lengths: Tensor, tokens: Tensor) -> None:

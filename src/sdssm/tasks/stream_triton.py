@@ -45,10 +45,15 @@ def interleave(first, second, third, fourth):
 
 @triton.jit
 def read_symbol(
-    word, t, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID: tl.constexpr
-):
-    """Return the symbol at position t, 0 past the end, and the states of both machines after it."""
+    word, t, length, state, valid_state, previous, table, valid_table, thresholds, n_valid, n_symbols,
+    VALID: tl.constexpr,
+):  # fmt: skip
+    """Return the symbol at position t, 0 past the end, the states of both machines after it, and one before the last.
+
+    `previous` is returned unless t is the last position; then it is the state of the machine before it.
+    """
     word = word.to(tl.int64)
+    previous = tl.where(t == length - 1, state, previous)
     token = (word * n_symbols) >> 32
     if VALID:
         row = thresholds + ((length - 1 - t) * n_valid + valid_state) * n_symbols
@@ -59,7 +64,7 @@ def read_symbol(
     state = tl.where(t < length, tl.load(table + state * n_symbols + token), state)
     if VALID:
         valid_state = tl.where(t < length, tl.load(valid_table + valid_state * n_symbols + token), valid_state)
-    return token, state, valid_state
+    return token, state, valid_state, previous
 
 
 @triton.jit
@@ -74,13 +79,13 @@ def locate(R, B, P, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["valid_start", "R", "B", "P", "width", "n_states", "n_valid", "n_symbols"])
 def draw_kernel(
-    table, outputs, valid_table, thresholds, seeds, first, lengths, tokens, labels, states, starts,
+    table, outputs, valid_table, thresholds, seeds, first, lengths, tokens, labels, states, before, starts,
     start, first_state, kinds, valid_start, R, B, P, width, n_states, n_valid, n_symbols,
     VALID: tl.constexpr, RANDOM: tl.constexpr, KINDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Fill tokens (M, R, B, width), labels, and if RANDOM starts, else states (M, R, B), all int64; uniform strings.
+    """Fill tokens (M, R, B, width), labels, and if RANDOM starts, else states and before (M, R, B), int64.
 
-    Unless KINDS all strings are uniform.
+    It fills uniform strings; unless KINDS all strings are uniform.
     """
     pair, turn, string = locate(R, B, P, BLOCK)
     if KINDS:  # noqa: SIM102  # a constant of the compiler, and a value of the device
@@ -99,6 +104,7 @@ def draw_kernel(
         word, _, _, _ = philox4x32(zero, row, step, zero + 2, seed)
         state = (word.to(tl.int64) * n_states) >> 32
         tl.store(starts + index, state, mask=in_range)
+    previous = state
     for t in range(0, width, 4):
         first_token = tl.zeros((BLOCK,), tl.int64)
         second_token = first_token
@@ -106,24 +112,30 @@ def draw_kernel(
         fourth_token = first_token
         if t < length:
             w0, w1, w2, w3 = philox4x32(zero + (t // 4), row, step, zero, seed)
-            first_token, state, valid_state = read_symbol(
-                w0, t, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID
-            )
-            second_token, state, valid_state = read_symbol(
-                w1, t + 1, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID
-            )
-            third_token, state, valid_state = read_symbol(
-                w2, t + 2, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID
-            )
-            fourth_token, state, valid_state = read_symbol(
-                w3, t + 3, length, state, valid_state, table, valid_table, thresholds, n_valid, n_symbols, VALID
-            )
+            first_token, state, valid_state, previous = read_symbol(
+                w0, t, length, state, valid_state, previous, table, valid_table, thresholds, n_valid, n_symbols,
+                VALID,
+            )  # fmt: skip
+            second_token, state, valid_state, previous = read_symbol(
+                w1, t + 1, length, state, valid_state, previous, table, valid_table, thresholds, n_valid, n_symbols,
+                VALID,
+            )  # fmt: skip
+            third_token, state, valid_state, previous = read_symbol(
+                w2, t + 2, length, state, valid_state, previous, table, valid_table, thresholds, n_valid, n_symbols,
+                VALID,
+            )  # fmt: skip
+            fourth_token, state, valid_state, previous = read_symbol(
+                w3, t + 3, length, state, valid_state, previous, table, valid_table, thresholds, n_valid, n_symbols,
+                VALID,
+            )  # fmt: skip
         column = t + tl.arange(0, 4)[None, :]
         four = interleave(first_token, second_token, third_token, fourth_token)
         tl.store(tokens + index[:, None] * width + column, four, mask=in_range[:, None] & (column < width))
     tl.store(labels + index, tl.load(outputs + state), mask=in_range)
     if not RANDOM:
-        tl.store(states + index, state - tl.load(first_state + pair % R), mask=in_range)
+        begin = tl.load(first_state + pair % R)
+        tl.store(states + index, state - begin, mask=in_range)
+        tl.store(before + index, previous - begin, mask=in_range)
 
 
 @triton.jit
@@ -155,10 +167,10 @@ def choose_symbol(word, t, remaining, token, state, first_edge, edges, threshold
 def walk_kernel(
     table, outputs, first_edge, edges, thresholds, by_label, state_thresholds, first_of_label, last_of_label,
     possible, first_label, possible_counts, pairs, pair_counts, symbols,
-    seeds, first, lengths, tokens, labels, states, first_state, last_state, kinds,
+    seeds, first, lengths, tokens, labels, states, before, first_state, last_state, kinds,
     R, B, P, width, n_states, n_edges, n_labels, n_symbols, depth, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Fill tokens (M, R, B, width), labels and states (M, R, B) of balanced and covering strings, backwards."""
+    """Fill tokens (M, R, B, width), labels, states and before (M, R, B) of balanced and covering strings, backwards."""
     pair, turn, string = locate(R, B, P, BLOCK)
     replica = pair % R
     kind = tl.load(kinds + replica * P + turn)
@@ -196,6 +208,7 @@ def walk_kernel(
     tl.store(labels + index, tl.load(outputs + end), mask=in_range)
     tl.store(states + index, end - begin, mask=in_range)
     none = tl.zeros((BLOCK,), tl.int64)
+    previous = state  # of a covering string; the last symbol of a balanced one is still to be chosen
     for back in range(0, width, 4):
         t = (width - 1) // 4 * 4 - back
         # Past the end of a string tokens are 0; the last token of a covering string was chosen before.
@@ -208,18 +221,23 @@ def walk_kernel(
             fourth_token, state = choose_symbol(
                 w3, t + 3, remaining, fourth_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
             )
+            previous = tl.where(t + 3 == length - 1, state, previous)
             third_token, state = choose_symbol(
                 w2, t + 2, remaining, third_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
             )
+            previous = tl.where(t + 2 == length - 1, state, previous)
             second_token, state = choose_symbol(
                 w1, t + 1, remaining, second_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
             )
+            previous = tl.where(t + 1 == length - 1, state, previous)
             first_token, state = choose_symbol(
                 w0, t, remaining, first_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
             )
+            previous = tl.where(t == length - 1, state, previous)
         column = t + tl.arange(0, 4)[None, :]
         four = interleave(first_token, second_token, third_token, fourth_token)
         tl.store(tokens + index[:, None] * width + column, four, mask=in_range[:, None] & (column < width))
+    tl.store(before + index, previous - begin, mask=in_range)
 
 
 @triton.jit(do_not_specialize=["purpose", "rows", "width"])
@@ -249,9 +267,10 @@ def fill_strings(
     tokens: Tensor,
     labels: Tensor,
     states: Tensor,
+    before: Tensor,
     starts: Tensor,
 ) -> None:
-    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless they are empty, states and starts (M, R, B)."""
+    """Fill tokens (M, R, B, width), labels, and unless they are empty states, before and starts, all (M, R, B)."""
     M, R, B, width = tokens.shape
     if M == 0:
         return
@@ -260,7 +279,7 @@ def fill_strings(
     programs = M * R * turns * triton.cdiv(triton.cdiv(B, turns), BLOCK)
     draw_kernel[(programs,)](
         tables.table, tables.outputs, tables.valid_table, tables.thresholds,
-        seeds, first, lengths, tokens, labels, states, starts,
+        seeds, first, lengths, tokens, labels, states, before, starts,
         tables.start, tables.states[0], tables.kinds, tables.valid_start,
         R, B, turns, width, n_states, len(tables.valid_table), n_symbols,
         VALID=tables.thresholds.numel() > 0, RANDOM=starts.numel() > 0, KINDS=walk is not None,
@@ -271,9 +290,9 @@ def fill_strings(
     walk_kernel[(programs,)](
         tables.table, tables.outputs, walk.first_edge, walk.edges, walk.thresholds, walk.states, walk.state_thresholds,
         walk.first_of_label, walk.last_of_label, walk.labels, walk.first_label, walk.n_labels, walk.pairs,
-        walk.n_pairs, walk.symbols, seeds, first, lengths, tokens, labels, states, tables.states[0], tables.states[1],
-        tables.kinds, R, B, turns, width, n_states, len(walk.edges), walk.labels.shape[1], n_symbols, walk.depth,
-        BLOCK=BLOCK, num_warps=1,
+        walk.n_pairs, walk.symbols, seeds, first, lengths, tokens, labels, states, before,
+        tables.states[0], tables.states[1], tables.kinds, R, B, turns, width, n_states, len(walk.edges),
+        walk.labels.shape[1], n_symbols, walk.depth, BLOCK=BLOCK, num_warps=1,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.errors import SettingsError
-from sdssm.models import ModelSettings, TokenModel
+from sdssm.models import Classifier, ModelSettings, TokenModel
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.randomness import preserved_random_numbers
@@ -28,7 +28,7 @@ from sdssm.training.adam import adam_step
 from sdssm.training.execution import plan_execution
 from sdssm.training.graphs import CudaGraph
 from sdssm.training.replicas import HostStep
-from sdssm.training.step_values import module_seeds, occurring_classes, plan_steps, ramp_value
+from sdssm.training.step_values import module_seeds, occurring_classes, plan_steps, ramp_value, transition_tables
 
 #: Steps whose strings are sampled at once: on a CPU enough to hide the cost of sampling, on a GPU those of one graph.
 STEPS_PER_BLOCK = {"cpu": 32, "cuda": 10}
@@ -83,7 +83,8 @@ class TrainingEngine:
             sampling=[MIXED if run.train.sampling == "covering" else run.train.sampling for run in runs],
         )
         self.execution = plan_execution(self.runs, device, self.width, has_one_length=self._has_one_length())
-        self.replicas = self.execution.build_replicas([new_model(run) for run in runs], device, self._new_model)
+        models = [new_model(run, task) for run, task in zip(self.runs, self.tasks, strict=True)]
+        self.replicas = self.execution.build_replicas(models, device, self._new_model)
         self.ramped_buffers = list(first.model.ramps())  # by their names inside the module
         # Sums over the current logging window.
         self._loss_sum, self._window_steps = torch.zeros(len(runs), device=device), 0
@@ -103,6 +104,7 @@ class TrainingEngine:
         has_projection = first.model.has_cosine_readout and first.train.projection_decay > 0
         self._projection = self.replicas.leaf("readout.projection") if has_projection else None
         self._projection_decay = first.train.projection_decay
+        self._transitions = transition_tables(self.tasks, device) if first.train.targets == "state" else None
         self._plan_start = 0
         self._plan: tuple[Tensor, Tensor] | None = None  # lengths and scheduled values on the device
         self._drawn: tuple[range, StringBatch] | None = None  # of eager steps: some steps and their strings
@@ -254,6 +256,10 @@ class TrainingEngine:
             step = self._device_step + offset if is_captured else torch.tensor(self.step, device=self.device)
             inputs[f"noise.{name}"] = uniform_numbers(self.stream.seeds, step, NOISE_STREAMS[name], noise)
         lr, bias1, bias2, attraction, *buffers = values.unbind(-1)
+        if self._transitions is not None:
+            assert batch.states is not None and batch.before is not None
+            inputs |= {"states": batch.states, "before": batch.before, "transitions": self._transitions}
+            inputs["next_state"] = attraction
         if self._has_centre_loss:
             # Before the model predicts correctly, the centre loss would hold it at the most frequent label.
             strength = attraction * self._moving_accuracy**self.train.attraction_gate
@@ -339,7 +345,7 @@ class TrainingEngine:
         return self.replicas.model(replica, ramped, row, buffers)
 
     def _new_model(self, replica: int) -> TokenModel:
-        return new_model(self.runs[replica])
+        return new_model(self.runs[replica], self.tasks[replica])
 
     def _has_one_length(self) -> bool:
         """Whether all strings of all steps are as long as the longest."""
@@ -361,12 +367,21 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
     return tasks, run.model.without_replica_values(), train
 
 
-def new_model(run: RunConfig) -> TokenModel:
-    """Return the untrained model of a run, a function of its seed and settings alone."""
-    return untrained_model(run.model, run.n_symbols, run.n_classes, run.seed)
+def new_model(run: RunConfig, task: Task | None = None) -> TokenModel:
+    """Return the untrained model of a run, a function of its seed and settings alone.
+
+    With the task, the centres of a model that is trained on states also have the labels of those states.
+    """
+    model = untrained_model(run.model, run.n_symbols, run.n_classes, run.seed)
+    if task is not None and isinstance(model, Classifier) and model.readout.centre_labels is not None:
+        labels = torch.from_numpy(task.minimal.labels)
+        # A state that no valid string reaches has a centre, but no label.
+        model.readout.assign_centres(torch.where(labels < 0, run.n_classes, labels))
+    return model
 
 
 def _select_step(strings: StringBatch, step: int, width: int) -> StringBatch:
     """Return the strings of one step, cut to `width` symbols."""
-    states, starts = (None if part is None else part[step] for part in (strings.states, strings.starts))
-    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], states, starts)
+    parts = (strings.states, strings.before, strings.starts)
+    states, before, starts = (None if part is None else part[step] for part in parts)
+    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], states, before, starts)

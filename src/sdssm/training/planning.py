@@ -16,7 +16,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
-from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
+from sdssm.runs.schema import RunConfig, choose_preset, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.validity import label_states
 
@@ -59,9 +59,11 @@ def plan_runs(
     for task in tasks:
         task_folder = path if len(tasks) == 1 else path / folder_name(unique_name(task))
         for variant, changes in _check_variants(variants).items():
-            resolved = resolve_settings(model, preset_name, task, {**values, **changes})
+            length = {**values, **changes}.get("train_length")
+            chosen = choose_preset(model, task, length) if preset is None else preset
+            resolved = resolve_settings(model, chosen, task, {**values, **changes})
             for seed in seed_list:
-                config = create_config(task, seed, resolved, preset_name, stamp)
+                config = create_config(task, seed, resolved, chosen, stamp)
                 check_config(config, task, device)
                 planned.append((task_folder / variant / f"seed-{seed}", task, config))
     return path, planned
@@ -125,7 +127,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"shortest to at most {longest}, or a longer train_length"
         )
     try:
-        model = new_model(config)  # some combinations are refused only by the model itself
+        model = new_model(config, task)  # some combinations are refused only by the model itself
     except (RuntimeError, TypeError, MemoryError) as error:
         raise SettingsError(f"a model with these settings cannot be built: {str(error).splitlines()[0]}") from None
     if model.longest is not None and config.train_length > model.longest:

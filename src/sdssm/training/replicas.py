@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from sdssm.models import TokenModel, WrappedModule
+from sdssm.models import Classifier, TokenModel, WrappedModule
 from sdssm.models.names import tensors_for_file
+from sdssm.models.state_targets import state_loss
 from sdssm.training.parameter_rows import ParameterRows, check_tensors, zip_slots
 
 
@@ -84,6 +85,11 @@ class _Loss(nn.Module):
 
 def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return loss and number of correct predictions of one model on the inputs of one step, by name."""
+    if "transitions" in inputs:
+        assert isinstance(model, Classifier)
+        names = ("states", "before", "transitions", "next_state")
+        targets = {name: inputs[name] for name in names}
+        return state_loss(model, inputs["tokens"], inputs["labels"], lengths=inputs.get("lengths"), **targets)
     noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
     options = {name: inputs[name] for name in ("lengths", "starts", "attraction", "classes") if name in inputs}
     return model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)

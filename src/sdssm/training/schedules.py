@@ -18,7 +18,7 @@ from sdssm.tasks.stream import StringStream
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: The share of the steps after which the growing curriculum reaches its full length.
+#: The share of the steps after which the growing curriculum reaches its full length, and next states their full weight.
 GROWTH = 0.5
 #: Events that a run logs if the settings do not say how often.
 EVENTS_PER_RUN = 200
@@ -62,6 +62,13 @@ def ramp(start: float, end: float | None, steps: int, step: Ints) -> Floats:
     """Interpolate linearly from `start` at the first of `steps` to `end` at the last; None: constant."""
     last = start if end is None else end
     return np.asarray(start + (last - start) * np.minimum(1.0, step / max(steps - 1, 1)))
+
+
+def auxiliary_weight(train: TrainSettings, attraction: float, step: Ints) -> Floats:
+    """Return the weight of the centre loss at each step, or that of the next states if states are the targets."""
+    if train.targets == "state":
+        return ramp(0.0, train.next_state, max(1, round(train.steps * GROWTH)), step)
+    return ramp(0.0, attraction, train.steps, step)
 
 
 def max_length(run: RunConfig, step: Ints) -> Ints:

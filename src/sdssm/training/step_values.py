@@ -39,16 +39,26 @@ def plan_steps(
 ) -> tuple[schedules.Ints, np.ndarray]:
     """Return the string lengths (count, R) and scheduled values (count, R, columns) of the next steps.
 
-    The columns are the learning rate, Adam's two bias corrections, the weight of the centre loss, the ramped buffers.
+    The columns are the learning rate, Adam's two bias corrections, the weight of the centre loss or of the next states,
+    and the ramped buffers.
     """
     step = np.arange(start, start + count)
     values = []
     for run, attraction in zip(runs, attractions, strict=True):
         beta1, beta2 = run.train.betas
         columns = [schedules.learning_rate(run, step), 1 - beta1 ** (step + 1.0), 1 - beta2 ** (step + 1.0)]
-        columns.append(schedules.ramp(0.0, attraction, run.train.steps, step))
+        columns.append(schedules.auxiliary_weight(run.train, attraction, step))
         values.append(np.stack([*columns, *(ramp_value(run, name, step) for name in ramped_buffers)], axis=-1))
     return schedules.lengths(runs, stream, start, count), np.stack(values, axis=1).astype(np.float32)
+
+
+def transition_tables(tasks: Sequence[Task], device: torch.device) -> torch.Tensor:
+    """Return the tables of the minimal machines, int64 (R, Q, V), padded with 0 to as many states as the largest."""
+    tables = [torch.from_numpy(task.minimal.table) for task in tasks]
+    padded = torch.zeros(len(tables), max(map(len, tables)), tables[0].shape[1], dtype=torch.int64)
+    for row, table in zip(padded, tables, strict=True):
+        row[: len(table)] = table
+    return padded.to(device)
 
 
 def ramp_value(run: RunConfig, name: str, step: schedules.Ints) -> schedules.Floats:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 #: The settings of every language, where they differ from the default of the model. They were chosen on the languages
 #: of tuning.txt, at training lengths.
 SETTINGS: Mapping[str, Any] = {}
+#: The preset of every language: most of them hide states behind two labels.
+PRESET = "states"
+#: The largest state size. The rule of `state=auto` gives 256 to 512 to 18 of the 980 languages with the most states,
+#: whose few models would take as long as all others.
+LARGEST_STATE = 128
 #: The lengths at which models are measured. The longest training strings have 40 symbols.
 LENGTHS = (10, 20, 40, 100, 200, 500)
 #: Strings for each length and way of drawing them: with one error of 1,024 the accuracy is above 99.9 %.
@@ -76,11 +81,17 @@ class Configuration:
 
     def run_config(self, task: Task) -> RunConfig:
         """Return the config of the training of one language."""
-        from sdssm.models.catalogue import default_preset
+        from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
         from sdssm.runs.schema import create_config, resolve_settings
+        from sdssm.tasks.state_size import MARGIN, STATE_SIZES, choose_state_size
 
-        preset = default_preset(self.model)
-        settings = resolve_settings(self.model, preset, task.name, self.settings)
+        preset = PRESET if self.model == DEFAULT_MODEL else default_preset(self.model)
+        sizes = {}
+        if preset == PRESET and "state" not in self.settings:
+            sizes["state"] = min(choose_state_size(task).size, LARGEST_STATE)
+            if MARGIN * task.minimal.n_states > STATE_SIZES[0]:  # few shapes, so that many languages train side by side
+                sizes["state"] = LARGEST_STATE
+        settings = resolve_settings(self.model, preset, task, {**sizes, **self.settings})
         if self.budget != 1:
             steps = max(1, round(settings.train.steps * self.budget))
             settings = settings.replace_values({"steps": steps})
