@@ -75,6 +75,7 @@ OTHERS: dict[str, Other] = {
     "train_length": Other("7", 7),
     "shortest": Other("2", 2),
     "curriculum": Other("fixed", "fixed"),
+    "allow_unidentified": Other("true", True),
     "lr": Other("2e-3", 0.002),
     "schedule": Other("constant", "constant"),
     "warmup": Other("0", 0.0),
