@@ -20,7 +20,7 @@ from sdssm.cli.options import (
     parse_seeds,
     parse_value,
 )
-from sdssm.cli.output import print_facts, print_table, print_text, quote_argument
+from sdssm.cli.output import make_printable, print_facts, print_table, quote_argument
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -102,14 +102,13 @@ def _train(options: argparse.Namespace) -> None:
     if options.dry_run:
         _show_plan(facts, out, options)
         return
-    if not options.quiet:
-        for task_facts in facts:
-            print_text(str(task_facts))
     if not options.tasks:
         _resume(options, out)
         return
     from sdssm.training import progress_for, train
+    from sdssm.training.progress import AnnouncingProgress
 
+    lines = [make_printable(str(task_facts)) for task_facts in facts]
     with _report_interrupt(out):
         runs = train(
             options.tasks if len(options.tasks) > 1 else options.tasks[0],
@@ -121,7 +120,7 @@ def _train(options: argparse.Namespace) -> None:
             settings=settings,
             resume=options.resume is not None,
             overwrite=options.overwrite,
-            progress=progress_for(options.quiet, keep=False),
+            progress=AnnouncingProgress(progress_for(options.quiet, keep=False), lines),
             tensorboard=options.tensorboard,
         )
     _show_runs(runs, out, options.quiet)
@@ -139,7 +138,7 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> lis
     from sdssm.models.catalogue import default_preset
     from sdssm.models.registry import find_entry
     from sdssm.runs.schema import resolve_settings
-    from sdssm.tasks.facts import AUTO, describe_task
+    from sdssm.tasks.facts import describe_task
     from sdssm.tasks.library import get_task
     from sdssm.tasks.reach import check_reach
 
@@ -155,9 +154,10 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> lis
         task = get_task(name)
         resolved = resolve_settings(model, options.preset or default_preset(model), task.name, settings)
         length = resolved.train.train_length or task.train_length
-        if resolved.model.state_embedding is None and not resolved.train.allow_unidentified:
+        starts_anywhere = resolved.model.state_embedding is not None  # then every transition is taken
+        if not starts_anywhere and not resolved.train.allow_unidentified:
             check_reach(task, length)
-        facts.append(describe_task(task, length, resolved.values_by_name().get("sampling", AUTO)))
+        facts.append(describe_task(task, length, "uniform" if starts_anywhere else resolved.train.sampling))
     return facts
 
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -29,9 +29,12 @@ from sdssm.settings import (
     settings_to_dict,
 )
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.coverage import choose_sampling
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
+#: The values of training settings in configs that do not have them, written before there was a choice.
+UNRECORDED = {"sampling": "uniform"}
 #: Fields of the settings classes that name the model or hold other settings, and cannot be set by name.
 NOT_SETTINGS = ("name", "import_path", "mixer", "options")
 
@@ -146,7 +149,8 @@ class RunConfig:
         """Return the config that `to_json` has written."""
         try:
             settings = Settings(
-                model=build_model_settings(data["model"]), train=build_settings(TrainSettings, data["train"])
+                model=build_model_settings(data["model"]),
+                train=build_settings(TrainSettings, {**UNRECORDED, **data["train"]}),
             )
             types = {
                 name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNCONVERTED
@@ -190,8 +194,10 @@ class RunConfig:
 
 
 def create_config(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
-    """Return the config of a new run."""
+    """Return the config of a new run; it records which sampling "auto" stands for."""
     length = settings.train.train_length or task.train_length
+    if settings.train.sampling == "auto":
+        settings = replace(settings, train=replace(settings.train, sampling=_choose(task, length, settings)))
     return RunConfig(
         task=task.name,
         digest=task.digest,
@@ -207,6 +213,17 @@ def create_config(task: Task, seed: int, settings: Settings, preset_name: str, b
         commit=_commit(),
         begun=begun,
     )
+
+
+def _choose(task: Task, length: int, settings: Settings) -> str:
+    """Return the sampling that "auto" stands for."""
+    # Strings that start in random states are uniform: every state is equally likely anyway.
+    return "uniform" if settings.model.state_embedding is not None else _choose_sampling(task, length)
+
+
+@lru_cache(maxsize=64)  # the seeds of a task ask one after the other
+def _choose_sampling(task: Task, length: int) -> str:
+    return choose_sampling(task, length).sampling
 
 
 def start_stamp() -> str:

@@ -84,7 +84,7 @@ def check_reach(task: Task, train_length: int) -> None:
         possible, states = int(reach.possible_transitions.sum()), int(reach.possible_states.sum())
         raise TaskError(
             f"no string of up to {train_length:,} symbols takes {possible - int(reach.transitions.sum()):,} of the "
-            f"{possible:,} transitions of {task.name} (they reach {int(reach.states.sum()):,} of {states:,} states), so "
+            f"{possible:,} transitions of {task.name} (they reach {int(reach.states.sum()):,} of {states:,} states): "
             f"nothing shows the labels of longer strings; set train_length={identifying_length(task)}, from which on "
             "strings identify the machine, or allow_unidentified=true to train anyway"
         )

@@ -108,6 +108,11 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
             "choose a group, such as a5"
         )
+    if config.model.state_embedding is not None and config.train.sampling != "uniform":
+        raise SettingsError(
+            f"sampling is {config.train.sampling!r}, but with state_embedding strings start in random states and are "
+            "uniform; set sampling=uniform"
+        )
     if config.model.needs_given_state and config.model.state_embedding is None:
         raise SettingsError(
             "initial_state is 'given', but training has no initial states to give; set initial_state=learned, or "
