@@ -43,7 +43,12 @@ class MixerSettings:
 class SelectiveDenseSettings(MixerSettings):
     """Settings of `SelectiveDense`. The defaults are the scale-free form, for strings of symbols."""
 
-    state: int = setting(64, "N, entries of the state", least=1, most=LARGEST_STATE)
+    state: int = setting(
+        64,
+        "N, entries of the state; auto, the default of a training: chosen for the task, at least 64",
+        least=1,
+        most=LARGEST_STATE,
+    )
     dictionary: int = setting(16, "K, number of matrices that are mixed", least=1, most=4_096)
     column_norm: float | None = setting(
         1.2, "p of the l_p norm that columns are divided by; none: not normalised", least=1, most=LARGEST_NORM
