@@ -139,7 +139,7 @@ def growth_of_errors(table: NDArray[np.int64], gains: Floats) -> MeasuredGains:
     (1.2, 0, 1, (0,))
     """
     n = len(table)
-    known = ~np.isnan(gains).any(1)
+    known = np.asarray(~np.isnan(gains).any(1))
     state, other = (part.reshape(-1) for part in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
     after, other_after = table[state], table[other]  # (Q^2, V)
     lasts = known[after] & known[other_after] & (after != other_after)
