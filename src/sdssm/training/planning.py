@@ -17,10 +17,13 @@ from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.reach import check_reach
 from sdssm.tasks.validity import label_states
 
 if TYPE_CHECKING:
     import torch
+
+    from sdssm.models import TokenModel
 
 #: What `get_task` takes: a name, a `Task`, a `Machine`, a path, a table, an automaton of another library.
 TaskLike = Any
@@ -123,6 +126,9 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"shortest is {config.train.shortest}, but {task.name} is trained on strings of at most {longest}; set "
             f"shortest to at most {longest}, or a longer train_length"
         )
+    # Strings that start in a random state take every transition.
+    if config.model.state_embedding is None and not config.train.allow_unidentified:
+        check_reach(task, config.train_length)
     try:
         model = new_model(config)  # some combinations are refused only by the model itself
     except (RuntimeError, TypeError, MemoryError) as error:
@@ -132,6 +138,8 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
             f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
+    if config.train.gain_penalty:
+        _check_gain_penalty(config, model)
     if not is_in_catalogue(config.model):
         check_trainable(config, model)
     if device is not None and device.type == "cuda" and isinstance(model, Classifier):
@@ -142,6 +150,21 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
                     f"{config.model.name} has transitions of {size} x {size}, but the GPU kernels take at most "
                     f"{largest}; make them smaller, or train on the CPU"
                 )
+
+
+def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:
+    """Refuse a penalty on gains for a model whose gains are equal, or that has none."""
+    if not getattr(model, "is_single_sd_ssm", False) or getattr(config.model.mixer, "input_matrix", False):
+        raise SettingsError(
+            f"gain_penalty is {config.train.gain_penalty}, but only a single SD-SSM without an input matrix has gains; "
+            "set gain_penalty=0"
+        )
+    form = config.model.mixer.transition
+    if form in ("stochastic", "sum-one") and not config.model.mixer.is_annealed:
+        raise SettingsError(
+            f"gain_penalty is {config.train.gain_penalty}, but with transition={form} all gains are 1; "
+            "set gain_penalty=0, or transition=signed"
+        )
 
 
 def expand_seeds(seeds: int | Sequence[int]) -> list[int]:
