@@ -91,7 +91,8 @@ def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor]) -> tuple[Ten
         targets = {name: inputs[name] for name in names}
         return state_loss(model, inputs["tokens"], inputs["labels"], lengths=inputs.get("lengths"), **targets)
     noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
-    options = {name: inputs[name] for name in ("lengths", "starts", "attraction", "classes") if name in inputs}
+    names = ("lengths", "starts", "attraction", "classes", "gain_penalty")
+    options = {name: inputs[name] for name in names if name in inputs}
     return model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)
 
 
