@@ -87,8 +87,7 @@ def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor]) -> tuple[Ten
     """Return loss and number of correct predictions of one model on the inputs of one step, by name."""
     if "transitions" in inputs:
         assert isinstance(model, Classifier)
-        names = ("states", "before", "transitions", "next_state")
-        targets = {name: inputs[name] for name in names}
+        targets = {name: inputs[name] for name in ("states", "before", "transitions", "next_state")}
         return state_loss(model, inputs["tokens"], inputs["labels"], lengths=inputs.get("lengths"), **targets)
     noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
     names = ("lengths", "starts", "attraction", "classes", "gain_penalty")
