@@ -18,11 +18,12 @@ from sdssm.experiments.mlregtest.batches import make_batches
 from sdssm.experiments.mlregtest.campaign import Campaign, Deadline
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import read_language
-from sdssm.experiments.mlregtest.ray_batches import run_sent_batch
+from sdssm.experiments.mlregtest.ray_batches import run_languages_on_ray, run_sent_batch
 from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
 from sdssm.experiments.mlregtest.tables import write_results
+from tests.experiments.test_ray_executor import FakeRay
 
 #: An even number of a; at least one b; both symbols in turn; no c after a.
 AUTOMATA = {
@@ -55,7 +56,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 def without_times(records: dict[str, LanguageRecord]) -> dict[str, LanguageRecord]:
     changes: dict[str, Any] = {
-        "train_seconds": 0.0,
+        "device_seconds": 0.0,
         "proof_seconds": 0.0,
         "proof_note": None,
         "verdict": "",
@@ -168,6 +169,16 @@ def test_a_batch_on_a_node_writes_a_file_of_its_own_and_resumes(data: Path, tmp_
     before = [path.read_bytes() for path in folder.glob("records*.jsonl")]
     assert run_sent_batch(*arguments).messages == ()
     assert [path.read_bytes() for path in folder.glob("records*.jsonl")] == before and len(before) == 1
+
+
+def test_a_cluster_gets_a_task_for_each_batch(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: ray)
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.join", lambda address: False)
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    plan = run_languages_on_ray(plan, TINY, device="cpu", results=tmp_path)
+    assert set(plan.records) == set(AUTOMATA)
+    assert len(ray.called) == 2  # of two symbols, and of three
 
 
 # -- command line ------------------------------------------------------------------------------------------------------

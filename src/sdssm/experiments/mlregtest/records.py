@@ -56,7 +56,7 @@ class LanguageRecord:
     is_misclassified: bool | None
     proof_seconds: float
     proof_note: str | None
-    train_seconds: float  #: of the whole batch, over the number of languages in it
+    device_seconds: float  #: training and measuring of the whole batch, over the number of languages in it
     device: str
     commit: str | None
 

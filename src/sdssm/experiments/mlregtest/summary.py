@@ -15,6 +15,8 @@ from sdssm.experiments.mlregtest.records import EQUAL, LEARNED, LanguageRecord
 
 #: The shares of held-out languages that the experiment aims at, in percent.
 BALANCED_TARGET, EQUAL_TARGET = 95.0, 90.0
+#: Seconds on the device for each language.
+SECONDS_TARGET = 1_200 / 980
 PUBLISHED_FILE = "published.csv"
 #: Stands for all alphabets or classes in a row of the table.
 ALL = "all"
@@ -121,6 +123,16 @@ def describe_targets(records: Sequence[LanguageRecord], name: str) -> list[str]:
         f"{name} languages whose automaton is proved equal: {equal} of {count}, {100 * equal / count:.1f} % "
         f"(target {EQUAL_TARGET:g} %)",
     ]
+
+
+def describe_time(records: Sequence[LanguageRecord]) -> str:
+    """Return a line with the time on the device, beside its target."""
+    seconds = sum(record.device_seconds for record in records)
+    goal = SECONDS_TARGET * len(records)
+    return (
+        f"training and measuring of {len(records)} languages: {seconds:,.0f} s (target {goal:,.0f} s: 20 minutes for "
+        "980 languages on one H200)"
+    )
 
 
 def count_reasons(records: Sequence[LanguageRecord]) -> list[tuple[str, int]]:

@@ -17,6 +17,7 @@ from sdssm.experiments.mlregtest.summary import (
     ClassSummary,
     count_reasons,
     describe_targets,
+    describe_time,
     longest_length,
     published_lines,
     summarise_classes,
@@ -124,12 +125,12 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
     lines = ["# MLRegTest", "", f"    {command}", ""]
     devices = ", ".join(dict.fromkeys(record.device for record in records)) or UNKNOWN
     values = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the default of the model"
-    seconds = sum(record.train_seconds for record in records)
+    seconds = sum(record.device_seconds for record in records)
     steps = ", ".join(f"{count:,}" for count in sorted({record.steps for record in records}))
     proving = fmean(record.proof_seconds for record in records) if records else 0.0
     lines += [
         f"One configuration for every language, one seed. Settings: {values}. {steps} steps, {devices}; "
-        f"{seconds:.0f} s of training in all, {proving:.1f} s of one core for a proof on average.",
+        f"{seconds:.0f} s of training and measuring in all, {proving:.1f} s of one core for a proof on average.",
         "",
         f"Automata: {SOURCE}. Settings were chosen on {len(tuning_names())} languages at training lengths (`tuning`); "
         "the others are held out.",
@@ -137,6 +138,7 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
     ]
     for name, group in parts.items():
         lines += [f"- {line}" for line in describe_targets(group, name)]
+    lines.append(f"- {describe_time(records)}")
     for name, group in parts.items():
         if group:
             lines += ["", f"## {name.capitalize()} languages", "", *_markdown(*table_rows(group)), "", TABLE_NOTE]
