@@ -60,10 +60,10 @@ def without_times(records: dict[str, LanguageRecord]) -> dict[str, LanguageRecor
         "proof_seconds": 0.0,
         "proof_note": None,
         "verdict": "",
-        "difference": None,
+        "string": None,
     }
     return {
-        name: replace(record, **changes, extracted_states=None, is_misclassified=None)
+        name: replace(record, **changes, extracted_states=None, is_followed=False, is_shortest=False)
         for name, record in sorted(records.items())
     }
 
@@ -127,6 +127,7 @@ def test_parts_are_disjoint_and_complete(data: Path, tmp_path: Path) -> None:
 def test_results_are_computed_from_records(trained: tuple[Path, LanguagePlan], tmp_path: Path) -> None:
     records = list(trained[1].records.values())
     good = replace(records[0], name="04.04.LT.2.1.9", verdict="equal", covering=(100.0,) * 3, balanced=(100.0,) * 3)
+    good = replace(good, is_followed=True)
     assert good.reason is None
     lines = describe_targets([good, *records[1:2]], "held-out")
     assert "1 of 2, 50.0 %" in lines[0] and "1 of 2, 50.0 %" in lines[1]
@@ -147,11 +148,14 @@ def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
     good = replace(
         trained[1].records["mine"], covering=(100.0,) * 3, balanced=(100.0,) * 3, verdict="equal", is_alive=True
     )
+    good = replace(good, is_followed=True)
     assert good.reason is None
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"covering": (100.0, 99.0, 100.0)}, "not learned at training lengths"),
         ({"balanced": (100.0, 100.0, 99.0)}, "wrong on longer strings"),
-        ({"verdict": "different", "is_misclassified": True}, "misclassified by the model"),
+        ({"balanced": (100.0, 100.0, 99.0)}, "its automaton is equal"),
+        ({"verdict": "different"}, "its automaton differs"),
+        ({"is_followed": False}, "the model leaves it"),
         ({"verdict": "no result", "proof_note": "30 s"}, "not proved: 30 s"),
         ({"verdict": "different", "identifying_length": 9}, "not identified by strings of up to 6"),
         ({"is_alive": False}, "diverged"),
