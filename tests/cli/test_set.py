@@ -39,6 +39,7 @@ def read_config() -> dict[str, Any]:
 
 def default_config() -> dict[str, Any]:
     settings = json.loads(json.dumps(settings_to_dict(Settings())))
+    settings["train"]["sampling"] = "uniform"  # what "auto" stands for: uniform strings cover parity
     return {"mixer": settings["model"].pop("mixer"), **settings}
 
 
