@@ -149,6 +149,7 @@ def _accuracy_row(cell: Mapping[str, Any]) -> dict[str, str] | None:
         "max %": format_percent(cell["max"]),
         "average %": format_percent(cell["average"]),
         "published max %": UNKNOWN if cell["published_max"] is None else f"{cell['published_max']:g}",
+        "best constant %": format_chance(cell["best_constant"]),
         "chance %": format_chance(cell["chance"]),
         "seeds": str(cell["seeds"]),
         "steps": f"{cell['steps']:,}",

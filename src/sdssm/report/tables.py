@@ -18,6 +18,10 @@ CAPTION = "max / average over seeds ± its 95 % band, in %"
 PUBLISHED_CAPTION = "; published max / average in brackets"
 #: The name of the row or column of an accuracy table that shows what guessing gives.
 CHANCE = "chance"
+#: The same for the best constant answer.
+CONSTANT = "best constant"
+#: How the names of scores start whose description is not preceded by "mean".
+WITHOUT_MEAN = ("at ", "balanced", "covering")
 #: The files of a table, and how each is rendered.
 FORMATS = {"table.csv": to_csv, "table.md": to_markdown, "table.tex": to_latex}
 
@@ -56,7 +60,7 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
     has_published = any(_format_published(cell) for cell in cells)
     captions = {first: CAPTION + (PUBLISHED_CAPTION if has_published else "")}
     captions |= {
-        score: f"the same, {'' if score.startswith('at ') else 'mean '}{_describe_score(score)}"
+        score: f"the same, {'' if score.startswith(WITHOUT_MEAN) else 'mean '}{_describe_score(score)}"
         + ("; published numbers are above" if has_published else "")
         for score in results["scores"]
         if score not in shown_first
@@ -72,7 +76,7 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
             (cell["row"], cell["column"]): _format_accuracy(cell) + (_format_published(cell) if score == first else "")
             for cell in shown
         }
-        grids.append(_with_chance(_make_grid(measured, caption, texts), cells))
+        grids.append(_with_levels(_make_grid(measured, caption, texts), shown, cells))
     return Table(results["title"], grids, [_facts(cell) for cell in cells], [*_notes(cells, first), *missing])
 
 
@@ -90,27 +94,33 @@ def _measured_part(results: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[
     return part, notes
 
 
-def _with_chance(grid: Grid, cells: Sequence[Mapping[str, Any]]) -> Grid:
-    """Add the chance levels as a last row, or as a last column if the rows are the tasks.
+def _with_levels(grid: Grid, shown: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> Grid:
+    """Add the best constant answers and the chance levels as last rows, or as last columns if the rows are the tasks.
 
-    Results of version 0.1.0 have no chance levels, and the grid is returned as it is.
+    The best constant answers are those of the cells that the grid shows. Results of older versions may lack them or
+    both.
     """
-    known = [cell for cell in cells if cell.get("chance") is not None]
-    if not known:
+    sources = {CONSTANT: ("best_constant", shown), CHANCE: ("chance", cells)}
+    names = [name for name, (key, source) in sources.items() if any(cell.get(key) is not None for cell in source)]
+    by_column = {name: _levels_by(*sources[name], "column", grid.columns) for name in names}
+    by_row = {name: _levels_by(*sources[name], "row", [row for row, _ in grid.rows]) for name in names}
+    if not names:
         return grid
-    by_column = _chance_by(known, "column", grid.columns)
-    by_row = _chance_by(known, "row", [name for name, _ in grid.rows])
-    if any(len(set(levels)) > 1 for levels in by_column) and all(len(set(levels)) <= 1 for levels in by_row):
-        texts = [_format_range(levels, format_chance) for levels in by_row]
-        rows = [(name, [*row, text]) for (name, row), text in zip(grid.rows, texts, strict=True)]
-        return replace(grid, columns=[*grid.columns, CHANCE], rows=rows)
-    texts = [_format_range(levels, format_chance) for levels in by_column]
-    return replace(grid, rows=[*grid.rows, (CHANCE, texts)])
+    # The chance level of a task does not depend on the model, so it tells which side has the tasks.
+    in_columns, in_rows = ([set(levels) for levels in side[names[-1]]] for side in (by_column, by_row))
+    if any(len(levels) > 1 for levels in in_columns) and all(len(levels) <= 1 for levels in in_rows):
+        rows = [
+            (row, [*texts, *(_format_range(by_row[name][k], format_chance) for name in names)])
+            for k, (row, texts) in enumerate(grid.rows)
+        ]
+        return replace(grid, columns=[*grid.columns, *names], rows=rows)
+    more = [(name, [_format_range(levels, format_chance) for levels in by_column[name]]) for name in names]
+    return replace(grid, rows=[*grid.rows, *more])
 
 
-def _chance_by(cells: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> list[list[float]]:
-    """Return the chance levels of the cells in each row or column."""
-    return [[cell["chance"] for cell in cells if cell[key] == name] for name in names]
+def _levels_by(level: str, cells: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> list[list[float]]:
+    """Return the chance levels of the cells in each row or column, or the best constant answers."""
+    return [[cell[level] for cell in cells if cell[key] == name and cell.get(level) is not None] for name in names]
 
 
 def _notes(cells: Sequence[Mapping[str, Any]], first: str) -> list[str]:
@@ -162,6 +172,9 @@ def _describe_score(score: str) -> str:
         return "over all lengths"
     if score in ("within", "beyond"):
         return "over training lengths" if score == "within" else "beyond training lengths"
+    if score.startswith(("balanced", "covering")):
+        measure, _, length = score.partition(" at ")
+        return f"{measure} accuracy" + (f" at {int(length):,}" if length else "")
     if ".." in score:
         return f"over lengths {score.replace('..', ' to ')}"
     kind, length = score.split(" ")
@@ -200,6 +213,7 @@ def _facts(cell: Mapping[str, Any]) -> dict[str, Any]:
         "trained_on": cell.get("trained_on"),
         "evaluated_on": cell.get("evaluated_on"),
         "chance": cell.get("chance"),
+        "best_constant": cell.get("best_constant"),
     }
 
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from sdssm.errors import TaskError
-from sdssm.tasks.sampling import validate_sampling
+from sdssm.tasks.sampling import MIXTURE, validate_sampling
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable, live_states
+
+#: Shares that change by less than this part of themselves do not change any more.
+STATIONARY = 1e-13
 
 
 def compute_label_shares(
@@ -55,8 +58,8 @@ def best_constants(
 ) -> list[float | None]:
     """Return the accuracy of the best constant answer at each length, in percent; None if no string is that short.
 
-    The arguments are those of `compute_label_shares`. On balanced strings it is 100 over the number of labels that are possible
-    at the length.
+    The arguments are those of `compute_label_shares`. On balanced strings it is 100 over the number of labels that are
+    possible at the length.
 
     >>> from sdssm.tasks import get_task
     >>> best_constants(get_task("parity"), [1, 10]), best_constants(get_task("a5"), [1, 2])
@@ -64,6 +67,24 @@ def best_constants(
     """
     best = 100 * compute_label_shares(task, lengths, sampling, random_start=random_start).max(1)
     return [None if np.isnan(value) else float(value) for value in best]
+
+
+def best_constant_in_training(task: Task, train_length: int, sampling: str = "uniform") -> float | None:
+    """Return the accuracy of the best constant answer on the strings of a training, in percent.
+
+    It is the mean over the lengths 1 to `train_length`; None if no string is that short. In a training, covering
+    strings are mixed with others.
+
+    >>> from sdssm.tasks import get_task
+    >>> best_constant_in_training(get_task("parity"), 40), best_constant_in_training(get_task("a5"), 2)
+    (50.0, 37.5)
+    """
+    lengths = range(1, train_length + 1)
+    names = MIXTURE if sampling == "covering" else (sampling,)
+    by_name = {name: compute_label_shares(task, lengths, name) for name in set(names)}
+    shares = np.mean([by_name[name] for name in names], axis=0).max(1)
+    known = shares[~np.isnan(shares)]
+    return 100 * float(known.mean()) if len(known) else None
 
 
 class _CountWalk:
@@ -90,7 +111,10 @@ class _CountWalk:
         self.reached = np.zeros(len(self.table), dtype=bool)
         self.reached[self.table[self.reached_before]] = True
         self.reached &= self.live
-        self.is_stationary = np.array_equal(before, self.counts) and np.array_equal(self.reached_before, self.reached)
+        self.is_stationary = bool(
+            np.array_equal(self.reached_before, self.reached)
+            and (np.abs(self.counts - before) <= STATIONARY * before).all()
+        )
 
     @property
     def has_valid(self) -> bool:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sdssm.experiments.results.chance import chance_by_cell
+from sdssm.experiments.results.chance import best_constant_by_cell, chance_by_cell
 from sdssm.experiments.results.records import Record
 from sdssm.experiments.specs.catalogue import PublishedCell, published_numbers
 from sdssm.experiments.specs.scores import mean_of_known
@@ -21,11 +21,11 @@ CHOICE_WORDS = {"within": "accuracy at training lengths", "score": "the score it
 
 
 def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
-    """Return a dictionary for each cell and score: statistics, published numbers and chance.
+    """Return a dictionary for each cell and score: statistics, published numbers, the best constant answer and chance.
 
     Missing numbers are None.
     """
-    published, chance = published_numbers(spec), chance_by_cell(spec)
+    published, chance, constants = published_numbers(spec), chance_by_cell(spec), best_constant_by_cell(spec)
     row_scores = {row.label: row.score for row in spec.rows}
     cells = []
     for score in spec.evaluate.scores:
@@ -34,11 +34,13 @@ def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
             chosen, choice = _choose(spec, score.name, runs)
             # Published numbers are repeated with every score for comparison, except scores of listed lengths, for which
             # nothing was published.
-            numbers = published.get((row, column)) if score.listed_length is None else None
+            is_published = score.listed_length is None and score.measure is None
+            numbers = published.get((row, column)) if is_published else None
             first = row_scores[row] or spec.evaluate.scores[0].name
             cell = {"score": score.name, "first": score.name == first, "row": row, "column": column}
             cell |= _statistics(chosen, score.name)
-            cells.append({**cell, "choice": choice, **_published_fields(numbers), "chance": chance[row, column]})
+            cell |= {"choice": choice, **_published_fields(numbers), "chance": chance[row, column]}
+            cells.append({**cell, "best_constant": constants[score.name, row, column]})
     return cells
 
 

@@ -62,6 +62,9 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
     }
     if curve is not None:
         for score in evaluation.scores:
+            if score.measure is not None:
+                record["scores"][score.name], record["bands"][score.name] = score.compute_sampled(curve, listed)
+                continue
             is_listed = score.listed_length is not None
             value = score.compute_listed(listed) if is_listed else score.compute(curve, longest)
             record["scores"][score.name] = value

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sdssm.errors import SdssmError, format_value
+from sdssm.evaluation.sampled_accuracy import MEASURES, choose_lengths
+from sdssm.tasks import Task
+from sdssm.tasks.label_shares import best_constants
 
 #: The scores with a name, and the field of an evaluation that holds the confidence interval of each.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
@@ -26,6 +29,8 @@ class Score:
     - "all": 1 to the longest; "within": the training lengths; "beyond": longer than the training lengths
     - "50..500": from 50 to 500
     - "to 5000": every length up to 5,000; "at 5000": length 5,000 alone. Both need 5000 among `EvaluationSpec.lengths`.
+    - "balanced", "covering": the balanced or the covering accuracy, over the lengths at which `evaluate` measures it;
+      "balanced at 500": at length 500 alone
 
     >>> curve = {"train_length": 2, "max_length": 4, "accuracy": [100.0, 90.0, 50.0, None]}
     >>> [Score(name).compute(curve) for name in ("all", "within", "beyond", "2..3")]
@@ -35,10 +40,10 @@ class Score:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in BANDS and self.range is None and self.listed_length is None:
+        if self.name not in BANDS and self.range is None and self.listed_length is None and self.measure is None:
             raise SpecError(
-                f"there is no score {format_value(self.name)}; use all, within, beyond, or a form such as 50..500, "
-                "to 5000 or at 5000"
+                f"there is no score {format_value(self.name)}; use all, within, beyond, balanced, covering, or a form "
+                "such as 50..500, to 5000, at 5000 or balanced at 500"
             )
         if self.range is not None and not 1 <= self.range[0] <= self.range[1]:
             raise SpecError(f"the score {self.name} is empty; the first length must be at least 1 and at most the last")
@@ -54,6 +59,57 @@ class Score:
         """The length of a score such as "to 5000" or "at 5000", which is evaluated separately, else None."""
         match = re.fullmatch(r"(?:to|at) (\d{1,7})", self.name, re.ASCII)
         return None if match is None else int(match[1])
+
+    @property
+    def measure(self) -> str | None:
+        """The measure of a score such as "balanced" or "covering at 500"; None for a score of the accuracy."""
+        return None if self._sampled is None else self._sampled[1]
+
+    @property
+    def _sampled(self) -> re.Match[str] | None:
+        return re.fullmatch(rf"({'|'.join(MEASURES)})(?: at (\d{{1,7}}))?", self.name, re.ASCII)
+
+    def compute_sampled(self, *evaluations: Mapping[str, Any]) -> tuple[float | None, Sequence[float] | None]:
+        """Return a balanced or covering score, and its band, from the first of the evaluations that has it.
+
+        >>> sampled = {"lengths": [10, 500], "accuracy": [100.0, 90.0], "low": [99.0, 88.0], "high": [100.0, 92.0]}
+        >>> curve = {"balanced": {**sampled, "mean": 95.0, "band": [94.0, 96.0]}}
+        >>> Score("balanced").compute_sampled(curve), Score("balanced at 500").compute_sampled({}, curve)
+        ((95.0, [94.0, 96.0]), (90.0, (88.0, 92.0)))
+        """
+        assert self._sampled is not None
+        name, length = self._sampled.groups()
+        for evaluation in evaluations:
+            values = evaluation.get(name)
+            if values is None:
+                continue
+            if length is None:
+                return values["mean"], values["band"]
+            if int(length) in values["lengths"]:
+                place = values["lengths"].index(int(length))
+                return values["accuracy"][place], (values["low"][place], values["high"][place])
+        return None, None
+
+    def best_constant(self, task: Task, train_length: int, longest: int, *, random_start: bool = False) -> float | None:
+        """Return what the best constant answer scores, in percent, computed from the machine of the task.
+
+        >>> from sdssm.tasks import get_task
+        >>> [Score(name).best_constant(get_task("a5"), 40, 500) for name in ("at 1", "balanced at 1")]
+        [50.0, 50.0]
+        """
+        if self._sampled is None:
+            shares = best_constants(task, self._lengths(train_length, longest), random_start=random_start)
+        else:
+            name, length = self._sampled.groups()
+            lengths = choose_lengths(range(1, longest + 1)) if length is None else [int(length)]
+            shares = best_constants(task, lengths, name)
+        return mean_of_known(shares)
+
+    def _lengths(self, train_length: int, longest: int) -> Sequence[int]:
+        if self.listed_length is None:
+            first, last = self._between(train_length, longest)
+            return range(first, last + 1)
+        return [self.listed_length] if self.name.startswith("at") else range(1, self.listed_length + 1)
 
     def compute(self, curve: Mapping[str, Any], longest: int | None = None) -> float | None:
         """Return the score of an evaluation of every length, or None if no length of the range was evaluated.
