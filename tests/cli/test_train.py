@@ -55,6 +55,20 @@ def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) ->
     assert (config.seed, config.model.mixer.state, config.train.batch) == (1, 8, 8)
 
 
+def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["--steps", "1", "--batch", "2", "--train-length", "3", "--device", "cpu"]
+    code, out, _ = run_command(capsys, "train", "parity", "random:60x2:0", "--state", "auto", *tiny)
+    assert code == 0
+    assert out.splitlines()[:2] == [
+        "parity: state=64 (auto): the smallest size, enough for 2 states",
+        "random:60x2:0: state=128 (auto): at least 1.25 times the label rank, which is 60, for 60 states",
+    ]
+    sizes = {run.config.task: run.config.model.mixer.state for run in find_runs("runs")}
+    assert sizes == {"parity": 64, "random:60x2:0": 128}
+    _, out, _ = run_command(capsys, "train", "parity", "--state", "8", *tiny)
+    assert "auto" not in out
+
+
 def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     options = [
         "--out",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import sdssm
 from sdssm.errors import SettingsError
+from sdssm.layers.settings import TRANSITIONS
 from sdssm.models import MODELS, Classifier, default_preset
 from sdssm.models.settings import BLOCKS
 from sdssm.runs.schema import create_config, resolve_settings, setting_names
@@ -41,10 +42,15 @@ SMALL: dict[str, Any] = {
     "steps": 20,
 }
 V, C = 3, 5
+#: The models of the catalogue, and the SD-SSM with each other form of its matrices: their laws are the same.
+NAMES = [*MODELS, *(f"sd-ssm/{form}" for form in TRANSITIONS if form != "signed")]
 
 
-def small_settings(model: str, **changed: Any) -> Any:
+def small_settings(name: str, **changed: Any) -> Any:
     """The model's default settings with small sizes."""
+    model, _, form = name.partition("/")
+    if form:
+        changed = {"transition": form, **changed}
     defaults = resolve_settings(model, default_preset(model), "cycle")
     known = setting_names(defaults)
     values = {name: value for name, value in SMALL.items() if name in known}
@@ -68,7 +74,7 @@ def assert_same(actual: Tensor, expected: Tensor, tolerance: float = 1e-8) -> No
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -163,9 +169,12 @@ def test_gradients_are_not_huge_at_length_500(name: str) -> None:
 
 
 def configure_runs(name: str, seeds: list[int], **changed: Any) -> list[Any]:
-    return [
-        create_config(get_task("cycle"), seed, small_settings(name, **changed), default_preset(name)) for seed in seeds
-    ]
+    return [create_small_config(name, seed, **changed) for seed in seeds]
+
+
+def create_small_config(name: str, seed: int = 0, **changed: Any) -> Any:
+    preset = default_preset(name.partition("/")[0])
+    return create_config(get_task("cycle"), seed, small_settings(name, **changed), preset)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -209,9 +218,9 @@ def test_a_wrong_setting_is_an_error(name: str) -> None:
 
 
 def test_two_layers_train(name: str) -> None:
-    runs = [create_config(get_task("cycle"), 0, small_settings(name, layers=2), default_preset(name))]
+    runs = [create_small_config(name, layers=2)]
     if small_settings(name).model.block == "last-bare":
-        runs = [create_config(get_task("cycle"), 0, small_settings(name, layers=2, embedding=8), default_preset(name))]
+        runs = [create_small_config(name, layers=2, embedding=8)]
     engine = TrainingEngine(get_task("cycle"), runs, torch.device("cpu"))
     before = engine.replicas.flat.clone()
     engine.advance(2)

@@ -30,7 +30,7 @@ def assert_same_predictions(actual: NDArray[Any], expected: NDArray[Any], centre
     np.testing.assert_array_equal((actual - centre).argmax(-1), (expected - centre).argmax(-1))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "sd-ssm/stochastic"])
 def test_onnx_predicts_as_python_does(name: str, tmp_path: Path) -> None:
     model = build(name, layers=1).float()
     exported = OnnxSessions(model, tmp_path / name)

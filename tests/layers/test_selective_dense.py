@@ -31,6 +31,18 @@ FORMS: dict[str, dict[str, Any]] = {
     "skip": {"skip": True},
     "skip, driven": {**DRIVEN, "skip": True},
     "given start": {"initial_state": "given"},
+    "stochastic": {"transition": "stochastic"},
+    "stochastic, skip, no rescale": {
+        "transition": "stochastic",
+        "rescale": False,
+        "skip": True,
+        "column_temperature": 0.3,
+    },
+    "nonnegative": {"transition": "nonnegative", "column_norm": 1.5},
+    "sum-one": {"transition": "sum-one"},
+    "sum-one, no column norm": {"transition": "sum-one", "column_norm": None, "rescale": False},
+    "annealed to stochastic": {"transition": "stochastic", "constraint": 0.4, "column_temperature": 0.5},
+    "annealed to sum-one": {"transition": "sum-one", "constraint": 0.3, "constraint_end": 1.0},
 }
 
 
@@ -53,11 +65,46 @@ def assert_same(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=RELATIVE[torch.float64][0], atol=RELATIVE[torch.float64][0])
 
 
+def normalised(column: Tensor, layer: SelectiveDense) -> Tensor:
+    if layer.column_norm is None:
+        return column
+    p = float(layer.column_norm)
+    return column / (column.abs() ** p).sum() ** (1 / p)
+
+
+def column_by_hand(layer: SelectiveDense, column: Tensor) -> Tensor:
+    """Compute one column of a transition matrix from that of the mixture."""
+    settings = layer.settings
+    if layer.column_temperature is not None:  # stochastic and nonnegative
+        powers = (column / float(layer.column_temperature)).exp()
+        form: Tensor = powers / powers.sum()
+        form = normalised(form, layer) if settings.transition == "nonnegative" else form
+    elif settings.transition == "sum-one":
+        size = 1 if layer.column_norm is None else STATE ** (1 / float(layer.column_norm) - 0.5)
+        form = normalised(column - column.mean(), layer) * size + 1 / STATE
+    else:
+        return normalised(column, layer)
+    share = 1.0 if layer.constraint is None else float(layer.constraint)
+    return share * form + (1 - share) * normalised(column, layer)
+
+
+def start_by_hand(layer: SelectiveDense, x: Tensor) -> Tensor:
+    settings = layer.settings
+    if settings.transition == "signed":
+        return x
+    if layer.column_temperature is None:  # sum-one
+        start: Tensor = (x - x.mean()) / STATE**0.5 + 1 / STATE
+    else:
+        start = (x / float(layer.column_temperature)).exp() / (x / float(layer.column_temperature)).exp().sum()
+    share = 1.0 if layer.constraint is None else float(layer.constraint)
+    return share * start + (1 - share) * x * ((start**2).sum() / (x**2).sum()).sqrt()
+
+
 def by_hand(layer: SelectiveDense, u: Tensor, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Compute one sequence (L, D) equation by equation: outputs (L, N), final state (N,)."""
     settings, S, s = layer.settings, layer.selection.weight, layer.selection.bias
     if x is None:
-        x = random_tensor(STATE) * 0 if layer.initial_state is None else layer.initial_state
+        x = random_tensor(STATE) * 0 if layer.initial_state is None else start_by_hand(layer, layer.initial_state)
     outputs = []
     for u_t in u:
         logits = (S @ u_t + s) / float(layer.temperature)
@@ -65,10 +112,7 @@ def by_hand(layer: SelectiveDense, u: Tensor, x: Tensor | None = None) -> tuple[
         A = torch.zeros(STATE, STATE, dtype=torch.float64)
         for i in range(DICTIONARY):
             A = A + alpha[i] * layer.dictionary[i]
-        if layer.column_norm is not None:
-            p = float(layer.column_norm)
-            A = torch.stack([A[:, j] / (A[:, j].abs() ** p).sum() ** (1 / p) for j in range(STATE)], dim=1)
-        x = A @ x
+        x = torch.stack([column_by_hand(layer, A[:, j]) for j in range(STATE)], dim=1) @ x
         if layer.input_matrix is not None:
             x = x + layer.input_matrix @ u_t
         if settings.rescale:

@@ -1,11 +1,14 @@
 """What training strings cover, against the enumeration of all strings."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from sdssm.automata import Machine
 from sdssm.tasks import PAPER_TASKS, Task, get_task
-from sdssm.tasks.coverage import choose_sampling
+from sdssm.tasks.coverage import Coverage, choose_sampling
+from sdssm.tasks.sampling import MIXTURE, SAMPLINGS
 
 
 def test_the_papers_tasks_are_trained_on_uniform_strings() -> None:
@@ -38,3 +41,67 @@ def test_a_start_state_to_which_no_string_returns_is_merged() -> None:
     assert len(plus.table) == len(star.table) == 3
     one_label = Task(name="one", machine=Machine(table=[[1], [1]], outputs=[0, 1]))
     assert one_label.minimal.labels.tolist() == [1]
+
+
+NAMES = ("regex:(ab|c)*", "regex:ab+", "arithmetic", "tomita4", "z7")
+
+
+def _enumerate(task: Task, longest: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the shares of last transitions by sampling, and which transitions strings take, from all strings."""
+    table, start, labels = task.minimal
+    shares = {sampling: np.zeros(table.shape) for sampling in SAMPLINGS}
+    taken = np.zeros(table.shape, dtype=bool)
+    lengths = 0
+    for length in range(1, longest + 1):
+        last, label = list[tuple[int, int]](), list[int]()
+        for word in product(range(task.n_symbols), repeat=length):
+            path = [start]
+            for symbol in word:
+                path.append(int(table[path[-1], symbol]))
+            if labels[path[-1]] >= 0:
+                last.append((path[-2], word[-1]))
+                label.append(int(labels[path[-1]]))
+                taken[path[:-1], word] = True
+        if not last:
+            continue
+        lengths += 1
+        for pair, own in zip(last, label, strict=True):
+            shares["uniform"][pair] += 1 / len(last)
+            shares["balanced"][pair] += 1 / len(set(label)) / label.count(own)
+        for pair in set(last):
+            shares["covering"][pair] += 1 / len(set(last))
+    return {sampling: share / lengths for sampling, share in shares.items()}, taken
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shares_of_transitions_are_those_of_all_strings(name: str) -> None:
+    task = get_task(name)
+    longest = 3 if task.n_symbols > 4 else 5
+    shares, taken = _enumerate(task, longest)
+    shares["mixed"] = sum(shares[part] for part in MIXTURE) / len(MIXTURE)  # type: ignore[assignment]  # not 0
+    for sampling, expected in shares.items():
+        coverage = Coverage.measure(task, longest, sampling)
+        np.testing.assert_allclose(coverage.transitions, expected, atol=1e-12)
+        assert (coverage.reached_transitions == taken).all()
+        visited = np.union1d(np.flatnonzero(taken.any(1)), task.minimal.table[taken])
+        assert np.flatnonzero(coverage.reached_states).tolist() == visited.tolist()
+
+
+def test_the_choice_compares_the_shares_of_transitions_and_labels() -> None:
+    for name in (*NAMES, "tomita7", "d30"):
+        task = get_task(name)
+        uniform, balanced, covering = (Coverage.measure(task, 12, sampling) for sampling in SAMPLINGS)
+        labels = task.minimal.labels[task.minimal.table]
+        by_label = [np.bincount(labels[labels >= 0], c.transitions[labels >= 0]) for c in (uniform, balanced)]
+        occurring, taken = by_label[1] > 0, covering.transitions > 0
+        ratios = (
+            uniform.transitions[taken] / covering.transitions[taken],
+            by_label[0][occurring] / by_label[1][occurring],
+        )
+        if min(map(np.min, ratios)) < 0.25:
+            assert choose_sampling(task, 12).sampling == "covering"
+
+
+def test_the_sampling_of_one_length_is_chosen_too() -> None:
+    assert choose_sampling(get_task("parity"), 1).sampling == "uniform"
+    assert choose_sampling(get_task("arithmetic"), 1).sampling == "uniform"

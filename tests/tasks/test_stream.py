@@ -27,6 +27,7 @@ from tests.interpreted import interpreted
 
 QUICK = ["torch", *(["numba"] if find_spec("numba") else [])]
 HUGE = (1 << 63) - 1
+LANGUAGES = [sdssm.task(f"regex[ab]:{expression}") for expression in ("a*b", "(ab)*", "a|b")]
 
 
 def stream(task: str | Task | list[Task] = "a5", **options: Any) -> StringStream:
@@ -40,7 +41,8 @@ def steps(source: StringStream, first: int, count: int, width: int | None = None
 
 
 def parts(strings: StringBatch) -> list[Tensor]:
-    return [part for part in (strings.tokens, strings.labels, strings.starts) if part is not None]
+    tensors = strings.tokens, strings.labels, strings.states, strings.starts
+    return [part for part in tensors if part is not None]
 
 
 def same(left: StringBatch, right: StringBatch) -> bool:
@@ -142,6 +144,9 @@ def test_implementations_agree_and_labels_match_the_task(name: str) -> None:
         length = int(lengths[m, r])
         tokens = strings.tokens[m, r]
         assert torch.equal(task.labels(tokens[:, :length])[:, -1], strings.labels[m, r])
+        assert strings.states is not None
+        minimal = Machine(table=task.minimal.table, start=task.minimal.start)
+        assert strings.states[m, r].tolist() == [minimal.run(string) for string in tokens[:, :length].tolist()]
         assert (strings.labels[m, r] >= 0).all()
         assert (tokens[:, length:] == 0).all()
 
@@ -327,10 +332,21 @@ def test_invalid_greatest_lengths(most: list[Any]) -> None:
 
 
 @interpreted
-@pytest.mark.parametrize("options", [{}, {"task": "arithmetic"}, {"random_start": True, "batch": 33}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"task": "arithmetic"},
+        {"random_start": True, "batch": 33},
+        {"task": "arithmetic", "sampling": ["mixed", "covering", "uniform"], "max_length": 9},
+        {"task": LANGUAGES, "sampling": ["mixed", "covering", "balanced"], "max_length": 9},
+    ],
+    ids=str,
+)
 def test_triton_draws_the_same(options: dict[str, Any]) -> None:
+    width = options.get("max_length", 39)
     triton, torch_ = (
-        steps(stream(**options, implementation=name), 2**32 - 1, 2, 39)[1] for name in ("triton", "torch")
+        steps(stream(**options, implementation=name), 2**32 - 1, 2, width)[1] for name in ("triton", "torch")
     )
     assert same(triton, torch_)
 

@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dropout": ("parity", "scale-free", {"readout": "mlp", "dropout": 0.3}),
     "stack": ("cycle", "scale-free", {"layers": 2, "embedding": 4}),
     "random start": ("a5", "length-efficiency-5", {"train_length": 5}),
+    "covering strings": ("tomita4", "scale-free", {"sampling": "covering"}),
 }
 
 
@@ -73,6 +74,17 @@ def test_replicas_may_differ_in_hyperparameters(device: str) -> None:
 def test_replicas_may_differ_in_tasks(device: str) -> None:
     names = ("d4", "c2xc4", "d4", "random:8x2:0")
     runs = [config(name, "scale-free", seed) for seed, name in enumerate(names)]
+    together = train_losses(runs, device, 12)
+    for column, run in enumerate(runs):
+        torch.testing.assert_close(train_losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_machines_with_covering_strings_share_an_engine(device: str) -> None:
+    names = ["regex[01]:1*0", "regex[01]:(01)*", "tomita4", "tomita3"]
+    samplings = ["covering", "auto", "balanced", "uniform"]
+    runs = [config(name, "scale-free", 3, sampling=sampling) for name, sampling in zip(names, samplings, strict=True)]
+    assert [run.train.sampling for run in runs] == ["covering", "covering", "balanced", "uniform"]
     together = train_losses(runs, device, 12)
     for column, run in enumerate(runs):
         torch.testing.assert_close(train_losses([run], device, 12)[:, 0], together[:, column], rtol=2e-4, atol=2e-5)

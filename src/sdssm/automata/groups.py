@@ -18,6 +18,8 @@ from sdssm.errors import AutomatonError
 
 #: The most states a named machine may have.
 MOST_STATES = 10_000
+#: The most elements of a group of which every element is a symbol.
+MOST_ELEMENTS = 1_000
 #: Draws of random generators before giving up.
 DRAWS = 1_000
 
@@ -44,6 +46,19 @@ class FiniteGroup:
         elements = np.arange(self.size)
         table = np.stack([self.multiply(elements, g) for g in generators], axis=1)
         return Machine(table=table, states=self.names, symbols=symbols)
+
+    def full_machine(self) -> Machine:
+        """Return the machine in which every element is a symbol, the identity first: the word problem of the group.
+
+        >>> cyclic(3).full_machine().table.tolist()
+        [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
+        """
+        if self.size > MOST_ELEMENTS:
+            raise AutomatonError(
+                f"{self.name}:all would have {self.size:,} symbols; the most is {MOST_ELEMENTS:,}, choose a smaller "
+                f"group, or random generators as in {self.name}:8:0"
+            )
+        return self.machine(range(self.size), self.names)
 
     def random_machine(self, count: int, seed: int) -> Machine:
         """Return the machine of `count` distinct random generators, redrawn until they generate the group."""

@@ -1,4 +1,4 @@
-"""Machines that are not groups: Even Pairs, Arithmetic, the Tomita languages, random tables."""
+"""Machines that are not groups: Even Pairs, Arithmetic, Tomita, bounded Dyck and prefix languages, random tables."""
 
 from __future__ import annotations
 
@@ -51,8 +51,30 @@ def arithmetic() -> Machine:
     )
 
 
+def left_arithmetic() -> Machine:
+    """Return the machine that computes arithmetic mod 5 from left to right: `*` has no precedence, 1+2*3 is 4.
+
+    So it is posed in "Length Generalization with Log-Depth Recurrent Units" (arXiv 2605.26035). State (v, o) is the
+    value so far and the operator that joins the next digit to it. The output is v.
+
+    >>> left_arithmetic().output("1+2*3"), arithmetic().output("1+2*3")
+    (4, 2)
+    """
+    operators = {"+": lambda v, d: v + d, "-": lambda v, d: v - d, "*": lambda v, d: v * d}
+    pairs = [(v, o) for v in range(5) for o in operators]
+    number = {pair: q for q, pair in enumerate(pairs)}
+    rows = [[(operators[o](v, d) % 5, "+") for d in range(5)] + [(v, other) for other in operators] for v, o in pairs]
+    return Machine(
+        table=[[number[pair] for pair in row] for row in rows],
+        start=number[0, "+"],
+        outputs=[v for v, _ in pairs],
+        states=[f"{v}{o}" for v, o in pairs],
+        symbols=[*"01234+-*"],
+    )
+
+
 def arithmetic_strings() -> Machine:
-    """Return the machine of the valid strings of Arithmetic.
+    """Return the machine of the valid strings of Arithmetic, also of the one from left to right.
 
     Digits and operators alternate, with digits at both ends.
     """
@@ -84,6 +106,48 @@ def tomita(number: int) -> Machine:
     """Return the machine with output 1 on the strings of a Tomita language, else 0."""
     _, table, accepting = TOMITA[number]
     return Machine(table=table, outputs=[int(q in accepting) for q in range(len(table))])
+
+
+def bounded_dyck(depth: int) -> Machine:
+    """Return the machine with output 1 on strings of balanced brackets that are nested at most `depth` deep.
+
+    There is one pair of brackets. State k < depth + 1 has k open brackets; the last state is never left.
+
+    >>> bounded_dyck(2).output("(())()"), bounded_dyck(2).output("((()))"), bounded_dyck(2).n_states
+    (1, 0, 4)
+    """
+    sink = depth + 1
+    rows = [[k + 1, k - 1 if k else sink] for k in range(depth + 1)]  # opening at full depth leads to the sink as well
+    return Machine(
+        table=[*rows, [sink, sink]],
+        outputs=[1] + [0] * (depth + 1),
+        states=[*map(str, range(depth + 1)), "broken"],
+        symbols=["(", ")"],
+    )
+
+
+def prefix_machine(length: int, symbols: int) -> Machine:
+    """Return the machine whose output is the number of the first `length` symbols, and one more before they are read.
+
+    This is P_{length,symbols} of "Length Generalization with Log-Depth Recurrent Units" (arXiv 2605.26035) as its code
+    defines it. A state is a string of at most `length` symbols; its number in base `symbols` is the output of a
+    complete one, and symbols^length that of all shorter ones.
+
+    >>> machine = prefix_machine(2, 2)
+    >>> machine.output("1001"), machine.output("1"), machine.n_states
+    (2, 4, 7)
+    """
+    first = [0]  # the number of the first state of each length
+    for k in range(length):
+        first.append(first[-1] + symbols**k)
+    rows = [
+        [first[k + 1] + symbols * rank + a for a in range(symbols)] for k in range(length) for rank in range(symbols**k)
+    ]
+    n_outputs = symbols**length
+    return Machine(
+        table=[*rows, *([first[length] + rank] * symbols for rank in range(n_outputs))],
+        outputs=[n_outputs] * first[length] + list(range(n_outputs)),
+    )
 
 
 def random_machine(states: int, symbols: int, seed: int) -> Machine:

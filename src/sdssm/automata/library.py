@@ -27,6 +27,7 @@ FIXED: dict[str, Callable[[], Machine]] = {
     "even_pairs": languages.even_pairs,
     "cycle": lambda: groups.cyclic(5).machine([4, 0, 1], ["left", "stay", "right"]),
     "arithmetic": languages.arithmetic,
+    "left_arithmetic": languages.left_arithmetic,
     "a5": lambda: _machine_from_permutations(groups.alternating(5), {"cycle": "12340", "swap": "10324"}),
     **{f"tomita{k}": partial(languages.tomita, k) for k in languages.TOMITA},
 }
@@ -36,6 +37,7 @@ FAMILIES: dict[str, tuple[int, Callable[[int], groups.FiniteGroup], Callable[[in
     "c2xc": (2, lambda n: groups.toggled_ring(n, mirrored=False), lambda n: _toggled_ring(n, mirrored=False)),
     "d": (2, lambda n: groups.toggled_ring(n, mirrored=True), lambda n: _toggled_ring(n, mirrored=True)),
     "z": (2, groups.cyclic, lambda n: groups.cyclic(n).machine([0, 1], ["stay", "+1"])),
+    "c": (2, groups.cyclic, lambda n: groups.cyclic(n).machine([0, 1], ["stay", "+1"])),
     "s": (2, groups.symmetric, lambda n: _symmetric(n)),
     "a": (3, groups.alternating, lambda n: _alternating(n)),
 }
@@ -44,9 +46,13 @@ FAMILIES: dict[str, tuple[int, Callable[[int], groups.FiniteGroup], Callable[[in
 PATTERNS = {
     "parity, even_pairs, cycle, arithmetic, a5": "the paper's tasks, with c2xc4, c2xc30, d4 and d30",
     "c2xc{n}, d{n}": "a ring of n positions with a toggle; in d{n} the toggle reverses the direction of the ring",
-    "z{n}, s{n}, a{n}": "counting mod n; all permutations of n elements; all even ones",
+    "z{n}, s{n}, a{n}": "counting mod n, also called c{n}; all permutations of n elements; all even ones",
+    "{group}:all": "the group with every element as a symbol, as in a5:all; trained to length 128, tested to 512",
     "{group}:{g}:{seed}": "the group with g random generators, as in s5:32:0",
     "tomita1 ... tomita7": "the seven languages of Tomita",
+    "dyck{n}": "balanced brackets of one kind, nested at most n deep",
+    "prefix:{p}x{q}": "the first p symbols of a string over q symbols, as in prefix:4x2",
+    "left_arithmetic": "arithmetic from left to right: * has no precedence",
     "random:{states}x{symbols}:{seed}": "a random machine, as in random:10x2:0",
     "regex:{expression}": "strings that match, as in regex:(ab)*; regex[a-z]:... gives the alphabet",
     "{name}*{name}": "a direct product, as in z3*d5",
@@ -149,14 +155,23 @@ def _get_factor(name: str, sink: bool) -> Machine:
     plain = name.strip().lower().replace("-", "_")
     if plain in FIXED:
         return FIXED[plain]()
+    if match := re.fullmatch(r"dyck([0-9]{1,9})", plain):
+        groups.check_n_states(plain, int(match[1]) + 2)
+        if int(match[1]) < 1:
+            raise AutomatonError(f"{plain} is too small; dyck{{n}} starts at n = 1")
+        return languages.bounded_dyck(int(match[1]))
+    if match := re.fullmatch(r"prefix:([0-9]{1,9})x([0-9]{1,9})", plain):
+        return _prefix_machine(plain, *map(int, match.groups()))
     if match := re.fullmatch(r"random:([0-9]{1,9})x([0-9]{1,9}):([0-9]{1,18})", plain):
         return _random_machine(plain, *map(int, match.groups()))
-    if match := re.fullmatch(r"([a-z]\w*?)([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,18}))?", plain):
+    if match := re.fullmatch(r"([a-z]\w*?)([0-9]{1,9})(?::([0-9]{1,9}):([0-9]{1,18})|:(all))?", plain):
         prefix, size = match[1], int(match[2])
         if prefix in FAMILIES:
             least, group, standard = FAMILIES[prefix]
             if size < least:
                 raise AutomatonError(f"{plain} is too small; {prefix}{{n}} starts at n = {least}")
+            if match[5]:
+                return group(size).full_machine()
             return standard(size) if match[3] is None else group(size).random_machine(int(match[3]), int(match[4]))
     if _is_folder(name):
         example = find_att_files(name)[0]
@@ -184,11 +199,23 @@ def _suggest(name: str) -> str:
     """Return a hint for the error message: the most similar known names, and where the names are listed."""
     if match := re.match(r"(c2xc|[dzsa])([0-9]{1,3})[:.]([0-9]{1,3})", name):
         return f"random generators are written as in '{match[1]}{match[2]}:{match[3]}:0'"
-    known = [*FIXED, "random:10x2:0", "regex:(ab)*"]
+    known = [*FIXED, "random:10x2:0", "prefix:4x2", "regex:(ab)*"]
     if match := re.fullmatch(r"[a-z_]+?([0-9]{1,3})", name):
-        known += [prefix + match[1] for prefix in FAMILIES]
+        known += [prefix + match[1] for prefix in (*FAMILIES, "dyck")]
     hint = did_you_mean(name, known, otherwise="")
     return f"{hint} 'sdssm tasks' lists them" if hint.startswith("did") else "'sdssm tasks' lists the names"
+
+
+def _prefix_machine(name: str, length: int, symbols: int) -> Machine:
+    if length < 1 or not 2 <= symbols <= 256:
+        raise AutomatonError(
+            f"{name} has prefixes of {length} symbols out of {symbols}; use at least 1 symbol, out of 2 to 256"
+        )
+    n_states = 1
+    for _ in range(length):  # states of one length after another, so that no huge number is computed
+        n_states = 1 + symbols * n_states
+        groups.check_n_states(name, n_states)
+    return languages.prefix_machine(length, symbols)
 
 
 def _random_machine(name: str, states: int, symbols: int, seed: int) -> Machine:

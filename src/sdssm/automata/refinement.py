@@ -45,8 +45,28 @@ def coarsest_congruence(table: Ints, colours: Ints) -> Ints:
     raise AssertionError("64 independent 64-bit hashes collided")  # pragma: no cover
 
 
-def _refine(table: Ints, colours: Ints, rng: np.random.Generator) -> Ints:
-    """Return the partition that is correct unless two hashes collide."""
+def separation_depths(table: Ints, colours: Ints) -> Ints:
+    """Return for each state the least length of strings that distinguish it from every other state: (Q,).
+
+    Strings up to the length k distinguish two states if one of them leads from the two to different colours; k = 0 is
+    the empty string, the colours of the states themselves. The depth of a state is -1 if it is equivalent to another.
+    The result is that of Moore's algorithm, whose k-th partition is compared with single states; it is correct unless
+    two of its 64-bit hashes collide.
+
+    >>> separation_depths(np.array([[1], [2], [3], [3]]), np.array([0, 0, 0, 1]))
+    array([2, 2, 1, 0])
+    """
+    depths = np.full(len(table), -1)
+    _refine(table, colours, np.random.default_rng(0), depths)
+    return depths
+
+
+def _refine(table: Ints, colours: Ints, rng: np.random.Generator, depths: Ints | None = None) -> Ints:
+    """Return the partition that is correct unless two hashes collide.
+
+    Each round is one of Moore's algorithm. The round in which a state is first alone in its class is written into
+    `depths`, which is -1 before.
+    """
     states, symbols = table.shape
     # Incoming edges, grouped by target: the k-th group is incoming[offset[k] : offset[k + 1]].
     targets = table.ravel()
@@ -65,7 +85,11 @@ def _refine(table: Ints, colours: Ints, rng: np.random.Generator) -> Ints:
     hashes = np.zeros(states, dtype=np.uint64)
     shared = np.zeros(states, dtype=np.uint64)  # the common hash of the members of a class
     moved, change = np.arange(states), codes[classes]
+    depth = 0
     while len(moved):
+        if depths is not None:
+            depths[(depths < 0) & (size[classes] == 1)] = depth
+            depth += 1
         counts = offset[moved + 1] - offset[moved]
         edges = concatenate_ranges(offset[moved], counts)
         np.add.at(hashes, source[edges], weight[edges] * np.repeat(change, counts))

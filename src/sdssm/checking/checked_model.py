@@ -124,7 +124,7 @@ def find_checked_model(
             f"steps is {steps}, but nothing is trained; pass train=True, or leave steps out",
             shell=f"--steps is {steps}, but nothing is trained; add --train, or leave --steps out",
         )
-    resolved = resolve_settings(target.name, preset or default_preset(target.name), chosen.name, settings)
+    resolved = resolve_settings(target.name, preset or default_preset(target.name), chosen, settings)
     model = untrained_model(resolved.model, chosen.n_symbols, chosen.n_classes, seed)
     return CheckedModel(
         model=model.to(resolve_device(device)).eval(),

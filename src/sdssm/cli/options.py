@@ -21,7 +21,7 @@ DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda or cuda:N (default: %(def
 JSON_HELP = "print JSON instead of tables"
 RUN_HELP = "folder of a run or of a saved model"
 #: Options of `sdssm train` that are settings under their own names.
-SETTING_OPTIONS = ("steps", "lr", "batch", "train_length")
+SETTING_OPTIONS = ("steps", "lr", "batch", "state", "train_length")
 EXAMPLES = "examples:\n  "
 
 

@@ -21,6 +21,7 @@ from sdssm.cli.options import (
     parse_value,
 )
 from sdssm.cli.output import print_table, print_text, quote_argument
+from sdssm.cli.state_sizes import show_state_sizes
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -64,6 +65,7 @@ def add_command(commands: Commands) -> None:
     add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps")
     add("--lr", metavar="X", type=parse_value, default=argparse.SUPPRESS, help="learning rate")
     add("--batch", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="strings per step")
+    add("--state", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="entries of the state, or auto")
     add("--train-length", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="longest training string")
     add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
     add(
@@ -105,6 +107,8 @@ def _train(options: argparse.Namespace) -> None:
     if not options.tasks:
         _resume(options, out)
         return
+    if not options.quiet:
+        show_state_sizes(options.tasks, options.model, options.preset, settings)
     from sdssm.training import progress_for, train
 
     with _report_interrupt(out):
@@ -141,7 +145,7 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> Non
     if options.tasks:
         model = options.model = find_entry(model).name  # an import path is registered under its name
     for name in options.tasks:
-        resolve_settings(model, options.preset or default_preset(model), get_task(name).name, settings)
+        resolve_settings(model, options.preset or default_preset(model), get_task(name), settings)
 
 
 def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:
@@ -156,8 +160,8 @@ def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:
     from sdssm.runs.find import default_folder
     from sdssm.tasks import get_task
 
-    names = [get_task(name).name for name in options.tasks]
-    return default_folder(names, options.model or DEFAULT_MODEL, options.preset, settings)
+    tasks = [get_task(name) for name in options.tasks]
+    return default_folder(tasks, options.model or DEFAULT_MODEL, options.preset, settings)
 
 
 def _resume(options: argparse.Namespace, out: Path) -> None:

@@ -21,7 +21,8 @@ SETTINGS, DESCRIPTION = "settings", "description"
 def collect_arrays(model: TokenModel) -> dict[str, NDArray[Any]]:
     """Return the weights by their names in a weight file, and what follows from them.
 
-    A single-layer SD-SSM has also `symbol_matrices` (V, N, N) and, with a query, `query_matrix` (N, N).
+    A single-layer SD-SSM has also `symbol_matrices` (V, N, N) and, with a query, `query_matrix` (N, N). If its state
+    before the first symbol is not the weight `initial_state` itself, it is `first_state` (N,).
 
     >>> import sdssm
     >>> collect_arrays(sdssm.compile("parity"))["symbol_matrices"].tolist()
@@ -32,8 +33,11 @@ def collect_arrays(model: TokenModel) -> dict[str, NDArray[Any]]:
         matrices = model.symbol_matrices()
         if matrices is not None:
             tensors["symbol_matrices"] = matrices
-        if isinstance(model, Classifier) and matrices is not None and model.query is not None:
-            tensors["query_matrix"] = model.symbol_parts().A[model.query]
+        if isinstance(model, Classifier) and matrices is not None:
+            if model.query is not None:
+                tensors["query_matrix"] = model.symbol_parts().A[model.query]
+            if model.first_state is not model.initial_state:
+                tensors["first_state"] = model.first_state
     wide = (torch.bfloat16, torch.float16)  # numpy has no bfloat16, and JSON no 16-bit numbers
     arrays = {
         name: (value.float() if value.dtype in wide else value).detach().cpu().numpy()

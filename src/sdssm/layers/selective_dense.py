@@ -12,6 +12,7 @@ from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, select_rows
 from sdssm.layers.settings import SelectiveDenseSettings
+from sdssm.layers.transition_forms import constrained_matrices, constrained_start, scale_initial_values
 from sdssm.ops.reference import rescaled
 
 #: The settings for real inputs, see `SelectiveDense.for_inputs`.
@@ -29,8 +30,10 @@ class SymbolTransitions(NamedTuple):
 class SelectiveDense(Mixer):
     """SD-SSM, x_t = A(u_t) x_{t-1} + B u_t, where A(u) is a softmax mixture of dense matrices A_i.
 
-    A(u) is sum_i softmax(S u + s)_i A_i with each column divided by its l_p norm. Inputs are real vectors (..., L, D),
-    outputs the states x_t (..., L, N). The state is an argument and is returned, so a sequence can be read in pieces.
+    A(u) is sum_i softmax(S u + s)_i A_i with each column divided by its l_p norm; other forms of it, such as columns
+    that are distributions, are those of the setting `transition` (`sdssm.layers.transition_forms`). Inputs are real
+    vectors (..., L, D), outputs the states x_t (..., L, N). The state is an argument and is returned, so a sequence can
+    be read in pieces.
     The default settings are for strings of symbols; `for_inputs` builds a layer that learns from time series.
     Terzić et al. 2025 (arXiv 2412.19350), "On the Expressiveness and Length Generalization of Selective State-Space
     Models on Regular Languages".
@@ -67,8 +70,16 @@ class SelectiveDense(Mixer):
         p = settings.column_norm
         self.register_buffer("column_norm", None if p is None else initial.scalar_buffer(p))
         self.register_buffer("temperature", initial.scalar_buffer(settings.temperature))
+        self.register_buffer("constraint", initial.scalar_buffer(settings.constraint) if settings.is_annealed else None)
+        has_softmax = settings.has_softmax_columns
+        self.register_buffer(
+            "column_temperature", initial.scalar_buffer(settings.column_temperature) if has_softmax else None
+        )
         self.column_norm: Tensor | None
         self.temperature: Tensor
+        self.constraint: Tensor | None
+        self.column_temperature: Tensor | None
+        scale_initial_values(settings, self.dictionary, self.initial_state)
 
     @classmethod
     def for_inputs(
@@ -106,6 +117,19 @@ class SelectiveDense(Mixer):
         """The size of a transition matrix."""
         return self.settings.state
 
+    @property
+    def numbers_per_input(self) -> int:
+        """Estimate of the numbers in memory for each input: a matrix of its own in all forms but the signed one."""
+        per_symbol = self.numbers_per_symbol
+        return max(per_symbol, self.settings.state**2) if self.settings.is_constrained else per_symbol
+
+    @property
+    def first_state(self) -> Tensor | None:
+        """The state (N,) before the first input, in the form that the matrices keep; None if none is learned."""
+        if self.initial_state is None or not self.settings.is_constrained:
+            return self.initial_state
+        return constrained_start(self.settings, self.initial_state, self.constraint, self.column_temperature)
+
     def transition_parameters(self) -> int:
         """Return k (d + n^2), as the paper counts, plus the k biases of the selection."""
         return sum(p.numel() for p in (self.dictionary, *self.selection.parameters()))
@@ -141,15 +165,13 @@ class SelectiveDense(Mixer):
     ) -> tuple[Tensor, Tensor]:
         weights, others = parts[0], parts[1:]
         drive, added = (others[0], others[1:]) if self.input_matrix is not None else (None, others)
-        states, final = ops.mixture_scan(
-            self.dictionary,
-            weights,
-            drive,
-            self._start(state),
-            p=self.column_norm,
-            lengths=lengths,
-            rescale=self.settings.rescale,
-        )
+        start, rescale = self._start(state), self.settings.rescale
+        if self.settings.is_constrained:
+            states, final = ops.dense_scan(self._matrices(weights), drive, start, lengths=lengths, rescale=rescale)
+        else:
+            states, final = ops.mixture_scan(
+                self.dictionary, weights, drive, start, p=self.column_norm, lengths=lengths, rescale=rescale
+            )
         return states + added[0] if added else states, final
 
     def step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -163,19 +185,16 @@ class SelectiveDense(Mixer):
     def mix_step(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         start = self._start(state)
         start = u.new_zeros(self.settings.state) if start is None else start
-        x = ops.mixture_step(
-            self.dictionary,
-            self._weights(u),
-            self._drive(u),
-            start.expand(*u.shape[:-1], -1),
-            p=self.column_norm,
-            rescale=self.settings.rescale,
-        )
+        start, weights, rescale = start.expand(*u.shape[:-1], -1), self._weights(u), self.settings.rescale
+        if self.settings.is_constrained:
+            x = ops.dense_step(self._matrices(weights), start, self._drive(u), rescale=rescale)
+        else:
+            x = ops.mixture_step(self.dictionary, weights, self._drive(u), start, p=self.column_norm, rescale=rescale)
         return x if self.skip is None else x + u @ self.skip.mT, x
 
     def symbol_parts(self, table: Tensor | None) -> SymbolTransitions:
         """Return the transitions for a table of inputs (V, D); None is the identity (one-hot inputs)."""
-        A = ops.mixed_matrices(self.dictionary, self._weights(table), self.column_norm)
+        A = self._matrices(self._weights(table))
         added = None
         if self.skip is not None:
             added = self.skip.mT if table is None else table @ self.skip.mT
@@ -205,6 +224,19 @@ class SelectiveDense(Mixer):
             x = x + symbols.b[symbol]
         return rescaled(x) if self.settings.rescale else x
 
+    def _matrices(self, weights: Tensor) -> Tensor:
+        """Return the transition matrices (..., N, N) for weights (..., K) of the dictionary."""
+        if not self.settings.is_constrained:
+            return ops.mixed_matrices(self.dictionary, weights, self.column_norm)
+        return constrained_matrices(
+            self.settings,
+            self.dictionary,
+            weights,
+            p=self.column_norm,
+            constraint=self.constraint,
+            column_temperature=self.column_temperature,
+        )
+
     # Below, u = None is the identity matrix, the table of one-hot inputs.
 
     def _weights(self, u: Tensor | None) -> Tensor:
@@ -220,4 +252,4 @@ class SelectiveDense(Mixer):
         """Return the initial state; None is zero."""
         if state is None and self.settings.initial_state == "given":
             raise SettingsError("initial_state is 'given' but no state was passed; pass state=")
-        return self.initial_state if state is None else state
+        return self.first_state if state is None else state

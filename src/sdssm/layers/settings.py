@@ -17,6 +17,8 @@ from sdssm.settings import check_between, check_settings, setting
 LARGEST_NORM = 16
 LARGEST_STATE = 4_096
 INITIAL_STATES = ("zero", "learned", "given")
+#: The forms of the transition matrices of an SD-SSM, see `sdssm.layers.transition_forms`.
+TRANSITIONS = ("signed", "nonnegative", "stochastic", "sum-one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,12 @@ class MixerSettings:
 class SelectiveDenseSettings(MixerSettings):
     """Settings of `SelectiveDense`. The defaults are the scale-free form, for strings of symbols."""
 
-    state: int = setting(64, "N, entries of the state", least=1, most=LARGEST_STATE)
+    state: int = setting(
+        64,
+        "N, entries of the state; auto, the default of a training: chosen for the task, at least 64",
+        least=1,
+        most=LARGEST_STATE,
+    )
     dictionary: int = setting(16, "K, number of matrices that are mixed", least=1, most=4_096)
     column_norm: float | None = setting(
         1.2, "p of the l_p norm that columns are divided by; none: not normalised", least=1, most=LARGEST_NORM
@@ -56,6 +63,38 @@ class SelectiveDenseSettings(MixerSettings):
         None, "temperature at the last step, linear in between; none: constant", above=0
     )
     skip: bool = setting(False, "D, adds D u_t to each output")
+    transition: str = setting(
+        "signed",
+        "form of the matrices; stochastic: columns are distributions; sum-one: columns of any sign that sum to 1",
+        choices=TRANSITIONS,
+    )
+    constraint: float = setting(
+        1.0, "share of the form `transition` at the first step of training, the rest is signed", least=0, most=1
+    )
+    constraint_end: float | None = setting(
+        None, "that share at the last step, linear in between; none: constant", least=0, most=1
+    )
+    column_temperature: float = setting(
+        0.02, "temperature of the softmax down each column, non-negative and stochastic matrices", above=0
+    )
+    column_temperature_end: float | None = setting(
+        None, "column_temperature at the last step, linear in between; none: constant", above=0
+    )
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether the matrices have another form than the published one."""
+        return self.transition != "signed"
+
+    @property
+    def has_softmax_columns(self) -> bool:
+        """Whether the columns are computed by a softmax."""
+        return self.transition in ("nonnegative", "stochastic")
+
+    @property
+    def is_annealed(self) -> bool:
+        """Whether the matrices are, or have been, between the signed form and the form `transition`."""
+        return self.constraint != 1 or self.constraint_end is not None
 
     @property
     def is_tempered(self) -> bool:
@@ -63,13 +102,22 @@ class SelectiveDenseSettings(MixerSettings):
         return self.temperature != 1 or self.temperature_end is not None
 
     def without_replica_values(self) -> SelectiveDenseSettings:
-        """Remove p and the temperature, which are buffers: each replica may have its own values."""
+        """Remove p, temperatures and constraint, which are buffers: each replica may have its own values."""
         norm = None if self.column_norm is None else 1.0
-        return replace(self, column_norm=norm, temperature=2.0 if self.is_tempered else 1.0, temperature_end=None)
+        values = replace(self, column_norm=norm, temperature=2.0 if self.is_tempered else 1.0, temperature_end=None)
+        constraint = 0.5 if self.is_annealed else 1.0
+        return replace(
+            values, constraint=constraint, constraint_end=None, column_temperature=1.0, column_temperature_end=None
+        )
 
     def ramps(self) -> Mapping[str, tuple[float, float | None]]:
-        """Return the first and last value of the temperature."""
-        return {"temperature": (self.temperature, self.temperature_end)}
+        """Return first and last value of the temperature, and of constraint and column_temperature if they are used."""
+        ramps = {"temperature": (self.temperature, self.temperature_end)}
+        if self.is_annealed:
+            ramps["constraint"] = (self.constraint, self.constraint_end)
+        if self.has_softmax_columns:
+            ramps["column_temperature"] = (self.column_temperature, self.column_temperature_end)
+        return ramps
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -83,6 +131,33 @@ class SelectiveDenseSettings(MixerSettings):
                 "initial_state is 'zero' without an input matrix, so every state would be zero; "
                 "set initial_state=learned or input_matrix=true"
             )
+        self._check_transition()
+
+    def _check_transition(self) -> None:
+        form = self.transition
+        if not self.is_constrained:
+            if self.is_annealed:
+                raise SettingsError(
+                    "constraint is the share of the form `transition`, which is 'signed'; set transition=stochastic, "
+                    "or leave constraint and constraint_end out"
+                )
+            return
+        if self.input_matrix:
+            raise SettingsError(
+                f"transition is {form!r} with an input matrix, but B u_t would leave the states of that form; "
+                "set input_matrix=false"
+            )
+        if self.initial_state != "learned":
+            raise SettingsError(
+                f"transition is {form!r} and initial_state {self.initial_state!r}, but only a learned state has the "
+                "form that these matrices keep; set initial_state=learned"
+            )
+        if form == "nonnegative" and self.column_norm is None:
+            raise SettingsError(
+                "transition is 'nonnegative' and column_norm none, which would be stochastic; set transition=stochastic"
+            )
+        if form == "sum-one" and self.state == 1:
+            raise SettingsError("transition is 'sum-one' with state=1, whose only matrix is 1; set state=2 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

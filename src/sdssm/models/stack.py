@@ -66,8 +66,16 @@ class Stack(nn.Module):
 
     @property
     def initial_state(self) -> Any:
-        """The learned x_0 (N,), or None."""
+        """The parameter of the learned x_0 (N,), or None."""
         return self._single_layer().initial_state
+
+    @property
+    def first_state(self) -> Any:
+        """The state x_0 (N,) before the first symbol, or None if none is learned.
+
+        It is the parameter `initial_state`, or with another setting `transition` than signed a function of it.
+        """
+        return self._single_layer().first_state
 
     @property
     def skip(self) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sdssm.errors import ModelError, SettingsError
 from sdssm.settings import check_settings, setting, setting_types
+from sdssm.tasks.sampling import SAMPLINGS
 
 #: The longest strings to train on.
 LONGEST = 100_000
@@ -36,6 +37,13 @@ class TrainSettings:
         "one length per step: uniform on shortest..L; fixed: L; growing: uniform on a range that reaches L after half "
         "of the steps",
         choices=("uniform", "fixed", "growing"),
+    )
+    sampling: str = setting(
+        "auto",
+        "how the strings of a length are drawn: uniform; balanced by label; covering: half of them with a uniform last "
+        "transition of the minimal machine, a quarter balanced, a quarter uniform; auto: uniform if those cover the "
+        "machine, else covering",
+        choices=("auto", *SAMPLINGS),
     )
     lr: float = setting(1e-3, "learning rate", least=0)
     schedule: str = setting(

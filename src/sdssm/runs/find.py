@@ -16,7 +16,8 @@ from sdssm.formatting import format_setting
 from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
-from sdssm.runs.schema import Settings, resolve_settings
+from sdssm.runs.schema import Settings, chooses_state_size, resolve_settings
+from sdssm.tasks import Task
 
 #: Settings in the name of a folder are written out up to this many characters.
 LONGEST_SUFFIX = 48
@@ -98,13 +99,19 @@ def folder_name(task: str) -> str:
     return re.sub(r"[^\w.,()+=-]", "_", task).lstrip(".")[:100] or "_"
 
 
+def unique_name(task: Task) -> str:
+    """Return the name of a task; machines without a name get different ones, and so folders of their own."""
+    return task.name if task.name != "machine" else f"machine-{task.digest[:8]}"
+
+
 def default_folder(
-    tasks: Sequence[str], model: str, preset: str | None = None, settings: Mapping[str, Any] | None = None
+    tasks: Sequence[Task | str], model: str, preset: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> Path:
     """Return the folder of the runs of these tasks if the user gives none.
 
     It is runs/TASK, with the model, the preset and the settings appended if they are not the default ones: trainings
-    that differ have folders that differ. Many settings are written as a hash.
+    that differ have folders that differ. Many settings are written as a hash. A name stands for a task whose default
+    settings are those of all tasks.
 
     >>> default_folder(["a5"], "sd-ssm").name, default_folder(["a5", "d4"], "lstm").name
     ('a5', 'a5+d4-lstm')
@@ -112,12 +119,15 @@ def default_folder(
     'a5-paper-state=32'
     """
     preset_name = default_preset(model) if preset is None else preset
-    parts = ["+".join(folder_name(task) for task in tasks)]
+    parts = ["+".join(folder_name(task if isinstance(task, str) else unique_name(task)) for task in tasks)]
     parts += [folder_name(model)] if model != DEFAULT_MODEL else []
     parts += [folder_name(preset_name)] if preset_name != default_preset(model) else []
     changed = dict[str, Any]()
     for task in tasks:
-        changed |= _changed_settings(resolve_settings(model, preset_name, task), settings or {})
+        values = dict(settings or {})
+        if chooses_state_size(model, values):  # as it does without the setting
+            values.pop("state", None)
+        changed |= _changed_settings(resolve_settings(model, preset_name, task), values)
     if changed:
         text = "-".join(f"{name}={format_setting(value)}" for name, value in sorted(changed.items())).replace(" ", "")
         is_long = len(text) > LONGEST_SUFFIX or folder_name(text) != text

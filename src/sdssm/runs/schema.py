@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,7 @@ from typing import Any, Self
 from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
 from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
-from sdssm.models.catalogue import DEFAULT_PRESET, get_preset
+from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, get_preset
 from sdssm.models.module_settings import ModuleSettings, why_no_setting
 from sdssm.models.registry import find_entry, registered_entry
 from sdssm.models.settings import ModelSettings, build_model_settings, default_settings
@@ -29,9 +29,13 @@ from sdssm.settings import (
     settings_to_dict,
 )
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.coverage import choose_sampling
+from sdssm.tasks.state_size import AUTO, choose_state_size
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
+#: The values of training settings in configs that do not have them, written before there was a choice.
+UNRECORDED = {"sampling": "uniform"}
 #: Fields of the settings classes that name the model or hold other settings, and cannot be set by name.
 NOT_SETTINGS = ("name", "import_path", "mixer", "options")
 
@@ -100,14 +104,35 @@ def setting_names(settings: Settings) -> dict[str, tuple[str, Any]]:
     return names
 
 
-def resolve_settings(model: Any, preset_name: str, task_name: str, values: Mapping[str, Any] | None = None) -> Settings:
+def resolve_settings(
+    model: Any, preset_name: str, task: Task | str, values: Mapping[str, Any] | None = None
+) -> Settings:
     """Return the settings of a preset for a model and a task, with some values changed.
 
-    `model` is a name, an import path, or the class or function of someone else's model.
+    `model` is a name, an import path, or the class or function of someone else's model. The state size of an SD-SSM is
+    chosen for the task, unless the preset or `values` state it: `state="auto"`, the default. A name does not say which
+    machine it stands for: if the task is given by its name only, the size is 64.
+
+    >>> resolve_settings("sd-ssm", "scale-free", get_task("random:100x4:0")).model.mixer.state
+    128
     """
     entry = find_entry(model)
-    base = get_preset(preset_name, entry.name, task_name)
-    return Settings(model=default_settings(entry.name)).replace_values({**base, **(values or {})})
+    base = get_preset(preset_name, entry.name, task.name if isinstance(task, Task) else task)
+    changes = {**base, **(values or {})}
+    if chooses_state_size(entry.name, changes):
+        changes.pop("state", None)
+        if isinstance(task, Task):
+            changes["state"] = choose_state_size(task).size
+    return Settings(model=default_settings(entry.name)).replace_values(changes)
+
+
+def chooses_state_size(model: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether the state size of a model with these settings is chosen for the task.
+
+    >>> chooses_state_size("sd-ssm", {}), chooses_state_size("sd-ssm", {"state": 64}), chooses_state_size("lstm", {})
+    (True, False, False)
+    """
+    return model == DEFAULT_MODEL and settings.get("state", AUTO) == AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +171,8 @@ class RunConfig:
         """Return the config that `to_json` has written."""
         try:
             settings = Settings(
-                model=build_model_settings(data["model"]), train=build_settings(TrainSettings, data["train"])
+                model=build_model_settings(data["model"]),
+                train=build_settings(TrainSettings, {**UNRECORDED, **data["train"]}),
             )
             types = {
                 name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNCONVERTED
@@ -190,8 +216,10 @@ class RunConfig:
 
 
 def create_config(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:
-    """Return the config of a new run."""
+    """Return the config of a new run; it records which sampling "auto" stands for."""
     length = settings.train.train_length or task.train_length
+    if settings.train.sampling == "auto":
+        settings = replace(settings, train=replace(settings.train, sampling=_choose(task, length, settings)))
     return RunConfig(
         task=task.name,
         digest=task.digest,
@@ -207,6 +235,17 @@ def create_config(task: Task, seed: int, settings: Settings, preset_name: str, b
         commit=_commit(),
         begun=begun,
     )
+
+
+def _choose(task: Task, length: int, settings: Settings) -> str:
+    """Return the sampling that "auto" stands for."""
+    # Strings that start in random states are uniform: every state is equally likely anyway.
+    return "uniform" if settings.model.state_embedding is not None else _choose_sampling(task, length)
+
+
+@lru_cache(maxsize=64)  # the seeds of a task ask one after the other
+def _choose_sampling(task: Task, length: int) -> str:
+    return choose_sampling(task, length).sampling
 
 
 def start_stamp() -> str:

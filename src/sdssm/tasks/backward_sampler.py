@@ -46,10 +46,10 @@ class BackwardSampler:
 
     def _choose_last_state(self, length: int, u: Floats) -> Ints:
         """Choose a label, and then a state with this label, for numbers (B, 2)."""
-        possible, by_label = self.counts.possible_labels(length), self.counts.by_label
-        labels = possible[(u[:, 0] * len(possible)).astype(np.int64)]
+        possible, by_label = self.counts.possible_lists(length), self.counts.by_label
+        lists = possible[(u[:, 0] * len(possible)).astype(np.int64)]
         cumulative, _ = by_label.cumulative_weights(self.counts.at(length))
-        return by_label.states[by_label.choose(cumulative, labels, u[:, 1])]
+        return by_label.states[by_label.choose(cumulative, lists, u[:, 1])]
 
     def _choose_last_transition(self, length: int, u: Floats) -> tuple[Ints, Ints]:
         """Choose a state before the last symbol, and the symbol, for numbers (B, 2)."""

@@ -29,7 +29,8 @@ MOST_SYMBOLS = 1 << 24
 #: `shortest_length` of a task without valid strings: longer than any string.
 NEVER = 1 << 62
 #: What a generator is used for. Each purpose has its own random numbers.
-PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
+PREFIX_TOKENS, FRESH_TOKENS, START_STATES, END_SHIFT = range(4)
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class EvaluationStrings:
         starts = self.start_states(length)
         at_once = max(1, MOST_SYMBOLS // (BATCH * valid_length)) * BATCH
         for first in range(0, self.count, at_once):
-            drawn = self._draw(min(at_once, self.count - first), valid_length, generator)
+            drawn = self._draw(first, min(at_once, self.count - first), valid_length, generator)
             tokens = self._to_device(drawn).long()
             batch_starts = None if starts is None else starts[first : first + len(tokens)]
             yield tokens, self._label_walk(batch_starts, len(tokens)).advance(tokens)[:, -1], batch_starts
@@ -117,11 +118,17 @@ class EvaluationStrings:
         limit = 1 if valid is None else valid.n_states + 1  # a shortest path to a valid state repeats no state
         return next((length for length in range(1, limit + 1) if self.task.has_length(length)), NEVER)
 
-    def _draw(self, count: int, length: int, generator: torch.Generator) -> Tensor:
+    def _draw(self, first: int, count: int, length: int, generator: torch.Generator) -> Tensor:
+        """Draw `count` of the strings, of which `first` is the number of the first."""
         sizes = [min(BATCH, count - row) for row in range(0, count, BATCH)]
         if self.sampling != "uniform":  # the walk through all strings at once is faster
-            numbers = [torch.rand(size, length + 2, generator=generator, dtype=torch.float64) for size in sizes]
-            return self.task.backward_sampler.draw(self.sampling, torch.cat(numbers))
+            parts = [torch.rand(size, length + 2, generator=generator, dtype=torch.float64) for size in sizes]
+            numbers = torch.cat(parts)
+            # The first number chooses the label or the last transition. The numbers of all strings are spread evenly,
+            # by multiples of the golden ratio: with a few hundred strings none of 60 labels is missing.
+            shift = torch.rand(1, generator=_generator(self.seed, END_SHIFT, length), dtype=torch.float64)
+            numbers[:, 0] = (shift + GOLDEN_RATIO * torch.arange(first, first + count)) % 1
+            return self.task.backward_sampler.draw(self.sampling, numbers)
         if self.positions is None:
             return torch.cat([self.task.sample(size, length, generator=generator).tokens for size in sizes])
         return torch.cat([self.positions.draw(size, 0, length, generator) for size in sizes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from sdssm.automata import Machine, get_machine
@@ -15,14 +16,22 @@ from sdssm.tasks.task import Task
 PAPER_TASKS = ("parity", "even_pairs", "cycle", "arithmetic", "c2xc4", "d4", "a5", "c2xc30", "d30")
 #: Training and test lengths other than 40 and 500: the paper's larger groups.
 LENGTHS = {name: {"train_length": 90, "test_length": 600} for name in ("c2xc30", "d30")}
+#: Training and test lengths of the word problem: a group with every element as a symbol, as other papers pose it.
+WORD_PROBLEM_LENGTHS = {"train_length": 128, "test_length": 512}
+#: Tasks whose strings must alternate digits and operators.
+ARITHMETIC = ("arithmetic", "left_arithmetic")
 #: Further tasks that `sdssm tasks` lists: an example of each family of names.
 EXAMPLE_TASKS = (
     "z7",
     "s5",
     "a4",
     "s5:32:0",
+    "s3:all",
     "z3*d5",
     *(f"tomita{k}" for k in range(1, 8)),
+    "dyck4",
+    "prefix:4x2",
+    "left_arithmetic",
     "random:10x2:0",
     "regex:(ab|c)*",
 )
@@ -57,8 +66,10 @@ def get_task(name: Any) -> Task:
         return Task(name=_without_ending(path), machine=get_machine(name))
     machine, name = get_machine(name), _without_ending(name.strip())
     name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
-    valid = arithmetic_strings() if name.lower() == "arithmetic" else None
-    return Task(name=name, machine=machine, valid=valid, **LENGTHS.get(name.lower(), {}))
+    plain = name.lower().replace("-", "_")
+    valid = arithmetic_strings() if plain in ARITHMETIC else None
+    lengths = WORD_PROBLEM_LENGTHS if re.fullmatch(r"[a-z]\w*:all", plain) else LENGTHS.get(plain, {})
+    return Task(name=name, machine=machine, valid=valid, **lengths)
 
 
 def spell_task(name: str) -> str:

@@ -23,8 +23,10 @@ WORD = 0xFFFFFFFF
 FACTORS = 0xD2511F53, 0xCD9E8D57
 INCREMENTS = 0x9E3779B9, 0xBB67AE85
 
-#: The last word of a counter says what the numbers are used for; values above 3 are free.
+#: The last word of a counter says what the numbers are used for; values from 3 on, except ENDS, are for noise.
 STRINGS, LENGTHS, STARTS, DROPOUT = 0, 1, 2, 3
+#: The choice of the last state or transition of a string.
+ENDS = 1 << 16
 
 Words = TypeVar("Words", Ints, Tensor)
 

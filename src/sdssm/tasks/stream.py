@@ -23,6 +23,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError, did_you_mean, format_value
 from sdssm.extras import import_extra
 from sdssm.tasks.philox import LENGTHS, random_words
+from sdssm.tasks.sampling import MIXED, SAMPLINGS, validate_sampling
 from sdssm.tasks.stream_tables import StreamTables
 from sdssm.tasks.task import Task
 
@@ -33,12 +34,14 @@ IMPLEMENTATIONS = ("torch", "numba", "triton")
 class StringBatch:
     """The strings of M steps and R seeds, int64.
 
-    `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, and `starts` (M, R, B) its
-    start state, or None if all strings start in the machine's start state.
+    `tokens` is (M, R, B, width), `labels` (M, R, B) holds the label of each whole string, and `states` (M, R, B) the
+    state of `Task.minimal` after it. If strings start in random states, `starts` (M, R, B) has the start state of each,
+    a state of the machine of the task, and `states` is None; otherwise `starts` is None.
     """
 
     tokens: Tensor
     labels: Tensor
+    states: Tensor | None
     starts: Tensor | None
 
 
@@ -52,6 +55,8 @@ class StringStream:
         max_length: the greatest length.
         device: where the strings are drawn.
         random_start: draw the start state of each string uniformly among the states of the machine.
+        sampling: "uniform", "balanced" or "covering", as in `Task.sample`, or "mixed": the strings of a batch take the
+            samplings of `sampling.MIXTURE` in turn. One for all seeds, or a list with one for each.
         implementation: "torch", "numba" or "triton"; all draw the same strings. None: the fastest for the device.
 
     >>> from sdssm.tasks import get_task
@@ -71,6 +76,7 @@ class StringStream:
         max_length: int,
         device: torch.device | str,
         random_start: bool = False,
+        sampling: str | Sequence[str] = "uniform",
         implementation: str | None = None,
     ) -> None:
         self.batch = _validate_range(batch, "batch", 1, 1 << 31)
@@ -83,13 +89,14 @@ class StringStream:
             raise TaskError("seeds is empty; a string stream needs at least one seed")
         tasks = [task] * len(self.seeds) if isinstance(task, Task) else list(task)
         self.task = _check_shared_stream(tasks, len(self.seeds), random_start)
+        samplings = _validate_samplings(sampling, len(self.seeds), random_start)
         self.longest_valid_lengths = _longest_valid_lengths(self.task, self.max_length)
         self._host_seeds = self.seeds
         self.seeds = self.seeds.to(device)
         self.device = self.seeds.device
         self.implementation = implementation or _fastest_implementation(self.device)
         _import_implementation(self.implementation)
-        self._tables = StreamTables.build(tasks, self.max_length, self.device)
+        self._tables = StreamTables.build(tasks, samplings, self.max_length, self.device, random_start=random_start)
 
     def draw_lengths(
         self, first: int, count: int, most: Ints | Sequence[int], least: Ints | Sequence[int] | None = None
@@ -148,11 +155,13 @@ class StringStream:
         M, R = lengths.shape
         tokens = lengths.new_empty(M, R, self.batch, width)
         labels = lengths.new_empty(M, R, self.batch)
-        starts = lengths.new_empty((M, R, self.batch) if self.random_start else (0, 0, 0))
+        shape, none = (M, R, self.batch), (0, 0, 0)
+        states = lengths.new_empty(none if self.random_start else shape)
+        starts = lengths.new_empty(shape if self.random_start else none)
         _import_implementation(self.implementation).fill_strings(
-            self._tables, self.seeds, first, lengths, tokens, labels, starts
+            self._tables, self.seeds, first, lengths, tokens, labels, states, starts
         )
-        return StringBatch(tokens, labels, starts if self.random_start else None)
+        return StringBatch(tokens, labels, None if self.random_start else states, starts if self.random_start else None)
 
     def _check(self, first: Tensor, lengths: Tensor, width: int) -> None:
         replicas = len(self.seeds)
@@ -233,6 +242,18 @@ def _check_shared_stream(tasks: Sequence[Task], seeds: int, random_start: bool) 
                 "and random_start must be False"
             )
     return first
+
+
+def _validate_samplings(sampling: str | Sequence[str], seeds: int, random_start: bool) -> list[str]:
+    """Return the sampling of each seed."""
+    samplings = [sampling] * seeds if isinstance(sampling, str) else list(sampling)
+    if len(samplings) != seeds:
+        raise TaskError(f"{len(samplings)} samplings were passed for {seeds} seeds; pass one for all, or one for each")
+    for name in samplings:
+        validate_sampling(name, (*SAMPLINGS, MIXED))
+        if random_start and name != "uniform":
+            raise TaskError(f"{name} strings start in the start state of the machine; use random_start=False")
+    return samplings
 
 
 def _longest_valid_lengths(task: Task, longest: int) -> Ints:

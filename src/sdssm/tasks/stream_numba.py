@@ -8,8 +8,10 @@ from __future__ import annotations
 from numba import njit
 from torch import Tensor
 
-from sdssm.tasks.philox import FACTORS, INCREMENTS, ROUNDS, STARTS, STRINGS, WORD
+from sdssm.tasks.philox import ENDS, FACTORS, INCREMENTS, ROUNDS, STARTS, STRINGS, WORD
+from sdssm.tasks.sampling import BALANCED, UNIFORM
 from sdssm.tasks.stream_tables import StreamTables
+from sdssm.tasks.walk_tables import LARGEST_WORD
 
 M0, M1 = FACTORS
 W0, W1 = INCREMENTS
@@ -29,11 +31,13 @@ def philox4x32(c0, c1, c2, c3, seed):
 
 @njit(nogil=True, cache=True)
 def draw_kernel(
-    table, outputs, start, valid_table, valid_start, thresholds, seeds, first, lengths, tokens, labels, starts
-):
-    """Fill tokens, labels and starts.
+    table, outputs, start, first_state, valid_table, valid_start, thresholds, seeds, first, lengths, kinds,
+    tokens, labels, states, starts,
+):  # fmt: skip
+    """Fill tokens, labels, states and starts of uniform strings.
 
-    `thresholds` is empty if every string is valid, `starts` if all strings start in the machine's start state.
+    `thresholds` is empty if every string is valid, `starts` if all strings start in the machine's start state; else
+    `states` is empty.
     """
     count, replicas, batch, width = tokens.shape
     n_states, n_symbols = table.shape
@@ -42,6 +46,8 @@ def draw_kernel(
         for r in range(replicas):
             seed, length = seeds[r], lengths[m, r]
             for b in range(batch):
+                if kinds[r, b % kinds.shape[1]] != UNIFORM:
+                    continue
                 state, valid_state, row = start[r], valid_start, tokens[m, r, b]
                 if starts.shape[0]:
                     state = philox4x32(0, b, step, STARTS, seed)[0] * n_states >> 32
@@ -62,6 +68,66 @@ def draw_kernel(
                 for t in range(length, width):
                     row[t] = 0
                 labels[m, r, b] = outputs[state]
+                if states.shape[0]:
+                    states[m, r, b] = state - first_state[r]
+
+
+@njit(nogil=True, cache=True)
+def search(thresholds, low, high, word):
+    """Return the first index in low..high whose threshold is above the word; high if there is none."""
+    word = min(word, LARGEST_WORD)
+    while low < high:
+        middle = (low + high) // 2
+        if (thresholds[middle] & WORD) <= word:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def walk_kernel(
+    table, outputs, first_state, last_state,
+    first_edge, edges, thresholds, by_label, state_thresholds, first_of_label, last_of_label, possible, first_label,
+    n_labels, pairs, n_pairs, symbols,
+    seeds, first, lengths, kinds, tokens, labels, states,
+):  # fmt: skip
+    """Fill tokens, labels and states of balanced and covering strings, each from its end to its start."""
+    count, replicas, batch, width = tokens.shape
+    n_symbols = table.shape[1]
+    for m in range(count):
+        step = first + m & WORD
+        for r in range(replicas):
+            seed, length = seeds[r], lengths[m, r]
+            for b in range(batch):
+                kind, row = kinds[r, b % kinds.shape[1]], tokens[m, r, b]
+                if kind == UNIFORM:
+                    continue
+                w0, w1, w2, w3 = philox4x32(0, b, step, ENDS, seed)
+                if kind == BALANCED:
+                    label = possible[length - 1, first_label[r] + (w0 * n_labels[length - 1, r] >> 32)]
+                    low, high = first_of_label[label], last_of_label[label]
+                    end = int(by_label[search(state_thresholds[length - 1], low, high, w1)])
+                    state, remaining = end, length
+                else:
+                    pair = w0 * n_pairs[length - 1, r] >> 32
+                    state = search(pairs[length - 1], first_state[r], last_state[r], pair)
+                    if state > first_state[r]:
+                        pair -= pairs[length - 1, state - 1]
+                    row[length - 1] = symbols[state, pair]
+                    end, remaining = table[state, row[length - 1]], length - 1
+                for block in range((remaining - 1) // 4, -1, -1):
+                    w0, w1, w2, w3 = philox4x32(block, b, step, STRINGS, seed)
+                    for t in range(4 * block + 3, 4 * block - 1, -1):
+                        word, w3, w2, w1 = w3, w2, w1, w0
+                        if t < remaining:
+                            chosen = search(thresholds[t], first_edge[state], first_edge[state + 1] - 1, word)
+                            edge = int(edges[chosen])
+                            state, row[t] = edge // n_symbols, edge % n_symbols
+                for t in range(length, width):
+                    row[t] = 0
+                labels[m, r, b] = outputs[end]
+                states[m, r, b] = end - first_state[r]
 
 
 @njit(nogil=True, cache=True)
@@ -79,13 +145,31 @@ def uniform_kernel(seeds, step, purpose, out):
 
 
 def fill_strings(
-    tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
+    tables: StreamTables,
+    seeds: Tensor,
+    first: Tensor,
+    lengths: Tensor,
+    tokens: Tensor,
+    labels: Tensor,
+    states: Tensor,
+    starts: Tensor,
 ) -> None:
-    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
+    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless they are empty, states and starts (M, R, B)."""
+    table, outputs, kinds = tables.table.numpy(), tables.outputs.numpy(), tables.kinds.numpy()
+    first_state, last_state = tables.states.numpy()
+    drawn = seeds.numpy(), int(first), lengths.contiguous().numpy(), kinds, tokens.numpy(), labels.numpy()
     draw_kernel(
-        tables.table.numpy(), tables.outputs.numpy(), tables.start.numpy(),
-        tables.valid_table.numpy(), tables.valid_start, tables.thresholds.numpy(),
-        seeds.numpy(), int(first), lengths.contiguous().numpy(), tokens.numpy(), labels.numpy(), starts.numpy(),
+        table, outputs, tables.start.numpy(), first_state, tables.valid_table.numpy(), tables.valid_start,
+        tables.thresholds.numpy(), *drawn, states.numpy(), starts.numpy(),
+    )  # fmt: skip
+    walk = tables.walk
+    if walk is None:
+        return
+    walk_kernel(
+        table, outputs, first_state, last_state, walk.first_edge.numpy(), walk.edges.numpy(), walk.thresholds.numpy(),
+        walk.states.numpy(), walk.state_thresholds.numpy(), walk.first_of_label.numpy(), walk.last_of_label.numpy(),
+        walk.labels.numpy(), walk.first_label.numpy(), walk.n_labels.numpy(), walk.pairs.numpy(),
+        walk.n_pairs.numpy(), walk.symbols.numpy(), *drawn, states.numpy(),
     )  # fmt: skip
 
 

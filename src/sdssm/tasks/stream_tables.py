@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.automata import Machine
 from sdssm.automata.refinement import Ints
+from sdssm.tasks.sampling import UNIFORM, sampling_kinds
+from sdssm.tasks.string_counts import ZERO_EXPONENT
 from sdssm.tasks.task import Task
-
-#: The exponent of a count of zero: below the exponent of any other count.
-ZERO_EXPONENT = -(1 << 40)
+from sdssm.tasks.validity import LabelledTable
+from sdssm.tasks.walk_tables import WalkTables
 
 
 def symbol_thresholds(table: Ints, accepting: np.ndarray, longest: int) -> Ints:
@@ -57,43 +57,63 @@ def symbol_thresholds(table: Ints, accepting: np.ndarray, longest: int) -> Ints:
 class StreamTables:
     """The tables that all implementations read, int64 on one device.
 
-    `valid_table` and `thresholds` are empty if every string is valid. The tables of several machines over one alphabet
-    are concatenated along the states; the start state of a replica selects its machine.
+    The tables of several machines over one alphabet are concatenated along the states; the start state of a replica
+    selects its machine. `valid_table` and `thresholds` are empty if every string is valid, and `walk` is None if all
+    strings are uniform.
     """
 
     table: Tensor  # (Q, V)
     outputs: Tensor  # (Q,)
     start: Tensor  # (R,)
+    states: Tensor  # (2, R): the first and the last state of the machine of each replica
     valid_table: Tensor
     valid_start: int
     thresholds: Tensor
+    kinds: Tensor  # (R, P): the samplings that the strings of a replica take in turn, numbers of SAMPLINGS
+    walk: WalkTables | None
 
     @classmethod
-    def build(cls, tasks: Sequence[Task], longest: int, device: torch.device) -> StreamTables:
-        """Build the tables for one task per replica.
+    def build(
+        cls,
+        tasks: Sequence[Task],
+        samplings: Sequence[str],
+        longest: int,
+        device: torch.device,
+        *,
+        random_start: bool = False,
+    ) -> StreamTables:
+        """Build the tables for one task and one sampling per replica.
 
-        If not every string is valid, all tasks must be the same.
+        If not every string is valid, all tasks must be the same. With `random_start` the states are those of the
+        machine of the task, else those of its minimal machine.
         """
-        start_states, machines, n_states = dict[str, int](), list[Machine](), 0
+        numbers, machines = dict[str, int](), list[LabelledTable]()
         for task in tasks:
-            if task.digest not in start_states:
-                start_states[task.digest] = n_states + task.machine.start
-                machines.append(task.machine)
-                n_states += task.machine.n_states
+            if task.digest not in numbers:
+                numbers[task.digest] = len(machines)
+                whole = LabelledTable(task.machine.table, task.machine.start, task.machine.outputs)
+                machines.append(whole if random_start else task.minimal)
+        replicas = [numbers[task.digest] for task in tasks]
         valid_table, valid_start = np.zeros((0, 0), dtype=np.int64), 0
         thresholds = np.zeros((0, 0, 0), dtype=np.int64)
         if tasks[0].valid is not None:
             valid = tasks[0].valid.minimise()
             valid_table, valid_start = valid.table, valid.start
             thresholds = symbol_thresholds(valid.table, valid.outputs != 0, longest)
-        offsets = np.cumsum([0, *(machine.n_states for machine in machines)])
-        table = np.concatenate([machine.table + k for machine, k in zip(machines, offsets[:-1], strict=True)])
-        outputs = np.concatenate([machine.outputs for machine in machines])
+        first = np.cumsum([0, *(machine.n_states for machine in machines)])
+        table = np.concatenate([machine.table + k for machine, k in zip(machines, first, strict=False)])
+        kinds = np.array([sampling_kinds(sampling) for sampling in samplings])
+        if (kinds == kinds[:, :1]).all():
+            kinds = kinds[:, :1]
+        walked = {k for k, row in zip(replicas, kinds, strict=True) if (row != UNIFORM).any()}
         return cls(
             table=torch.tensor(table, dtype=torch.int64, device=device),
-            outputs=torch.tensor(outputs, dtype=torch.int64, device=device),
-            start=torch.tensor([start_states[task.digest] for task in tasks], device=device),
+            outputs=torch.tensor(np.concatenate([machine.labels for machine in machines]), device=device),
+            start=torch.tensor([int(first[k]) + machines[k].start for k in replicas], device=device),
+            states=torch.tensor(np.stack([first[replicas], first[1:][replicas] - 1]), device=device),
             valid_table=torch.tensor(valid_table, dtype=torch.int64, device=device),
             valid_start=valid_start,
             thresholds=torch.tensor(thresholds, device=device),
+            kinds=torch.tensor(kinds, device=device),
+            walk=WalkTables.build(machines, replicas, walked, longest, device) if walked else None,
         )

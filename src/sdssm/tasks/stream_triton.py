@@ -1,9 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
-"""The string stream on a GPU, with one kernel launch for all steps, seeds and strings.
+"""The string stream on a GPU, with one kernel launch for all steps, seeds and uniform strings, and one for the others.
 
-Each thread generates one string: four words from one counter, four symbols, four steps of the machine. The host reads
-no value back, so a launch can be captured in a CUDA graph.
+Each thread generates one string: four words from one counter, four symbols, four steps of the machine. The strings of a
+program have the same sampling, also where strings take several samplings in turn. The host reads no value back, so a
+launch can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -61,16 +62,30 @@ def read_symbol(
     return token, state, valid_state
 
 
-@triton.jit(do_not_specialize=["valid_start", "R", "B", "width", "n_states", "n_valid", "n_symbols"])
+@triton.jit
+def locate(R, B, P, BLOCK: tl.constexpr):
+    """Return step and replica as m R + r, which of the P samplings in turn it is, and the strings of this program."""
+    blocks = tl.cdiv(tl.cdiv(B, P), BLOCK)
+    program = tl.program_id(0)
+    turn = (program // blocks) % P
+    string = ((program % blocks) * BLOCK + tl.arange(0, BLOCK)) * P + turn
+    return (program // (blocks * P)).to(tl.int64), turn, string
+
+
+@triton.jit(do_not_specialize=["valid_start", "R", "B", "P", "width", "n_states", "n_valid", "n_symbols"])
 def draw_kernel(
-    table, outputs, valid_table, thresholds, seeds, first, lengths, tokens, labels, starts,
-    start, valid_start, R, B, width, n_states, n_valid, n_symbols,
-    VALID: tl.constexpr, RANDOM: tl.constexpr, BLOCK: tl.constexpr,
+    table, outputs, valid_table, thresholds, seeds, first, lengths, tokens, labels, states, starts,
+    start, first_state, kinds, valid_start, R, B, P, width, n_states, n_valid, n_symbols,
+    VALID: tl.constexpr, RANDOM: tl.constexpr, KINDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Fill tokens (M, R, B, width), labels and, if RANDOM, starts (M, R, B), all int64."""
-    blocks = tl.cdiv(B, BLOCK)
-    pair = (tl.program_id(0) // blocks).to(tl.int64)  # m R + r
-    string = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    """Fill tokens (M, R, B, width), labels, and if RANDOM starts, else states (M, R, B), all int64; uniform strings.
+
+    Unless KINDS all strings are uniform.
+    """
+    pair, turn, string = locate(R, B, P, BLOCK)
+    if KINDS:  # noqa: SIM102  # a constant of the compiler, and a value of the device
+        if tl.load(kinds + (pair % R) * P + turn) != 0:
+            return
     in_range = string < B
     index = pair * B + string
     seed = tl.load(seeds + pair % R)
@@ -107,6 +122,104 @@ def draw_kernel(
         four = interleave(first_token, second_token, third_token, fourth_token)
         tl.store(tokens + index[:, None] * width + column, four, mask=in_range[:, None] & (column < width))
     tl.store(labels + index, tl.load(outputs + state), mask=in_range)
+    if not RANDOM:
+        tl.store(states + index, state - tl.load(first_state + pair % R), mask=in_range)
+
+
+@triton.jit
+def search(thresholds, low, high, word, depth):
+    """Return the first index in low..high whose threshold is above the word; high if there is none."""
+    word = tl.minimum(word, 0xFFFFFFFE)  # LARGEST_WORD
+    for _ in range(depth):
+        middle = (low + high) // 2
+        passed = (tl.load(thresholds + middle).to(tl.int64) & 0xFFFFFFFF) <= word
+        low = tl.where(passed & (low < high), middle + 1, low)
+        high = tl.where(passed, high, middle)
+    return low
+
+
+@triton.jit
+def choose_symbol(word, t, remaining, token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth):
+    """Return the symbol at position t and the state before it, or `token` and `state` if it is not to be chosen."""
+    if t < remaining:
+        low = tl.load(first_edge + state)
+        high = tl.load(first_edge + state + 1) - 1
+        chosen = search(thresholds + t * n_edges, low, high, word.to(tl.int64), depth)
+        edge = tl.load(edges + chosen).to(tl.int64)
+        token = edge % n_symbols
+        state = edge // n_symbols
+    return token, state
+
+
+@triton.jit(do_not_specialize=["R", "B", "P", "width", "n_states", "n_edges", "n_labels", "n_symbols", "depth"])
+def walk_kernel(
+    table, outputs, first_edge, edges, thresholds, by_label, state_thresholds, first_of_label, last_of_label,
+    possible, first_label, possible_counts, pairs, pair_counts, symbols,
+    seeds, first, lengths, tokens, labels, states, first_state, last_state, kinds,
+    R, B, P, width, n_states, n_edges, n_labels, n_symbols, depth, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Fill tokens (M, R, B, width), labels and states (M, R, B) of balanced and covering strings, backwards."""
+    pair, turn, string = locate(R, B, P, BLOCK)
+    replica = pair % R
+    kind = tl.load(kinds + replica * P + turn)
+    if kind == 0:
+        return
+    in_range = string < B
+    index = pair * B + string
+    seed = tl.load(seeds + replica)
+    length = tl.minimum(tl.load(lengths + pair), width)
+    zero = tl.zeros((BLOCK,), tl.uint32)
+    row = string.to(tl.uint32)
+    step = zero + ((tl.load(first) + pair // R) & 0xFFFFFFFF).to(tl.uint32)
+    w0, w1, _, _ = philox4x32(zero, row, step, zero + 65536, seed)  # ENDS
+    last_token = tl.zeros((BLOCK,), tl.int64)
+    remaining = length
+    begin = tl.load(first_state + replica)
+    if kind == 1:
+        number = (w0.to(tl.int64) * tl.load(possible_counts + (length - 1) * R + replica)) >> 32
+        label = tl.load(possible + (length - 1) * n_labels + tl.load(first_label + replica) + number)
+        low = tl.load(first_of_label + label).to(tl.int64)
+        high = tl.load(last_of_label + label).to(tl.int64)
+        place = search(state_thresholds + (length - 1) * n_states, low, high, w1.to(tl.int64), depth)
+        state = tl.load(by_label + place).to(tl.int64)
+        end = state
+    else:
+        number = (w0.to(tl.int64) * tl.load(pair_counts + (length - 1) * R + replica)) >> 32
+        low = tl.zeros((BLOCK,), tl.int64) + begin
+        high = tl.zeros((BLOCK,), tl.int64) + tl.load(last_state + replica)
+        cumulative = pairs + (length - 1) * n_states
+        state = search(cumulative, low, high, number, depth)
+        number -= tl.load(cumulative + state - 1, mask=state > begin, other=0)
+        last_token = tl.load(symbols + state * n_symbols + number).to(tl.int64)
+        end = tl.load(table + state * n_symbols + last_token)
+        remaining = length - 1
+    tl.store(labels + index, tl.load(outputs + end), mask=in_range)
+    tl.store(states + index, end - begin, mask=in_range)
+    none = tl.zeros((BLOCK,), tl.int64)
+    for back in range(0, width, 4):
+        t = (width - 1) // 4 * 4 - back
+        # Past the end of a string tokens are 0; the last token of a covering string was chosen before.
+        first_token = none + tl.where(t == length - 1, last_token, 0)
+        second_token = none + tl.where(t + 1 == length - 1, last_token, 0)
+        third_token = none + tl.where(t + 2 == length - 1, last_token, 0)
+        fourth_token = none + tl.where(t + 3 == length - 1, last_token, 0)
+        if t < remaining:
+            w0, w1, w2, w3 = philox4x32(zero + (t // 4), row, step, zero, seed)
+            fourth_token, state = choose_symbol(
+                w3, t + 3, remaining, fourth_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
+            )
+            third_token, state = choose_symbol(
+                w2, t + 2, remaining, third_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
+            )
+            second_token, state = choose_symbol(
+                w1, t + 1, remaining, second_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
+            )
+            first_token, state = choose_symbol(
+                w0, t, remaining, first_token, state, first_edge, edges, thresholds, n_edges, n_symbols, depth
+            )
+        column = t + tl.arange(0, 4)[None, :]
+        four = interleave(first_token, second_token, third_token, fourth_token)
+        tl.store(tokens + index[:, None] * width + column, four, mask=in_range[:, None] & (column < width))
 
 
 @triton.jit(do_not_specialize=["purpose", "rows", "width"])
@@ -129,18 +242,38 @@ def uniform_kernel(seeds, step, out, purpose, rows, width, BLOCK: tl.constexpr):
 
 
 def fill_strings(
-    tables: StreamTables, seeds: Tensor, first: Tensor, lengths: Tensor, tokens: Tensor, labels: Tensor, starts: Tensor
+    tables: StreamTables,
+    seeds: Tensor,
+    first: Tensor,
+    lengths: Tensor,
+    tokens: Tensor,
+    labels: Tensor,
+    states: Tensor,
+    starts: Tensor,
 ) -> None:
-    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless it is empty, starts (M, R, B)."""
+    """Fill tokens (M, R, B, width), labels (M, R, B) and, unless they are empty, states and starts (M, R, B)."""
     M, R, B, width = tokens.shape
     if M == 0:
         return
     n_states, n_symbols = tables.table.shape
-    draw_kernel[(M * R * triton.cdiv(B, BLOCK),)](
+    lengths, turns, walk = lengths.contiguous(), tables.kinds.shape[1], tables.walk
+    programs = M * R * turns * triton.cdiv(triton.cdiv(B, turns), BLOCK)
+    draw_kernel[(programs,)](
         tables.table, tables.outputs, tables.valid_table, tables.thresholds,
-        seeds, first, lengths.contiguous(), tokens, labels, starts,
-        tables.start, tables.valid_start, R, B, width, n_states, len(tables.valid_table), n_symbols,
-        VALID=tables.thresholds.numel() > 0, RANDOM=starts.numel() > 0, BLOCK=BLOCK, num_warps=1,
+        seeds, first, lengths, tokens, labels, states, starts,
+        tables.start, tables.states[0], tables.kinds, tables.valid_start,
+        R, B, turns, width, n_states, len(tables.valid_table), n_symbols,
+        VALID=tables.thresholds.numel() > 0, RANDOM=starts.numel() > 0, KINDS=walk is not None,
+        BLOCK=BLOCK, num_warps=1,
+    )  # fmt: skip
+    if walk is None:
+        return
+    walk_kernel[(programs,)](
+        tables.table, tables.outputs, walk.first_edge, walk.edges, walk.thresholds, walk.states, walk.state_thresholds,
+        walk.first_of_label, walk.last_of_label, walk.labels, walk.first_label, walk.n_labels, walk.pairs,
+        walk.n_pairs, walk.symbols, seeds, first, lengths, tokens, labels, states, tables.states[0], tables.states[1],
+        tables.kinds, R, B, turns, width, n_states, len(walk.edges), walk.labels.shape[1], n_symbols, walk.depth,
+        BLOCK=BLOCK, num_warps=1,
     )  # fmt: skip
 
 

@@ -151,15 +151,16 @@ class StringCounts:
 
     @cached_property
     def by_label(self) -> ChoiceLists:
-        """The states with each label 0, 1, ..."""
+        """The states with each label that occurs, in ascending order of the label."""
         labels = self.machine.labels
         order = np.argsort(labels, kind="stable")
-        return ChoiceLists(order[np.searchsorted(labels[order], 0) :], np.bincount(labels[labels >= 0]))
+        order = order[np.searchsorted(labels[order], 0) :]
+        return ChoiceLists(order, np.unique(labels[order], return_counts=True)[1])
 
-    def possible_labels(self, length: int) -> Ints:
-        """Return the labels that valid strings of a length have, in ascending order."""
-        labels: Ints = np.unique(self.machine.labels[self.reached(length)])
-        return labels[labels >= 0]
+    def possible_lists(self, length: int) -> Ints:
+        """Return the lists of `by_label` whose labels strings of a length have, in ascending order."""
+        reached = self.reached(length)[self.by_label.states]
+        return np.unique(self.by_label.owner[reached])
 
     @cached_property
     def valid_symbols(self) -> Ints:

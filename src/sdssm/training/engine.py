@@ -22,6 +22,7 @@ from sdssm.models.train_settings import TrainSettings
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.tasks.philox import DROPOUT
+from sdssm.tasks.sampling import MIXED
 from sdssm.tasks.stream import StringBatch, StringStream, uniform_numbers
 from sdssm.training.adam import adam_step
 from sdssm.training.execution import plan_execution
@@ -79,6 +80,7 @@ class TrainingEngine:
             max_length=self.width,
             device=device,
             random_start=first.model.state_embedding is not None,
+            sampling=[MIXED if run.train.sampling == "covering" else run.train.sampling for run in runs],
         )
         self.execution = plan_execution(self.runs, device, self.width, has_one_length=self._has_one_length())
         self.replicas = self.execution.build_replicas([new_model(run) for run in runs], device, self._new_model)
@@ -355,7 +357,7 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
     needs_same_task = task.valid is not None or run.model.state_embedding is not None
     tasks = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
-    train = replace(train, shortest=1, curriculum="uniform", attraction=float(train.attraction > 0))
+    train = replace(train, shortest=1, curriculum="uniform", sampling="uniform", attraction=float(train.attraction > 0))
     return tasks, run.model.without_replica_values(), train
 
 
@@ -366,5 +368,5 @@ def new_model(run: RunConfig) -> TokenModel:
 
 def _select_step(strings: StringBatch, step: int, width: int) -> StringBatch:
     """Return the strings of one step, cut to `width` symbols."""
-    starts = None if strings.starts is None else strings.starts[step]
-    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], starts)
+    states, starts = (None if part is None else part[step] for part in (strings.states, strings.starts))
+    return StringBatch(strings.tokens[step, :, :, :width], strings.labels[step], states, starts)

@@ -14,6 +14,7 @@ from sdssm.models.catalogue import default_preset
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
+from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
@@ -56,9 +57,9 @@ def plan_runs(
     stamp = start_stamp()
     planned: list[RunPlan] = []
     for task in tasks:
-        task_folder = path if len(tasks) == 1 else path / folder_name(_unique_name(task))
+        task_folder = path if len(tasks) == 1 else path / folder_name(unique_name(task))
         for variant, changes in _check_variants(variants).items():
-            resolved = resolve_settings(model, preset_name, task.name, {**values, **changes})
+            resolved = resolve_settings(model, preset_name, task, {**values, **changes})
             for seed in seed_list:
                 config = create_config(task, seed, resolved, preset_name, stamp)
                 check_config(config, task, device)
@@ -106,6 +107,11 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
         raise SettingsError(
             f"state_embedding needs a task whose labels are its states, and those of {task.name} are not; "
             "choose a group, such as a5"
+        )
+    if config.model.state_embedding is not None and config.train.sampling != "uniform":
+        raise SettingsError(
+            f"sampling is {config.train.sampling!r}, but with state_embedding strings start in random states and are "
+            "uniform; set sampling=uniform"
         )
     if config.model.needs_given_state and config.model.state_embedding is None:
         raise SettingsError(
@@ -207,15 +213,10 @@ def _resolve_folder(
     out: str | Path | None, tasks: Sequence[Task], model: str, preset: str, settings: Mapping[str, Any]
 ) -> Path:
     if out is None:
-        return default_folder([_unique_name(task) for task in tasks], model, preset, settings)
+        return default_folder(tasks, model, preset, settings)
     if str(out) in ("", "."):
         raise SettingsError("out is the current folder; name a folder for the runs, as in out='runs/a5'")
     return Path(out)
-
-
-def _unique_name(task: Task) -> str:
-    """Return the name of a task; machines without a name get different ones, and so folders of their own."""
-    return task.name if task.name != "machine" else f"machine-{task.digest[:8]}"
 
 
 def _check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:

@@ -54,7 +54,7 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
     trimmed = TrimMachine.build(machine, valid)
     with torch.no_grad():
         symbols = model.symbol_parts()
-        start = model.initial_state
+        start = model.first_state
     A = symbols.A.detach().cpu().double().numpy()
     n = A.shape[-1]
     rows, row_errors, row_magnitudes = _readout_rows(model, n)

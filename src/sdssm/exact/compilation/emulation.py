@@ -179,7 +179,7 @@ def _make_step(model: Classifier) -> Callable[[Tensor, State, int], State]:
         return advance
     A = double.symbol_parts().A[: model.n_symbols]
     transposed = A.mT.contiguous()  # (V, N, N)
-    start = double.initial_state
+    start = double.first_state
 
     def multiply(tokens: Tensor, before: State, symbols: int) -> State:
         x = start[None] if before is None else before[0]

@@ -148,7 +148,7 @@ class ModelReader:
         model = self.model
         if not isinstance(model, Classifier) or not model.is_single_sd_ssm or model.initial_state is None:
             return 0
-        start = model.initial_state
+        start = model.first_state
         return int(
             model.logits(start if model.query is None else model.query_step(model.symbol_parts(), start)).argmax()
         )

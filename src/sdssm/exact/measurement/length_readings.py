@@ -133,7 +133,7 @@ def _carry(model: TokenModel, words: WordMatrices | None, tokens: Tensor, state:
         for piece in torch.split(tokens, BLOCK, dim=1):
             state = model.advance_state(piece, state)
         return state
-    x = model.initial_state.expand(len(tokens), -1) if state is None else state[0]
+    x = model.first_state.expand(len(tokens), -1) if state is None else state[0]
     return (words.advance_state(tokens, x),)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sdssm.models.settings import unchanged_settings
 from sdssm.runs.events import to_json_value
-from sdssm.runs.schema import RunConfig, Settings
+from sdssm.runs.schema import UNRECORDED, RunConfig, Settings
 from sdssm.settings import settings_to_dict
 
 #: Settings that say how often something is written, and do not change the training.
@@ -33,6 +33,7 @@ def fingerprint(config: RunConfig, ignore: Sequence[str] = ()) -> str:
     """
     settings = settings_to_dict(config.settings)
     defaults = settings_to_dict(Settings(model=unchanged_settings(config.model)))
+    defaults["train"].update(UNRECORDED)
     values = {
         group: {
             name: value

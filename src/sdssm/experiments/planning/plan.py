@@ -128,7 +128,7 @@ class _Planner:
     def _runs(self, row: Row, name: str) -> Iterator[PlannedRun]:
         task = self._task(name)  # its name may differ: the task of a file is called after the file
         for variant in row.variants():
-            settings = _resolve_settings(row, task.name, variant, self._selection.budget)
+            settings = _resolve_settings(row, task, variant, self._selection.budget)
             first = create_config(task, 0, settings, row.preset, self._begun)
             parent = self._out / folder_name(task.name) / f"{folder_name(row.model)}-{fingerprint(first)}"
             # The check does not depend on the seed, nor on the values of learning rate and weight decay.
@@ -152,7 +152,7 @@ class _Planner:
                 )
 
 
-def _resolve_settings(row: Row, task: str, variant: Mapping[str, Any], budget: float) -> Settings:
+def _resolve_settings(row: Row, task: Task, variant: Mapping[str, Any], budget: float) -> Settings:
     try:
         settings = resolve_settings(row.model, row.preset, task, {**row.settings, **variant})
     except SdssmError as error:

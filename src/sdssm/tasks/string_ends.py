@@ -1,0 +1,78 @@
+"""In which states of a machine the strings of each length end: exact shares, computed length by length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdssm.automata.refinement import Ints
+from sdssm.tasks.validity import LabelledTable, live_states
+
+
+class StringEnds(NamedTuple):
+    """Where the strings of one length end, among those that are valid or can still become so.
+
+    shares: the share of the strings that end in each state, (Q,); 0 where it is too small for a float.
+    reached: whether a string ends in the state, (Q,).
+    """
+
+    shares: NDArray[np.float64]
+    reached: NDArray[np.bool_]
+
+
+def walk_ends(machine: LabelledTable, longest: int) -> Iterator[StringEnds]:
+    """Yield where the strings of each length 0..longest end.
+
+    >>> parity = LabelledTable(np.array([[0, 1], [1, 0]]), 0, np.array([0, 1]))
+    >>> [ends.shares.tolist() for ends in walk_ends(parity, 2)]
+    [[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]]
+    """
+    n_states, n_symbols = machine.table.shape
+    targets = machine.table.ravel()
+    live = live_states(machine.table, machine.labels >= 0)
+    start = (np.arange(n_states) == machine.start) & live
+    ends, is_stationary = StringEnds(start.astype(np.float64), start), False
+    yield ends
+    for _ in range(longest):
+        if not is_stationary:
+            counts = np.bincount(targets, np.repeat(ends.shares, n_symbols), n_states) * live
+            reached = np.zeros_like(start)
+            reached[machine.table[ends.reached]] = True
+            # Only shares matter, and the counts themselves would overflow.
+            after = StringEnds(counts / (counts.sum() or 1.0), reached & live)
+            is_stationary = all(np.array_equal(*pair) for pair in zip(ends, after, strict=True))
+            ends = after
+        yield ends
+
+
+def access_lengths(machine: LabelledTable) -> Ints:
+    """Return the length of the shortest string from the start state to each state, (Q,).
+
+    >>> access_lengths(LabelledTable(np.array([[1, 0], [2, 0], [2, 2]]), 0, np.array([0, 0, 1])))
+    array([0, 1, 2])
+    """
+    lengths = np.full(machine.n_states, -1)
+    frontier, length = np.array([machine.start]), 0
+    while len(frontier):
+        lengths[frontier] = length
+        targets = np.unique(machine.table[frontier])
+        frontier, length = targets[lengths[targets] < 0], length + 1
+    return lengths
+
+
+def completion_lengths(machine: LabelledTable) -> Ints:
+    """Return how many symbols after each state make a valid string at least, (Q,); -1 if none do.
+
+    >>> completion_lengths(LabelledTable(np.array([[1, 2], [0, 2], [2, 2]]), 0, np.array([-1, 5, -1])))
+    array([ 1,  0, -1])
+    """
+    lengths, length = np.where(machine.labels >= 0, 0, -1), 0
+    while True:
+        length += 1
+        new = (lengths < 0) & (lengths[machine.table] >= 0).any(1)
+        if not new.any():
+            return lengths
+        lengths[new] = length
