@@ -81,6 +81,7 @@ OTHERS: dict[str, Other] = {
     "shortest": Other("2", 2),
     "curriculum": Other("fixed", "fixed"),
     "sampling": Other("balanced", "balanced"),
+    "allow_unidentified": Other("true", True),
     "lr": Other("2e-3", 0.002),
     "schedule": Other("constant", "constant"),
     "warmup": Other("0", 0.0),

@@ -20,6 +20,7 @@ from sdssm.exact.extraction import extract
 from sdssm.exact.extraction.merging import build_machine
 from sdssm.exact.extraction.model_reader import ModelReader
 from sdssm.exact.extraction.state_graph import distinguishing_suffix, explore_states
+from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.layers import SelectiveDenseSettings
 from sdssm.layers.recurrent import Rnn
 from sdssm.layers.settings import RnnSettings
@@ -70,8 +71,14 @@ def test_machines_with_few_outputs(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_counterexamples_without_state_distances(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If states are joined by their labels only, rounds of counterexamples find the states."""
-    monkeypatch.setattr("sdssm.exact.extraction.state_search.JOIN_DISTANCES", (float("inf"),))
     machine = random_machine(seed)
+    with monkeypatch.context() as patch:
+        patch.setattr("sdssm.exact.extraction.matrix_search.DISTANCES", ())
+        extraction = extract(exact(machine), lengths=[20], strings=64)
+        assert extraction.rounds > 0
+        assert extraction.machine.distinguish(machine) is None
+    monkeypatch.setattr("sdssm.exact.extraction.state_search.JOIN_DISTANCES", (float("inf"),))
+    monkeypatch.setattr(TokenMatrices, "find", lambda model: None)  # read as any other recurrent model
     extraction = extract(exact(machine), lengths=[20], strings=64)
     assert extraction.rounds > 0
     assert extraction.machine.distinguish(machine) is None

@@ -140,9 +140,14 @@ class Classifier(Stack, TokenModel):
         after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return self.logits(features).reshape(*lead, self.n_classes), after
 
-    def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
-        """Return the logits after the last symbol only: tokens (B, L) -> (B, C)."""
-        return self.logits(self._features(tokens, self._first(state, starts), None, {}))
+    def last_logits(
+        self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None, lengths: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits after the last symbol only: tokens (B, L) -> (B, C).
+
+        `lengths` (B,) are the lengths of the strings; None: all have length L.
+        """
+        return self.logits(self._features(tokens, self._first(state, starts), lengths, {}))
 
     def advance_state(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
         """Return the final state only: tokens (B, L), state -> state."""

@@ -45,6 +45,9 @@ class TrainSettings:
         "machine, else covering",
         choices=("auto", *SAMPLINGS),
     )
+    allow_unidentified: bool = setting(
+        False, "train even if strings up to L do not take every transition of the machine, so that nothing shows them"
+    )
     lr: float = setting(1e-3, "learning rate", least=0)
     schedule: str = setting(
         "cosine",

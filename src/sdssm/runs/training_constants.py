@@ -20,7 +20,7 @@ def training_constants(configs: Sequence[RunConfig]) -> list[float]:
     known: dict[tuple[str, int, str], float] = {}
     levels = []
     for config in configs:
-        sampling = getattr(config.train, "sampling", "uniform")
+        sampling = config.train.sampling
         key = config.digest, config.train_length, sampling
         if key not in known:
             known[key] = _training_constant(config, sampling)

@@ -18,6 +18,7 @@ from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.reach import check_reach
 from sdssm.tasks.validity import label_states
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"shortest is {config.train.shortest}, but {task.name} is trained on strings of at most {longest}; set "
             f"shortest to at most {longest}, or a longer train_length"
         )
+    # Strings that start in a random state take every transition.
+    if config.model.state_embedding is None and not config.train.allow_unidentified:
+        check_reach(task, config.train_length)
     try:
         model = new_model(config)  # some combinations are refused only by the model itself
     except (RuntimeError, TypeError, MemoryError) as error:

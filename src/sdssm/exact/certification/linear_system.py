@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
-from sdssm.exact.certification.ball_arithmetic import U64, Floats, MatrixBall, gamma, round_up, vector_norm
+from sdssm.exact.certification.ball_arithmetic import Floats, gamma
+from sdssm.exact.certification.linear_readout import check_linear, multiply_rows, readout_rows
 from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
@@ -57,9 +58,9 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
         start = model.first_state
     A = symbols.A.detach().cpu().double().numpy()
     n = A.shape[-1]
-    rows, row_errors, row_magnitudes = _readout_rows(model, n)
+    rows, row_errors, row_magnitudes = readout_rows(model, n)
     if model.query is not None:  # the query is one more step before every readout
-        rows, row_errors = _multiply(rows, row_errors, A[model.query])
+        rows, row_errors = multiply_rows(rows, row_errors, A[model.query])
         row_magnitudes = row_magnitudes @ np.abs(A[model.query])
     settings = model.settings.mixer
     return LinearSystem(
@@ -101,11 +102,7 @@ def _as_array(values: torch.Tensor) -> Floats:
 
 
 def _check_supported(model: Classifier, machine: Machine) -> None:
-    settings = model.settings
-    if len(model.mixers) != 1:
-        raise ExactError(f"the model has {len(model.mixers)} layers; only a single SD-SSM can be certified")
-    if not model.is_single_sd_ssm:
-        raise ExactError(f"the model is {settings.name}; only a single SD-SSM without a block around it is certified")
+    check_linear(model)
     if model.n_symbols != machine.n_symbols:
         raise ExactError(
             f"the model reads {model.n_symbols} symbols but the machine {machine.n_symbols}; "
@@ -116,64 +113,3 @@ def _check_supported(model: Classifier, machine: Machine) -> None:
             f"the model has {model.n_classes} classes but the machine has {machine.n_outputs} outputs; "
             "pass the machine of the task that the model was trained on"
         )
-    if model.input_matrix is not None or model.skip is not None:
-        term = "an input matrix B" if model.input_matrix is not None else "a skip term D"
-        raise ExactError(
-            f"the model has {term}, but a certificate needs x_t = A_s x_(t-1) without other terms; "
-            "train with input_matrix=false and skip=false, as the default preset does"
-        )
-    if model.initial_state is None:
-        raise ExactError("the start state is passed with each string; a certificate needs initial_state=learned")
-    if settings.readout == "mlp":
-        raise ExactError("the readout is an mlp; a certificate needs a linear or a cosine readout")
-    shift = None if model.norm is None else model.norm.bias
-    for name, value in (("the bias of the readout", model.readout.bias), ("the shift of LayerNorm", shift)):
-        if value is not None and bool((value != 0).any()):
-            raise ExactError(
-                f"{name} makes the label depend on the scale of the state, not only on its direction; "
-                "certify a model with readout=cosine and norm=plain, the default"
-            )
-    if model.readout.weight.dtype not in (torch.float32, torch.float64):
-        raise ExactError(f"the model computes in {model.readout.weight.dtype}; certify its float32 form, model.float()")
-    if any(not bool(value.isfinite().all()) for value in model.state_dict().values()):
-        raise ExactError("some weights are not finite, so there is nothing to certify; check how the model was trained")
-    if model.readout.scale is not None and not bool(model.readout.scale > 0):
-        raise ExactError(
-            f"the scale of the cosine readout is {float(model.readout.scale)}, but must be above 0: a negative scale "
-            "reverses the order of the classes"
-        )
-
-
-def _readout_rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
-    """Return the readout as rows (C, N) of the state, their errors (C,) and their absolute values (C, N)."""
-    readout = model.readout
-    rows = readout._rows(model.vectors).detach().cpu().double().numpy()
-    errors = np.zeros(len(rows))
-    if readout.scale is not None:
-        norms = vector_norm(rows)
-        if not (norms > 1e-10).all():
-            raise ExactError("a row of the cosine readout is zero, so its class has no direction to certify")
-        rows = rows / np.sqrt(np.square(rows).sum(-1, keepdims=True))
-        errors = np.full(len(rows), round_up(gamma(2 * n + 8)))
-    magnitudes = np.abs(rows)
-    if readout.projection is not None:
-        projection = readout.projection.detach().cpu().double().numpy().T + np.eye(n)  # rounded once, on the diagonal
-        magnitudes = magnitudes @ (np.abs(projection) + np.eye(n))
-        errors = round_up(errors + U64 * vector_norm(rows) * np.abs(projection).max())
-        rows, errors = _multiply(rows, errors, projection)
-    if model.norm is not None:
-        if model.norm.weight is not None:
-            gain = model.norm.weight.detach().cpu().double().numpy()
-            rows, magnitudes = rows * gain, magnitudes * np.abs(gain)
-            errors = round_up(errors * np.abs(gain).max() + U64 * vector_norm(rows))
-        centring = np.eye(n) - 1 / n
-        magnitudes = magnitudes @ (np.eye(n) + 1 / n)
-        errors = round_up(errors + 4 * U64 * np.sqrt(n) * vector_norm(rows))
-        rows, errors = _multiply(rows, errors, centring)
-    return rows, errors, magnitudes
-
-
-def _multiply(rows: Floats, errors: Floats, matrix: Floats) -> tuple[Floats, Floats]:
-    """Multiply rows (C, N), known up to `errors` (C,), by a matrix (N, N)."""
-    product = MatrixBall(rows[:, None, :], errors) @ MatrixBall.exact(matrix)
-    return product.centre[:, 0], product.radius

@@ -58,16 +58,19 @@ class SearchResult(NamedTuple):
 class CandidateMachines:
     """Machines that were derived from a model, and how often each disagrees with it."""
 
-    def __init__(self, reader: ModelReader, symbols: tuple[str, ...] | None, longest: int, seed: int) -> None:
+    def __init__(
+        self, reader: ModelReader, symbols: tuple[str, ...] | None, longest: int, seed: int, *, compare: bool = True
+    ) -> None:
+        """Draw the strings of length `longest` on which candidates are compared with the model, if `compare`."""
         self.reader, self.symbols = reader, symbols
         self.generator = torch.Generator().manual_seed(seed)
         # The task draws valid strings; its machine, and so its labels, are not used.
         placeholder = Machine(table=[[0] * reader.n_symbols])
         self.task = Task(name="the machine of valid strings", machine=placeholder, valid=reader.valid)
         self.longest = reader.margin_length = self.task.longest_valid_length(longest)
+        self.test_strings = _affordable_strings(reader.model, self.longest) if compare else 0
         reader.watch.start("read test strings")
-        self.test_strings = _affordable_strings(reader.model, self.longest)
-        self.tokens = self.draw(self.test_strings, self.longest)
+        self.tokens = self.draw(max(1, self.test_strings), self.longest)
         self.labels = reader.labels(self.tokens)
         self.witnesses: dict[Word, int] = {}  # strings on which two candidates differ, and the model's label
         self.machines: list[Machine] = []

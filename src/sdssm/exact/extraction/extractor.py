@@ -17,8 +17,10 @@ from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES,
 from sdssm.exact.errors import ExactError, TimeIsUpError
 from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity, SearchResult
 from sdssm.exact.extraction.lstar import search_by_lstar
+from sdssm.exact.extraction.matrix_search import search_by_matrices
 from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable
 from sdssm.exact.extraction.state_search import search_by_states
+from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.exact.sources import LoadedSource, MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
@@ -256,25 +258,30 @@ def _extract_machine(
     if by_states:
         check_states_readable(reader)
     symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
+    matrices = TokenMatrices.find(model) if by_states and reader.are_all_valid else None
+    longest = options.longest or train_length
+    longest = longest if model.longest is None else min(longest, model.longest)
     try:
-        longest = options.longest or train_length
-        most = longest if model.longest is None else model.longest
-        candidates = CandidateMachines(reader, symbols, min(longest, most), options.seed)
-        if by_states:
+        candidates = CandidateMachines(reader, symbols, longest, options.seed, compare=matrices is None)
+        if by_states and matrices is None:
             candidates.fit_scale()
     except TimeIsUpError:
         raise _nothing_known(watch) from None
     if not by_states:
         candidates.hints, candidates.expected = list(options.hints), None if task is None else task.machine
-    search = search_by_states if by_states else search_by_lstar
     try:
-        result = search(candidates, options.max_states)
+        if matrices is not None:
+            machine, result = search_by_matrices(candidates, matrices, options.max_states, options.seed)
+        else:
+            search = search_by_states if by_states else search_by_lstar
+            result = search(candidates, options.max_states)
     except TimeIsUpError:
         if not candidates.machines:
             raise _nothing_known(watch) from None
         note = f"{watch.stop_reason}: the machine is the best one found by then, not a final result"
         result = SearchResult(0, note, stopped=True)
-    machine = candidates.best()
+    if matrices is None:
+        machine = candidates.best()
     fidelity, is_complete = _compare(candidates, machine, options, watch)
     if not is_complete and not result.stopped:
         last = fidelity[-1]

@@ -68,6 +68,11 @@ class ModelReader:
         return length if self.model.longest is None else min(length, self.model.longest)
 
     @property
+    def are_all_valid(self) -> bool:
+        """Whether every string is valid."""
+        return self.valid.n_states == 1
+
+    @property
     def is_scale_free(self) -> bool:
         """Whether the norm of a state has no meaning, so that only its direction is compared."""
         model = self.model
