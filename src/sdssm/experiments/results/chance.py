@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sdssm.errors import SdssmError
+from sdssm.evaluation.sampled_accuracy import choose_lengths
+from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.specs.spec import Row, Spec
 from sdssm.runs.schema import resolve_settings
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.label_shares import best_constants
 
 
 def chance_by_cell(spec: Spec) -> dict[tuple[str, str], float]:
@@ -28,7 +31,10 @@ def best_constant_by_cell(spec: Spec) -> dict[tuple[str, str, str], float | None
                 key = (score.name, name, train_length, random_start)
                 if key not in known:
                     longest = spec.evaluate.max_length or task.test_length
-                    known[key] = score.best_constant(task, train_length, longest, random_start=random_start)
+                    lengths = score.lengths(train_length, longest) or choose_lengths(range(1, longest + 1))
+                    sampling = score.measure or "uniform"
+                    is_random = random_start and sampling == "uniform"
+                    known[key] = mean_of_known(best_constants(task, lengths, sampling, random_start=is_random))
                 levels[score.name, row.label, row.column_of(name)] = known[key]
     return levels
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sdssm.errors import SdssmError, format_value
-from sdssm.evaluation.sampled_accuracy import MEASURES, choose_lengths
-from sdssm.tasks import Task
-from sdssm.tasks.label_shares import best_constants
+from sdssm.tasks.sampling import SAMPLINGS
 
 #: The scores with a name, and the field of an evaluation that holds the confidence interval of each.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
@@ -67,7 +65,7 @@ class Score:
 
     @property
     def _sampled(self) -> re.Match[str] | None:
-        return re.fullmatch(rf"({'|'.join(MEASURES)})(?: at (\d{{1,7}}))?", self.name, re.ASCII)
+        return re.fullmatch(rf"({'|'.join(SAMPLINGS[1:])})(?: at (\d{{1,7}}))?", self.name, re.ASCII)
 
     def compute_sampled(self, *evaluations: Mapping[str, Any]) -> tuple[float | None, Sequence[float] | None]:
         """Return a balanced or covering score, and its band, from the first of the evaluations that has it.
@@ -90,22 +88,14 @@ class Score:
                 return values["accuracy"][place], (values["low"][place], values["high"][place])
         return None, None
 
-    def best_constant(self, task: Task, train_length: int, longest: int, *, random_start: bool = False) -> float | None:
-        """Return what the best constant answer scores, in percent, computed from the machine of the task.
+    def lengths(self, train_length: int, longest: int) -> Sequence[int] | None:
+        """Return the lengths of the score; None for a balanced or covering one over those that are measured.
 
-        >>> from sdssm.tasks import get_task
-        >>> [Score(name).best_constant(get_task("a5"), 40, 500) for name in ("at 1", "balanced at 1")]
-        [50.0, 50.0]
+        >>> Score("within").lengths(40, 500), Score("at 600").lengths(40, 500), Score("balanced at 9").lengths(40, 500)
+        (range(1, 41), [600], [9])
         """
-        if self._sampled is None:
-            shares = best_constants(task, self._lengths(train_length, longest), random_start=random_start)
-        else:
-            name, length = self._sampled.groups()
-            lengths = choose_lengths(range(1, longest + 1)) if length is None else [int(length)]
-            shares = best_constants(task, lengths, name)
-        return mean_of_known(shares)
-
-    def _lengths(self, train_length: int, longest: int) -> Sequence[int]:
+        if self._sampled is not None:
+            return None if self._sampled[2] is None else [int(self._sampled[2])]
         if self.listed_length is None:
             first, last = self._between(train_length, longest)
             return range(first, last + 1)
