@@ -92,6 +92,7 @@ OTHERS: dict[str, Other] = {
     "attraction": Other("0", 0.0),
     "attraction_gate": Other("4", 4.0),
     "projection_decay": Other("0.5", 0.5),
+    "gain_penalty": Other("10", 10.0),
     "validate_length": Other("5", 5),
     "validate_every": Other("1", 1),
     "checkpoint_every": Other("1", 1),

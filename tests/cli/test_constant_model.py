@@ -168,4 +168,4 @@ def test_an_experiment_shows_the_best_constant_answer_of_each_score(runs: Path, 
         limit = 0.0 if cell["score"].startswith("balanced") else 100 * 3 / 64**0.5
         assert cell["max"] <= cell["best_constant"] + limit
     assert {cell["best_constant"] for cell in cells if cell["score"].startswith("balanced")} == {50.0}
-    assert out.count("best constant") == 4 and "balanced accuracy at 20" in out
+    assert out.count("best constant") == 4 and "on balanced strings at 20" in out

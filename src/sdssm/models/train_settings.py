@@ -72,6 +72,12 @@ class TrainSettings:
     projection_decay: float = setting(
         3.0, "decay of P towards the identity, times the learning rate; cosine readout only", least=0
     )
+    gain_penalty: float = setting(
+        0.0,
+        "weight of the variance of the log gain over the states after the strings of a step, for each symbol; "
+        "single-layer SD-SSM",
+        least=0,
+    )
     validate_length: int | None = setting(
         None,
         "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length",

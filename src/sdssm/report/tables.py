@@ -1,4 +1,4 @@
-"""Tables of experiments, from results.json: our results, published ones and chance."""
+"""Tables of experiments, from results.json: our results, published ones, chance and the best constant answer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PUBLISHED_CAPTION = "; published max / average in brackets"
 CHANCE = "chance"
 #: The same for the best constant answer.
 CONSTANT = "best constant"
-#: How the names of scores start whose description is not preceded by "mean".
-WITHOUT_MEAN = ("at ", "balanced", "covering")
+#: How the name of a score starts that is a length and not an accuracy.
+PASSES = "passes "
 #: The files of a table, and how each is rendered.
 FORMATS = {"table.csv": to_csv, "table.md": to_markdown, "table.tex": to_latex}
 
@@ -60,8 +60,7 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
     has_published = any(_format_published(cell) for cell in cells)
     captions = {first: CAPTION + (PUBLISHED_CAPTION if has_published else "")}
     captions |= {
-        score: f"the same, {'' if score.startswith(WITHOUT_MEAN) else 'mean '}{_describe_score(score)}"
-        + ("; published numbers are above" if has_published else "")
+        score: _caption(score) + ("; published numbers are above" if has_published else "")
         for score in results["scores"]
         if score not in shown_first
     }
@@ -76,7 +75,11 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
             (cell["row"], cell["column"]): _format_accuracy(cell) + (_format_published(cell) if score == first else "")
             for cell in shown
         }
-        grids.append(_with_levels(_make_grid(measured, caption, texts), shown, cells))
+        grid = _make_grid(measured, caption, texts)
+        if not score.startswith(PASSES):
+            grid = _with_levels(grid, shown, "best_constant", CONSTANT, format_percent)
+            grid = _with_levels(grid, cells, "chance", CHANCE, format_chance)
+        grids.append(grid)
     return Table(results["title"], grids, [_facts(cell) for cell in cells], [*_notes(cells, first), *missing])
 
 
@@ -94,33 +97,29 @@ def _measured_part(results: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[
     return part, notes
 
 
-def _with_levels(grid: Grid, shown: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> Grid:
-    """Add the best constant answers and the chance levels as last rows, or as last columns if the rows are the tasks.
+def _with_levels(
+    grid: Grid, cells: Sequence[Mapping[str, Any]], level: str, title: str, form: Callable[[float], str]
+) -> Grid:
+    """Add the levels of chance, or of the best constant answer, as a last row, or as a last column if rows are tasks.
 
-    The best constant answers are those of the cells that the grid shows. Results of older versions may lack them or
-    both.
+    Results of older versions have no levels, and the grid is returned as it is.
     """
-    sources = {CONSTANT: ("best_constant", shown), CHANCE: ("chance", cells)}
-    names = [name for name, (key, source) in sources.items() if any(cell.get(key) is not None for cell in source)]
-    by_column = {name: _levels_by(*sources[name], "column", grid.columns) for name in names}
-    by_row = {name: _levels_by(*sources[name], "row", [row for row, _ in grid.rows]) for name in names}
-    if not names:
+    known = [cell for cell in cells if cell.get(level) is not None]
+    if not known:
         return grid
-    # The chance level of a task does not depend on the model, so it tells which side has the tasks.
-    in_columns, in_rows = ([set(levels) for levels in side[names[-1]]] for side in (by_column, by_row))
-    if any(len(levels) > 1 for levels in in_columns) and all(len(levels) <= 1 for levels in in_rows):
-        rows = [
-            (row, [*texts, *(_format_range(by_row[name][k], format_chance) for name in names)])
-            for k, (row, texts) in enumerate(grid.rows)
-        ]
-        return replace(grid, columns=[*grid.columns, *names], rows=rows)
-    more = [(name, [_format_range(levels, format_chance) for levels in by_column[name]]) for name in names]
-    return replace(grid, rows=[*grid.rows, *more])
+    by_column = _levels_by(known, level, "column", grid.columns)
+    by_row = _levels_by(known, level, "row", [name for name, _ in grid.rows])
+    if any(len(set(levels)) > 1 for levels in by_column) and all(len(set(levels)) <= 1 for levels in by_row):
+        texts = [_format_range(levels, form) for levels in by_row]
+        rows = [(name, [*row, text]) for (name, row), text in zip(grid.rows, texts, strict=True)]
+        return replace(grid, columns=[*grid.columns, title], rows=rows)
+    texts = [_format_range(levels, form) for levels in by_column]
+    return replace(grid, rows=[*grid.rows, (title, texts)])
 
 
-def _levels_by(level: str, cells: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> list[list[float]]:
-    """Return the chance levels of the cells in each row or column, or the best constant answers."""
-    return [[cell[level] for cell in cells if cell[key] == name and cell.get(level) is not None] for name in names]
+def _levels_by(cells: Sequence[Mapping[str, Any]], level: str, key: str, names: Sequence[str]) -> list[list[float]]:
+    """Return the levels of the cells in each row or column."""
+    return [[cell[level] for cell in cells if cell[key] == name] for name in names]
 
 
 def _notes(cells: Sequence[Mapping[str, Any]], first: str) -> list[str]:
@@ -162,19 +161,31 @@ def _describe_device(cell: Mapping[str, Any]) -> str:
     return f"trained on {trained}" + (f", evaluated on {evaluated}" if evaluated not in (None, trained) else "")
 
 
+def _caption(score: str) -> str:
+    """Return the caption of a grid below the first one."""
+    if score.startswith(PASSES):
+        return f"the longest length {_describe_score(score)}: least to greatest over seeds"
+    is_mean = not score.startswith("at ") and " at " not in score
+    return f"the same, {'mean ' if is_mean else ''}{_describe_score(score)}"
+
+
 def _describe_score(score: str) -> str:
     """Describe the lengths of a score.
 
     >>> [_describe_score(score) for score in ("all", "50..500", "to 5000", "at 5000")]
     ['over all lengths', 'over lengths 50 to 500', 'over every length to 5,000', 'at 5,000']
+    >>> [_describe_score(score) for score in ("balanced", "covering at 500", "passes 99")]
+    ['on balanced strings', 'on covering strings at 500', 'up to which the accuracy is at least 99 %']
     """
+    if score.startswith(PASSES):
+        return f"up to which the accuracy is at least {score.removeprefix(PASSES)} %"
+    measure, _, length = score.partition(" at ")
+    if measure in ("balanced", "covering"):
+        return f"on {measure} strings" + (f" at {int(length):,}" if length else "")
     if score == "all":
         return "over all lengths"
     if score in ("within", "beyond"):
         return "over training lengths" if score == "within" else "beyond training lengths"
-    if score.startswith(("balanced", "covering")):
-        measure, _, length = score.partition(" at ")
-        return f"{measure} accuracy" + (f" at {int(length):,}" if length else "")
     if ".." in score:
         return f"over lengths {score.replace('..', ' to ')}"
     kind, length = score.split(" ")
@@ -184,6 +195,8 @@ def _describe_score(score: str) -> str:
 def _format_accuracy(cell: Mapping[str, Any]) -> str:
     if cell["max"] is None:
         return NOTHING
+    if cell["score"].startswith(PASSES):
+        return _format_range([cell["min"], cell["max"]], lambda length: f"{length:,.0f}")
     return f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
 
 
@@ -213,7 +226,7 @@ def _facts(cell: Mapping[str, Any]) -> dict[str, Any]:
         "trained_on": cell.get("trained_on"),
         "evaluated_on": cell.get("evaluated_on"),
         "chance": cell.get("chance"),
-        "best_constant": cell.get("best_constant"),
+        **({"best_constant": cell["best_constant"]} if "best_constant" in cell else {}),  # not in older results
     }
 
 

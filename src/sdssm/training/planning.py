@@ -24,6 +24,8 @@ from sdssm.tasks.validity import label_states
 if TYPE_CHECKING:
     import torch
 
+    from sdssm.models import TokenModel
+
 #: What `get_task` takes: a name, a `Task`, a `Machine`, a path, a table, an automaton of another library.
 TaskLike = Any
 #: A run to train: its folder, its task and its config.
@@ -137,6 +139,8 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
             f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
+    if config.train.gain_penalty:
+        _check_gain_penalty(config, model)
     if not is_in_catalogue(config.model):
         check_trainable(config, model)
     largest = max(mixer.transition_size for mixer in model.mixers) if isinstance(model, Classifier) else 1
@@ -144,6 +148,21 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
         raise SettingsError(
             f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
             f"{TRITON_LARGEST_STATE}; make them smaller, or train on the CPU"
+        )
+
+
+def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:
+    """Refuse a penalty on gains for a model whose gains are equal, or that has none."""
+    if not getattr(model, "is_single_sd_ssm", False) or getattr(config.model.mixer, "input_matrix", False):
+        raise SettingsError(
+            f"gain_penalty is {config.train.gain_penalty}, but only a single SD-SSM without an input matrix has gains; "
+            "set gain_penalty=0"
+        )
+    form = config.model.mixer.transition
+    if form in ("stochastic", "sum-one") and not config.model.mixer.is_annealed:
+        raise SettingsError(
+            f"gain_penalty is {config.train.gain_penalty}, but with transition={form} all gains are 1; "
+            "set gain_penalty=0, or transition=signed"
         )
 
 
