@@ -40,7 +40,8 @@ class SampledAccuracy:
         accuracy: at each length; NaN if the task has no string that short. On balanced strings every label counts the
             same: it is the mean over the labels of the share of their strings that are classified correctly.
         low, high: the ends of its 95 % confidence interval.
-        best_constant: what the best constant answer scores on such strings, computed from the machine.
+        best_constant: what the best constant answer scores on such strings. On balanced ones it is 100 over the number
+            of labels among them, else it is computed from the machine.
         mean: the mean of `accuracy`; NaN if no length has strings.
         band: the 95 % confidence interval of `mean`; None if no length has strings.
         strings: the number of strings at each length.

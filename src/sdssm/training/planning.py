@@ -8,7 +8,6 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import RunError, SettingsError, TaskError, format_value
 from sdssm.models.catalogue import default_preset
 from sdssm.models.registry import find_entry
@@ -143,12 +142,14 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
         _check_gain_penalty(config, model)
     if not is_in_catalogue(config.model):
         check_trainable(config, model)
-    largest = max(mixer.transition_size for mixer in model.mixers) if isinstance(model, Classifier) else 1
-    if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
-        raise SettingsError(
-            f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
-            f"{TRITON_LARGEST_STATE}; make them smaller, or train on the CPU"
-        )
+    if device is not None and device.type == "cuda" and isinstance(model, Classifier):
+        for mixer in model.mixers:
+            size, largest = mixer.transition_size, mixer.largest_transition
+            if size > largest:
+                raise SettingsError(
+                    f"{config.model.name} has transitions of {size} x {size}, but the GPU kernels take at most "
+                    f"{largest}; make them smaller, or train on the CPU"
+                )
 
 
 def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:
