@@ -235,7 +235,7 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, options: argparse.Namespace
     With --quiet, print one line for all runs. If none has a result to evaluate, raise an error.
     """
     from sdssm.evaluation.training_lengths import measure_at_training_lengths
-    from sdssm.runs.training_constants import training_constants
+    from sdssm.runs.constant_answers import training_constants
 
     if runs and all(run.status == "diverged" for run in runs):
         rate = min(run.config.train.lr for run in runs)

@@ -8,8 +8,8 @@ from typing import Any
 from sdssm.display import ResultTable
 from sdssm.errors import RunError, SdssmError
 from sdssm.formatting import UNKNOWN, format_chance, format_loss, format_percent
+from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.folder import RunFolder
-from sdssm.runs.training_constants import training_constants
 from sdssm.tasks import chance_accuracy
 from sdssm.tasks.label_shares import best_constants
 

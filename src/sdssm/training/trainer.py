@@ -22,8 +22,8 @@ from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
+from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.schema import RunConfig
-from sdssm.runs.training_constants import training_constants
 from sdssm.tasks import Task
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.execution import is_in_catalogue

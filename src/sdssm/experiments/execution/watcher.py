@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 from sdssm.experiments.planning.plan import PlannedRun
+from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.folder import EVENTS_FILE, STATUS_FILE
-from sdssm.runs.training_constants import training_constants
 from sdssm.training.progress import Progress
 from sdssm.training.schedules import last_step
 
