@@ -58,7 +58,7 @@ def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = ["--steps", "1", "--batch", "2", "--train-length", "3", "--device", "cpu"]
+    tiny = ["--steps", "1", "--batch", "2", "--train-length", "10", "--device", "cpu"]
     code, out, _ = run_command(capsys, "train", "parity", "random:60x2:0", "--state", "auto", *tiny)
     assert code == 0
     assert out.splitlines()[:2] == [
