@@ -108,7 +108,7 @@ class _Measured:
     scores: Sequence[LengthScores]
     train_accuracy: float
     is_alive: bool
-    train_seconds: float
+    device_seconds: float
 
 
 @dataclass
@@ -207,7 +207,7 @@ class Campaign:
         accuracy, alive = window
         models = [engine.model(replica) for replica in range(len(batch))]
         del engine
-        self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, seconds)
+        self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, start)
         empty_device_cache(self.device)
         self._timing.measure_seconds = clock() - trained
         self._trained += len(batch)
@@ -244,13 +244,14 @@ class Campaign:
         strings: Sequence[Sequence[LengthStrings]],
         accuracy: Sequence[float],
         alive: Sequence[bool],
-        seconds: float,
+        start: float,
     ) -> None:
-        """Measure the models of a batch, and start their proofs."""
+        """Measure the models of a batch, and start their proofs; `start` is when its training was started."""
         assert all(isinstance(model, Classifier) for model in models)
         scores = measure_models(models, strings)
+        seconds = (self.deadline.clock() - start) / len(batch)
         for k, (language, config, model) in enumerate(zip(batch.languages, batch.configs, models, strict=True)):
-            measured = _Measured(language, config, scores[k], accuracy[k], alive[k], seconds / len(batch))
+            measured = _Measured(language, config, scores[k], accuracy[k], alive[k], seconds)
             if self.weights is not None:
                 model.task = language.task
                 model.save(self.weights / language.name, overwrite=True)
@@ -297,12 +298,13 @@ class Campaign:
             pairs=tuple(entry.pairs for entry in scores),
             n_pairs=tuple(entry.n_pairs for entry in scores),
             verdict=proof.verdict,
+            is_followed=proof.is_followed,
             extracted_states=proof.states,
-            difference=proof.difference,
-            is_misclassified=proof.is_misclassified,
+            string=proof.string,
+            is_shortest=proof.is_shortest,
             proof_seconds=proof.seconds,
             proof_note=proof.note,
-            train_seconds=measured.train_seconds,
+            device_seconds=measured.device_seconds,
             device=device_name(self.device),
             commit=config.commit,
         )
