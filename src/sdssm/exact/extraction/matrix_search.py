@@ -192,8 +192,8 @@ class MatrixSearch:
 
 def search_by_matrices(
     candidates: CandidateMachines, matrices: TokenMatrices, max_states: int, seed: int
-) -> tuple[Machine, SearchResult]:
-    """Return the machine of a model that is a linear recurrence, and how the search for it ended."""
+) -> tuple[Machine, SearchResult, ClassGraph]:
+    """Return the machine of a model that is a linear recurrence, how the search ended, and the states it comes from."""
     reader = candidates.reader
     search = MatrixSearch(matrices, max_states=max_states, longest=candidates.longest, seed=seed, watch=reader.watch)
     found = search.run()
@@ -212,7 +212,7 @@ def search_by_matrices(
         note = COARSER.format(max_states) if found.too_many else DIFFER
     machine = found.candidate.machine
     named = Machine(table=machine.table, start=machine.start, outputs=machine.outputs, symbols=candidates.symbols)
-    return named, SearchResult(found.rounds, note, stopped=found.stopped)
+    return named, SearchResult(found.rounds, note, stopped=found.stopped), graph
 
 
 def _read_margin(reader: ModelReader, graph: ClassGraph) -> None:

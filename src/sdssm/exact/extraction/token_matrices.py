@@ -45,7 +45,7 @@ class TokenMatrices:
             raise ExactError(f"the model is {model.name}; only a single SD-SSM is a linear recurrence")
         check_linear(model)
         with torch.no_grad():
-            A, start = model.symbol_parts().A.detach().cpu().double(), model.initial_state
+            A, start = model.symbol_parts().A.detach().cpu().double(), model.first_state
             rows = torch.from_numpy(readout_rows(model, A.shape[-1])[0])
             if model.query is not None:  # the query is one more step before every readout
                 rows = rows @ A[model.query]
