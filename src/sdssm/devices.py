@@ -10,8 +10,10 @@ from sdssm.errors import DeviceError, format_value, most_similar
 if TYPE_CHECKING:
     import torch
 
-#: The largest state of a Triton kernel: a larger tile of a transition matrix does not fit one multiprocessor.
+#: The largest state of most Triton kernels: a larger tile of a transition matrix does not fit one multiprocessor.
 TRITON_LARGEST_STATE = 256
+#: The largest matrix of the token scan, the mixture scan and mixed matrices in Triton, which read larger ones in tiles.
+TRITON_LARGEST_MATRIX = 512
 #: The largest head of `delta_scan` in Triton: three matrices of a larger one would not fit the registers.
 TRITON_LARGEST_HEAD = 128
 #: What users call devices that have another name here.

@@ -16,12 +16,12 @@ from sdssm.automata import get_machine
 from sdssm.checking import ReportCard, check
 from sdssm.checking.accuracy_measurement import measure_accuracy
 from sdssm.checking.card_section import SHARES, TITLES, CardSection, measure_section
-from sdssm.checking.constant_answers import best_constant_accuracy
 from sdssm.checking.cost_measurement import measure_costs
 from sdssm.checking.section_results import ForecastSection
 from sdssm.errors import ModelError, SdssmError, SettingsError
 from sdssm.models.registry import forget
 from sdssm.tasks import get_task
+from sdssm.tasks.label_shares import best_constants
 from tests.evaluation.machines import exact, tiring_parity
 
 ACCURACY = ["accuracy"]
@@ -46,7 +46,7 @@ class LastSymbol(nn.Module):
 def test_the_best_constant_answer_agrees_with_samples(name: str) -> None:
     task = get_task(name)
     lengths = [task.longest_valid_length(length) for length in (3, 6, 25)]
-    for length, share in zip(lengths, best_constant_accuracy(task, lengths), strict=True):
+    for length, share in zip(lengths, best_constants(task, lengths), strict=True):
         labels = task.sample(4_000, length, generator=torch.Generator().manual_seed(length)).labels[:, -1]
         frequent = 100 * float(np.bincount(labels.numpy()).max()) / 4_000
         assert share is not None and abs(share - frequent) < 4 * math.sqrt(share * (100 - share) / 4_000) + 1
@@ -54,9 +54,9 @@ def test_the_best_constant_answer_agrees_with_samples(name: str) -> None:
 
 def test_the_best_constant_answer_stays_finite_at_long_lengths() -> None:
     task = get_task("arithmetic")  # valid strings are an exponentially small share of all strings
-    [share] = best_constant_accuracy(task, [5_001])
+    [share] = best_constants(task, [5_001])
     assert share is not None and 20 <= share < 30
-    assert best_constant_accuracy(get_task("a5"), [4_000], random_start=True) == [pytest.approx(100 / 60)]
+    assert best_constants(get_task("a5"), [4_000], random_start=True) == [pytest.approx(100 / 60)]
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------

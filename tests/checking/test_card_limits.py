@@ -13,10 +13,10 @@ from sdssm.automata import Machine
 from sdssm.checking import check
 from sdssm.checking.accuracy_by_length import AccuracyByLength
 from sdssm.checking.accuracy_measurement import measure_accuracy
-from sdssm.checking.constant_answers import best_constant_accuracy
 from sdssm.checking.cost_measurement import measure_costs
 from sdssm.models import Classifier, wrap_module
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.label_shares import best_constants
 from tests.evaluation.machines import exact
 
 
@@ -104,7 +104,7 @@ def test_lengths_without_valid_strings_are_left_out() -> None:
 def test_a_finite_language_has_no_long_strings() -> None:
     finite = Machine(table=[[1, 1], [2, 2], [3, 3], [3, 3]], outputs=[0, 1, 1, 0])
     task = Task(name="finite", machine=get_task("parity").machine, valid=finite)
-    assert best_constant_accuracy(task, [1, 2, 5]) == [50.0, 50.0, 50.0]
+    assert best_constants(task, [1, 2, 5]) == [50.0, 50.0, 50.0]
     assert measure_accuracy(wrap_module(nn.Embedding(2, 2), 2, 2), task, strings=16).lengths == (1, 2)
 
 

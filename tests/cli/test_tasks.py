@@ -46,14 +46,19 @@ def test_show_one_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert (code, err) == (0, "")
     assert picture.read_text().startswith("<svg")
     assert "not solvable" in out
+    assert "identified        yes; strings of up to 11 symbols are enough" in out
     assert str(picture) in out
     code, out, _ = run_command(capsys, "tasks", "show", "arithmetic", "--json", "--length", "8")
     shown = json.loads(out)
     assert len(shown["samples"]) == 3
+    assert (shown["training"]["sampling"], shown["training"]["states"]) == ("uniform", 50)
     for sample in shown["samples"]:
         assert len(sample["tokens"]) == 7
         assert sample["labels"][-1] == eval(sample["text"]) % 5
         assert sample["labels"][1] == -1
+    code, out, _ = run_command(capsys, "tasks", "show", "z97", "--train-length", "50", "--json")
+    training = json.loads(out)["training"]
+    assert (training["train_length"], training["reached_states"], training["identifying_length"]) == (50, 51, 97)
     code, out, _ = run_command(capsys, "tasks", "show", "random:100x2:0")
     assert "unknown (monoid > 20,000)" in out
 

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from sdssm.cli import main
+from sdssm.errors import TaskError
 from sdssm.files import write_atomic
 from sdssm.runs import RunFolder, find_runs
+from sdssm.training import train
 from tests.programs import SDSSM, run_command, run_on_terminal, run_without
 
 #: Settings of a training that takes about a second.
@@ -342,3 +344,27 @@ def test_resuming_a_changed_task_is_an_error(capsys: pytest.CaptureFixture[str])
     assert (code, out) == (2, "")
     assert "changed since" in err
     assert err.count("\n") == 1
+
+
+def test_a_dry_run_prints_the_facts_and_trains_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(
+        capsys, "train", "parity", "tomita2", "--seeds", "2", "--dry-run", "--train-length", "9"
+    )
+    assert (code, err) == (0, "") and not Path("runs").exists()
+    assert "4 runs of sd-ssm in runs/parity+tomita2-train_length=9; nothing was started." in out
+    assert "training strings  uniform, up to 9 symbols: every transition ends at least" in out
+    assert "identified        yes; strings of up to 3 symbols are enough" in out
+    code, out, err = run_command(capsys, "train", "--dry-run")
+    assert code == 2 and "name a task" in err
+
+
+def test_strings_that_do_not_show_the_whole_machine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["--steps", "1", "--device", "cpu", "--set", "state=4", "batch=2"]
+    code, out, err = run_command(capsys, "train", "z97", *tiny)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert "takes 114 of the 194 transitions of z97" in err and "set train_length=97" in err
+    code, out, err = run_command(capsys, "train", "z97", *tiny, "allow_unidentified=true")
+    assert code == 0, err
+    assert out.startswith("z97: chance 1.03 %, best constant answer 12.54 % at length 40 and 3.57 % at length 500; ")
+    with pytest.raises(TaskError, match="allow_unidentified=true"):
+        train("z97", steps=1, settings={"state": 4, "batch": 2}, device="cpu", out="python")

@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 
+from sdssm.experiments.execution.evaluations import missing_files, read_evaluations
+from sdssm.experiments.execution.executors import LocalExecutor
 from sdssm.experiments.planning.plan import make_plan
 from sdssm.experiments.results.cells import make_cells, shown_runs, t_band
 from sdssm.experiments.results.claims import compare_claims
 from sdssm.experiments.results.folder import write_results
 from sdssm.experiments.results.ranking import make_ranking
-from sdssm.experiments.results.records import merge_records
+from sdssm.experiments.results.records import make_records, merge_records
 from sdssm.experiments.results.timing import RATIO, measure_runtime
 from sdssm.experiments.specs.catalogue import get_spec
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.spec import Spec
+from sdssm.report.rendering import to_markdown
+from sdssm.report.tables import make_table
 
 GRID = """
 name = "search"
@@ -62,6 +66,56 @@ def test_candidate_is_not_best_if_all_seeds_diverged() -> None:
     assert cell["choice"].endswith("best of 3 by accuracy at training lengths: lr 0.1") and cell["diverged"] == 1
     ranking = make_ranking(spec, [*RECORDS, *diverged, single])
     assert [entry["variant"]["lr"] for entry in ranking] == [0.1, 0.2, 0.3]
+
+
+MEASURED = """
+name = "measured"
+seeds = 1
+[evaluate]
+max_length = 60
+lengths = [80]
+strings = 64
+scores = ["all", "balanced", "balanced at 40", "covering at 80", "at 80", "passes 99", "passes 10"]
+[[rows]]
+model = "sd-ssm"
+label = "SD-SSM"
+tasks = ["tomita4"]
+settings = { steps = 1, batch = 4, state = 4 }
+"""
+
+
+def test_scores_of_other_measures_and_the_best_constant_answer(tmp_path: Path) -> None:
+    """Almost every long string is rejected by tomita4, so a model that learned nothing may look good."""
+    spec = parse_spec(MEASURED, source="measured.toml")
+    plan = make_plan(spec, tmp_path / "runs")
+    with LocalExecutor("cpu") as executor:
+        executor.run_plan(plan)
+        executor.evaluate_plan(plan)
+    [entry] = make_records(plan)
+    curve, listed = read_evaluations(plan.runs[0].folder, plan.runs[0].task, spec.evaluate)
+    assert curve is not None
+    cells = {cell["score"]: cell for cell in make_cells(spec, [entry])}
+    assert cells["balanced at 40"]["max"] == curve["balanced"]["accuracy"][curve["balanced"]["lengths"].index(40)]
+    assert cells["covering at 80"]["max"] == listed["covering"]["accuracy"][0]
+    assert cells["balanced"]["max"] == pytest.approx(curve["balanced"]["mean"])
+    assert cells["balanced"]["best_constant"] == 50
+    assert cells["at 80"]["best_constant"] == listed["best_constant"][0] > 90
+    assert cells["all"]["best_constant"] == pytest.approx(curve["best_constant_mean"])
+    below = [k for k, value in enumerate(curve["accuracy"], 1) if value < 99]
+    assert cells["passes 99"]["max"] == (below[0] - 1 if below else 60)
+    text = to_markdown(make_table({**vars_of(spec), "cells": list(cells.values())}))
+    assert "best constant" in text and "chance" in text and "on balanced strings at 40" in text
+    assert "the longest length up to which the accuracy is at least 99 %" in text
+    assert missing_files(plan) == []
+    path = plan.runs[0].folder / "evaluation.json"
+    path.write_text(json.dumps({**curve, "balanced": None}))  # as an older version wrote it
+    assert missing_files(plan) == [(plan.runs[0].folder, "evaluation.json")]
+
+
+def vars_of(spec: Spec) -> dict[str, Any]:
+    """Return what results.json has besides cells and runs."""
+    names = {"scores": [score.name for score in spec.evaluate.scores], "rows": ["SD-SSM"], "columns": ["tomita4"]}
+    return {"kind": "accuracy", "title": spec.title, "corner": spec.corner, **names}
 
 
 @pytest.mark.parametrize(("choose", "best"), [("within", (62, 61)), ("score", (90, 70))])

@@ -123,7 +123,7 @@ def test_token_tiles_compile(V: int, N: int, rescale: bool, compiled_kernels: li
     assert {"tiles_forward_kernel", "backward_kernel", "weight_gradient_kernel"} <= set(compiled_kernels)
 
 
-@pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64)])
+@pytest.mark.parametrize(("N", "dtype"), [(64, torch.float32), (60, torch.float64), (512, torch.float32)])
 def test_mixed_matrices_compile(N: int, dtype: torch.dtype, compiled_kernels: list[str]) -> None:
     from sdssm.ops.mixed import triton as mixed
 
@@ -146,3 +146,12 @@ def test_readout_compiles(C: int, N: int, dtype: torch.dtype, cosine: bool, comp
     outputs = readout.forward(*tensors, True, cosine, True)
     readout.backward(outputs[0], *tensors, *outputs, True, cosine, True)
     assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(compiled_kernels)
+
+
+@pytest.mark.parametrize(("kind", "N", "dtype"), [("token", 512, torch.float32), ("mixture", 384, torch.float64)])
+def test_matrices_read_in_tiles_compile(kind: str, N: int, dtype: torch.dtype, compiled_kernels: list[str]) -> None:
+    module = importlib.import_module(f"sdssm.ops.{kind}.triton")
+    args, at = arguments(kind, N, dtype)
+    states, final, *rest = module.forward(*args, rescale=False, mode="auto")
+    module.backward(states, final, *args[: at + 1], states, *rest, rescale=False, mode="auto")
+    assert {"wide_forward_kernel", "wide_backward_kernel"} <= set(compiled_kernels)

@@ -17,7 +17,7 @@ from torch import Tensor
 import sdssm
 from sdssm.automata import Machine, get_machine
 from sdssm.errors import TaskError
-from sdssm.tasks import PAPER_TASKS, Task
+from sdssm.tasks import PAPER_TASKS, Task, evaluation_strings, streamed_strings
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 from sdssm.tasks.sampling import SAMPLINGS
 from sdssm.tasks.string_counts import StringCounts
@@ -205,6 +205,28 @@ def test_evaluation_strings_depend_only_on_seed_and_length(sampling: str) -> Non
     assert torch.equal(again[:64], tokens[:64])
     [(other, _, _)] = EvaluationStrings(task, 70, 6, CPU, sampling=sampling).draw_fresh(40)
     assert not torch.equal(other, tokens)
+
+
+def test_evaluation_strings_of_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = sdssm.task("tomita4")
+    [(whole, _, _)] = EvaluationStrings(task, 128, 5, CPU, sampling="covering").draw_fresh(9)
+    monkeypatch.setattr(evaluation_strings, "MOST_SYMBOLS", 64 * 9)
+    first, second = (part[0] for part in EvaluationStrings(task, 100, 5, CPU, sampling="covering").draw_fresh(9))
+    assert torch.equal(first, whole[:64])
+    assert second.shape == (36, 9) and not torch.equal(second, whole[64:100])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS[1:])
+@pytest.mark.parametrize("most", [0, 1 << 26])
+def test_evaluation_strings_follow_the_definition(sampling: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tables of a string stream, and without: drawn on the CPU, with less memory."""
+    monkeypatch.setattr(streamed_strings, "MOST_THRESHOLDS", most)
+    task = Task(name="no-11", machine=get_machine("random:4x2:1"), valid=NO_11)
+    strings = EvaluationStrings(task, 4_000, 1, CPU, sampling=sampling)
+    for length in (2, 5, 4):
+        [(tokens, labels, _)] = strings.draw_fresh(length)
+        assert torch.equal(task.labels(tokens)[:, -1], labels)
+        assert_follows(tokens, probabilities(task, length, sampling))
 
 
 def test_evaluation_strings_are_balanced() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sdssm.automata import Machine
 from sdssm.errors import SettingsError
@@ -17,6 +18,7 @@ from sdssm.runs import default_folder
 from sdssm.runs.schema import create_config, resolve_settings
 from sdssm.tasks import get_task, list_tasks
 from sdssm.tasks.state_size import MARGIN, STATE_SIZES, choose_state_size
+from sdssm.training.planning import check_config
 
 #: Groups that are at 100.00 up to length 500 with 64, besides those of the specs.
 LARGE_GROUPS = ("a6", "s6", "a7", "s7", "z97", "s5:32:0", "a5*z7")
@@ -113,3 +115,15 @@ def test_fingerprints_and_folders() -> None:
         )
     ]  # fmt: skip
     assert folders == [Path("runs") / name for name in ("a5", "a5", "random_100x4_0", "random_100x4_0-state=64")]
+
+
+def test_a_gpu_takes_every_size_that_is_chosen() -> None:
+    task, gpu = get_task("parity"), torch.device("cuda")
+    for size in (*STATE_SIZES, 513):
+        settings = resolve_settings("sd-ssm", "scale-free", task, {"state": size, "dictionary": 1})
+        config = create_config(task, 0, settings, "scale-free")
+        if size == 513:
+            with pytest.raises(SettingsError, match="transitions of 513 x 513, but the GPU kernels take at most 512"):
+                check_config(config, task, gpu)
+        else:
+            check_config(config, task, gpu)

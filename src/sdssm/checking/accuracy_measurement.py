@@ -9,7 +9,6 @@ from typing import Any
 
 from sdssm.checking.accuracy_by_length import FAILING_ACCURACY, SHOWN_LENGTHS, AccuracyByLength
 from sdssm.checking.card_section import SectionTimeUpError
-from sdssm.checking.constant_answers import best_constant_accuracy
 from sdssm.checking.forecast_measurement import AVERAGED, geometric_lengths
 from sdssm.errors import ModelError, TaskError, first_line
 from sdssm.evaluation import RunEvaluation, evaluate
@@ -17,6 +16,7 @@ from sdssm.evaluation.records import READ_FRESH
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressEvent, ProgressReporter
 from sdssm.tasks import Task
+from sdssm.tasks.label_shares import best_constants
 from sdssm.testing.readable_length import find_readable_length
 
 #: Strings at each length, and beyond the training lengths if they would take more than this share of the time left.
@@ -83,7 +83,7 @@ def measure_accuracy(
         low=lows,
         high=highs,
         strings=counts,
-        best_constant=tuple(best_constant_accuracy(task, kept, random_start=random_start)),
+        best_constant=tuple(best_constants(task, kept, random_start=random_start)),
         chance=task.chance_accuracy,
         train_length=trained,
         note="; ".join(measurement.notes) or None,

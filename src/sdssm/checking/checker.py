@@ -32,6 +32,7 @@ from sdssm.checking.report_card import ReportCard
 from sdssm.checking.section_results import AutomatonSection, ForecastSection, LawsSection, MisclassifiedSection
 from sdssm.devices import device_name
 from sdssm.errors import SettingsError, format_value
+from sdssm.exact.measurement.measured_gains import measure_gains
 from sdssm.extras import import_extra
 from sdssm.progress import ProgressOption, ProgressReporter, report_progress
 from sdssm.settings import check_at_least
@@ -211,7 +212,8 @@ def _measurements(
     def forecast_within(seconds: float) -> SectionResult:
         data = measured["accuracy"].data if "accuracy" in measured else None
         failing, longest = (None, None) if data is None else (data["failing_length"], data["lengths"][-1])
-        return ForecastSection(forecast_failure(model, task, seed=seed, max_seconds=seconds), failing, longest)
+        forecast = forecast_failure(model, task, seed=seed, max_seconds=seconds)
+        return ForecastSection(forecast, failing, longest, measure_gains(model, task, seed=seed))
 
     def find_automaton_within(seconds: float) -> SectionResult:
         known = measured["misclassified"].data if "misclassified" in measured else None

@@ -9,6 +9,7 @@ from typing import Any
 from sdssm.checking.forecast import Forecast
 from sdssm.checking.implemented import ImplementedAutomaton
 from sdssm.checking.misclassified import MisclassifiedSearch
+from sdssm.exact.measurement.measured_gains import MeasuredGains
 from sdssm.formatting import count_of
 from sdssm.runs.events import to_json_value
 from sdssm.testing import LawResult
@@ -103,12 +104,13 @@ class ForecastSection:
     """The section on the forecast: where the model should fail, where it does, and how far off that is.
 
     `failing_length` is the measured length, None if the accuracy does not fall below 90 % up to `measured_to`, which is
-    None if the accuracy was not measured.
+    None if the accuracy was not measured. `gains` are those of an SD-SSM at training lengths, None for other models.
     """
 
     forecast: Forecast
     failing_length: float | None
     measured_to: int | None
+    gains: MeasuredGains | None = None
 
     @property
     def factor(self) -> float | None:
@@ -122,7 +124,8 @@ class ForecastSection:
         """Return all values as JSON values."""
         values = asdict(self.forecast)
         measured = {"failing_length": self.failing_length, "measured_to": self.measured_to, "factor": self.factor}
-        data: dict[str, Any] = to_json_value({**values, **measured})
+        gains = None if self.gains is None else self.gains.to_json()
+        data: dict[str, Any] = to_json_value({**values, **measured, "gains": gains})
         return data
 
     def facts(self) -> dict[str, str]:
@@ -135,6 +138,8 @@ class ForecastSection:
         if not math.isnan(self.forecast.retention):
             share = f"{100 * self.forecast.retention:.0f} %"
             facts["memory"] = f"{share} of the distance within classes is left after a fifth of the training length"
+        if self.gains is not None:
+            facts["gains"] = self.gains.describe()
         return facts
 
     def _describe_measured(self) -> str:

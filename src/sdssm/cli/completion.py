@@ -125,6 +125,7 @@ def _print_script(options: argparse.Namespace) -> None:
 
 def word_lists() -> dict[str, list[str]]:
     """Return the names that can be completed, by kind. Names that a shell would split or expand are left out."""
+    from sdssm.experiments.mlregtest.reproduction import NAME as MLREGTEST
     from sdssm.experiments.specs.catalogue import list_experiments
     from sdssm.models.catalogue import MODELS, default_preset
     from sdssm.models.presets import PRESETS
@@ -138,7 +139,7 @@ def word_lists() -> dict[str, list[str]]:
         "models": list_models(),  # plug-ins by name; nothing of them is imported
         "presets": list(PRESETS),
         "devices": ["auto", "cpu", "cuda"],
-        "experiments": list_experiments(),
+        "experiments": [*list_experiments(), MLREGTEST],
         "settings": list(dict.fromkeys(f"{name}=" for settings in resolved for name in setting_names(settings))),
     }
     return {kind: [word for word in words if re.fullmatch(r"[\w.=-]+", word)] for kind, words in lists.items()}

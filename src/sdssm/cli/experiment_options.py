@@ -57,8 +57,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         "--workers",
         metavar="N",
         type=parse_positive_number,
-        default=1,
-        help="processes that evaluate runs (default: %(default)s)",
+        help="processes that evaluate runs (default: 1; for mlregtest one for each core)",
     )
     add("--quiet", action="store_true", help="print no progress")
     add("--engine", metavar="NAME", default="local", help="local, or ray for a Ray cluster (default: %(default)s)")
@@ -85,7 +84,7 @@ def make_executor(options: argparse.Namespace) -> Executor:
     """Return the executor that --engine names; it starts nothing before it is entered."""
     from sdssm.experiments.execution.executors import get_executor
 
-    return get_executor(options.engine, device=options.device, workers=options.workers, address=options.address)
+    return get_executor(options.engine, device=options.device, workers=options.workers or 1, address=options.address)
 
 
 def make_selection(options: argparse.Namespace) -> Selection:

@@ -16,12 +16,15 @@ from sdssm.cli.experiment_options import (
     selection_arguments,
     spec_argument,
 )
+from sdssm.cli.mlregtest import add_language_options, check_no_language_options, reproduce_languages
 from sdssm.cli.options import declare_command, parse_minutes
 from sdssm.cli.output import print_table, print_text
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
 from sdssm.errors import OutputError, SettingsError
 from sdssm.experiments.default_folders import reused_folders
+from sdssm.experiments.mlregtest.reproduction import NAME as MLREGTEST
+from sdssm.experiments.mlregtest.reproduction import TITLE as MLREGTEST_TITLE
 from sdssm.files import format_path
 from sdssm.formatting import UNKNOWN
 
@@ -47,6 +50,7 @@ def add_command(commands: Commands) -> None:
             "sdssm reproduce --list",
             "sdssm reproduce table1 --models sd-ssm --dry-run",
             "sdssm reproduce table1 two-layers mine.toml --budget 0.02",
+            "sdssm reproduce mlregtest --data att --languages tuning",
         ],
     )
     add = parser.add_argument
@@ -64,6 +68,7 @@ def add_command(commands: Commands) -> None:
         help="train nothing; evaluate and tabulate the finished runs, or show the stored results if there are none",
     )
     add_experiment_options(parser)
+    add_language_options(parser)
     parser.set_defaults(run=_reproduce)
 
 
@@ -71,6 +76,11 @@ def _reproduce(options: argparse.Namespace) -> None:
     if options.list or not options.specs:
         _list_experiments()
         return
+    if MLREGTEST in options.specs:
+        with report_interrupt(options):
+            reproduce_languages(options)
+        return
+    check_no_language_options(options)
     specs = _load_specs(options)
     executor = make_executor(options)  # all errors in the options are reported before anything is started
     accuracy_specs = [spec for spec in specs if spec.kind == "accuracy"]
@@ -94,6 +104,7 @@ def _list_experiments() -> None:
     from sdssm.experiments.specs.catalogue import summarise_experiments
 
     rows = [[entry.name, str(entry.runs or UNKNOWN), entry.title] for entry in summarise_experiments()]
+    rows.append([MLREGTEST, "980", MLREGTEST_TITLE])
     print_table(["experiment", "runs", "title"], rows, right=("runs",))
     print()
     print_text(f"{UNKNOWN}: nothing is trained for it. sdssm reproduce NAME --dry-run shows what NAME would train.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sdssm.cli.options import JSON_HELP, declare_command, whole_number_between
 from sdssm.cli.output import check_suffix, make_printable, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
-from sdssm.formatting import format_chance
+from sdssm.models.train_settings import LONGEST
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -33,7 +33,7 @@ def add_command(commands: Commands) -> None:
         parser.implied_command = "show"
         parser.usage = (
             "sdssm tasks [--json]\n       "
-            "sdssm tasks [show] TASK [--svg FILE] [--out FILE] [--length N] [--seed N] [--json]"
+            "sdssm tasks [show] TASK [--svg FILE] [--out FILE] [--length N] [--train-length N] [--seed N] [--json]"
         )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
@@ -42,7 +42,7 @@ def add_command(commands: Commands) -> None:
         "show",
         summary="describe one task",
         description="Describe a task: its automaton, the algebra of the automaton, which models can emulate it in "
-        "theory, and sample strings with their labels.",
+        "theory, what its training strings cover and identify, and sample strings with their labels.",
         examples=["sdssm tasks show a5 --svg a5.svg"],
     )
     show.add_argument("name", metavar="TASK", help="task, such as a5, s5:32:0, z3*d5, 'regex:(ab)*', my.json or my.att")
@@ -56,6 +56,12 @@ def add_command(commands: Commands) -> None:
         type=whole_number_between(1, 10_000),
         default=12,
         help="length of the sample strings (default: %(default)s)",
+    )
+    show.add_argument(
+        "--train-length",
+        metavar="N",
+        type=whole_number_between(1, LONGEST),
+        help="length of the longest training strings that are described (default: that of the task)",
     )
     show.add_argument(
         "--seed",
@@ -95,12 +101,14 @@ def _list_tasks(options: argparse.Namespace) -> None:
 
 def _show_task(options: argparse.Namespace) -> None:
     from sdssm.automata.formats import FORMATS, check_diagram_path, write_diagram, write_machine
+    from sdssm.tasks.facts import describe_task
     from sdssm.tasks.library import get_task
 
     if options.svg is not None:
         check_diagram_path(options.svg)  # before anything is computed
     check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
     task = get_task(options.name)
+    training = describe_task(task, options.train_length)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)
     facts = _facts(task)
     if options.svg is not None:
@@ -108,9 +116,9 @@ def _show_task(options: argparse.Namespace) -> None:
     if options.out is not None:
         write_machine(task.machine, options.out)
     if options.json:
-        print_json({**facts, "samples": samples})
+        print_json({**facts, "training": training.to_dict(), "samples": samples})
         return
-    print_facts(task.name, _format_facts(task, facts))
+    print_facts(task.name, {**_format_facts(task, facts), **training.to_lines()})
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
     spaced = any(len(name) > 1 for name in task.machine.symbol_names) or task.n_classes > 10
     for sample in samples:
@@ -190,7 +198,7 @@ def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
     return {
         "states": f"{states}; the start state is {facts['start']}",
         "symbols": f"{len(symbols)}: {' '.join(symbols[:MOST_SYMBOLS])}{more_symbols}",
-        "classes": f"{facts['classes']:,} (chance {format_chance(task.chance_accuracy)} %)",
+        "classes": f"{facts['classes']:,}",
         "strings": "all strings" if task.valid is None else _valid_lengths(task),
         "commutative": _yes_or_no(facts["commutative"], unknown),
         "group": _yes_or_no(facts["group"], unknown),

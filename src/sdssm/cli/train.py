@@ -20,7 +20,7 @@ from sdssm.cli.options import (
     parse_seeds,
     parse_value,
 )
-from sdssm.cli.output import print_table, quote_argument
+from sdssm.cli.output import make_printable, print_facts, print_table, quote_argument
 from sdssm.cli.state_sizes import show_state_sizes
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
@@ -31,6 +31,7 @@ from sdssm.models.catalogue import DEFAULT_MODEL
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
     from sdssm.runs import RunFolder
+    from sdssm.tasks.facts import TaskFacts
 
 #: States of a run that `--resume` continues.
 UNFINISHED = ("running", "stopped")
@@ -48,6 +49,7 @@ def add_command(commands: Commands) -> None:
             "sdssm train a5 --seeds 3 --out runs/a5",
             "sdssm train parity cycle --model mamba --steps 5000 --set state=32",
             "sdssm train parity --model my_package.models:Gru --set width=32",
+            "sdssm train my.json --dry-run",
             "sdssm train --resume runs/a5",
         ],
     )
@@ -87,6 +89,7 @@ def add_command(commands: Commands) -> None:
     )
     add_trust_option(parser, "with --resume: ")
     add("--overwrite", action="store_true", help="replace runs that exist already")
+    add("--dry-run", action="store_true", help="print the facts about the tasks and their training strings, then exit")
     add("--quiet", action="store_true", help="print no progress, and one line at the end instead of a table")
     add("--tensorboard", action="store_true", help="also write scalars for TensorBoard into each run folder")
     parser.set_defaults(run=_train)
@@ -96,15 +99,21 @@ def _train(options: argparse.Namespace) -> None:
     if options.tensorboard:
         import_extra("tensorboard", "--tensorboard")  # before any folder is created
     settings = collect_settings(options)
-    _check_options(options, settings)
+    facts = _check_options(options, settings)
     out = _out_folder(options, settings)
+    if options.dry_run:
+        show_state_sizes(options.tasks, options.model, options.preset, settings)
+        _show_plan(facts, out, options)
+        return
     if not options.tasks:
         _resume(options, out)
         return
     if not options.quiet:
         show_state_sizes(options.tasks, options.model, options.preset, settings)
     from sdssm.training import progress_for, train
+    from sdssm.training.progress import AnnouncingProgress
 
+    lines = [make_printable(str(task_facts)) for task_facts in facts]
     with _report_interrupt(out):
         runs = train(
             options.tasks if len(options.tasks) > 1 else options.tasks[0],
@@ -116,14 +125,17 @@ def _train(options: argparse.Namespace) -> None:
             settings=settings,
             resume=options.resume is not None,
             overwrite=options.overwrite,
-            progress=progress_for(options.quiet, keep=False),
+            progress=AnnouncingProgress(progress_for(options.quiet, keep=False), lines),
             tensorboard=options.tensorboard,
         )
     _show_runs(runs, out, options.quiet)
 
 
-def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Raise an error for unknown tasks, models, presets and settings, before torch is imported."""
+def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> list[TaskFacts]:
+    """Raise an error for unknown tasks, models, presets and settings, before torch is imported.
+
+    Returns the facts about each task.
+    """
     if options.resume is not None and options.overwrite:
         raise SettingsError("--resume continues runs and --overwrite replaces them; leave one of them out")
     if options.out is not None and str(options.out) in ("", "."):
@@ -131,15 +143,36 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> Non
     from sdssm.models.catalogue import default_preset
     from sdssm.models.registry import find_entry
     from sdssm.runs.schema import resolve_settings
+    from sdssm.tasks.facts import describe_task
     from sdssm.tasks.library import get_task
+    from sdssm.tasks.reach import check_reach
 
+    if options.dry_run and not options.tasks:
+        raise SettingsError("--dry-run describes a training that is not started; name a task, as in sdssm train a5")
     if options.trust and options.tasks:
         raise SettingsError("--trust is about the folders of --resume DIR; name your own model with --model instead")
     model = options.model or DEFAULT_MODEL
     if options.tasks:
         model = options.model = find_entry(model).name  # an import path is registered under its name
+    facts = []
     for name in options.tasks:
-        resolve_settings(model, options.preset or default_preset(model), get_task(name), settings)
+        task = get_task(name)
+        resolved = resolve_settings(model, options.preset or default_preset(model), task, settings)
+        length = resolved.train.train_length or task.train_length
+        starts_anywhere = resolved.model.state_embedding is not None  # then every transition is taken
+        if not starts_anywhere and not resolved.train.allow_unidentified:
+            check_reach(task, length)
+        facts.append(describe_task(task, length, "uniform" if starts_anywhere else resolved.train.sampling))
+    return facts
+
+
+def _show_plan(facts: Sequence[TaskFacts], out: Path, options: argparse.Namespace) -> None:
+    """Print what would be trained, and the fact sheet of each task."""
+    seeds = options.seeds or 1
+    runs = len(facts) * (seeds if isinstance(seeds, int) else len(seeds))
+    print(f"{count_of(runs, 'run')} of {options.model} in {format_path(out)}; nothing was started.\n")
+    for task_facts in facts:
+        print_facts(task_facts.task, task_facts.to_lines())
 
 
 def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:

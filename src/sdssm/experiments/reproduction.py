@@ -18,7 +18,7 @@ from sdssm.experiments.results.claims import check_claims, compare_claims
 from sdssm.experiments.results.folder import check_results, save_results, selected_results, write_results
 from sdssm.experiments.results.timing import measure_runtime
 from sdssm.experiments.specs.catalogue import get_spec, published_numbers
-from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.scores import Score, SpecError
 from sdssm.experiments.specs.spec import Spec
 from sdssm.formatting import UNKNOWN, count_of, format_chance, format_percent
 from sdssm.progress import ProgressOption
@@ -142,17 +142,24 @@ def _describe(selection: Selection) -> str:
 def _accuracy_row(cell: Mapping[str, Any]) -> dict[str, str] | None:
     if cell["max"] is None:
         return None
+    form = format_percent if Score(cell["score"]).threshold is None else _format_length
+    constant = cell.get("best_constant")
     return {
         "row": cell["row"],
         "column": cell["column"],
         "score": cell["score"],
-        "max %": format_percent(cell["max"]),
-        "average %": format_percent(cell["average"]),
+        "max %": form(cell["max"]),
+        "average %": form(cell["average"]),
         "published max %": UNKNOWN if cell["published_max"] is None else f"{cell['published_max']:g}",
         "chance %": format_chance(cell["chance"]),
+        "best constant %": UNKNOWN if constant is None else format_percent(constant),
         "seeds": str(cell["seeds"]),
         "steps": f"{cell['steps']:,}",
     }
+
+
+def _format_length(length: float) -> str:
+    return f"length {length:,.0f}"
 
 
 def _timing_row(cell: Mapping[str, Any]) -> dict[str, str]:

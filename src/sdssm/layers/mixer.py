@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import ModelError, format_value
 from sdssm.ops.products import product
 from sdssm.settings import check_at_least
@@ -37,6 +38,7 @@ class Mixer(nn.Module, ABC):
     Settings: ClassVar[type[Any]]  # the class of its settings
     is_causal: ClassVar[bool] = True  # an output does not depend on later inputs
     is_recurrent: ClassVar[bool] = True  # it can continue from a state, and step
+    largest_transition: ClassVar[int] = TRITON_LARGEST_STATE  # the greatest `transition_size` of its GPU kernels
     has_output_projection: ClassVar[bool] = False  # it ends in a linear map to the width of its inputs
     can_query: ClassVar[bool] = False  # it implements `mix_query`
     emulates: ClassVar[str] = ""  # which automata it provably emulates, in one sentence

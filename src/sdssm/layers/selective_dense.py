@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
+from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.errors import SettingsError
 from sdssm.layers import initial
 from sdssm.layers.mixer import Mixer, select_rows
@@ -53,6 +54,7 @@ class SelectiveDense(Mixer):
         "Every automaton with at most n states, in one layer: a 0/1 matrix for each symbol (Terzić et al. 2025, "
         "section 2)."
     )
+    largest_transition = TRITON_LARGEST_MATRIX
     settings: SelectiveDenseSettings
 
     def __init__(

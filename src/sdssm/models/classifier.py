@@ -11,6 +11,7 @@ from torch import Tensor
 from sdssm.errors import ModelError
 from sdssm.layers import initial
 from sdssm.layers.mixer import map_state, select_rows
+from sdssm.models.gains import gain_variance
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.readout import Readout, make_layer_norm
 from sdssm.models.settings import ModelSettings
@@ -140,9 +141,14 @@ class Classifier(Stack, TokenModel):
         after = map_state(lambda x: x.reshape(*lead, *x.shape[1:]), state)
         return self.logits(features).reshape(*lead, self.n_classes), after
 
-    def last_logits(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> Tensor:
-        """Return the logits after the last symbol only: tokens (B, L) -> (B, C)."""
-        return self.logits(self._features(tokens, self._first(state, starts), None, {}))
+    def last_logits(
+        self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None, lengths: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits after the last symbol only: tokens (B, L) -> (B, C).
+
+        `lengths` (B,) are the lengths of the strings; None: all have length L.
+        """
+        return self.logits(self._features(tokens, self._first(state, starts), lengths, {}))
 
     def advance_state(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
         """Return the final state only: tokens (B, L), state -> state."""
@@ -162,6 +168,7 @@ class Classifier(Stack, TokenModel):
         noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
+        gain_penalty: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss of the predictions for whole strings, and the number of correct predictions.
 
@@ -173,10 +180,12 @@ class Classifier(Stack, TokenModel):
             noise: uniform random numbers on [0, 1) of the shapes that `noise_shapes` returns; None: no dropout.
             attraction: (), the weight of the centre loss, see `Readout.loss`; None: cross-entropy only.
             classes: (C,), 1 for the classes that occur in the task.
+            gain_penalty: (), the weight of `gain_variance` at the states after the strings; single-layer SD-SSM only.
         """
-        noise = noise or {}
-        features = self._features(tokens, self._first(None, starts), lengths, noise)
-        return self.readout.loss(
+        noise, first = noise or {}, self._first(None, starts)
+        finals = None if gain_penalty is None else self._final_states(tokens, first, lengths)
+        features = self._features(tokens, first, lengths, noise, finals)
+        loss, correct = self.readout.loss(
             features,
             labels,
             self.norm,
@@ -185,6 +194,10 @@ class Classifier(Stack, TokenModel):
             attraction=attraction,
             classes=classes,
         )
+        if gain_penalty is None or finals is None:
+            return loss, correct
+        symbols, states = finals
+        return loss + gain_penalty * gain_variance(symbols.A[: self.n_symbols], states), correct
 
     def symbol_matrices(self) -> Tensor | None:
         """Return the transition matrix of each symbol of a single-layer SD-SSM, (V, N, N); else None.

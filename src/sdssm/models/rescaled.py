@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sdssm import ops
-from sdssm.devices import TRITON_LARGEST_STATE
+from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.layers import SelectiveDense
 from sdssm.models.classifier import Classifier
 from sdssm.models.readout import EPSILON
@@ -49,7 +49,7 @@ class RescaledModel:
         if not model.is_single_sd_ssm or model.norm is None or not isinstance(mixer, SelectiveDense):
             return False
         on_cpu = mixer.dictionary.device.type == "cpu"  # GPU kernels limit the size of the state
-        fits = on_cpu or mixer.settings.state < TRITON_LARGEST_STATE
+        fits = on_cpu or mixer.settings.state < TRITON_LARGEST_MATRIX
         return fits and not mixer.settings.rescale and not mixer.settings.skip
 
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:

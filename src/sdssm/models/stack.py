@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sdssm.errors import ModelError
 from sdssm.layers import Mixer, SelectiveDense, initial
 from sdssm.layers.mixer import select_rows
+from sdssm.layers.selective_dense import SymbolTransitions
 from sdssm.models.block import Block
 from sdssm.models.settings import ModelSettings
 from sdssm.settings import check_at_least
@@ -138,19 +139,33 @@ class Stack(nn.Module):
             table = first.inputs(self.input_table())
         return first.mixer.symbol_parts(table)
 
-    def _features(self, tokens: Tensor, state: State, lengths: Tensor | None, noise: Mapping[str, Tensor]) -> Tensor:
-        """Return the features at the end of strings: tokens (B, L), lengths (B,) -> (B, F)."""
-        if self.is_single_sd_ssm:
-            # Using only the final state, the gradient needs no pass over all states.
-            mixer, symbols = self.mixers[0], self.symbol_parts()
-            if self.query is not None or symbols.skip is None:
-                _, final = mixer.mix_symbols(
-                    symbols._replace(skip=None), tokens, layer_state(state, 0), lengths=lengths
-                )
-                return final if self.query is None else self.query_step(symbols, final)
+    def _features(
+        self,
+        tokens: Tensor,
+        state: State,
+        lengths: Tensor | None,
+        noise: Mapping[str, Tensor],
+        finals: tuple[SymbolTransitions, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the features at the end of strings: tokens (B, L), lengths (B,) -> (B, F).
+
+        `finals` is the result of `_final_states` for the same strings, if it is known.
+        """
+        if self.is_single_sd_ssm and (self.query is not None or self.skip is None):
+            symbols, final = finals or self._final_states(tokens, state, lengths)
+            return final if self.query is None else self.query_step(symbols, final)
         if self.query is not None:
             tokens, lengths = self._with_query(tokens, lengths)
         return self._run(tokens, state, lengths=lengths, carry=False, ends=True, noise=noise)[0][:, 0]
+
+    def _final_states(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[SymbolTransitions, Tensor]:
+        """Return the transitions of a single-layer SD-SSM, and its states (B, N) at the end of strings (B, L).
+
+        Using only the final state, the gradient needs no pass over all states.
+        """
+        symbols: SymbolTransitions = self.symbol_parts()
+        without_skip = symbols._replace(skip=None)
+        return symbols, self.mixers[0].mix_symbols(without_skip, tokens, layer_state(state, 0), lengths=lengths)[1]
 
     def _with_query(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Append the query to each string: tokens (B, L), lengths (B,) -> (B, L + 1), lengths + 1."""

@@ -117,6 +117,7 @@ class TokenModel(nn.Module, ABC):
         noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
+        gain_penalty: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss of the predictions for whole strings, and the number of correct predictions."""
 

@@ -45,6 +45,9 @@ class TrainSettings:
         "machine, else covering",
         choices=("auto", *SAMPLINGS),
     )
+    allow_unidentified: bool = setting(
+        False, "train even if strings up to L do not take every transition of the machine, so that nothing shows them"
+    )
     lr: float = setting(1e-3, "learning rate", least=0)
     schedule: str = setting(
         "cosine",
@@ -68,6 +71,12 @@ class TrainSettings:
     )
     projection_decay: float = setting(
         3.0, "decay of P towards the identity, times the learning rate; cosine readout only", least=0
+    )
+    gain_penalty: float = setting(
+        0.0,
+        "weight of the variance of the log gain over the states after the strings of a step, for each symbol; "
+        "single-layer SD-SSM",
+        least=0,
     )
     validate_length: int | None = setting(
         None,

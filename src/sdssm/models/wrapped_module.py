@@ -115,6 +115,7 @@ class WrappedModule(TokenModel):
         noise: Mapping[str, Tensor] | None = None,
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
+        gain_penalty: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy of the predictions for whole strings, and the number of correct predictions.
 

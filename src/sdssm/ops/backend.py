@@ -105,8 +105,11 @@ def implementation(kind: str, backend: str) -> ModuleType:
     return importlib.import_module(f"sdssm.ops.{kind}.{backend}")
 
 
-def check_backend(op: str, tensor: Tensor, state: int) -> None:
-    """Raise `OpsError` if the backend does not support the device of the tensor or the size of the state."""
+def check_backend(op: str, tensor: Tensor, state: int, most: int = TRITON_LARGEST_STATE) -> None:
+    """Raise `OpsError` if the backend does not support the device of the tensor or the size of the state.
+
+    `most` is the largest state of the Triton kernels of the operation.
+    """
     chosen = choose(tensor)
     if chosen == "cpu" and tensor.device.type != "cpu":
         raise OpsError(f"{op}: the backend is cpu and the tensors are on {tensor.device}; move them or use another one")
@@ -114,9 +117,9 @@ def check_backend(op: str, tensor: Tensor, state: int) -> None:
         return
     if tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise OpsError(f"{op}: the backend is triton and the tensors are on cpu; move them or set TRITON_INTERPRET=1")
-    if state > TRITON_LARGEST_STATE:
+    if state > most:
         raise OpsError(
-            f"{op}: the state has {state} entries; the triton backend takes at most {TRITON_LARGEST_STATE}, "
+            f"{op}: the state has {state} entries; the triton backend takes at most {most}, "
             'use_backend("reference") any number'
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_integers, check_range
 from sdssm.ops.errors import OpsError
@@ -26,10 +27,18 @@ def promote_under_autocast(tensors: Sequence[Tensor | None]) -> list[Tensor | No
     return [tensor.to(widest) if isinstance(tensor, Tensor) else tensor for tensor in tensors]
 
 
-def check_options(op: str, first: Tensor, state: int, b: Tensor | None, rescale: bool, mode: str) -> None:
+def check_options(
+    op: str,
+    first: Tensor,
+    state: int,
+    b: Tensor | None,
+    rescale: bool,
+    mode: str,
+    most: int = TRITON_LARGEST_STATE,
+) -> None:
     """Check the options of a linear scan over states of size `state`."""
     backend.check_mode(op, mode)
-    backend.check_backend(op, first, state)
+    backend.check_backend(op, first, state, most)
     check_homogeneous(op, b, rescale)
 
 

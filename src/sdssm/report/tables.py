@@ -1,4 +1,4 @@
-"""Tables of experiments, from results.json: our results, published ones and chance."""
+"""Tables of experiments, from results.json: our results, published ones, chance and the best constant answer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ CAPTION = "max / average over seeds ± its 95 % band, in %"
 PUBLISHED_CAPTION = "; published max / average in brackets"
 #: The name of the row or column of an accuracy table that shows what guessing gives.
 CHANCE = "chance"
+#: The same for the best constant answer.
+CONSTANT = "best constant"
+#: How the name of a score starts that is a length and not an accuracy.
+PASSES = "passes "
 #: The files of a table, and how each is rendered.
 FORMATS = {"table.csv": to_csv, "table.md": to_markdown, "table.tex": to_latex}
 
@@ -56,8 +60,7 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
     has_published = any(_format_published(cell) for cell in cells)
     captions = {first: CAPTION + (PUBLISHED_CAPTION if has_published else "")}
     captions |= {
-        score: f"the same, {'' if score.startswith('at ') else 'mean '}{_describe_score(score)}"
-        + ("; published numbers are above" if has_published else "")
+        score: _caption(score) + ("; published numbers are above" if has_published else "")
         for score in results["scores"]
         if score not in shown_first
     }
@@ -72,7 +75,11 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
             (cell["row"], cell["column"]): _format_accuracy(cell) + (_format_published(cell) if score == first else "")
             for cell in shown
         }
-        grids.append(_with_chance(_make_grid(measured, caption, texts), cells))
+        grid = _make_grid(measured, caption, texts)
+        if not score.startswith(PASSES):
+            grid = _with_levels(grid, shown, "best_constant", CONSTANT, format_percent)
+            grid = _with_levels(grid, cells, "chance", CHANCE, format_chance)
+        grids.append(grid)
     return Table(results["title"], grids, [_facts(cell) for cell in cells], [*_notes(cells, first), *missing])
 
 
@@ -90,27 +97,29 @@ def _measured_part(results: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[
     return part, notes
 
 
-def _with_chance(grid: Grid, cells: Sequence[Mapping[str, Any]]) -> Grid:
-    """Add the chance levels as a last row, or as a last column if the rows are the tasks.
+def _with_levels(
+    grid: Grid, cells: Sequence[Mapping[str, Any]], level: str, title: str, form: Callable[[float], str]
+) -> Grid:
+    """Add the levels of chance, or of the best constant answer, as a last row, or as a last column if rows are tasks.
 
-    Results of version 0.1.0 have no chance levels, and the grid is returned as it is.
+    Results of older versions have no levels, and the grid is returned as it is.
     """
-    known = [cell for cell in cells if cell.get("chance") is not None]
+    known = [cell for cell in cells if cell.get(level) is not None]
     if not known:
         return grid
-    by_column = _chance_by(known, "column", grid.columns)
-    by_row = _chance_by(known, "row", [name for name, _ in grid.rows])
+    by_column = _levels_by(known, level, "column", grid.columns)
+    by_row = _levels_by(known, level, "row", [name for name, _ in grid.rows])
     if any(len(set(levels)) > 1 for levels in by_column) and all(len(set(levels)) <= 1 for levels in by_row):
-        texts = [_format_range(levels, format_chance) for levels in by_row]
+        texts = [_format_range(levels, form) for levels in by_row]
         rows = [(name, [*row, text]) for (name, row), text in zip(grid.rows, texts, strict=True)]
-        return replace(grid, columns=[*grid.columns, CHANCE], rows=rows)
-    texts = [_format_range(levels, format_chance) for levels in by_column]
-    return replace(grid, rows=[*grid.rows, (CHANCE, texts)])
+        return replace(grid, columns=[*grid.columns, title], rows=rows)
+    texts = [_format_range(levels, form) for levels in by_column]
+    return replace(grid, rows=[*grid.rows, (title, texts)])
 
 
-def _chance_by(cells: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> list[list[float]]:
-    """Return the chance levels of the cells in each row or column."""
-    return [[cell["chance"] for cell in cells if cell[key] == name] for name in names]
+def _levels_by(cells: Sequence[Mapping[str, Any]], level: str, key: str, names: Sequence[str]) -> list[list[float]]:
+    """Return the levels of the cells in each row or column."""
+    return [[cell[level] for cell in cells if cell[key] == name] for name in names]
 
 
 def _notes(cells: Sequence[Mapping[str, Any]], first: str) -> list[str]:
@@ -152,12 +161,27 @@ def _describe_device(cell: Mapping[str, Any]) -> str:
     return f"trained on {trained}" + (f", evaluated on {evaluated}" if evaluated not in (None, trained) else "")
 
 
+def _caption(score: str) -> str:
+    """Return the caption of a grid below the first one."""
+    if score.startswith(PASSES):
+        return f"the longest length {_describe_score(score)}: least to greatest over seeds"
+    is_mean = not score.startswith("at ") and " at " not in score
+    return f"the same, {'mean ' if is_mean else ''}{_describe_score(score)}"
+
+
 def _describe_score(score: str) -> str:
     """Describe the lengths of a score.
 
     >>> [_describe_score(score) for score in ("all", "50..500", "to 5000", "at 5000")]
     ['over all lengths', 'over lengths 50 to 500', 'over every length to 5,000', 'at 5,000']
+    >>> [_describe_score(score) for score in ("balanced", "covering at 500", "passes 99")]
+    ['on balanced strings', 'on covering strings at 500', 'up to which the accuracy is at least 99 %']
     """
+    if score.startswith(PASSES):
+        return f"up to which the accuracy is at least {score.removeprefix(PASSES)} %"
+    measure, _, length = score.partition(" at ")
+    if measure in ("balanced", "covering"):
+        return f"on {measure} strings" + (f" at {int(length):,}" if length else "")
     if score == "all":
         return "over all lengths"
     if score in ("within", "beyond"):
@@ -171,6 +195,8 @@ def _describe_score(score: str) -> str:
 def _format_accuracy(cell: Mapping[str, Any]) -> str:
     if cell["max"] is None:
         return NOTHING
+    if cell["score"].startswith(PASSES):
+        return _format_range([cell["min"], cell["max"]], lambda length: f"{length:,.0f}")
     return f"{format_percent(cell['max'])} / {format_percent(cell['average'])}{_format_band(cell)}"
 
 
@@ -200,6 +226,7 @@ def _facts(cell: Mapping[str, Any]) -> dict[str, Any]:
         "trained_on": cell.get("trained_on"),
         "evaluated_on": cell.get("evaluated_on"),
         "chance": cell.get("chance"),
+        **({"best_constant": cell["best_constant"]} if "best_constant" in cell else {}),  # not in older results
     }
 
 

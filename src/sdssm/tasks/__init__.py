@@ -6,6 +6,7 @@ Task             a machine, and which strings are valid
 Batch            strings, labels and lengths
 collate_strings  a batch of single strings, for torch's DataLoader
 chance_accuracy  the accuracy of a random guess
+describe_task    what is known before training: constant answers, what training strings cover, whether they identify it
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from sdssm.lazy import import_on_use
 
 if TYPE_CHECKING:
     from sdssm.tasks.batch import Batch, collate_strings
+    from sdssm.tasks.facts import TaskFacts, describe_task
     from sdssm.tasks.library import EXAMPLE_TASKS, PAPER_TASKS, get_task, list_tasks
     from sdssm.tasks.task import Task, chance_accuracy
 else:
@@ -24,8 +26,10 @@ else:
             "EXAMPLE_TASKS": "sdssm.tasks.library",
             "PAPER_TASKS": "sdssm.tasks.library",
             "Task": "sdssm.tasks.task",
+            "TaskFacts": "sdssm.tasks.facts",
             "chance_accuracy": "sdssm.tasks.task",
             "collate_strings": "sdssm.tasks.batch",
+            "describe_task": "sdssm.tasks.facts",
             "get_task": "sdssm.tasks.library",
             "list_tasks": "sdssm.tasks.library",
         },
@@ -36,8 +40,10 @@ __all__ = [
     "PAPER_TASKS",
     "Batch",
     "Task",
+    "TaskFacts",
     "chance_accuracy",
     "collate_strings",
+    "describe_task",
     "get_task",
     "list_tasks",
 ]

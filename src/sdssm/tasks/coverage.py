@@ -7,25 +7,28 @@ length. This module needs no torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sdssm.automata.refinement import Ints
 from sdssm.tasks.ragged import validate_length
+from sdssm.tasks.reach import Reach
 from sdssm.tasks.sampling import MIXED, MIXTURE, SAMPLINGS, validate_sampling
-from sdssm.tasks.string_ends import StringEnds, access_lengths, completion_lengths, walk_ends
+from sdssm.tasks.string_ends import StringEnds, walk_ends
 from sdssm.tasks.task import Task
+from sdssm.tasks.validity import LabelledTable
 
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 #: Uniform strings cover a machine if every transition ends at least this share as many of them as of covering strings,
 #: and likewise every label, compared with balanced strings. In a training on covering strings half of the strings are
 #: drawn that way, so with this share a transition is at most two times rarer in uniform strings than there.
 LEAST_SHARE = 0.25
+#: Shares of labels below this are taken as this: the smallest normal number.
+SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,50 +59,45 @@ class Coverage:
         [[0.25625, 0.25625], [0.24375, 0.24375]]
         """
         validate_sampling(sampling, (*SAMPLINGS, MIXED))
+        parts = MIXTURE if sampling == MIXED else (sampling,)
         machine = task.minimal
         labels = machine.labels[machine.table]  # (Q, V): the label after each transition
-        transitions = np.zeros(machine.table.shape)
-        for ends in walk_ends(machine, validate_length(train_length) - 1):
-            if (ends.reached[:, None] & (labels >= 0)).any():  # else no string of this length is valid
-                for part in MIXTURE if sampling == MIXED else (sampling,):
-                    transitions += _last_transitions(ends, labels, task.n_classes, part)
-        return cls(task, train_length, sampling, transitions / (transitions.sum() or 1.0))
+        symbols = (labels >= 0).sum(1)  # (Q,): the number of symbols that make a string valid
+        # All transitions of a state to valid strings have the same share of uniform, and of covering strings.
+        by_state, balanced, lengths = np.zeros(machine.n_states), np.zeros(labels.shape), 0
+        for before, after in pairwise(walk_ends(machine, validate_length(train_length))):
+            occurring = _occurring_labels(machine, after)
+            if not len(occurring):
+                continue
+            lengths += 1
+            uniform = before.shares / ((before.shares @ symbols) or 1.0)  # 0: underflow
+            by_state += parts.count("uniform") * uniform
+            by_state += parts.count("covering") * before.reached / (before.reached @ symbols)
+            if "balanced" in parts:
+                shares = _label_shares(machine, after, task.n_classes)[occurring]
+                factors = np.zeros(task.n_classes)
+                factors[occurring] = 1 / (len(occurring) * np.maximum(shares, SMALLEST))
+                balanced += uniform[:, None] * factors[labels]
+        transitions = np.where(labels >= 0, by_state[:, None] + parts.count("balanced") * balanced, 0.0)
+        return cls(task, train_length, sampling, transitions / max(len(parts) * lengths, 1))
 
-    @cached_property
-    def reached_states(self) -> Flags:
-        """Which states a training string visits, (Q,): the start state and all on the way to a valid string."""
+    @property
+    def rarest(self) -> float:
+        """The share of the strings that end with the rarest transition to a valid string that they take."""
         machine = self.task.minimal
-        completion = completion_lengths(machine)
-        return (completion >= 0) & (access_lengths(machine) + completion <= self.train_length)
-
-    @cached_property
-    def reached_transitions(self) -> Flags:
-        """Which transitions a training string takes, (Q, V)."""
-        return self.possible_transitions & (self._lengths_through <= self.train_length)
-
-    @cached_property
-    def possible_transitions(self) -> Flags:
-        """Which transitions a valid string of any length takes, (Q, V)."""
-        return completion_lengths(self.task.minimal)[self.task.minimal.table] >= 0
-
-    @cached_property
-    def _lengths_through(self) -> NDArray[np.int64]:
-        """The length of the shortest valid string that takes each transition, if there is one, (Q, V)."""
-        machine = self.task.minimal
-        lengths: NDArray[np.int64] = access_lengths(machine)[:, None] + 1 + completion_lengths(machine)[machine.table]
-        return lengths
+        ends = Reach(self.task, self.train_length).transitions & (machine.labels[machine.table] >= 0)
+        return float(self.transitions[ends].min(initial=1.0))
 
 
-def _last_transitions(ends: StringEnds, labels: NDArray[np.int64], n_classes: int, sampling: str) -> Floats:
-    """Return the share of the strings that are one symbol longer than `ends` and end with each transition, (Q, V).
+def _occurring_labels(machine: LabelledTable, ends: StringEnds) -> Ints:
+    """Return the labels of the valid strings of one length."""
+    return np.unique(machine.labels[ends.reached & (machine.labels >= 0)])
 
-    `labels` are those after each transition, (Q, V).
-    """
-    weights = ends.reached if sampling == "covering" else ends.shares
-    shares = np.where(labels >= 0, weights[:, None], 0.0)
-    if sampling == "balanced":
-        of_label = np.bincount(labels[labels >= 0], shares[labels >= 0], n_classes)
-        shares /= np.where(of_label > 0, of_label, 1.0)[labels]
+
+def _label_shares(machine: LabelledTable, ends: StringEnds, n_classes: int) -> Floats:
+    """Return the share of each label among the valid strings of one length, (n_classes,)."""
+    is_valid = machine.labels >= 0
+    shares = np.bincount(machine.labels[is_valid], ends.shares[is_valid], n_classes)
     return np.asarray(shares / (shares.sum() or 1.0))
 
 
@@ -119,9 +117,9 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
 
     >>> from sdssm.tasks import get_task
     >>> choose_sampling(get_task("a5"), 40).reason
-    'every transition is at least 0.68 times as frequent in uniform strings as in covering ones'
+    'every transition ends at least 0.68 times as many uniform strings as covering ones'
     >>> choose_sampling(get_task("tomita4"), 40).reason
-    'a transition is 5 times rarer in uniform strings of 1 to 40 symbols than in covering ones'
+    'a transition ends 5 times fewer uniform strings than covering ones'
     """
     middle = validate_length(train_length) // 2
     every, longer = _ShareSums(task), _ShareSums(task)
@@ -130,15 +128,15 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
             sums.add(before, after)
     least = 1.0
     for shortest, sums in ((1, every), (middle + 1, longer)):
-        where = f"rarer in uniform strings of {shortest} to {train_length} symbols than in"
+        strings = "uniform strings" + (f" of {shortest} to {train_length} symbols" if shortest > 1 else "")
         ratio = _least_ratio(sums.uniform, sums.covering)
         if ratio < LEAST_SHARE:
-            return Choice("covering", f"a transition is {_times(ratio)} {where} covering ones")
+            return Choice("covering", f"a transition ends {_times(ratio)} fewer {strings} than covering ones")
         least = min(least, ratio)
         ratio = _least_ratio(sums.uniform_labels, sums.balanced_labels)
         if ratio < LEAST_SHARE:
-            return Choice("covering", f"a label is {_times(ratio)} {where} balanced ones")
-    reason = f"every transition is at least {least:.2g} times as frequent in uniform strings as in covering ones"
+            return Choice("covering", f"a label has {_times(ratio)} fewer {strings} than balanced ones")
+    reason = f"every transition ends at least {least:.2g} times as many uniform strings as covering ones"
     return Choice("uniform", reason)
 
 
@@ -150,21 +148,19 @@ class _ShareSums:
     """
 
     def __init__(self, task: Task) -> None:
-        self.labels, self.n_classes = task.minimal.labels, task.n_classes
-        self.symbols = (self.labels[task.minimal.table] >= 0).sum(1)  # (Q,): the symbols that make a string valid
-        self.uniform, self.covering = np.zeros(len(self.labels)), np.zeros(len(self.labels))
+        self.machine, self.n_classes = task.minimal, task.n_classes
+        self.symbols = (self.machine.labels[self.machine.table] >= 0).sum(1)  # (Q,): those that make a string valid
+        self.uniform, self.covering = np.zeros(self.machine.n_states), np.zeros(self.machine.n_states)
         self.uniform_labels, self.balanced_labels = np.zeros(self.n_classes), np.zeros(self.n_classes)
 
     def add(self, before: StringEnds, after: StringEnds) -> None:
         """Add the shares of the strings of one length, given where they end and where those one symbol shorter end."""
-        is_valid = self.labels >= 0
-        occurring = np.unique(self.labels[after.reached & is_valid])
+        occurring = _occurring_labels(self.machine, after)
         if len(occurring):
             has_valid = self.symbols > 0
             self.uniform += has_valid * before.shares / ((before.shares @ self.symbols) or 1.0)  # 0: underflow
             self.covering += has_valid * before.reached / (before.reached @ self.symbols)
-            ends = np.bincount(self.labels[is_valid], after.shares[is_valid], self.n_classes)
-            self.uniform_labels += ends / (ends.sum() or 1.0)
+            self.uniform_labels += _label_shares(self.machine, after, self.n_classes)
             self.balanced_labels[occurring] += 1 / len(occurring)
 
 

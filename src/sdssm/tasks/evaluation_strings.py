@@ -1,7 +1,8 @@
 """Evaluation strings: a function of the seed alone, the same for every model and on every device.
 
-They are drawn on the CPU in blocks of positions and labelled on the device of the model, so that strings of a million
-symbols never have to fit into memory as a whole.
+Uniform strings are drawn on the CPU in blocks of positions and labelled on the device of the model, so that strings of
+a million symbols never have to fit into memory as a whole. Balanced and covering strings come from a string stream on
+the device, unless its tables would be too large.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch import Tensor
 from sdssm.errors import TaskError
 from sdssm.tasks.labels import LabelWalk, PrefixLabeller
 from sdssm.tasks.positions import PositionSymbols
-from sdssm.tasks.sampling import validate_sampling
+from sdssm.tasks.sampling import SAMPLINGS, validate_sampling
+from sdssm.tasks.streamed_strings import StreamedStrings
 from sdssm.tasks.task import Task
 
 #: Positions drawn at a time. The strings depend on this number.
@@ -30,6 +32,7 @@ MOST_SYMBOLS = 1 << 24
 NEVER = 1 << 62
 #: What a generator is used for. Each purpose has its own random numbers.
 PREFIX_TOKENS, FRESH_TOKENS, START_STATES = range(3)
+STREAMED_TOKENS = 4  # 3 is the purpose of datasets
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +89,13 @@ class EvaluationStrings:
         generator = _generator(self.seed, FRESH_TOKENS, length)
         starts = self.start_states(length)
         at_once = max(1, MOST_SYMBOLS // (BATCH * valid_length)) * BATCH
-        for first in range(0, self.count, at_once):
-            drawn = self._draw(min(at_once, self.count - first), valid_length, generator)
-            tokens = self._to_device(drawn).long()
+        streamed = self._streamed if self.sampling != "uniform" and self._streamed.has_length(valid_length) else None
+        for part, first in enumerate(range(0, self.count, at_once)):
+            count = min(at_once, self.count - first)
+            if streamed is not None:
+                yield *streamed.draw(count, valid_length, part=part), None
+                continue
+            tokens = self._to_device(self._draw(count, valid_length, generator)).long()
             batch_starts = None if starts is None else starts[first : first + len(tokens)]
             yield tokens, self._label_walk(batch_starts, len(tokens)).advance(tokens)[:, -1], batch_starts
 
@@ -119,12 +126,17 @@ class EvaluationStrings:
 
     def _draw(self, count: int, length: int, generator: torch.Generator) -> Tensor:
         sizes = [min(BATCH, count - row) for row in range(0, count, BATCH)]
-        if self.sampling != "uniform":  # the walk through all strings at once is faster
+        if self.sampling != "uniform":  # one walk for all strings is faster than one for each batch
             numbers = [torch.rand(size, length + 2, generator=generator, dtype=torch.float64) for size in sizes]
             return self.task.backward_sampler.draw(self.sampling, torch.cat(numbers))
         if self.positions is None:
             return torch.cat([self.task.sample(size, length, generator=generator).tokens for size in sizes])
         return torch.cat([self.positions.draw(size, 0, length, generator) for size in sizes])
+
+    @cached_property
+    def _streamed(self) -> StreamedStrings:
+        seed = _mix(self.seed, STREAMED_TOKENS, SAMPLINGS.index(self.sampling)) >> 1  # a stream takes 63 bits
+        return StreamedStrings(self.task, self.sampling, seed, self.device)
 
     def _label_walk(self, starts: Tensor | None, count: int | None = None) -> LabelWalk:
         if starts is None:
@@ -148,5 +160,10 @@ class EvaluationStrings:
 
 
 def _generator(*key: int) -> torch.Generator:
-    """Return a generator that depends only on the key. SeedSequence mixes all numbers into 64 bits."""
-    return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]))
+    """Return a generator that depends only on the key."""
+    return torch.Generator().manual_seed(_mix(*key))
+
+
+def _mix(*key: int) -> int:
+    """Return 64 bits that depend on all numbers of a key."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])

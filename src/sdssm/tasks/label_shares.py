@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from sdssm.errors import TaskError
 from sdssm.tasks.sampling import validate_sampling
+from sdssm.tasks.string_ends import StringEnds, walk_ends
 from sdssm.tasks.task import Task
-from sdssm.tasks.validity import LabelledTable, live_states
+from sdssm.tasks.validity import LabelledTable
 
 
 def compute_label_shares(
@@ -34,20 +36,19 @@ def compute_label_shares(
     validate_sampling(sampling)
     if random_start and sampling != "uniform":
         raise TaskError(f"strings that start in a random state are drawn uniformly, not {sampling}")
-    labelled = _labelled(task) if random_start else task.minimal
-    walk = _CountWalk(labelled, random_start=random_start)
-    wanted = set(lengths)
+    # A string that starts in any state may start in one that no other string reaches.
+    machine = (
+        LabelledTable(task.machine.table, task.machine.start, task.machine.outputs) if random_start else task.minimal
+    )
+    wanted, longest = set(lengths), max(lengths, default=0)
     rows: dict[int, np.ndarray] = {}
     row = np.full(task.n_classes, np.nan)
-    for length in range(1, max(wanted, default=0) + 1):
-        walk.advance()
-        if (length in wanted or task.valid is not None or walk.is_stationary) and walk.has_valid:
-            row = SHARES_BY_SAMPLING[sampling](walk, task.n_classes)
+    for length, (before, after) in enumerate(pairwise(walk_ends(machine, longest, random_start=random_start)), 1):
+        if (length in wanted or task.valid is not None) and (machine.labels[after.reached] >= 0).any():
+            row = _normalise(LABEL_WEIGHTS[sampling](machine, before, after, task.n_classes))
         if length in wanted:
             rows[length] = row
-        if walk.is_stationary:  # the shares of all greater lengths are the same
-            break
-    return np.stack([rows.get(length, row) for length in lengths]) if len(lengths) else np.zeros((0, task.n_classes))
+    return np.stack([rows[length] for length in lengths]) if len(lengths) else np.zeros((0, task.n_classes))
 
 
 def best_constants(
@@ -66,61 +67,25 @@ def best_constants(
     return [None if np.isnan(value) else float(value) for value in best]
 
 
-class _CountWalk:
-    """The number of strings that reach each state, length by length.
-
-    Only the shares of the states matter, so that the numbers are scaled to a sum of 1: they would overflow.
-    """
-
-    def __init__(self, labelled: LabelledTable, *, random_start: bool) -> None:
-        self.table, start, self.labels = labelled
-        n_states, self.n_symbols = self.table.shape
-        self.live = live_states(self.table, self.labels >= 0)  # strings that cannot become valid would outnumber others
-        self.counts = np.full(n_states, 1 / n_states) if random_start else np.eye(n_states)[start]
-        self.reached = self.reached_before = self.counts > 0
-        self.is_stationary = False  # whether the last symbol changed neither shares nor reachable states
-
-    def advance(self) -> None:
-        """Read one more symbol."""
-        before, self.reached_before = self.counts, self.reached
-        weights = np.repeat(before, self.n_symbols)
-        counts = np.bincount(self.table.ravel(), weights, minlength=len(self.table)) * self.live
-        self.counts = counts / (counts.sum() or 1.0)  # 0: no string is that long
-        # Small shares may underflow, but a state stays reachable.
-        self.reached = np.zeros(len(self.table), dtype=bool)
-        self.reached[self.table[self.reached_before]] = True
-        self.reached &= self.live
-        self.is_stationary = np.array_equal(before, self.counts) and np.array_equal(self.reached_before, self.reached)
-
-    @property
-    def has_valid(self) -> bool:
-        return bool((self.labels[self.reached] >= 0).any())
-
-    def uniform(self, n_classes: int) -> np.ndarray:
-        is_valid = self.labels >= 0
-        return _normalise(np.bincount(self.labels[is_valid], self.counts[is_valid], minlength=n_classes))
-
-    def balanced(self, n_classes: int) -> np.ndarray:
-        ends = self.labels[self.reached]
-        return _normalise((np.bincount(ends[ends >= 0], minlength=n_classes) > 0).astype(float))
-
-    def covering(self, n_classes: int) -> np.ndarray:
-        ends = self.labels[self.table[self.reached_before]].ravel()
-        return _normalise(np.bincount(ends[ends >= 0], minlength=n_classes).astype(float))
+def _uniform(machine: LabelledTable, before: StringEnds, after: StringEnds, n_classes: int) -> np.ndarray:
+    is_valid = machine.labels >= 0
+    return np.bincount(machine.labels[is_valid], after.shares[is_valid], minlength=n_classes)
 
 
-#: How the share of each label is computed, by the way in which strings are drawn.
-SHARES_BY_SAMPLING = {
-    "uniform": _CountWalk.uniform,
-    "balanced": _CountWalk.balanced,
-    "covering": _CountWalk.covering,
-}
+def _balanced(machine: LabelledTable, before: StringEnds, after: StringEnds, n_classes: int) -> np.ndarray:
+    ends = machine.labels[after.reached]
+    return (np.bincount(ends[ends >= 0], minlength=n_classes) > 0).astype(float)
+
+
+def _covering(machine: LabelledTable, before: StringEnds, after: StringEnds, n_classes: int) -> np.ndarray:
+    ends = machine.labels[machine.table[before.reached]].ravel()
+    return np.bincount(ends[ends >= 0], minlength=n_classes).astype(float)
+
+
+#: The weight of each label among the strings of a length, from where those and those one symbol shorter end, by the way
+#: in which strings are drawn.
+LABEL_WEIGHTS = {"uniform": _uniform, "balanced": _balanced, "covering": _covering}
 
 
 def _normalise(weights: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights.sum())
-
-
-def _labelled(task: Task) -> LabelledTable:
-    """Return the table of a task whose strings may start in any state, reachable or not."""
-    return LabelledTable(task.machine.table, task.machine.start, task.machine.outputs)

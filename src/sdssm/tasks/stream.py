@@ -144,18 +144,18 @@ class StringStream:
             )
         return lengths
 
-    def draw(self, first: Tensor, lengths: Tensor, width: int) -> StringBatch:
+    def draw(self, first: Tensor, lengths: Tensor, width: int, batch: int | None = None) -> StringBatch:
         """Draw the strings of steps first .. first+M-1 for lengths (M, R), padded with 0 to `width`.
+
+        `batch` replaces the number of strings of the stream.
 
         `first`, an int64 scalar tensor, and `lengths`, int64, are on the device of the stream. On a GPU they are read
         by the kernel only, so that a draw can be captured in a CUDA graph. Lengths are then not checked: the caller
         makes sure that they are in 1..width and have valid strings.
         """
         self._check(first, lengths, width)
-        M, R = lengths.shape
-        tokens = lengths.new_empty(M, R, self.batch, width)
-        labels = lengths.new_empty(M, R, self.batch)
-        shape, none = (M, R, self.batch), (0, 0, 0)
+        shape, none = (*lengths.shape, self.batch if batch is None else batch), (0, 0, 0)
+        tokens, labels = lengths.new_empty(*shape, width), lengths.new_empty(shape)
         states = lengths.new_empty(none if self.random_start else shape)
         starts = lengths.new_empty(shape if self.random_start else none)
         _import_implementation(self.implementation).fill_strings(

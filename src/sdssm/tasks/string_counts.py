@@ -66,12 +66,11 @@ class ChoiceLists:
         weights = (counts.mantissa[self.states] * self._powers[below + SMALLEST_POWER]).astype(np.int64)
         return np.concatenate(([0], np.cumsum(weights))), top
 
-    def totals(self, counts: Counts) -> Counts:
-        """Return the sum of the counts of each list."""
-        cumulative, top = self.cumulative_weights(counts)
+    def totals(self, cumulative: Ints, exponents: Ints) -> Counts:
+        """Return the sum of the counts of each list, from their `cumulative_weights`."""
         total = np.diff(cumulative[self.first])
         mantissa, shift = np.frexp(total.astype(np.float64))
-        return Counts(mantissa, np.where(total > 0, top + shift - self._bits, ZERO_EXPONENT))
+        return Counts(mantissa, np.where(total > 0, exponents + shift - self._bits, ZERO_EXPONENT))
 
     def choose(self, cumulative: Ints, owners: Ints, u: Floats) -> Ints:
         """Choose an entry from the list of each owner for numbers u in [0, 1): indices into `states`.
@@ -118,24 +117,34 @@ class StringCounts:
         self._kept = {0: first}  # at lengths 0, BLOCK, 2 BLOCK, ..., by their number
         self._block = 0, [first]
         self._weights = dict[int, Ints]()
+        self._latest = 0, np.zeros(0, dtype=np.int64)  # the length and the weights of the last count
 
     def at(self, length: int) -> Counts:
         """Return the number of strings of a length that reach each state."""
         number, offset = divmod(length, BLOCK)
         for k in range(len(self._kept), number + 1):
-            self._kept[k] = self.in_edges.totals(self.at(k * BLOCK - 1))
+            self._kept[k] = self._extend(self.at(k * BLOCK - 1), k * BLOCK)
         known, block = self._block
         if known != number:
             block = [self._kept[number]]
         if len(block) <= offset:
             block = [*block]
             while len(block) <= offset:
-                block.append(self.in_edges.totals(block[-1]))
+                block.append(self._extend(block[-1], number * BLOCK + len(block)))
         self._block = number, block
         return block[offset]
 
+    def _extend(self, before: Counts, length: int) -> Counts:
+        """Return the counts of a length from those of the length before."""
+        cumulative, exponents = self.in_edges.cumulative_weights(before)
+        self._latest = length, cumulative
+        return self.in_edges.totals(cumulative, exponents)
+
     def last_transition_weights(self, length: int) -> Ints:
         """Return the cumulative weights of `in_edges` as last transitions of the strings of a length, (E + 1,)."""
+        latest, weights = self._latest
+        if latest == length:
+            return weights
         if length not in self._weights:
             weights = self.in_edges.cumulative_weights(self.at(length - 1))[0]
             if (len(self._weights) + 1) * len(weights) > MOST_KEPT:

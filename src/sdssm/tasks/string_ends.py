@@ -23,29 +23,39 @@ class StringEnds(NamedTuple):
     reached: NDArray[np.bool_]
 
 
-def walk_ends(machine: LabelledTable, longest: int) -> Iterator[StringEnds]:
-    """Yield where the strings of each length 0..longest end.
+def walk_ends(machine: LabelledTable, longest: int, *, random_start: bool = False) -> Iterator[StringEnds]:
+    """Yield where the strings of each length 0..longest end; with `random_start`, they start in any state.
 
     >>> parity = LabelledTable(np.array([[0, 1], [1, 0]]), 0, np.array([0, 1]))
     >>> [ends.shares.tolist() for ends in walk_ends(parity, 2)]
     [[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]]
     """
-    n_states, n_symbols = machine.table.shape
-    targets = machine.table.ravel()
+    n_states = machine.n_states
     live = live_states(machine.table, machine.labels >= 0)
-    start = (np.arange(n_states) == machine.start) & live
-    ends, is_stationary = StringEnds(start.astype(np.float64), start), False
-    yield ends
+    starts = live & (random_start | (np.arange(n_states) == machine.start))
+    # Symbols that lead from one state to the same state are counted once.
+    pairs, ways = np.unique(np.arange(n_states)[:, None] * n_states + machine.table, return_counts=True)
+    source, target = pairs // n_states, pairs % n_states
+
+    def step(ends: StringEnds) -> StringEnds:
+        counts = np.bincount(target, ends.shares[source] * ways, n_states) * live
+        reached = np.zeros_like(live)
+        reached[target[ends.reached[source]]] = True
+        # Only shares matter, and the counts themselves would overflow.
+        return StringEnds(counts / (counts.sum() or 1.0), reached & live)
+
+    last = [StringEnds(starts / max(starts.sum(), 1), starts)]
+    yield last[-1]
+    period = 0  # shares that repeat after one or two symbols, as those of a group in the end, repeat forever
     for _ in range(longest):
-        if not is_stationary:
-            counts = np.bincount(targets, np.repeat(ends.shares, n_symbols), n_states) * live
-            reached = np.zeros_like(start)
-            reached[machine.table[ends.reached]] = True
-            # Only shares matter, and the counts themselves would overflow.
-            after = StringEnds(counts / (counts.sum() or 1.0), reached & live)
-            is_stationary = all(np.array_equal(*pair) for pair in zip(ends, after, strict=True))
-            ends = after
-        yield ends
+        after = last[-period] if period else step(last[-1])
+        period = period or next((p for p in range(1, len(last) + 1) if _are_equal(last[-p], after)), 0)
+        last = [last[-1], after]
+        yield after
+
+
+def _are_equal(ends: StringEnds, others: StringEnds) -> bool:
+    return all(np.array_equal(*arrays) for arrays in zip(ends, others, strict=True))
 
 
 def access_lengths(machine: LabelledTable) -> Ints:

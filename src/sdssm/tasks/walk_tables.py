@@ -161,9 +161,9 @@ class _MachineWalk(NamedTuple):
         )
         walk.states[: len(by_label.states)] = by_label.states
         for row in range(longest):
-            walk.thresholds[row] = in_edges.thresholds(in_edges.cumulative_weights(counts.at(row))[0])
             walk.pairs[row] = counts.cumulative_pairs(row + 1)
             cumulative, _ = by_label.cumulative_weights(counts.at(row + 1))
+            walk.thresholds[row] = in_edges.thresholds(counts.last_transition_weights(row + 1))
             walk.state_thresholds[row, : len(by_label.states)] = by_label.thresholds(cumulative)
             possible = counts.possible_lists(row + 1)
             walk.n_labels[row] = len(possible)

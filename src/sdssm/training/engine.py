@@ -91,6 +91,8 @@ class TrainingEngine:
         self._moving_accuracy = torch.zeros(len(runs), device=device)
         self._weight_decay = torch.tensor([run.train.weight_decay for run in runs], device=device)
         self._has_centre_loss = first.model.has_cosine_readout and first.train.attraction > 0
+        penalties = [run.train.gain_penalty for run in runs]
+        self._gain_penalty = torch.tensor(penalties, device=device) if first.train.gain_penalty > 0 else None
         occurring = occurring_classes(self.tasks, self.runs)
         # With a single class there is nothing to distinguish, and every centre would do.
         self._attractions = [
@@ -258,6 +260,8 @@ class TrainingEngine:
             # Before the model predicts correctly, the centre loss would hold it at the most frequent label.
             strength = attraction * self._moving_accuracy**self.train.attraction_gate
             inputs |= {"attraction": strength, "classes": self._classes}
+        if self._gain_penalty is not None:
+            inputs["gain_penalty"] = self._gain_penalty
         ramped = dict(zip(self.ramped_buffers, buffers, strict=True))
         loss, correct, gradient = self.replicas.gradient(inputs, ramped, host)
         replicas = self.replicas
@@ -358,6 +362,7 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
     tasks = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
     train = replace(train, shortest=1, curriculum="uniform", sampling="uniform", attraction=float(train.attraction > 0))
+    train = replace(train, gain_penalty=float(train.gain_penalty > 0))
     return tasks, run.model.without_replica_values(), train
 
 

@@ -8,7 +8,6 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sdssm.devices import TRITON_LARGEST_STATE
 from sdssm.errors import RunError, SettingsError, TaskError, format_value
 from sdssm.models.catalogue import default_preset
 from sdssm.models.registry import find_entry
@@ -18,10 +17,13 @@ from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
+from sdssm.tasks.reach import check_reach
 from sdssm.tasks.validity import label_states
 
 if TYPE_CHECKING:
     import torch
+
+    from sdssm.models import TokenModel
 
 #: What `get_task` takes: a name, a `Task`, a `Machine`, a path, a table, an automaton of another library.
 TaskLike = Any
@@ -124,6 +126,9 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"shortest is {config.train.shortest}, but {task.name} is trained on strings of at most {longest}; set "
             f"shortest to at most {longest}, or a longer train_length"
         )
+    # Strings that start in a random state take every transition.
+    if config.model.state_embedding is None and not config.train.allow_unidentified:
+        check_reach(task, config.train_length)
     try:
         model = new_model(config)  # some combinations are refused only by the model itself
     except (RuntimeError, TypeError, MemoryError) as error:
@@ -133,13 +138,32 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"train_length is {config.train_length}, but this {config.model.name} was made for strings of at most "
             f"{model.longest}; train on shorter strings, or change its settings for longer ones"
         )
+    if config.train.gain_penalty:
+        _check_gain_penalty(config, model)
     if not is_in_catalogue(config.model):
         check_trainable(config, model)
-    largest = max(mixer.transition_size for mixer in model.mixers) if isinstance(model, Classifier) else 1
-    if device is not None and device.type == "cuda" and largest > TRITON_LARGEST_STATE:
+    if device is not None and device.type == "cuda" and isinstance(model, Classifier):
+        for mixer in model.mixers:
+            size, largest = mixer.transition_size, mixer.largest_transition
+            if size > largest:
+                raise SettingsError(
+                    f"{config.model.name} has transitions of {size} x {size}, but the GPU kernels take at most "
+                    f"{largest}; make them smaller, or train on the CPU"
+                )
+
+
+def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:
+    """Refuse a penalty on gains for a model whose gains are equal, or that has none."""
+    if not getattr(model, "is_single_sd_ssm", False) or getattr(config.model.mixer, "input_matrix", False):
         raise SettingsError(
-            f"{config.model.name} has transitions of {largest} x {largest}, but the GPU kernels take at most "
-            f"{TRITON_LARGEST_STATE}; make them smaller, or train on the CPU"
+            f"gain_penalty is {config.train.gain_penalty}, but only a single SD-SSM without an input matrix has gains; "
+            "set gain_penalty=0"
+        )
+    form = config.model.mixer.transition
+    if form in ("stochastic", "sum-one") and not config.model.mixer.is_annealed:
+        raise SettingsError(
+            f"gain_penalty is {config.train.gain_penalty}, but with transition={form} all gains are 1; "
+            "set gain_penalty=0, or transition=signed"
         )
 
 

@@ -89,6 +89,19 @@ class SafeProgress:
             self._inner.stop()
 
 
+class AnnouncingProgress:
+    """Wraps a progress display and shows some lines when the training starts, after all checks."""
+
+    def __init__(self, inner: Progress, lines: Sequence[str]) -> None:
+        self._inner, self._lines = inner, lines
+        self.update, self.message, self.stop = inner.update, inner.message, inner.stop
+
+    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+        for line in self._lines:
+            self._inner.message(line)
+        self._inner.start(names, steps, first, chance)
+
+
 def progress_for(quiet: bool, *, keep: bool = True) -> Progress:
     """Return the display that suits standard output: a live table, plain lines, or nothing if `quiet`."""
     if quiet:

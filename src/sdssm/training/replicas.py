@@ -85,7 +85,8 @@ class _Loss(nn.Module):
 def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return loss and number of correct predictions of one model on the inputs of one step, by name."""
     noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
-    options = {name: inputs[name] for name in ("lengths", "starts", "attraction", "classes") if name in inputs}
+    names = ("lengths", "starts", "attraction", "classes", "gain_penalty")
+    options = {name: inputs[name] for name in names if name in inputs}
     return model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)
 
 

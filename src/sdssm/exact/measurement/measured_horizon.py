@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +14,7 @@ from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
 from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import HorizonReading, read_fresh_strings, read_prefixes
+from sdssm.exact.measurement.measured_gains import MeasuredGains, measure_gains
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import open_watch
@@ -53,6 +54,7 @@ class Horizon(Displayed):
     predicted: int | None
     seconds: float
     n_classes: int = 0
+    gains: MeasuredGains | None = None  #: of an SD-SSM at training lengths, and how fast its errors can grow
     stopped: bool = False  #: whether the time limit ended the measurement before `max_length`
 
     @property
@@ -75,7 +77,9 @@ class Horizon(Displayed):
 
     def to_json(self) -> dict[str, Any]:
         """Return the measurement as plain values."""
-        return {**asdict(self), "lengths": list(self.lengths), "reached": self.reached}
+        gains = None if self.gains is None else self.gains.to_json()
+        values = asdict(replace(self, gains=None))
+        return {**values, "gains": gains, "lengths": list(self.lengths), "reached": self.reached}
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one record for each length that was read."""
@@ -108,6 +112,8 @@ class Horizon(Displayed):
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
             notes.append(f"Predicted from the growth of the distance up to length 4,096: about {self.predicted:,}")
+        if self.gains is not None:
+            notes.append(f"Gains at training lengths: {self.gains.describe()}.")
         if self.n_classes:
             notes.append(f"Chance level of the accuracy: {format_chance(chance_accuracy(self.n_classes))} %")
         if any(reading.spread is not None for reading in self.readings):
@@ -196,6 +202,7 @@ def horizon(
         predicted=_predict(readings, longest),
         seconds=perf_counter() - started,
         n_classes=classifier.n_classes,
+        gains=measure_gains(classifier, resolved, seed=seed),
         stopped=len(readings) < len(lengths),
     )
 

@@ -167,6 +167,8 @@ def _has_every_length(evaluation: dict[str, Any], task: Task, spec: EvaluationSp
         return False
     if len(evaluation.get("accuracy") or ()) != evaluation["max_length"]:
         return False
+    if any(evaluation.get(score.measure) is None for score in spec.scores if score.measure is not None):
+        return False  # made by an older version
     # Some models can be evaluated on fresh strings only; the note of the evaluation says so.
     is_forced = evaluation.get("read") == READ_FRESH and str(evaluation.get("note") or "").startswith("fresh strings")
     return is_forced or evaluation.get("read") == (READ_FRESH if spec.fresh else READ_PREFIXES)

@@ -102,6 +102,11 @@ class RayExecutor:
             self._ray.shutdown()
 
     @property
+    def device(self) -> str:
+        """The kind of device that tasks get, cpu or cuda; known inside the `with` block."""
+        return self._device
+
+    @property
     def device_name(self) -> str:
         if self._device == "cpu":
             return "CPU"
@@ -227,6 +232,29 @@ class RayExecutor:
         """Return how many tasks with this share of a GPU, or without a GPU, run at a time on the cluster."""
         resources = self._ray.cluster_resources()
         return max(1, int(resources.get("GPU", 0) / share if share else resources.get("CPU", 1)))
+
+    # -- other work --------------------------------------------------------------------------------------------------
+
+    def run_calls(
+        self,
+        call: Callable[..., TaskOutcome],
+        calls: Sequence[tuple[str, tuple[Any, ...]]],
+        message: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Run one function with the arguments of each named call, and a `DeviceShare` after them; a GPU for each.
+
+        A call whose node is lost is made again on another. On Ctrl-C, KeyboardInterrupt is raised.
+        """
+        share = 1.0 if self._device == "cuda" else 0.0
+
+        def make_job(name: str, arguments: tuple[Any, ...]) -> RayJob:
+            def submit(share: float, is_retry: bool) -> Any:
+                return self._remote(call, share).remote(*arguments, self._device_share(share))
+
+            return RayJob(name=name, submit=submit, step=lambda: 0, share=share)
+
+        if run_jobs(self._ray, [make_job(name, arguments) for name, arguments in calls], message):
+            raise KeyboardInterrupt
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 

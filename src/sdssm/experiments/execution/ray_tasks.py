@@ -96,7 +96,7 @@ def train_group(
 
     `is_retry` says that another worker had the group before, and may still hold its folders.
     """
-    _check_shared(out, mark)
+    check_shared(out, mark)
     resolve_device(share.device)  # raises before a folder is created
     log = _MessageLog()
     folders = [folder for folder, _, _ in planned]
@@ -131,7 +131,7 @@ def evaluate_files(
 ) -> TaskOutcome:
     """Import models of others, and compute and write several evaluation files, one after the other."""
     import_sent_models(models)
-    _check_shared(out, mark)
+    check_shared(out, mark)
     log = _MessageLog()
     with log.recording_warnings(), _memory_limit(share):
         for file in files:
@@ -170,7 +170,8 @@ class _MessageLog(SilentProgress):
                 self.lines += [str(entry.message) for entry in caught if issubclass(entry.category, RunWarning)]
 
 
-def _check_shared(out: Path, mark: str) -> None:
+def check_shared(out: Path, mark: str) -> None:
+    """Raise an error if this node does not see the folder of the driver."""
     deadline = time.monotonic() + SEEN_WITHIN
     while True:
         try:

@@ -12,8 +12,8 @@ from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import UNRECORDED, RunConfig, Settings
 from sdssm.settings import settings_to_dict
 
-#: Settings that say how often something is written, and do not change the training.
-IGNORED_SETTINGS = ("checkpoint_every", "log_every")
+#: Settings that say how often something is written, or what is refused, and do not change the training.
+IGNORED_SETTINGS = ("checkpoint_every", "log_every", "allow_unidentified")
 #: Hexadecimal digits of a fingerprint.
 DIGITS = 12
 

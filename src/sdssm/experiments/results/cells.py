@@ -10,7 +10,7 @@ from typing import Any
 from sdssm.experiments.results.chance import chance_by_cell
 from sdssm.experiments.results.records import Record
 from sdssm.experiments.specs.catalogue import PublishedCell, published_numbers
-from sdssm.experiments.specs.scores import mean_of_known
+from sdssm.experiments.specs.scores import Score, mean_of_known
 from sdssm.experiments.specs.spec import Spec
 
 #: Student's t for a 95 % confidence interval, by degrees of freedom (seeds - 1); the last value is used beyond.
@@ -32,12 +32,12 @@ def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
         for row, column in spec.cells():
             runs = [record for record in records if (record["row"], record["column"]) == (row, column)]
             chosen, choice = _choose(spec, score.name, runs)
-            # Published numbers are repeated with every score for comparison, except scores of listed lengths, for which
-            # nothing was published.
-            numbers = published.get((row, column)) if score.listed_length is None else None
+            # Published numbers are repeated with every score for comparison, except scores of listed lengths and of
+            # other measures, for which nothing was published.
+            numbers = published.get((row, column)) if _is_published(score) else None
             first = row_scores[row] or spec.evaluate.scores[0].name
             cell = {"score": score.name, "first": score.name == first, "row": row, "column": column}
-            cell |= _statistics(chosen, score.name)
+            cell |= _statistics(chosen, score.name, is_percent=score.threshold is None)
             cells.append({**cell, "choice": choice, **_published_fields(numbers), "chance": chance[row, column]})
     return cells
 
@@ -89,11 +89,11 @@ def candidate_value(choose: str, score: str, runs: Sequence[Record]) -> float | 
     return max(known, default=None) if choose == "score" else mean_of_known(known)
 
 
-def _statistics(runs: Sequence[Record], score: str) -> Record:
+def _statistics(runs: Sequence[Record], score: str, *, is_percent: bool) -> Record:
     finished = [record for record in runs if record["status"] == "finished"]
     scored = [(record["scores"].get(score), record) for record in finished]
     values = [value for value, _ in scored if value is not None]
-    low, high = t_band(values)
+    low, high = t_band(values) if is_percent else (None, None)
     best = max((pair for pair in scored if pair[0] is not None), key=lambda pair: pair[0], default=(None, None))[1]
     return {
         "max": max(values, default=None),
@@ -102,6 +102,7 @@ def _statistics(runs: Sequence[Record], score: str) -> Record:
         "average_low": low,
         "average_high": high,
         "max_band": None if best is None else best["bands"].get(score),
+        "best_constant": mean_of_known([record.get("constants", {}).get(score) for record in finished]),
         "seeds": len(values),
         "diverged": sum(record["status"] == "diverged" for record in runs),
         "steps": runs[0]["steps"] if runs else None,
@@ -131,6 +132,11 @@ def t_band(values: Sequence[float]) -> tuple[float | None, float | None]:
     error = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
     half = T95[min(len(values) - 1, len(T95)) - 1] * error
     return round(max(0.0, mean - half), 2), round(min(100.0, mean + half), 2)
+
+
+def _is_published(score: Score) -> bool:
+    """Whether the published numbers of a cell can be compared with a score: mean accuracies over a range of lengths."""
+    return score.listed_length is None and score.measure is None and score.threshold is None
 
 
 def _published_fields(numbers: PublishedCell | None) -> Mapping[str, Any]:

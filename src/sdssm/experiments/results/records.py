@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdssm.evaluation.description import changed_settings
@@ -54,6 +54,7 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
         "evaluated_on": None if curve is None else curve.get("device"),
         "scores": {},
         "bands": {},
+        "constants": {},  # what the best constant answer scores
         "within": None,
         "first_below_99": None,
         "accuracy": None,
@@ -62,16 +63,31 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
     }
     if curve is not None:
         for score in evaluation.scores:
-            is_listed = score.listed_length is not None
-            value = score.compute_listed(listed) if is_listed else score.compute(curve, longest)
+            value, band, constant = _measure(score, curve, listed, longest)
             record["scores"][score.name] = value
-            record["bands"][score.name] = score.listed_band(listed) if is_listed else score.band(curve, longest)
+            record["bands"][score.name] = band
+            record["constants"][score.name] = constant
         first_below_99 = curve.get("first_below_99")
         record["within"] = Score("within").compute(curve, longest)
         record["first_below_99"] = first_below_99 if first_below_99 is None or first_below_99 <= longest else None
         values = curve["accuracy"][:longest]
         record["accuracy"] = [None if value is None else round(value, 2) for value in values]
     return record
+
+
+def _measure(
+    score: Score, curve: Mapping[str, Any], listed: Mapping[str, Any], longest: int
+) -> tuple[float | None, Sequence[float] | None, float | None]:
+    """Return the value of a score, its confidence interval, and what the best constant answer scores."""
+    if score.measure is not None:
+        value, low, high, constant = (
+            score.compute_measure(curve, listed, name, longest) for name in ("accuracy", "low", "high", "best_constant")
+        )
+        has_band = " at " in score.name and low is not None and high is not None
+        return value, (low or 0.0, high or 0.0) if has_band else None, constant
+    if score.listed_length is not None:
+        return score.compute_listed(listed), score.listed_band(listed), score.listed_constant(listed)
+    return score.compute(curve, longest), score.band(curve, longest), score.constant(curve, longest)
 
 
 def record_key(record: Record) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Scores: means of an accuracy-against-length curve over a range of lengths."""
+"""Scores: one number of an evaluation, such as the mean accuracy over a range of lengths."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from sdssm.errors import SdssmError, format_value
 
 #: The scores with a name, and the field of an evaluation that holds the confidence interval of each.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
+#: The measures on strings that are not drawn uniformly; an evaluation has them at a few lengths.
+MEASURES = ("balanced", "covering")
 
 
 class SpecError(SdssmError):
@@ -19,26 +21,32 @@ class SpecError(SdssmError):
 
 @dataclass(frozen=True)
 class Score:
-    """A mean accuracy over a range of lengths, in percent.
+    """A mean accuracy over a range of lengths, in percent, or the longest length that passes.
 
     The name says which lengths:
 
     - "all": 1 to the longest; "within": the training lengths; "beyond": longer than the training lengths
     - "50..500": from 50 to 500
     - "to 5000": every length up to 5,000; "at 5000": length 5,000 alone. Both need 5000 among `EvaluationSpec.lengths`.
+    - "balanced", "covering": the accuracy on strings that are drawn so, over the lengths at which it was measured;
+      "balanced at 500", "covering at 500": at one of them, or at a length among `EvaluationSpec.lengths`
+    - "passes 99": the longest length up to which the accuracy at every length is at least 99 %
 
     >>> curve = {"train_length": 2, "max_length": 4, "accuracy": [100.0, 90.0, 50.0, None]}
     >>> [Score(name).compute(curve) for name in ("all", "within", "beyond", "2..3")]
     [80.0, 95.0, 50.0, 70.0]
+    >>> [Score(name).compute(curve) for name in ("passes 99", "passes 90", "passes 50")]
+    [1.0, 2.0, 4.0]
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in BANDS and self.range is None and self.listed_length is None:
+        is_mean = self.name in BANDS or self.range is not None or self.listed_length is not None
+        if not is_mean and self.measure is None and self.threshold is None:
             raise SpecError(
-                f"there is no score {format_value(self.name)}; use all, within, beyond, or a form such as 50..500, "
-                "to 5000 or at 5000"
+                f"there is no score {format_value(self.name)}; use all, within, beyond, balanced, covering, or a form "
+                "such as 50..500, to 5000, at 5000, balanced at 500 or passes 99"
             )
         if self.range is not None and not 1 <= self.range[0] <= self.range[1]:
             raise SpecError(f"the score {self.name} is empty; the first length must be at least 1 and at most the last")
@@ -55,14 +63,47 @@ class Score:
         match = re.fullmatch(r"(?:to|at) (\d{1,7})", self.name, re.ASCII)
         return None if match is None else int(match[1])
 
+    @property
+    def measure(self) -> str | None:
+        """The measure of a score such as "balanced" or "covering at 500", else None."""
+        match = re.fullmatch(rf"({'|'.join(MEASURES)})(?: at \d{{1,7}})?", self.name, re.ASCII)
+        return None if match is None else match[1]
+
+    @property
+    def threshold(self) -> float | None:
+        """The accuracy of a score such as "passes 99", which is a length, else None."""
+        match = re.fullmatch(r"passes (\d{1,2}(?:\.\d{1,4})?)", self.name, re.ASCII)
+        return None if match is None else float(match[1])
+
     def compute(self, curve: Mapping[str, Any], longest: int | None = None) -> float | None:
         """Return the score of an evaluation of every length, or None if no length of the range was evaluated.
 
         `longest` limits the curve to the lengths up to this one.
         """
         last = longest or curve["max_length"]
+        if self.threshold is not None:
+            return _longest_passing(curve["accuracy"][:last], self.threshold)
         first, last = self._between(curve["train_length"], last)
         return mean_of_known(curve["accuracy"][first - 1 : last])
+
+    def compute_measure(
+        self, curve: Mapping[str, Any], listed: Mapping[str, Any], name: str = "accuracy", longest: int | None = None
+    ) -> float | None:
+        """Return a score of balanced or covering strings; `name` may also be low, high or best_constant."""
+        assert self.measure is not None
+        values = _measured_values(curve.get(self.measure), name)
+        if " at " not in self.name:
+            return mean_of_known([values[length] for length in values if longest is None or length <= longest])
+        length = int(self.name.rpartition(" ")[2])
+        return {**_measured_values(listed.get(self.measure), name), **values}.get(length)
+
+    def constant(self, curve: Mapping[str, Any], longest: int | None = None) -> float | None:
+        """Return what the best constant answer scores over the same lengths; None if it is not known, or a length."""
+        constants = curve.get("best_constant")
+        if constants is None or self.threshold is not None or curve.get("lengths") is not None:
+            return None
+        first, last = self._between(curve["train_length"], longest or curve["max_length"])
+        return mean_of_known(constants[first - 1 : last])
 
     def band(self, curve: Mapping[str, Any], longest: int | None = None) -> Sequence[float] | None:
         """Return the confidence interval of this score, if the evaluation has it for these lengths."""
@@ -74,6 +115,10 @@ class Score:
     def compute_listed(self, listed: Mapping[str, Any]) -> float | None:
         """Return the score "to N" or "at N" from an evaluation of listed lengths."""
         return self._listed_value(listed, "accuracy" if self.name.startswith("at") else "mean_to")
+
+    def listed_constant(self, listed: Mapping[str, Any]) -> float | None:
+        """Return what the best constant answer scores at the length of "at N"; "to N" has none."""
+        return None if self.name.startswith("to") else self._listed_value(listed, "best_constant")
 
     def listed_band(self, listed: Mapping[str, Any]) -> Sequence[float] | None:
         """Return the confidence interval of the score "at N"; "to N" has none."""
@@ -92,6 +137,17 @@ class Score:
         if self.range is not None:
             return self.range[0], min(self.range[1], last)
         return {"all": (1, last), "within": (1, min(train_length, last)), "beyond": (train_length + 1, last)}[self.name]
+
+
+def _measured_values(measured: Mapping[str, Any] | None, name: str) -> dict[int, float | None]:
+    """Return a column of a measure, such as its accuracy, by length."""
+    return {} if measured is None else dict(zip(measured["lengths"], measured[name], strict=True))
+
+
+def _longest_passing(accuracy: Sequence[float | None], threshold: float) -> float:
+    """Return the longest length up to which no accuracy is below the threshold; lengths without strings pass."""
+    failed = (k for k, value in enumerate(accuracy) if value is not None and value < threshold)
+    return float(next(failed, len(accuracy)))
 
 
 def mean_of_known(values: Sequence[float | None]) -> float | None:

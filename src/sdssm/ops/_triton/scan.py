@@ -7,97 +7,24 @@ backward pass is the same with the transposed products and the adjoint. Depth: T
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
-from sdssm.ops._triton.tile import DENSE, MIXTURE, TOKEN
+from sdssm.ops._triton.source import Source, accumulator
+from sdssm.ops._triton.tile import DENSE, TOKEN
+from sdssm.ops._triton.wide_recurrence import wide_backward_kernel, wide_forward_kernel
 from sdssm.ops.backend import is_on_gpu
 from sdssm.ops.padding import next_power_of_two
 
 #: Blocks larger than this have no chunk products, since two of them do not fit one multiprocessor: a row is one chunk.
 MAX_PRODUCT = 128
-#: A dictionary of at most this many bytes stays in registers during the scan.
-RESIDENT_BYTES = 128 * 1024
 #: Compute capabilities whose tensor cores multiply float64 as fast as plain float32 is multiplied.
 FLOAT64_TENSOR_CORES = ((8, 0), (9, 0), (10, 0))
-
-
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of sums: float64 for float64, else float32."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-@dataclass(frozen=True)
-class Source:
-    """The source of A_t (see tile.py), for states of `blocks` x `size` entries."""
-
-    kind: tl.constexpr
-    A: Tensor
-    rows: int
-    length: int
-    blocks: int
-    size: int
-    tokens: Tensor | None = None
-    weights: Tensor | None = None
-    norms: Tensor | None = None
-    count: int = 1  # V symbols or K matrices
-    rows_per_replica: int = 1
-
-    @property
-    def state(self) -> int:
-        """The number of entries of a state, N."""
-        return self.blocks * self.size
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of sums."""
-        return accumulator(self.A.dtype)
-
-    def tile(self, all_blocks: bool, adjoint: bool = False) -> dict[str, Any]:
-        """Return the constants of a kernel: sizes padded to powers of two, and the number of warps.
-
-        all_blocks: a program holds all blocks of a state, as its norm requires; otherwise they are split over programs.
-        """
-        padded = next_power_of_two(self.size)
-        most = max(1, 256 // (padded * padded)) if self.size < 16 else 1
-        padded_blocks = next_power_of_two(self.blocks)
-        blocks = padded_blocks if all_blocks else min(padded_blocks, most)
-        bytes_each = self.dtype.itemsize
-        entries = blocks * padded * padded
-        matrices = next_power_of_two(self.count)
-        resident = self.kind is MIXTURE and matrices * entries * bytes_each <= RESIDENT_BYTES
-        registers = entries * bytes_each // 4
-        if resident:
-            registers *= max(1, matrices // 4)
-        if adjoint and not resident:  # sums down the columns cross warps, so fewer warps are faster
-            registers //= 2
-        return {
-            "count": self.count,
-            "SOURCE": self.kind,
-            "H": self.blocks,
-            "S": self.size,
-            "HB": blocks,
-            "SP": padded,
-            "KP": matrices,
-            "RESIDENT": resident,
-            "ACC": tl.float64 if bytes_each == 8 else tl.float32,
-            "num_warps": min(max(next_power_of_two(registers // 1024), 1), 8 if registers <= 16384 else 16),
-        }
-
-    def arguments(self) -> tuple[Tensor | None, ...]:
-        """Return the tensors that all scan kernels take first."""
-        return self.A, self.tokens, self.weights, self.norms
-
-    def sizes(self, chunk: int) -> tuple[int, ...]:
-        """Return the sizes that all scan kernels take: L, T, C and the rows of a replica."""
-        return self.length, chunk, triton.cdiv(self.length, chunk), self.rows_per_replica
 
 
 def grid(source: Source, chunk: int, constants: dict[str, Any]) -> tuple[int, int]:
@@ -130,6 +57,13 @@ def scan_forward(
     final = A.new_empty(source.rows, source.state)
     factors = A.new_empty((source.rows, source.length) if rescale else (0,), dtype=source.dtype)
     if states.numel() == 0:
+        return states, final, factors
+    if source.is_wide:
+        vectors = A.new_empty((source.rows, 2, source.size), dtype=source.dtype)
+        wide_forward_kernel[(source.rows,)](
+            *source.arguments(), b, x0, lengths, states, final, factors if rescale else None, vectors,
+            source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
+        )  # fmt: skip
         return states, final, factors
     chunk = chunk_length(source, mode)
     carries = None
@@ -168,6 +102,14 @@ def scan_backward(
     dx0 = source.A.new_empty((source.rows, source.state), dtype=source.dtype)
     sent = torch.empty_like(adjoints) if pullbacks else None
     if adjoints.numel() == 0:
+        return adjoints, dx0, sent
+    if source.is_wide:
+        if rescale:
+            grad_states, grad_final = projected(grad_states, grad_final, states, lengths)
+        wide_backward_kernel[(source.rows,)](
+            *source.arguments(), grad_states, grad_final, lengths, factors if rescale else None, adjoints, sent, dx0,
+            source.length, source.rows_per_replica, RESCALE=rescale, **source.wide_tile(),
+        )  # fmt: skip
         return adjoints, dx0, sent
     chunk = chunk_length(source, mode)
     all_blocks = rescale and source.tile(all_blocks=True)["HB"] <= 64

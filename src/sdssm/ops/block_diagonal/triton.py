@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
+from sdssm.ops._triton.scan import scan_backward, scan_forward
+from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import DENSE
 from sdssm.ops.transitions import previous_states
 

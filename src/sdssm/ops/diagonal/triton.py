@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
+from sdssm.ops._triton.scan import scan_backward, scan_forward
+from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import COMPLEX, DENSE
 from sdssm.ops.transitions import previous_states
 

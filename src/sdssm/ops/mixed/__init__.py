@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.ops import backend
 from sdssm.ops.autograd import DifferentiableOperation
 from sdssm.ops.backend import uses_reference
@@ -48,7 +49,7 @@ def mixed_matrices(dictionary: Tensor, weights: Tensor, p: float | Tensor | None
     check_rank(op, "weights", weights, ("V", "K"))
     check_last_dimensions(op, "weights", weights, (dictionary.shape[-3],), ("K",), "dictionary", dictionary)
     size = dictionary.shape[-1]
-    backend.check_backend(op, dictionary, size)
+    backend.check_backend(op, dictionary, size, TRITON_LARGEST_MATRIX)
     exponent = p.detach() if isinstance(p, Tensor) else None
     if p is not None:
         check_p(op, p)

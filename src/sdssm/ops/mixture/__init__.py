@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.ops import backend
 from sdssm.ops.checks import check_device, check_dtypes, check_last_dimensions, check_rank, check_square, check_states
 from sdssm.ops.layout import broadcast_leads, flatten_leading, lead_of, replicas_and_rows
@@ -108,7 +109,7 @@ def mixture_scan(
     dictionary, weights, b, x0 = _check(op, dictionary, weights, b, x0, p, ("B", "L", "K"), "x0")
     check_lengths(op, lengths, "dictionary", dictionary)
     size, length = dictionary.shape[-1], weights.shape[-2]
-    check_options(op, dictionary, size, b, rescale, mode)
+    check_options(op, dictionary, size, b, rescale, mode, TRITON_LARGEST_MATRIX)
     exponent = p.detach() if isinstance(p, Tensor) else None
     lead = broadcast_leads(
         op,

@@ -17,7 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sdssm.ops._triton.partial_sums import sum_parts
-from sdssm.ops._triton.scan import Source, accumulator, scan_backward, scan_forward
+from sdssm.ops._triton.scan import scan_backward, scan_forward
+from sdssm.ops._triton.source import MAX_ON_CHIP, Source, accumulator
 from sdssm.ops._triton.tile import MIXTURE, over_columns
 from sdssm.ops.padding import next_power_of_two
 
@@ -186,8 +187,9 @@ def column_norms(dictionary: Tensor, weights: Tensor, p: Tensor) -> Tensor:
     segments = max(1, min(B * L, PROGRAMS // (R * tiles)))
     segment = triton.cdiv(B * L, segments)
     column_norms_kernel[(tiles, triton.cdiv(B * L, segment), R)](
-        dictionary, weights, p, norms, B * L, segment, NP=padded, TJ=columns, num_warps=WARPS, **fixed
-    )
+        dictionary, weights, p, norms, B * L, segment, NP=padded, TJ=columns,
+        num_warps=WARPS if padded <= MAX_ON_CHIP else 4 * WARPS, **fixed,
+    )  # fmt: skip
     return norms
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sdssm.devices import TRITON_LARGEST_MATRIX
 from sdssm.ops import backend
 from sdssm.ops.checks import (
     check_device,
@@ -103,7 +104,7 @@ def token_scan(
     A, b, x0 = _check(op, A, b, tokens, ("B", "L"), x0, "x0")
     check_lengths(op, lengths, "A", A)
     size, length = A.shape[-1], tokens.shape[-1]
-    check_options(op, A, size, b, rescale, mode)
+    check_options(op, A, size, b, rescale, mode, TRITON_LARGEST_MATRIX)
     # Parameters have no row dimension: a dimension of size 1 takes its place in the broadcast.
     lead = broadcast_leads(
         op,

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from sdssm.ops._triton import token_tiles
 from sdssm.ops._triton.partial_sums import sum_parts
-from sdssm.ops._triton.scan import Source, scan_backward, scan_forward
+from sdssm.ops._triton.scan import scan_backward, scan_forward
+from sdssm.ops._triton.source import Source
 from sdssm.ops._triton.tile import TOKEN
 from sdssm.ops.padding import next_power_of_two
 
@@ -24,6 +25,8 @@ MASKED_SYMBOLS = 12
 #: Programs for the weight gradient: about one and a half waves of a large GPU. There are more if a program would have
 #: more than POSITIONS_EACH positions, but at most MAX_SPLITS for one sum.
 PROGRAMS, POSITIONS_EACH, MAX_SPLITS = 192, 256, 96
+#: At most this many for one sum of matrices with many tiles: the parts of 96 such sums would not fit the memory.
+WIDE_TILES, MAX_WIDE_SPLITS = 17, 2
 
 
 @triton.jit(do_not_specialize=["positions", "L", "splits"])
@@ -115,7 +118,8 @@ def weight_gradient(
     tile = min(64, max(16, next_power_of_two(N)))
     tiles = triton.cdiv(N, tile) ** 2
     share = positions if order is None else triton.cdiv(positions, V)
-    splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, MAX_SPLITS), 1)
+    most = MAX_SPLITS if tiles < WIDE_TILES else MAX_WIDE_SPLITS
+    splits = max(PROGRAMS // (R * V * tiles), min(share // POSITIONS_EACH, most), 1)
     splits = min(splits, triton.cdiv(share, positions_at_once))
     parts = adjoints.new_empty(splits, R * V, N * N if b is None else N * N + N)
     weight_gradient_kernel[(R * V, splits, tiles)](

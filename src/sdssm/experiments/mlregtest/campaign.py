@@ -1,0 +1,308 @@
+"""Train, measure and prove batches of languages, and write a record for each language.
+
+While a batch trains on the device, worker processes draw the test strings of that batch and prove the languages of the
+batches before it. A campaign stops between batches if the next one would not end in time. Languages without a record
+are trained again by the next campaign: the weights of a thousand models are not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+import torch
+
+from sdssm.devices import device_name
+from sdssm.experiments.execution.workers import worker_pool
+from sdssm.experiments.mlregtest.batches import LanguageBatch, model_state
+from sdssm.experiments.mlregtest.configuration import Configuration
+from sdssm.experiments.mlregtest.languages import Language
+from sdssm.experiments.mlregtest.length_strings import LengthStrings, draw_test_strings
+from sdssm.experiments.mlregtest.proofs import Proof, model_arrays, prove_arrays
+from sdssm.experiments.mlregtest.readings import LengthScores, measure_models
+from sdssm.experiments.mlregtest.records import LanguageRecord, RecordStore
+from sdssm.models import Classifier
+from sdssm.progress import SILENT, ProgressReporter
+from sdssm.runs.schema import RunConfig
+from sdssm.tasks.identification import identifying_length
+from sdssm.tasks.sampling import SAMPLINGS
+from sdssm.training.engine import TrainingEngine
+from sdssm.training.memory import empty_device_cache, keep_freed_memory
+
+#: Seconds of training between two looks at the clock, at signals and at proofs that are done.
+ROUND_SECONDS = 0.5
+#: Steps of the first round, and steps that a round is a multiple of: a CUDA graph has as many.
+ROUND_STEPS = 10
+#: The share of the steps at the end over which the training accuracy is averaged.
+LAST_SHARE = 0.05
+
+
+class Deadline:
+    """A time at which a campaign has to be over; None for no limit.
+
+    >>> Deadline(None).remaining, Deadline(0.0).remaining <= 0
+    (inf, True)
+    """
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
+        self._end = inf if seconds is None else clock() + seconds
+
+    @property
+    def remaining(self) -> float:
+        """The seconds that are left."""
+        return self._end - self.clock()
+
+
+class _TimeIsUpError(Exception):
+    """The time is up while worker processes still work."""
+
+
+class Pool(Protocol):
+    """Where strings are drawn and proofs run."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        """Start a call, and return its future result."""
+
+
+class InlinePool:
+    """Runs each call at once in this process: for tests, and for machines without a core to spare."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:  # as a worker would
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def open_pool(workers: int) -> Iterator[Pool]:
+    """Provide worker processes; with 0 workers the calls run in this process."""
+    if workers < 1:
+        yield InlinePool()
+        return
+    with worker_pool(workers) as pool:
+        yield pool
+
+
+def call_on_one_core(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a worker process with one thread: there are as many workers as cores."""
+    torch.set_num_threads(1)
+    return function(*arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """A language that is trained and measured; its proof is missing."""
+
+    language: Language
+    config: RunConfig
+    scores: Sequence[LengthScores]
+    train_accuracy: float
+    is_alive: bool
+    train_seconds: float
+
+
+@dataclass
+class _Timing:
+    """How long batches and proofs took so far."""
+
+    step_seconds: dict[Any, float] = field(default_factory=dict)  # by the shape of the batch
+    measure_seconds: float = 0.0
+    proof_seconds: list[float] = field(default_factory=list)
+
+    def expected(self, batch: LanguageBatch, workers: int) -> float:
+        """Return how long a batch takes, as far as is known: 0 before the first."""
+        slowest = max(self.step_seconds.values(), default=0.0)
+        training = batch.steps * self.step_seconds.get(batch.key, slowest)
+        proofs = self.proof_seconds or [0.0]
+        proving = sum(proofs) / len(proofs) * len(batch) / max(workers, 1) + max(proofs)
+        return training + self.measure_seconds + proving
+
+
+class Campaign:
+    """Trains, measures and proves batches of languages until they are done, the time is up, or `stop` is true.
+
+    Args:
+        configuration: how languages are trained and measured.
+        fingerprints: the fingerprint of each language, which its record gets.
+        store: where records are written.
+        device: where models are trained and measured.
+        deadline: when it has to be over.
+        stop: whether a signal was received.
+        reporter: shows the progress.
+        message: called with a line of text after each batch.
+        weights: a folder for the weights of each model; None: they are not kept.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        fingerprints: dict[str, str],
+        store: RecordStore,
+        device: torch.device,
+        *,
+        deadline: Deadline | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        reporter: ProgressReporter = SILENT,
+        message: Callable[[str], None] = lambda text: None,
+        weights: Path | None = None,
+    ) -> None:
+        self.configuration, self.fingerprints, self.store, self.device = configuration, fingerprints, store, device
+        self.deadline, self.stop = deadline or Deadline(None), stop
+        self.reporter, self.message, self.weights = reporter, message, weights
+        self._timing = _Timing()
+        self._proofs: dict[Future[Proof], _Measured] = {}
+        self._trained = self._written = 0  # languages whose training has ended, and whose records are written
+
+    def run(self, batches: Sequence[LanguageBatch], workers: int = 0) -> int:
+        """Run batches in order, and return for how many languages a record was written."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        with suppress(_TimeIsUpError), open_pool(workers) as pool:
+            self._pool, self._workers = pool, workers
+            for number, batch in enumerate(batches):
+                expected = self._timing.expected(batch, workers)
+                if self.stop() or self.deadline.remaining < expected or self.deadline.remaining <= 0:
+                    left = sum(map(len, batches[number:]))
+                    self.message(f"{left} languages are left for the next command: the time for another batch is short")
+                    break
+                is_complete = self._run_batch(batch)
+                self._write_done_proofs()
+                if not is_complete:
+                    self.message(f"the time was up within a batch; its {len(batch)} languages are not recorded")
+                    break
+            while self._proofs and self.deadline.remaining > 0 and not self.stop():
+                wait(self._proofs, timeout=min(1.0, self.deadline.remaining), return_when=FIRST_COMPLETED)
+                self._write_done_proofs()
+            if self._proofs:
+                self.message(f"{len(self._proofs)} proofs were not finished; these languages are not recorded")
+                self._proofs.clear()
+                raise _TimeIsUpError  # ends the worker processes at once
+        return self._written
+
+    # -- one batch ---------------------------------------------------------------------------------------------------
+
+    def _run_batch(self, batch: LanguageBatch) -> bool:
+        """Train and measure a batch, and start its proofs; return False if the time was up before."""
+        clock, start = self.deadline.clock, self.deadline.clock()
+        strings = [self._submit(draw_test_strings, language.task, self.configuration) for language in batch.languages]
+        engine = TrainingEngine([language.task for language in batch.languages], batch.configs, self.device)
+        window = self._train(engine, batch)
+        if window is None:
+            for future in strings:
+                future.cancel()
+            return False
+        trained = clock()
+        seconds = trained - start
+        self._timing.step_seconds[batch.key] = seconds / batch.steps
+        accuracy, alive = window
+        models = [engine.model(replica) for replica in range(len(batch))]
+        del engine
+        self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, seconds)
+        empty_device_cache(self.device)
+        self._timing.measure_seconds = clock() - trained
+        self._trained += len(batch)
+        self.message(
+            f"{batch.describe()}: {seconds:.0f} s of training ({batch.steps:,} steps), "
+            f"{self._timing.measure_seconds:.1f} s of measuring"
+        )
+        return True
+
+    def _train(self, engine: TrainingEngine, batch: LanguageBatch) -> tuple[list[float], list[bool]] | None:
+        """Train all steps; return accuracy in percent and whether it is alive for each language; None if stopped."""
+        steps, count, clock = batch.steps, ROUND_STEPS, self.deadline.clock
+        last = steps - max(1, int(steps * LAST_SHARE))  # where the window of the training accuracy starts
+        while engine.step < steps:
+            if self.stop() or self.deadline.remaining <= 0:
+                return None
+            end = last if engine.step < last else steps
+            start = clock()
+            engine.advance(min(count, end - engine.step))
+            engine.wait()
+            seconds = max(clock() - start, 1e-3)
+            count = max(ROUND_STEPS, min(2 * count, int(count * ROUND_SECONDS / seconds)) // ROUND_STEPS * ROUND_STEPS)
+            if engine.step == last:
+                engine.window()
+            self._write_done_proofs()
+            self.reporter.update(self._trained + len(batch) * engine.step / steps)
+        window = engine.window()
+        return window.accuracy.tolist(), window.alive.tolist()
+
+    def _start_proofs(
+        self,
+        batch: LanguageBatch,
+        models: Sequence[Any],
+        strings: Sequence[Sequence[LengthStrings]],
+        accuracy: Sequence[float],
+        alive: Sequence[bool],
+        seconds: float,
+    ) -> None:
+        """Measure the models of a batch, and start their proofs."""
+        assert all(isinstance(model, Classifier) for model in models)
+        scores = measure_models(models, strings)
+        for k, (language, config, model) in enumerate(zip(batch.languages, batch.configs, models, strict=True)):
+            measured = _Measured(language, config, scores[k], accuracy[k], alive[k], seconds / len(batch))
+            if self.weights is not None:
+                model.task = language.task
+                model.save(self.weights / language.name, overwrite=True)
+            arguments = config, model_arrays(model), language.task, self.configuration.proof_seconds
+            self._proofs[self._submit(prove_arrays, *arguments)] = measured
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if self._workers < 1:
+            return self._pool.submit(function, *arguments)
+        return self._pool.submit(call_on_one_core, function, *arguments)
+
+    def _write_done_proofs(self) -> None:
+        """Write the records of languages whose proof is done."""
+        done = [future for future in self._proofs if future.done()]
+        records = [self._record(self._proofs.pop(future), future.result()) for future in done]
+        self.store.append(records)
+        self._timing.proof_seconds += [record.proof_seconds for record in records]
+        self._written += len(records)
+
+    def _record(self, measured: _Measured, proof: Proof) -> LanguageRecord:
+        language, config, scores = measured.language, measured.config, measured.scores
+        by_sampling = {name: tuple(entry.accuracy[name] for entry in scores) for name in SAMPLINGS}
+        constants = {name: tuple(entry.best_constant[name] for entry in scores) for name in SAMPLINGS}
+        return LanguageRecord(
+            name=language.name,
+            fingerprint=self.fingerprints[language.name],
+            symbols=language.alphabet,
+            states=language.task.machine.minimise().n_states,
+            state=model_state(config),
+            sampling=str(config.settings.values_by_name().get("sampling", "uniform")),
+            train_length=config.train_length,
+            identifying_length=identifying_length(language.task),
+            steps=config.train.steps,
+            seed=config.seed,
+            is_alive=measured.is_alive,
+            train_accuracy=measured.train_accuracy,
+            lengths=tuple(entry.length for entry in scores),
+            uniform=by_sampling["uniform"],
+            uniform_constant=constants["uniform"],
+            balanced=by_sampling["balanced"],
+            balanced_constant=constants["balanced"],
+            covering=by_sampling["covering"],
+            covering_constant=constants["covering"],
+            pairs=tuple(entry.pairs for entry in scores),
+            n_pairs=tuple(entry.n_pairs for entry in scores),
+            verdict=proof.verdict,
+            extracted_states=proof.states,
+            difference=proof.difference,
+            is_misclassified=proof.is_misclassified,
+            proof_seconds=proof.seconds,
+            proof_note=proof.note,
+            train_seconds=measured.train_seconds,
+            device=device_name(self.device),
+            commit=config.commit,
+        )

@@ -1,0 +1,110 @@
+"""The source of the matrices of a scan, and the sizes of the tiles in which kernels read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sdssm.ops._triton.tile import MIXTURE
+from sdssm.ops.padding import next_power_of_two
+
+#: A dictionary of at most this many bytes stays in registers during the scan.
+RESIDENT_BYTES = 128 * 1024
+#: Blocks larger than this do not fit the registers of a program, which then reads them in tiles.
+MAX_ON_CHIP = 256
+#: Columns (forward) or rows (backward) of such a tile: two of 512 x 16 float32 fill half of the registers of 8 warps.
+WIDE_TILE, WIDE_WARPS = 16, 8
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums: float64 for float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source of A_t (see tile.py), for states of `blocks` x `size` entries."""
+
+    kind: tl.constexpr
+    A: Tensor
+    rows: int
+    length: int
+    blocks: int
+    size: int
+    tokens: Tensor | None = None
+    weights: Tensor | None = None
+    norms: Tensor | None = None
+    count: int = 1  # V symbols or K matrices
+    rows_per_replica: int = 1
+
+    @property
+    def state(self) -> int:
+        """The number of entries of a state, N."""
+        return self.blocks * self.size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of sums."""
+        return accumulator(self.A.dtype)
+
+    def tile(self, all_blocks: bool, adjoint: bool = False) -> dict[str, Any]:
+        """Return the constants of a kernel: sizes padded to powers of two, and the number of warps.
+
+        all_blocks: a program holds all blocks of a state, as its norm requires; otherwise they are split over programs.
+        """
+        padded = next_power_of_two(self.size)
+        most = max(1, 256 // (padded * padded)) if self.size < 16 else 1
+        padded_blocks = next_power_of_two(self.blocks)
+        blocks = padded_blocks if all_blocks else min(padded_blocks, most)
+        bytes_each = self.dtype.itemsize
+        entries = blocks * padded * padded
+        matrices = next_power_of_two(self.count)
+        resident = self.kind is MIXTURE and matrices * entries * bytes_each <= RESIDENT_BYTES
+        registers = entries * bytes_each // 4
+        if resident:
+            registers *= max(1, matrices // 4)
+        if adjoint and not resident:  # sums down the columns cross warps, so fewer warps are faster
+            registers //= 2
+        return {
+            "count": self.count,
+            "SOURCE": self.kind,
+            "H": self.blocks,
+            "S": self.size,
+            "HB": blocks,
+            "SP": padded,
+            "KP": matrices,
+            "RESIDENT": resident,
+            "ACC": tl.float64 if bytes_each == 8 else tl.float32,
+            "num_warps": min(max(next_power_of_two(registers // 1024), 1), 8 if registers <= 16384 else 16),
+        }
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a block does not fit the registers of a program; there is one block then."""
+        return self.size > MAX_ON_CHIP
+
+    def wide_tile(self) -> dict[str, Any]:
+        """Return the constants of the kernels in wide_recurrence.py; float64 has tiles of half the size."""
+        is_float64 = self.dtype == torch.float64
+        return {
+            "count": self.count,
+            "SOURCE": self.kind,
+            "S": self.size,
+            "SP": next_power_of_two(self.size),
+            "TILE": WIDE_TILE // 2 if is_float64 else WIDE_TILE,
+            "ACC": tl.float64 if is_float64 else tl.float32,
+            "num_warps": WIDE_WARPS,
+        }
+
+    def arguments(self) -> tuple[Tensor | None, ...]:
+        """Return the tensors that all scan kernels take first."""
+        return self.A, self.tokens, self.weights, self.norms
+
+    def sizes(self, chunk: int) -> tuple[int, ...]:
+        """Return the sizes that all scan kernels take: L, T, C and the rows of a replica."""
+        return self.length, chunk, triton.cdiv(self.length, chunk), self.rows_per_replica

@@ -1,0 +1,145 @@
+"""What is known of a task before any model is trained: chance, constant answers, coverage, identification."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sdssm.formatting import format_chance
+from sdssm.tasks.coverage import Choice, Coverage, choose_sampling
+from sdssm.tasks.identification import identifying_length
+from sdssm.tasks.label_shares import best_constants
+from sdssm.tasks.ragged import validate_length
+from sdssm.tasks.reach import Reach
+from sdssm.tasks.sampling import MIXED, validate_sampling
+from sdssm.tasks.task import Task
+
+#: The sampling that is chosen by what uniform strings cover.
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """Facts about a task and the strings that it is trained on, computed from its machine.
+
+    Args:
+        task: the name of the task.
+        train_length: the length of the longest training strings.
+        test_length: the length of the longest test strings.
+        chance: the accuracy of guessing a label at random, in percent.
+        best_constant: the accuracy of the best constant answer on uniform strings of the training length, in percent.
+        best_constant_at_test_length: the same at the test length.
+        sampling: how training strings are drawn unless a setting says otherwise.
+        reason: why, in one line.
+        states: the number of states of the minimal machine that occur in valid strings.
+        reached_states: how many of them the training strings visit.
+        transitions: the number of transitions of the minimal machine that occur in valid strings.
+        reached_transitions: how many of them the training strings take.
+        rarest_uniform: the share of uniform training strings that end with the rarest transition to a valid string.
+        rarest: the same for the training strings as `sampling` draws them.
+        identifying_length: the shortest training length that identifies the machine.
+    """
+
+    task: str
+    train_length: int
+    test_length: int
+    chance: float
+    best_constant: float | None
+    best_constant_at_test_length: float | None
+    sampling: str
+    reason: str
+    states: int
+    reached_states: int
+    transitions: int
+    reached_transitions: int
+    rarest_uniform: float
+    rarest: float
+    identifying_length: int
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether the training strings identify the machine."""
+        return self.identifying_length <= self.train_length
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all facts by name, as plain values."""
+        return {**asdict(self), "identified": self.is_identified}
+
+    def to_lines(self) -> dict[str, str]:
+        """Return the fact sheet: a text for each kind of fact."""
+        length, identifying = self.train_length, self.identifying_length
+        uniform = f"1 in {_one_in(self.rarest_uniform)} uniform strings"
+        chosen = "" if self.sampling == "uniform" else f", 1 in {_one_in(self.rarest)} training strings"
+        return {
+            "chance": f"{format_chance(self.chance)} %; the best constant answer has {self._constants()}",
+            "training strings": f"{self.sampling}, up to {length} symbols: {self.reason}",
+            "reached": f"{self.reached_states:,} of {self.states:,} states and {self.reached_transitions:,} of "
+            f"{self.transitions:,} transitions; the rarest of these ends {uniform}{chosen}",
+            "identified": f"yes; strings of up to {identifying:,} symbols are enough"
+            if self.is_identified
+            else f"no; strings of up to {identifying:,} symbols identify it",
+        }
+
+    def __str__(self) -> str:
+        """Return the facts in one line."""
+        reached = f"{self.reached_states:,} of {self.states:,} states, {self.reached_transitions:,} of "
+        identified = "identified" if self.is_identified else f"not identified below length {self.identifying_length:,}"
+        return (
+            f"{self.task}: chance {format_chance(self.chance)} %, best constant answer {self._constants()}; "
+            f"{self.sampling} training strings ({self.reason}); up to {self.train_length:,} symbols they reach "
+            f"{reached}{self.transitions:,} transitions; {identified}"
+        )
+
+    def _constants(self) -> str:
+        values = (self.train_length, self.best_constant), (self.test_length, self.best_constant_at_test_length)
+        return " and ".join(f"{format_chance(value)} % at length {length:,}" for length, value in values)
+
+
+def describe_task(task: Task, train_length: int | None = None, sampling: str = AUTO) -> TaskFacts:
+    """Return the facts about a task that is trained on strings up to a length; None: the default of the task.
+
+    `sampling` is how training strings are drawn: "uniform", "balanced", "covering", or "auto" for the choice of
+    `choose_sampling`.
+
+    >>> from sdssm.tasks import get_task
+    >>> facts = describe_task(get_task("z97"))
+    >>> facts.reached_states, facts.states, facts.is_identified, facts.identifying_length
+    (41, 97, False, 97)
+    """
+    length = task.train_length if train_length is None else validate_length(train_length)
+    choice = choose_sampling(task, length)
+    if sampling != AUTO:
+        choice = Choice(validate_sampling(sampling), f"as set; the default is {choice.sampling}, since {choice.reason}")
+    uniform = Coverage.measure(task, length)
+    drawn = MIXED if choice.sampling == "covering" else choice.sampling  # as a training draws its strings
+    chosen = uniform if drawn == "uniform" else Coverage.measure(task, length, drawn)
+    reach = Reach(task, length)
+    constants = best_constants(task, [length, task.test_length])
+    return TaskFacts(
+        task=task.name,
+        train_length=length,
+        test_length=task.test_length,
+        chance=task.chance_accuracy,
+        best_constant=constants[0],
+        best_constant_at_test_length=constants[1],
+        sampling=choice.sampling,
+        reason=choice.reason,
+        states=int(reach.possible_states.sum()),
+        reached_states=int(reach.states.sum()),
+        transitions=int(reach.possible_transitions.sum()),
+        reached_transitions=int(reach.transitions.sum()),
+        rarest_uniform=uniform.rarest,
+        rarest=chosen.rarest,
+        identifying_length=identifying_length(task),
+    )
+
+
+def _one_in(share: float) -> str:
+    """Format the inverse of a share.
+
+    >>> _one_in(1 / 640), _one_in(3e-12), _one_in(0.0)
+    ('640', '3.3e+11', 'more than 1e300')
+    """
+    if share <= 0:
+        return "more than 1e300"
+    return f"{1 / share:,.0f}" if share > 1e-9 else f"{1 / share:.2g}"

@@ -1,0 +1,90 @@
+"""Which states and transitions of a task's minimal machine the strings up to a length reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdssm.automata.refinement import Ints
+from sdssm.errors import TaskError
+from sdssm.tasks.identification import identifying_length
+from sdssm.tasks.ragged import validate_length
+from sdssm.tasks.string_ends import access_lengths, completion_lengths
+from sdssm.tasks.task import Task
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which states the valid strings of up to `length` symbols visit, and which transitions they take.
+
+    >>> from sdssm.tasks import get_task
+    >>> reach = Reach(get_task("z97"), 40)
+    >>> int(reach.states.sum()), int(reach.possible_states.sum())
+    (41, 97)
+    """
+
+    task: Task
+    length: int
+
+    def __post_init__(self) -> None:
+        validate_length(self.length)
+
+    @cached_property
+    def possible_states(self) -> Flags:
+        """The states that a valid string of any length visits, (Q,)."""
+        return np.asarray(self._completion >= 0)
+
+    @cached_property
+    def possible_transitions(self) -> Flags:
+        """The transitions that a valid string of any length takes, (Q, V)."""
+        return self.possible_states[self.task.minimal.table]
+
+    @cached_property
+    def states(self) -> Flags:
+        """The states that the strings visit, (Q,)."""
+        return np.asarray(self.possible_states & (self._access + self._completion <= self.length))
+
+    @cached_property
+    def transitions(self) -> Flags:
+        """The transitions that the strings take, (Q, V)."""
+        lengths = self._access[:, None] + 1 + self._completion[self.task.minimal.table]
+        return np.asarray(self.possible_transitions & (lengths <= self.length))
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether the strings take every transition that longer ones take."""
+        return bool((self.transitions == self.possible_transitions).all())
+
+    @cached_property
+    def _access(self) -> Ints:
+        return access_lengths(self.task.minimal)
+
+    @cached_property
+    def _completion(self) -> Ints:
+        return completion_lengths(self.task.minimal)
+
+
+def check_reach(task: Task, train_length: int) -> None:
+    """Raise an error if longer strings take transitions that no string of up to `train_length` symbols takes.
+
+    Training strings show nothing of what happens there, so no model can learn it from them.
+
+    >>> from sdssm.tasks import get_task
+    >>> check_reach(get_task("z97"), 40)
+    Traceback (most recent call last):
+    sdssm.errors.TaskError: no string of up to 40 symbols takes 114 of the 194 transitions of z97 (they reach 41 of ...
+    """
+    reach = Reach(task, train_length)
+    if not reach.is_complete:
+        possible, states = int(reach.possible_transitions.sum()), int(reach.possible_states.sum())
+        raise TaskError(
+            f"no string of up to {train_length:,} symbols takes {possible - int(reach.transitions.sum()):,} of the "
+            f"{possible:,} transitions of {task.name} (they reach {int(reach.states.sum()):,} of {states:,} states): "
+            f"nothing shows the labels of longer strings; set train_length={identifying_length(task)}, from which on "
+            "strings identify the machine, or allow_unidentified=true to train anyway"
+        )

@@ -1,0 +1,59 @@
+"""Balanced and covering evaluation strings from a string stream: drawn on the device, and the same on every device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdssm.tasks.stream import StringStream
+from sdssm.tasks.task import Task
+
+#: The most thresholds of a stream (lengths x transitions), 256 MiB. Longer strings are drawn without such tables.
+MOST_THRESHOLDS = 1 << 26
+#: The step of a stream is made of a length below this, and the number of a part.
+LENGTHS = 1 << 20
+
+
+class StreamedStrings:
+    """Strings of any lengths that are a function of task, sampling, seed, length, part and index.
+
+    Args:
+        task: the task.
+        sampling: "balanced" or "covering".
+        seed: a number in 0..2^63-1.
+        device: where the strings are drawn.
+    """
+
+    def __init__(self, task: Task, sampling: str, seed: int, device: torch.device) -> None:
+        self.task, self.sampling, self.seed, self.device = task, sampling, seed, device
+        self._current: StringStream | None = None
+
+    def has_length(self, length: int) -> bool:
+        """Whether the tables for strings of this length are small enough."""
+        return length < LENGTHS and length * self.task.minimal.table.size <= MOST_THRESHOLDS
+
+    def draw(self, count: int, length: int, *, part: int) -> tuple[Tensor, Tensor]:
+        """Draw `count` strings of a length: tokens (count, L) and labels (count,); each part has its own strings."""
+        stream = self._stream(length)
+        step = torch.tensor(part * LENGTHS + length, device=stream.device)
+        lengths = torch.full((1, 1), length, device=stream.device)
+        strings = stream.draw(step, lengths, length, batch=count)
+        return strings.tokens[0, 0], strings.labels[0, 0]
+
+    def _stream(self, length: int) -> StringStream:
+        """Return a stream for strings up to this length or more."""
+        stream = self._current
+        if stream is None or stream.max_length < length:
+            # Lengths may come in ascending order: with twice the length few tables are computed.
+            twice = length if stream is None else 2 * stream.max_length
+            longest = max(length, twice if self.has_length(twice) else 0)
+            stream = StringStream(
+                self.task,
+                seeds=[self.seed],
+                batch=1,
+                max_length=longest,
+                device=self.device,
+                sampling=self.sampling,
+            )
+            self._current = stream
+        return stream

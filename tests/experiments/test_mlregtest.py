@@ -1,0 +1,230 @@
+"""The whole experiment on tiny languages: training, stopping, resuming, tables and bad input."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sdssm.cli import main
+from sdssm.experiments.execution.ray_tasks import DeviceShare, make_mark
+from sdssm.experiments.mlregtest.batches import make_batches
+from sdssm.experiments.mlregtest.campaign import Campaign, Deadline
+from sdssm.experiments.mlregtest.configuration import Configuration
+from sdssm.experiments.mlregtest.languages import read_language
+from sdssm.experiments.mlregtest.ray_batches import run_sent_batch
+from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
+from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
+from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
+from sdssm.experiments.mlregtest.tables import write_results
+
+#: An even number of a; at least one b; both symbols in turn; no c after a.
+AUTOMATA = {
+    "02.02.Zp.2.1.0": "0 1 a a\n0 0 b b\n1 0 a a\n1 1 b b\n0\n",
+    "02.02.SP.1.1.0": "0 0 a a\n0 1 b b\n1 1 a a\n1 1 b b\n1\n",
+    "02.02.SL.2.1.0": "0 1 a a\n1 2 b b\n2 1 a a\n2\n1\n",
+    "mine": "0 1 a a\n0 0 b b\n0 0 c c\n1 1 a a\n1 0 b b\n0\n1\n",
+}
+SETTINGS = {"steps": 20, "state": 6, "dictionary": 3, "batch": 8, "train_length": 6}
+TINY = Configuration(settings=SETTINGS, lengths=(3, 6, 12), strings=16, pairs=4, proof_seconds=0.05)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("att")
+    for name, text in AUTOMATA.items():
+        (folder / f"{name}.att").write_text(text)
+    return folder
+
+
+def run(plan: LanguagePlan, results: Path, **options: Any) -> LanguagePlan:
+    return run_languages(plan, TINY, device="cpu", workers=0, results=results, **options)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LanguagePlan]:
+    results = tmp_path_factory.mktemp("results")
+    return results, run(plan_languages(data, TINY, results=results, languages=["all"]), results)
+
+
+def without_times(records: dict[str, LanguageRecord]) -> dict[str, LanguageRecord]:
+    changes: dict[str, Any] = {
+        "train_seconds": 0.0,
+        "proof_seconds": 0.0,
+        "proof_note": None,
+        "verdict": "",
+        "difference": None,
+    }
+    return {
+        name: replace(record, **changes, extracted_states=None, is_misclassified=None)
+        for name, record in sorted(records.items())
+    }
+
+
+def test_every_language_gets_a_record(trained: tuple[Path, LanguagePlan]) -> None:
+    plan = trained[1]
+    assert set(plan.records) == set(AUTOMATA) and not plan.missing
+    for record in plan.records.values():
+        assert record.lengths == (3, 6, 12) and record.steps == 20 and record.state == 6
+        assert LanguageRecord.from_line(record.to_line()) == record
+    assert plan.records["mine"].symbols == 3 and plan.records["mine"].kind == "other"
+
+
+def test_a_campaign_stops_between_batches_and_resumes(
+    data: Path, tmp_path: Path, trained: tuple[Path, LanguagePlan]
+) -> None:
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    ticks = count()
+    store, lines = RecordStore(tmp_path / "mlregtest"), list[str]()
+    batches = make_batches([read_language(path) for path in plan.missing], TINY, 2)
+    assert sorted(map(len, batches)) == [1, 1, 2]  # of three symbols, and of two
+    # Each look at the clock takes a second: the time is over within the second or third batch.
+    deadline = Deadline(30.0, lambda: float(next(ticks)))
+    options: dict[str, Any] = {"deadline": deadline, "message": lines.append}
+    Campaign(TINY, plan.fingerprints, store, torch.device("cpu"), **options).run(batches)
+    stopped = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    assert 0 < len(stopped.records) < len(AUTOMATA), lines
+    assert "next command" in lines[-1] or "not recorded" in lines[-1]
+    resumed = run(stopped, tmp_path, at_once=2)
+    assert not resumed.missing
+    fresh = run(
+        plan_languages(data, TINY, results=tmp_path / "fresh", languages=["all"]), tmp_path / "fresh", at_once=2
+    )
+    shared = [name for name in resumed.records if name in stopped.records]
+    assert {name: stopped.records[name] for name in shared} == {name: resumed.records[name] for name in shared}
+    alone = {"mine"}  # the batches of two symbols may differ, and with them the last bits
+    expected, found = without_times(fresh.records), without_times(resumed.records)
+    assert {name: found[name] for name in alone} == {name: expected[name] for name in alone}
+
+
+def test_records_of_other_configurations_and_half_lines_are_ignored(
+    data: Path, tmp_path: Path, trained: tuple[Path, LanguagePlan]
+) -> None:
+    store = RecordStore(tmp_path / "mlregtest")
+    record = trained[1].records["mine"]
+    store.append([record])
+    with store.path.open("a") as file:
+        file.write('{"name": "02.02')  # a killed command
+    store.append([replace(record, name="02.02.SL.2.1.0", fingerprint="another")])
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    assert list(plan.records) == ["mine"] and len(plan.missing) == 3
+    other = plan_languages(data, replace(TINY, seed=1), results=tmp_path, languages=["all"])
+    assert not other.records
+
+
+def test_parts_are_disjoint_and_complete(data: Path, tmp_path: Path) -> None:
+    parts = [plan_languages(data, TINY, part=(k, 3), results=tmp_path, languages=["all"]).paths for k in (1, 2, 3)]
+    assert sorted(name for part in parts for name in part) == sorted(AUTOMATA)
+
+
+def test_results_are_computed_from_records(trained: tuple[Path, LanguagePlan], tmp_path: Path) -> None:
+    records = list(trained[1].records.values())
+    good = replace(records[0], name="04.04.LT.2.1.9", verdict="equal", covering=(100.0,) * 3, balanced=(100.0,) * 3)
+    assert good.reason is None
+    lines = describe_targets([good, *records[1:2]], "held-out")
+    assert "1 of 2, 50.0 %" in lines[0] and "1 of 2, 50.0 %" in lines[1]
+    rows = summarise_classes([good, *records])
+    assert [(row.kind, row.symbols) for row in rows][-1] == ("all", "all") and rows[-1].languages == 5
+    write_results([good, *records], tmp_path, command="sdssm reproduce mlregtest", settings=SETTINGS)
+    summary = (tmp_path / "summary.md").read_text()
+    assert "sdssm reproduce mlregtest" in summary and "steps=20" in summary and "arXiv 2304.07687" in summary
+    with (tmp_path / "failures.csv").open() as file:
+        failures = {line["language"]: line["reason"] for line in csv.DictReader(file)}
+    assert failures == {record.name: record.reason for record in records if record.reason is not None}
+    with (tmp_path / "languages.csv").open() as file:
+        languages = {line["language"]: line for line in csv.DictReader(file)}
+    assert float(languages["mine"]["balanced_12"]) == pytest.approx(trained[1].records["mine"].balanced[-1], abs=1e-4)
+
+
+def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
+    good = replace(
+        trained[1].records["mine"], covering=(100.0,) * 3, balanced=(100.0,) * 3, verdict="equal", is_alive=True
+    )
+    assert good.reason is None
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"covering": (100.0, 99.0, 100.0)}, "not learned at training lengths"),
+        ({"balanced": (100.0, 100.0, 99.0)}, "wrong on longer strings"),
+        ({"verdict": "different", "is_misclassified": True}, "misclassified by the model"),
+        ({"verdict": "no result", "proof_note": "30 s"}, "not proved: 30 s"),
+        ({"verdict": "different", "identifying_length": 9}, "not identified by strings of up to 6"),
+        ({"is_alive": False}, "diverged"),
+    )
+    for changes, reason in cases:
+        assert reason in str(replace(good, **changes).reason)
+
+
+def test_a_batch_on_a_node_writes_a_file_of_its_own_and_resumes(data: Path, tmp_path: Path) -> None:
+    plan = plan_languages(data, TINY, languages=["mine"], results=tmp_path)
+    folder, languages = tmp_path / "mlregtest", [read_language(path) for path in plan.missing]
+    arguments = folder, make_mark(folder), languages, TINY, plan.fingerprints, 0, DeviceShare(device="cpu")
+    assert run_sent_batch(*arguments).ended == "done"
+    assert not (folder / FILE).exists()
+    before = [path.read_bytes() for path in folder.glob("records*.jsonl")]
+    assert run_sent_batch(*arguments).messages == ()
+    assert [path.read_bytes() for path in folder.glob("records*.jsonl")] == before and len(before) == 1
+
+
+# -- command line ------------------------------------------------------------------------------------------------------
+
+
+def command(data: Path, results: Path, *words: str) -> list[str]:
+    return ["reproduce", "mlregtest", "--data", str(data), "--results", str(results), "--device", "cpu", *words]
+
+
+def test_the_command_trains_tabulates_and_shows_stored_results(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = partial(Configuration, lengths=TINY.lengths, strings=16, pairs=4, proof_seconds=0.05)
+    monkeypatch.setattr("sdssm.experiments.mlregtest.configuration.Configuration", small)
+    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
+    words = ["--languages", "mine", "--set", *settings, "--quiet"]
+    monkeypatch.setattr("sdssm.experiments.mlregtest.reproduction.spare_cores", lambda: 0)
+    assert main([*command(data, tmp_path, *words), "--dry-run"]) == 0
+    assert "1 language of 1 would be trained" in capsys.readouterr().out
+    assert main(command(data, tmp_path, *words)) == 0
+    printed = capsys.readouterr().out
+    assert "held-out languages whose automaton is proved equal" in printed and "chance" in printed
+    assert {path.name for path in (tmp_path / "mlregtest").iterdir()} >= {"summary.md", "languages.csv", FILE}
+    assert main([*command(data, tmp_path, *words), "--no-train"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--languages", "mien"], "did you mean 'mine'?"),
+        (["--seeds", "3"], "trains one seed"),
+        (["--models", "lstm"], "has no --models"),
+        (["--no-train"], "leave out --no-train"),
+        (["--set", "steps"], "has no value"),
+        (["--engine", "ray", "--max-seconds", "5"], "leave it out"),
+    ],
+)
+def test_bad_options(
+    data: Path, tmp_path: Path, words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(data, tmp_path, *words)) == 2
+    error = capsys.readouterr().err
+    assert problem in error and error.count("\n") == 1
+
+
+def test_a_part_that_does_not_exist(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(command(data, tmp_path, "--part", "5/4"))
+    assert "'5/4' is not a part" in capsys.readouterr().err
+
+
+def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, tmp_path)) == 2
+    (tmp_path / "broken.att").write_text("0 1\n")
+    assert main(command(tmp_path, tmp_path / "results")) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and "no .att files" in errors[0] and "broken.att" in errors[1]
+    assert main(["reproduce", "mlregtest"]) == 2
+    assert main(["reproduce", "table1", "--data", str(tmp_path)]) == 2
