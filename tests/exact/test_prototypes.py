@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from sdssm.cli import main
 from sdssm.evaluation import evaluate
 from sdssm.exact import extract, snap
 from sdssm.exact.errors import ExactError
+from sdssm.exact.extraction.matrix_search import MatrixSearch
 from sdssm.exact.extraction.token_matrices import TokenMatrices
-from sdssm.exact.prototypes import PrototypeProof, Prototypes, choose_prototypes
+from sdssm.exact.prototypes import PrototypeProof, Prototypes, build_snapped, choose_prototypes
 from sdssm.exact.watch import UNWATCHED
 from sdssm.models import Classifier, ModelSettings
 from sdssm.models.snapped_recurrence import SnappedRecurrence
@@ -100,6 +102,22 @@ def test_averaging_repairs_prototypes() -> None:
     matrices = TokenMatrices.read(model)
     prototypes = choose_prototypes(matrices, extraction.graph, extraction.machine, 1, UNWATCHED)
     assert PrototypeProof(matrices, extraction.machine, 1, UNWATCHED).find_failure(prototypes) is None
+
+
+def test_several_centres_for_a_label() -> None:
+    """A readout with a centre for each state: the label is that of the nearest, and states join by it."""
+    machine = random_machine(1, states=6)
+    states = TokenMatrices.read(exact(Machine(table=machine.table, outputs=np.arange(6))))
+    matrices = replace(states, row_labels=torch.tensor(machine.outputs), n_classes=2)
+    found = MatrixSearch(matrices, max_states=100, longest=20).run()
+    assert found.candidate is not None and found.error == 0
+    assert found.candidate.machine.distinguish(machine) is None
+    prototypes = choose_prototypes(matrices, found.candidate.graph, found.candidate.machine, 2, UNWATCHED)
+    model = build_snapped(matrices, prototypes, 2)
+    tokens = torch.randint(2, (8, 300), generator=torch.Generator().manual_seed(0))
+    labels = model(tokens).argmax(-1)
+    for row, string in enumerate(tokens.tolist()):
+        assert labels[row].tolist() == machine.outputs[machine.trace(string)].tolist()
 
 
 def test_refused_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ class PrototypeProof:
     def __init__(self, matrices: TokenMatrices, machine: Machine, every: int, watch: Watch) -> None:
         self.machine, self.every, self.watch = machine, every, watch
         self.A, self.rows = matrices.A.double().numpy(), matrices.rows.double().numpy()
-        self.start = matrices.start.double().numpy()
+        self.start, self.row_labels = matrices.start.double().numpy(), matrices.row_labels.numpy()
         symbols, size = self.A.shape[:2]
         self.rounding = gamma(size + 8, U32) + gamma(size + 8)  # of one product, in both arithmetics
         needed = machine.n_states * symbols**every
@@ -101,9 +101,8 @@ class PrototypeProof:
             after, bound = after / norm, bound / norm
             following, longer = self.machine.table[states, symbol], (*word, symbol)
             slack = self.rounding * (depth + 2) * (1 + 1e-3)
-            bad = ~_leads(
-                after, bound, slack, self.rows, self.machine.outputs[following][:, None] == np.arange(len(self.rows))
-            )
+            correct = self.machine.outputs[following][:, None] == self.row_labels
+            bad = ~_leads(after, bound, slack, self.rows, correct)
             if bad.any():
                 return Failure(int(number[bad.argmax()]), longer, is_label=True)
             if depth + 1 == self.every:
@@ -205,18 +204,23 @@ def _unit(points: Floats) -> Floats:
 def build_snapped(matrices: TokenMatrices, prototypes: Prototypes, every: int) -> WrappedModule:
     """Return the model that moves its state to the nearest prototype every `every` symbols."""
     symbols, size = matrices.A.shape[:2]
-    classes = len(matrices.rows)
-    options = build_settings(
-        options_class(SnappedRecurrence), {"state": size, "prototypes": len(prototypes.points), "every": every}
-    )
-    module = SnappedRecurrence(symbols, classes, state=size, prototypes=len(prototypes.points), every=every)
+    sizes = {
+        "state": size,
+        "prototypes": len(prototypes.points),
+        "every": every,
+        "centres": len(matrices.rows) if matrices.has_centres else 0,
+    }
+    options = build_settings(options_class(SnappedRecurrence), sizes)
+    module = SnappedRecurrence(symbols, matrices.n_classes, **sizes)
     with torch.no_grad():
         module.A.copy_(matrices.A)
         module.start.copy_(matrices.start)
         module.rows.copy_(matrices.rows)
         module.points.copy_(torch.from_numpy(prototypes.points))
+        if module.row_labels is not None:
+            module.row_labels.copy_(matrices.row_labels)
     settings = ModuleSettings(name=SNAPPED_NAME, import_path=SNAPPED_PATH, options=options)
-    return wrap_module(module.eval(), symbols, classes, settings=settings)
+    return wrap_module(module.eval(), symbols, matrices.n_classes, settings=settings)
 
 
 def certificate_of(machine: Machine, prototypes: Prototypes, every: int, task: str | None) -> Certificate:
