@@ -37,13 +37,16 @@ def format_loss(loss: float | None) -> str:
 def format_chance(*levels: float | None) -> str:
     """Format chance levels, in percent, with at most two digits after the point; several as a range.
 
-    >>> format_chance(50.0), format_chance(100 / 60, 12.5, 50.0), format_chance(None)
-    ('50', '1.67 to 50', '-')
+    Only 100 itself is shown as 100.
+
+    >>> format_chance(50.0), format_chance(100 / 60, 12.5, 50.0), format_chance(None), format_chance(99.9999)
+    ('50', '1.67 to 50', '-', '>99.99')
     """
     known = [level for level in levels if level is not None and not math.isnan(level)]
     if not known:
         return UNKNOWN
-    return " to ".join(dict.fromkeys(f"{round(level, 2):g}" for level in (min(known), max(known))))
+    shown = [">99.99" if 99.995 <= level < 100 else f"{round(level, 2):g}" for level in (min(known), max(known))]
+    return " to ".join(dict.fromkeys(shown))
 
 
 def format_duration(seconds: float) -> str:

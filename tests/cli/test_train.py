@@ -58,12 +58,12 @@ def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = ["--steps", "1", "--batch", "2", "--train-length", "3", "--device", "cpu"]
+    tiny = ["--steps", "1", "--batch", "2", "--train-length", "10", "--device", "cpu"]
     code, out, _ = run_command(capsys, "train", "parity", "random:60x2:0", "--state", "auto", *tiny)
     assert code == 0
     assert out.splitlines()[:2] == [
         "parity: state=64 (auto): the smallest size, enough for 2 states",
-        "random:60x2:0: state=128 (auto): at least 1.25 times the label rank, which is 60, for 60 states",
+        "random:60x2:0: state=128 (auto): at least 1.2 times the label rank, which is 60, for 60 states",
     ]
     sizes = {run.config.task: run.config.model.mixer.state for run in find_runs("runs")}
     assert sizes == {"parity": 64, "random:60x2:0": 128}

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 import sdssm
+from sdssm.checking.forecast import Forecast
+from sdssm.checking.section_results import ForecastSection
 from sdssm.exact.measurement.cycle_means import find_heaviest_cycle
 from sdssm.exact.measurement.measured_gains import growth_of_errors, measure_gains
 from sdssm.models import Classifier
@@ -101,6 +103,14 @@ def test_gains_of_a_model_with_known_gains() -> None:
 
 def test_models_without_gains() -> None:
     assert measure_gains(sdssm.compile("parity", model="complex-diagonal"), get_task("parity")) is None
+
+
+def test_the_report_card_shows_gains() -> None:
+    gains = measure_gains(scaled_model({0: 2.0}), get_task("regex:a*b(a|b)*"))
+    section = ForecastSection(Forecast(None), None, None, gains)
+    assert "an error can grow by 2 a symbol" in section.facts()["gains"]
+    assert json.loads(json.dumps(section.to_json()))["gains"]["growth"] == pytest.approx(2)
+    assert "gains" not in ForecastSection(Forecast(None), None, None).facts()
 
 
 def test_horizon_shows_gains() -> None:

@@ -18,11 +18,13 @@ from sdssm.experiments.mlregtest.batches import make_batches
 from sdssm.experiments.mlregtest.campaign import Campaign, Deadline
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import read_language
-from sdssm.experiments.mlregtest.ray_batches import run_sent_batch
+from sdssm.experiments.mlregtest.ray_batches import run_languages_on_ray, run_sent_batch
 from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
 from sdssm.experiments.mlregtest.tables import write_results
+from sdssm.training.engine import TrainingEngine
+from tests.experiments.test_ray_executor import FakeRay
 
 #: An even number of a; at least one b; both symbols in turn; no c after a.
 AUTOMATA = {
@@ -55,14 +57,14 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 def without_times(records: dict[str, LanguageRecord]) -> dict[str, LanguageRecord]:
     changes: dict[str, Any] = {
-        "train_seconds": 0.0,
+        "device_seconds": 0.0,
         "proof_seconds": 0.0,
         "proof_note": None,
         "verdict": "",
-        "difference": None,
+        "string": None,
     }
     return {
-        name: replace(record, **changes, extracted_states=None, is_misclassified=None)
+        name: replace(record, **changes, extracted_states=None, is_followed=False, is_shortest=False)
         for name, record in sorted(records.items())
     }
 
@@ -103,6 +105,23 @@ def test_a_campaign_stops_between_batches_and_resumes(
     assert {name: found[name] for name in alone} == {name: expected[name] for name in alone}
 
 
+def test_a_batch_that_does_not_fit_is_split(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    sizes = list[int]()
+
+    class SmallDevice(TrainingEngine):
+        def __init__(self, tasks: Any, configs: Any, device: torch.device) -> None:
+            sizes.append(len(configs))
+            if len(configs) > 1:
+                raise torch.OutOfMemoryError
+            super().__init__(tasks, configs, device)
+
+    monkeypatch.setattr("sdssm.experiments.mlregtest.campaign.TrainingEngine", SmallDevice)
+    lines = list[str]()
+    assert not run(plan, tmp_path, message=lines.append).missing
+    assert sorted(sizes) == [1, 1, 1, 1, 2, 3] and "trying half of them" in " ".join(lines)
+
+
 def test_records_of_other_configurations_and_half_lines_are_ignored(
     data: Path, tmp_path: Path, trained: tuple[Path, LanguagePlan]
 ) -> None:
@@ -126,6 +145,7 @@ def test_parts_are_disjoint_and_complete(data: Path, tmp_path: Path) -> None:
 def test_results_are_computed_from_records(trained: tuple[Path, LanguagePlan], tmp_path: Path) -> None:
     records = list(trained[1].records.values())
     good = replace(records[0], name="04.04.LT.2.1.9", verdict="equal", covering=(100.0,) * 3, balanced=(100.0,) * 3)
+    good = replace(good, is_followed=True)
     assert good.reason is None
     lines = describe_targets([good, *records[1:2]], "held-out")
     assert "1 of 2, 50.0 %" in lines[0] and "1 of 2, 50.0 %" in lines[1]
@@ -146,11 +166,14 @@ def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
     good = replace(
         trained[1].records["mine"], covering=(100.0,) * 3, balanced=(100.0,) * 3, verdict="equal", is_alive=True
     )
+    good = replace(good, is_followed=True)
     assert good.reason is None
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"covering": (100.0, 99.0, 100.0)}, "not learned at training lengths"),
         ({"balanced": (100.0, 100.0, 99.0)}, "wrong on longer strings"),
-        ({"verdict": "different", "is_misclassified": True}, "misclassified by the model"),
+        ({"balanced": (100.0, 100.0, 99.0)}, "its automaton is equal"),
+        ({"verdict": "different"}, "its automaton differs"),
+        ({"is_followed": False}, "the model leaves it"),
         ({"verdict": "no result", "proof_note": "30 s"}, "not proved: 30 s"),
         ({"verdict": "different", "identifying_length": 9}, "not identified by strings of up to 6"),
         ({"is_alive": False}, "diverged"),
@@ -168,6 +191,16 @@ def test_a_batch_on_a_node_writes_a_file_of_its_own_and_resumes(data: Path, tmp_
     before = [path.read_bytes() for path in folder.glob("records*.jsonl")]
     assert run_sent_batch(*arguments).messages == ()
     assert [path.read_bytes() for path in folder.glob("records*.jsonl")] == before and len(before) == 1
+
+
+def test_a_cluster_gets_a_task_for_each_batch(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.ray_module", lambda: ray)
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.join", lambda address: False)
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    plan = run_languages_on_ray(plan, TINY, device="cpu", results=tmp_path)
+    assert set(plan.records) == set(AUTOMATA)
+    assert len(ray.called) == 2  # of two symbols, and of three
 
 
 # -- command line ------------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def _show_results(plan: LanguagePlan, configuration: Configuration, options: arg
 
 
 def _print_results(records: Sequence[LanguageRecord]) -> None:
-    from sdssm.experiments.mlregtest.summary import count_reasons, describe_targets
+    from sdssm.experiments.mlregtest.summary import count_reasons, describe_targets, describe_time
     from sdssm.experiments.mlregtest.tables import TABLE_NOTE, split_parts, table_rows
 
     parts = {name: part for name, part in split_parts(records).items() if part}
@@ -207,6 +207,7 @@ def _print_results(records: Sequence[LanguageRecord]) -> None:
     for name, part in parts.items():
         for line in describe_targets(part, name):
             print_text(line)
+    print_text(describe_time(records))
     for reason, count in count_reasons(records):
         print_text(f"failed, {count}: {reason}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sdssm.formatting import format_chance
+from sdssm.formatting import count_of, format_chance
 from sdssm.tasks.coverage import Choice, Coverage, choose_sampling
 from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.label_shares import best_constants
@@ -75,9 +75,9 @@ class TaskFacts:
             "training strings": f"{self.sampling}, up to {length} symbols: {self.reason}",
             "reached": f"{self.reached_states:,} of {self.states:,} states and {self.reached_transitions:,} of "
             f"{self.transitions:,} transitions; the rarest of these ends {uniform}{chosen}",
-            "identified": f"yes; strings of up to {identifying:,} symbols are enough"
+            "identified": f"yes; strings of up to {count_of(identifying, 'symbol')} are enough"
             if self.is_identified
-            else f"no; strings of up to {identifying:,} symbols identify it",
+            else f"no; strings of up to {count_of(identifying, 'symbol')} identify it",
         }
 
     def __str__(self) -> str:

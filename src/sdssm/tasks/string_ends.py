@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from sdssm.automata.refinement import Ints
 from sdssm.tasks.validity import LabelledTable, live_states
 
+#: Relative differences up to this are taken for rounding.
+ROUNDING = 1e-14
+
 
 class StringEnds(NamedTuple):
     """Where the strings of one length end, among those that are valid or can still become so.
@@ -55,7 +58,9 @@ def walk_ends(machine: LabelledTable, longest: int, *, random_start: bool = Fals
 
 
 def _are_equal(ends: StringEnds, others: StringEnds) -> bool:
-    return all(np.array_equal(*arrays) for arrays in zip(ends, others, strict=True))
+    """Whether strings end in the same states, with shares that are equal but for rounding, each relative to itself."""
+    is_close = np.abs(ends.shares - others.shares) <= ROUNDING * others.shares
+    return bool(is_close.all()) and np.array_equal(ends.reached, others.reached)
 
 
 def access_lengths(machine: LabelledTable) -> Ints:

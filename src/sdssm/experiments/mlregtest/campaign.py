@@ -7,6 +7,7 @@ are trained again by the next campaign: the weights of a thousand models are not
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.sampling import SAMPLINGS
 from sdssm.training.engine import TrainingEngine
 from sdssm.training.memory import empty_device_cache, keep_freed_memory
+from sdssm.training.queue import out_of_memory_error
 
 #: Seconds of training between two looks at the clock, at signals and at proofs that are done.
 ROUND_SECONDS = 0.5
@@ -108,7 +110,7 @@ class _Measured:
     scores: Sequence[LengthScores]
     train_accuracy: float
     is_alive: bool
-    train_seconds: float
+    device_seconds: float
 
 
 @dataclass
@@ -169,14 +171,25 @@ class Campaign:
             keep_freed_memory()
         with suppress(_TimeIsUpError), open_pool(workers) as pool:
             self._pool, self._workers = pool, workers
-            for number, batch in enumerate(batches):
+            waiting = deque(batches)
+            while waiting:
+                batch = waiting[0]
                 expected = self._timing.expected(batch, workers)
                 if self.stop() or self.deadline.remaining < expected or self.deadline.remaining <= 0:
-                    left = sum(map(len, batches[number:]))
+                    left = sum(map(len, waiting))
                     self.message(f"{left} languages are left for the next command: the time for another batch is short")
                     break
-                is_complete = self._run_batch(batch)
+                waiting.popleft()
+                try:
+                    is_complete = self._run_batch(batch)
+                except torch.OutOfMemoryError:
+                    if len(batch) == 1:
+                        raise out_of_memory_error(self.device) from None
+                    self.message(f"{batch.describe()} do not fit into the memory of {self.device}; trying half of them")
+                    waiting.extendleft(reversed(batch.halves()))
+                    is_complete = True
                 self._write_done_proofs()
+                empty_device_cache(self.device)
                 if not is_complete:
                     self.message(f"the time was up within a batch; its {len(batch)} languages are not recorded")
                     break
@@ -207,8 +220,7 @@ class Campaign:
         accuracy, alive = window
         models = [engine.model(replica) for replica in range(len(batch))]
         del engine
-        self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, seconds)
-        empty_device_cache(self.device)
+        self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, start)
         self._timing.measure_seconds = clock() - trained
         self._trained += len(batch)
         self.message(
@@ -244,13 +256,14 @@ class Campaign:
         strings: Sequence[Sequence[LengthStrings]],
         accuracy: Sequence[float],
         alive: Sequence[bool],
-        seconds: float,
+        start: float,
     ) -> None:
-        """Measure the models of a batch, and start their proofs."""
+        """Measure the models of a batch, and start their proofs; `start` is when its training was started."""
         assert all(isinstance(model, Classifier) for model in models)
         scores = measure_models(models, strings)
+        seconds = (self.deadline.clock() - start) / len(batch)
         for k, (language, config, model) in enumerate(zip(batch.languages, batch.configs, models, strict=True)):
-            measured = _Measured(language, config, scores[k], accuracy[k], alive[k], seconds / len(batch))
+            measured = _Measured(language, config, scores[k], accuracy[k], alive[k], seconds)
             if self.weights is not None:
                 model.task = language.task
                 model.save(self.weights / language.name, overwrite=True)
@@ -297,12 +310,13 @@ class Campaign:
             pairs=tuple(entry.pairs for entry in scores),
             n_pairs=tuple(entry.n_pairs for entry in scores),
             verdict=proof.verdict,
+            is_followed=proof.is_followed,
             extracted_states=proof.states,
-            difference=proof.difference,
-            is_misclassified=proof.is_misclassified,
+            string=proof.string,
+            is_shortest=proof.is_shortest,
             proof_seconds=proof.seconds,
             proof_note=proof.note,
-            train_seconds=measured.train_seconds,
+            device_seconds=measured.device_seconds,
             device=device_name(self.device),
             commit=config.commit,
         )

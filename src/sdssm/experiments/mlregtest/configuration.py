@@ -80,7 +80,7 @@ class Configuration:
         from sdssm.runs.schema import create_config, resolve_settings
 
         preset = default_preset(self.model)
-        settings = resolve_settings(self.model, preset, task.name, self.settings)
+        settings = resolve_settings(self.model, preset, task, self.settings)
         if self.budget != 1:
             steps = max(1, round(settings.train.steps * self.budget))
             settings = settings.replace_values({"steps": steps})

@@ -12,6 +12,7 @@ from time import monotonic
 import numpy as np
 import torch
 
+from sdssm.checking.misclassified import find_misclassified
 from sdssm.exact import extract
 from sdssm.exact.errors import ExactError
 from sdssm.experiments.mlregtest.records import DIFFERENT, EQUAL, NO_RESULT
@@ -21,7 +22,9 @@ from sdssm.runs.schema import RunConfig
 from sdssm.tasks.task import Task
 
 #: Lengths and strings with which an extracted automaton is compared with the model.
-COMPARED_LENGTHS, COMPARED_STRINGS = (40, 100), 256
+COMPARED_LENGTHS, COMPARED_STRINGS = (40, 500), 256
+#: Seconds, and the longest strings, of the search for a misclassified string.
+SEARCH_SECONDS, SEARCH_LONGEST = 2.0, 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +32,20 @@ class Proof:
     """What the extracted automaton of a model says about it.
 
     Attributes:
-        verdict: equal, different or no result.
+        verdict: equal (the automata are, by their product), different, or no result.
+        is_followed: whether the automata are equal and the model agrees with them at every symbol of random strings.
         states: the number of states of the extracted automaton; None without a result.
-        difference: a shortest string on which it differs from the language, as names of symbols.
-        is_misclassified: whether the model itself misclassifies that string.
+        string: the shortest misclassified string that was found, as names of symbols; None if none was found.
+        is_shortest: whether all shorter strings were read, and are classified correctly.
         seconds: the time on one core.
         note: why there is no result, or what to know about it.
     """
 
     verdict: str
+    is_followed: bool = False
     states: int | None = None
-    difference: tuple[str, ...] | None = None
-    is_misclassified: bool | None = None
+    string: tuple[str, ...] | None = None
+    is_shortest: bool = False
     seconds: float = 0.0
     note: str | None = None
 
@@ -77,30 +82,42 @@ def prove_language(model: TokenModel, task: Task, seconds: float, *, longest: in
     start = monotonic()
     try:
         extraction = extract(
-            model,
-            task,
-            lengths=COMPARED_LENGTHS,
-            strings=COMPARED_STRINGS,
-            longest=longest,
-            max_seconds=seconds,
+            model, task, lengths=COMPARED_LENGTHS, strings=COMPARED_STRINGS, longest=longest, max_seconds=seconds
         )
     except ExactError as error:
         return Proof(verdict=NO_RESULT, seconds=monotonic() - start, note=str(error))
-    word = extraction.difference
-    states = extraction.machine.n_states
-    if word is None:
-        if extraction.stopped:
-            note = f"the automaton is equal, but its comparison with the model was not: {extraction.note}"
-            return Proof(verdict=NO_RESULT, states=states, seconds=monotonic() - start, note=note)
-        return Proof(verdict=EQUAL, states=states, seconds=monotonic() - start, note=extraction.note)
-    with torch.no_grad():
-        predicted = int(model.last_logits(torch.tensor([word], dtype=torch.int64)).argmax())
-    names, is_misclassified = task.machine.symbol_names, predicted != task.machine.output(word)
+    difference = extraction.difference
+    verdict = DIFFERENT if difference is not None else NO_RESULT if extraction.stopped else EQUAL
+    is_followed = verdict == EQUAL and extraction.faithful
+    string, is_shortest = None, False
+    if not is_followed:
+        string, is_shortest = _find_misclassified(model, task, difference, min(seconds, SEARCH_SECONDS))
+    if verdict == DIFFERENT and string is None and extraction.stopped:  # the machine was not a final result
+        verdict = NO_RESULT
+    names = task.machine.symbol_names
     return Proof(
-        verdict=DIFFERENT if is_misclassified or not extraction.stopped else NO_RESULT,
-        states=states,
-        difference=tuple(names[symbol] for symbol in word),
-        is_misclassified=is_misclassified,
+        verdict=verdict,
+        is_followed=is_followed,
+        states=extraction.machine.n_states,
+        string=None if string is None else tuple(names[symbol] for symbol in string),
+        is_shortest=is_shortest,
         seconds=monotonic() - start,
         note=extraction.note,
     )
+
+
+def _find_misclassified(
+    model: TokenModel, task: Task, difference: tuple[int, ...] | None, seconds: float
+) -> tuple[tuple[int, ...] | None, bool]:
+    """Return the shortest misclassified string that is found, and whether no shorter one exists.
+
+    `difference` is a string on which the extracted automaton is wrong, and so perhaps the model.
+    """
+    search = find_misclassified(model, task, max_seconds=seconds, longest=SEARCH_LONGEST)
+    string = search.string
+    if difference is not None and (string is None or len(difference) < len(string)):
+        with torch.no_grad():
+            prediction = int(model.last_logits(torch.tensor([difference])).argmax())
+        if prediction != task.machine.output(difference):
+            string = difference
+    return string, string is search.string and search.is_shortest

@@ -51,12 +51,13 @@ class LanguageRecord:
     pairs: tuple[float | None, ...]
     n_pairs: tuple[int, ...]
     verdict: str
+    is_followed: bool  #: the automata are equal, and the model agrees with them on all strings that were compared
     extracted_states: int | None
-    difference: tuple[str, ...] | None
-    is_misclassified: bool | None
+    string: tuple[str, ...] | None  #: the shortest misclassified string that was found
+    is_shortest: bool  #: whether no shorter one exists
     proof_seconds: float
     proof_note: str | None
-    train_seconds: float  #: of the whole batch, over the number of languages in it
+    device_seconds: float  #: training and measuring of the whole batch, over the number of languages in it
     device: str
     commit: str | None
 
@@ -82,16 +83,16 @@ class LanguageRecord:
                 f"not identified by strings of up to {self.train_length}: its automaton needs {self.identifying_length}"
             )
         scores = [self.covering[k] for k, length in enumerate(self.lengths) if length <= self.train_length]
+        automaton = "; its automaton is equal" if self.verdict == EQUAL else ""
         if scores and min(scores) < LEARNED:
-            return "not learned at training lengths"
+            return f"not learned at training lengths{automaton}"
         if min(self.balanced) < LEARNED:
-            return "learned at training lengths, wrong on longer strings"
+            return f"learned at training lengths, wrong on longer strings{automaton}"
         if self.verdict == DIFFERENT:
-            word = "misclassified by the model" if self.is_misclassified else "the model itself is right on it"
-            return f"accurate, but its automaton differs on a string; {word}"
+            return "accurate on random strings, but its automaton differs"
         if self.verdict != EQUAL:
-            return f"accurate, but not proved: {self.proof_note or 'no result'}"
-        return None
+            return f"accurate on random strings, but not proved: {self.proof_note or 'no result'}"
+        return None if self.is_followed else "its automaton is equal, but the model leaves it on some strings"
 
     def to_line(self) -> str:
         """Return the record as one line of JSON."""

@@ -17,6 +17,7 @@ from sdssm.experiments.mlregtest.summary import (
     ClassSummary,
     count_reasons,
     describe_targets,
+    describe_time,
     longest_length,
     published_lines,
     summarise_classes,
@@ -67,6 +68,7 @@ def table_rows(records: Sequence[LanguageRecord]) -> tuple[list[str], list[list[
         f"balanced >={LEARNED:g}",
         f"covering >={LEARNED:g}",
         "proved equal",
+        "followed",
     ]
     return headers, [_cells(row) for row in summarise_classes(records)]
 
@@ -74,7 +76,7 @@ def table_rows(records: Sequence[LanguageRecord]) -> tuple[list[str], list[list[
 def _cells(row: ClassSummary) -> list[str]:
     scores = [row.uniform, row.uniform_constant, row.balanced, row.balanced_constant]
     scores += [row.covering, row.covering_constant]
-    shares = [row.trained_share, row.balanced_share, row.covering_share, row.equal_share]
+    shares = [row.trained_share, row.balanced_share, row.covering_share, row.equal_share, row.followed_share]
     return [
         row.kind,
         row.symbols,
@@ -91,7 +93,8 @@ TABLE_NOTE = (
     "answer; balanced (both labels equally often) beside chance; covering (last transition uniform over states and "
     "symbols) beside the best constant answer; pairs of strings at edit distance 1 with different labels, both "
     "classified correctly (a constant answer: 0). Then shares of languages in percent: balanced accuracy of at least "
-    "99.9 at training lengths, at the longest length, covering accuracy there, and automaton proved equal."
+    "99.9 at training lengths, at the longest length, covering accuracy there, the automaton read from "
+    "the weights proved equal to that of the language, and also followed by the model on all random strings compared."
 )
 
 
@@ -124,12 +127,12 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
     lines = ["# MLRegTest", "", f"    {command}", ""]
     devices = ", ".join(dict.fromkeys(record.device for record in records)) or UNKNOWN
     values = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the default of the model"
-    seconds = sum(record.train_seconds for record in records)
+    seconds = sum(record.device_seconds for record in records)
     steps = ", ".join(f"{count:,}" for count in sorted({record.steps for record in records}))
     proving = fmean(record.proof_seconds for record in records) if records else 0.0
     lines += [
         f"One configuration for every language, one seed. Settings: {values}. {steps} steps, {devices}; "
-        f"{seconds:.0f} s of training in all, {proving:.1f} s of one core for a proof on average.",
+        f"{seconds:.0f} s of training and measuring in all, {proving:.1f} s of one core for a proof on average.",
         "",
         f"Automata: {SOURCE}. Settings were chosen on {len(tuning_names())} languages at training lengths (`tuning`); "
         "the others are held out.",
@@ -137,6 +140,7 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
     ]
     for name, group in parts.items():
         lines += [f"- {line}" for line in describe_targets(group, name)]
+    lines.append(f"- {describe_time(records)}")
     for name, group in parts.items():
         if group:
             lines += ["", f"## {name.capitalize()} languages", "", *_markdown(*table_rows(group)), "", TABLE_NOTE]
@@ -145,7 +149,7 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
     lines += ["", "## Languages that failed", ""]
     lines += [f"- {count}: {reason}" for reason, count in count_reasons(records)] or ["None."]
     if failed:
-        headers = ["language", "states", "balanced", "covering", "reason", "shortest string"]
+        headers = ["language", "states", "balanced", "covering", "reason", "shortest misclassified string (length)"]
         lines += ["", *_markdown(headers, [_failure_cells(record) for record in failed])]
     return "\n".join(lines) + "\n"
 
@@ -159,10 +163,15 @@ def _published() -> list[str]:
 
 
 def _failure_cells(record: LanguageRecord) -> list[str]:
-    word = record.difference
-    text = UNKNOWN if word is None else f"`{format_symbols(word, SHOWN_SYMBOLS)}` ({len(word)})"
+    word = record.string
+    text = UNKNOWN if word is None else f"`{format_symbols(word, SHOWN_SYMBOLS)}` ({_length(record)})"
     scores = [format_percent(record.balanced[-1]), format_percent(record.covering[-1])]
     return [record.name, str(record.states), *scores, (record.reason or "").replace("|", "/"), text.replace("|", "\\|")]
+
+
+def _length(record: LanguageRecord) -> str:
+    """Return the length of the misclassified string, with a mark if shorter ones may exist."""
+    return UNKNOWN if record.string is None else f"{'' if record.is_shortest else '<= '}{len(record.string)}"
 
 
 def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -181,13 +190,13 @@ FAILURE_COLUMNS = (
     "verdict",
     "string_length",
     "string",
-    "is_misclassified",
+    "is_shortest",
     "note",
 )
 
 
 def _failure_line(record: LanguageRecord) -> dict[str, Any]:
-    word = record.difference
+    word = record.string
     values = (
         record.name,
         record.kind,
@@ -200,7 +209,7 @@ def _failure_line(record: LanguageRecord) -> dict[str, Any]:
         record.verdict,
         None if word is None else len(word),
         None if word is None else " ".join(word),
-        record.is_misclassified,
+        record.is_shortest,
         record.proof_note,
     )
     return dict(zip(FAILURE_COLUMNS, values, strict=True))
