@@ -100,7 +100,7 @@ def test_the_table_shows_what_was_asked_for(
     code, out, err = run_command(capsys, *typed, "--models", "rnn", "--tasks", "cycle")
     assert (code, err) == (0, "")
     grid = out.split("\n\n")[1].splitlines()
-    assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "chance"] and grid[1].split() == [
+    assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "best", "chance"] and grid[1].split() == [
         "model",
         "cycle",
     ]
@@ -111,7 +111,7 @@ def test_the_table_shows_what_was_asked_for(
     code, out, err = run_command(capsys, *typed, "--tasks", "parity", "--seeds", "0,1")
     assert (code, err) == (0, "")
     grid = out.split("\n\n")[1].splitlines()
-    assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "lstm", "chance"] and "cycle" not in out
+    assert [line.split()[0] for line in grid[1:]] == ["model", "rnn", "lstm", "best", "chance"] and "cycle" not in out
     assert out.endswith("\nThey also hold 1 run of other commands.\n")
     table = Path("results/other/table.md").read_text()
     assert "| model | parity | cycle |\n" in table and "not trained" not in table

@@ -39,10 +39,10 @@ def test_table_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, err) == (0, "")
     rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
     assert rows == [
-        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 1.67 0.2500 -",
-        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 1.67 0.2500 99.50 to 500",
-        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 50 0.2500 -",
-        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 50 0.2500 -",
+        "runs/a5/seed-2 a5 sd-ssm scale-free 2 diverged 52/100 98.76 5.81 1.67 0.2500 - - -",
+        "runs/a5/seed-10 a5 sd-ssm scale-free 10 finished 60/100 98.76 5.81 1.67 0.2500 - 99.50 to 500 2 to 500",
+        "runs/parity/seed-0 parity sd-ssm scale-free 0 running 50/100 98.76 50 50 0.2500 - - -",
+        "runs/parity/seed-1 parity sd-ssm scale-free 1 interrupted 51/100 98.76 50 50 0.2500 - - -",
     ]
     assert run_command(capsys, "runs")[1] == out
 
@@ -62,9 +62,12 @@ def test_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "steps": 100,
             "seconds": 1.5,
             "accuracy": 98.765,
+            "best_constant": pytest.approx(5.807426),
             "chance": 100 / 60,
             "loss": 0.25,
+            "balanced": None,
             "mean": 99.5,
+            "mean_constant": pytest.approx(1.99912, abs=1e-5),
             "max_length": 500,
         }
     ]

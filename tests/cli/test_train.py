@@ -45,13 +45,13 @@ def test_progress_and_table_of_a_training(capsys: pytest.CaptureFixture[str]) ->
     code, out, err = run_command(capsys, "train", "parity", "--seeds", "2", "--steps", "40", *IN_PARITY, *SMALL)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
-    progress, table = out[: out.index("accuracy %")], out[out.index("accuracy %") :]
-    values = r"accuracy min \d+\.\d\d, median \d+\.\d\d, max \d+\.\d\d % \(chance 50\), median loss \d"
+    progress, table = out[: out.index("balanced %")], out[out.index("balanced %") :]
+    values = r"accuracy min \d+\.\d\d, median \d+\.\d\d, max \d+\.\d\d % \(best constant 50\), median loss \d"
     assert re.search(rf"^step 40 of 40.*: {values}", progress, re.MULTILINE)
     rows = [line.split() for line in table.splitlines()]
     assert [row[-1] for row in rows[1:3]] == ["runs/parity/seed-0", "runs/parity/seed-1"]
-    assert [row[1] for row in rows[1:3]] == ["50", "50"]  # chance
-    assert [row[3] for row in rows[1:3]] == ["40", "40"]
+    assert [(row[1], row[3]) for row in rows[1:3]] == [("50", "50")] * 2  # chance, best constant
+    assert [row[5] for row in rows[1:3]] == ["40", "40"]
     assert out.endswith("sdssm evaluate runs/parity\n")
     config = RunFolder.open("runs/parity/seed-1").config
     assert (config.seed, config.model.mixer.state, config.train.batch) == (1, 8, 8)
@@ -63,7 +63,7 @@ def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.Cap
     assert code == 0
     assert out.splitlines()[:2] == [
         "parity: state=64 (auto): the smallest size, enough for 2 states",
-        "random:60x2:0: state=128 (auto): at least 1.25 times the label rank, which is 60, for 60 states",
+        "random:60x2:0: state=128 (auto): at least 1.2 times the label rank, which is 60, for 60 states",
     ]
     sizes = {run.config.task: run.config.model.mixer.state for run in find_runs("runs")}
     assert sizes == {"parity": 64, "random:60x2:0": 128}
@@ -89,7 +89,8 @@ def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytes
     assert code == 0
     assert re.fullmatch(
         r"4 runs in runs/parity\+even_pairs: 4 finished; "
-        r"accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, chance 50 %\n",
+        r"balanced accuracy at training lengths: mean [\d.]+ %, min [\d.]+ %, chance [\d. to]+ %; "
+        r"accuracy of the last steps: mean [\d.]+ %, min [\d.]+ %, best constant answer [\d. to]+ %\n",
         out,
     )
     runs = find_runs("runs/parity+even_pairs")

@@ -23,6 +23,7 @@ from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStor
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
 from sdssm.experiments.mlregtest.tables import write_results
+from sdssm.training.engine import TrainingEngine
 from tests.experiments.test_ray_executor import FakeRay
 
 #: An even number of a; at least one b; both symbols in turn; no c after a.
@@ -102,6 +103,23 @@ def test_a_campaign_stops_between_batches_and_resumes(
     alone = {"mine"}  # the batches of two symbols may differ, and with them the last bits
     expected, found = without_times(fresh.records), without_times(resumed.records)
     assert {name: found[name] for name in alone} == {name: expected[name] for name in alone}
+
+
+def test_a_batch_that_does_not_fit_is_split(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
+    sizes = list[int]()
+
+    class SmallDevice(TrainingEngine):
+        def __init__(self, tasks: Any, configs: Any, device: torch.device) -> None:
+            sizes.append(len(configs))
+            if len(configs) > 1:
+                raise torch.OutOfMemoryError
+            super().__init__(tasks, configs, device)
+
+    monkeypatch.setattr("sdssm.experiments.mlregtest.campaign.TrainingEngine", SmallDevice)
+    lines = list[str]()
+    assert not run(plan, tmp_path, message=lines.append).missing
+    assert sorted(sizes) == [1, 1, 1, 1, 2, 3] and "trying half of them" in " ".join(lines)
 
 
 def test_records_of_other_configurations_and_half_lines_are_ignored(

@@ -88,6 +88,25 @@ def test_implementations_agree_and_states_match_the_minimal_machine(name: str, s
         assert (first.tokens[m, r, :, length:] == 0).all()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("sampling", [*SETTINGS, ["mixed", "uniform"]])
+@pytest.mark.parametrize("name", ["a5", "arithmetic", "tomita4", "s5:32:0", "random:600x64:0"])
+def test_a_gpu_draws_the_same_strings(name: str, sampling: str | list[str]) -> None:
+    task, lengths = sdssm.task(name), torch.tensor([[39, 1], [7, 29], [40, 5]])
+    lengths = torch.from_numpy(
+        StringStream(task, seeds=[0, 1], batch=1, max_length=40, device="cpu").longest_valid_lengths
+    )[lengths]
+    for batch in (1, 70, 128):
+        options = {"seeds": [0, HUGE], "batch": batch, "max_length": 40, "sampling": sampling}
+        on_cpu = StringStream(task, device="cpu", **options).draw(torch.tensor(5), lengths, 40)  # type: ignore[arg-type]
+        stream = StringStream(task, device="cuda", implementation="triton", **options)  # type: ignore[arg-type]
+        on_gpu = stream.draw(torch.tensor(5, device="cuda"), lengths.cuda(), 40)
+        assert on_cpu.states is not None and on_gpu.states is not None
+        assert torch.equal(on_gpu.tokens.cpu(), on_cpu.tokens)
+        assert torch.equal(on_gpu.labels.cpu(), on_cpu.labels)
+        assert torch.equal(on_gpu.states.cpu(), on_cpu.states)
+
+
 @pytest.mark.parametrize("implementation", QUICK)
 def test_a_string_depends_on_its_own_seed_step_index_and_sampling_only(implementation: str) -> None:
     samplings = ["mixed", "covering", "uniform", "balanced"]

@@ -62,7 +62,7 @@ def test_plain_lines_start_at_once() -> None:
     assert written[1].startswith("step 20 of 1,000, 1.7 steps/s, 9:48 left: accuracy min 0.00, median 1.00, max 2.00 %")
 
 
-def test_plain_lines_show_the_chance_level() -> None:
+def test_plain_lines_show_the_best_constant_answer() -> None:
     file = io.StringIO()
     lines = PlainLines(file, clock=lambda: 0.0)
     for chance in ([100 / 60], [50.0, 100 / 60]):
@@ -70,9 +70,9 @@ def test_plain_lines_show_the_chance_level() -> None:
         lines.update(1, [1.0] * len(chance), [60.0] * len(chance), [True] * len(chance))
         lines.stop()
     _, first, _, second = file.getvalue().splitlines()
-    assert first == "step 1 of 10: accuracy 60.00 % (chance 1.67), loss 1.0000"
+    assert first == "step 1 of 10: accuracy 60.00 % (best constant 1.67), loss 1.0000"
     assert second == (
-        "step 1 of 10: accuracy min 60.00, median 60.00, max 60.00 % (chance 1.67 to 50), median loss 1.0000"
+        "step 1 of 10: accuracy min 60.00, median 60.00, max 60.00 % (best constant 1.67 to 50), median loss 1.0000"
     )
 
 
@@ -84,8 +84,8 @@ def test_plain_lines_have_a_line_for_each_task() -> None:
     lines.stop()
     assert file.getvalue().splitlines()[1:] == [
         "step 5 of 10",
-        "  a5      accuracy min 2.00, median 14.33, max 26.67 % (chance 1.67), median loss 3.5000",
-        "  parity  accuracy 99.99 % (chance 50), loss 0.5000",
+        "  a5      accuracy min 2.00, median 14.33, max 26.67 % (best constant 1.67), median loss 3.5000",
+        "  parity  accuracy 99.99 % (best constant 50), loss 0.5000",
     ]
 
 
@@ -181,7 +181,7 @@ def test_live_table() -> None:
     assert "all" not in rows
 
 
-def test_live_table_shows_the_chance_level() -> None:
+def test_live_table_shows_the_best_constant_answer() -> None:
     from rich.console import Console
 
     file = io.StringIO()

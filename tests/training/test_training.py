@@ -164,7 +164,7 @@ def test_progress_true_prints_lines(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert shown[0].startswith("step 0 of 60: starting 2 runs")
     accuracies = sorted(run.progress.accuracy for run in runs)
     assert f"accuracy min {format_percent(accuracies[0])}, median " in shown[-1]  # as `sdssm runs` shows it
-    assert f"max {format_percent(accuracies[1])} % (chance 50), median loss" in shown[-1]
+    assert f"max {format_percent(accuracies[1])} % (best constant 50), median loss" in shown[-1]
     sdssm.resume(tmp_path / "out", progress=True)
     with pytest.raises(SettingsError, match="progress is 1; pass True, False or a display"):
         train(tmp_path / "other", progress=1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sdssm.evaluation.sampled_accuracy import MEASURES, SampledAccuracy
 from sdssm.formatting import format_chance, format_percent
 from sdssm.runs.events import to_json_value
 
@@ -26,6 +29,9 @@ class AccuracyByLength:
         low, high: the ends of its 95 % confidence interval with respect to the choice of the strings.
         strings: the number of strings at each length.
         best_constant: the accuracy of always answering the label that is most frequent at that length.
+        balanced, covering: the accuracy on balanced and on covering strings, at some of the lengths; None if they were
+            not measured. The levels, the failing length and what passes are judged by the balanced accuracy too: on
+            uniform strings a constant answer may be nearly always right.
         chance: the accuracy of answering uniformly at random.
         train_length: the longest strings of the training.
         note: remarks on how it was measured.
@@ -42,43 +48,50 @@ class AccuracyByLength:
     train_length: int
     note: str | None = None
     stopped: str = ""
+    balanced: SampledAccuracy | None = None
+    covering: SampledAccuracy | None = None
 
     def longest_at_least(self, level: float) -> int | None:
-        """Return the longest length at which the accuracy, and that at all shorter measured ones, reaches a level."""
-        longest = None
-        for length, share in zip(self.lengths, self.accuracy, strict=True):
-            if not share >= level:
-                break
-            longest = length
-        return longest
+        """Return the longest length such that all measured ones up to it reach a level.
+
+        Both the accuracy and, where it was measured, the balanced accuracy have to.
+        """
+        failed = {length for length, share in self._judged if not share >= level}
+        before = min(failed, default=self.lengths[-1] + 1)
+        return max((length for length in self.lengths if length < before), default=None)
+
+    @property
+    def _judged(self) -> list[tuple[int, float]]:
+        """The lengths with their accuracy, and those with their balanced accuracy."""
+        pairs = [*zip(self.lengths, self.accuracy, strict=True)]
+        return pairs if self.balanced is None else [*pairs, *_known(self.balanced)]
 
     @property
     def failing_length(self) -> float | None:
-        """Where the accuracy first falls below 90 %; None if it does not.
+        """Where the accuracy or the balanced accuracy first falls below 90 %; None if neither does.
 
-        Between two lengths that are not neighbours it is interpolated on a logarithmic axis.
+        Between two lengths that are not neighbours it is interpolated on a logarithmic axis. The balanced accuracy is
+        measured at few lengths: it counts where the accuracy alone does not show the failure.
         """
-        for k, share in enumerate(self.accuracy):
-            if share < FAILING_ACCURACY:
-                length = self.lengths[k]
-                if k == 0 or length == self.lengths[k - 1] + 1:
-                    return float(length)
-                before, last = self.lengths[k - 1], self.accuracy[k - 1]
-                return float(before * (length / before) ** ((last - FAILING_ACCURACY) / (last - share)))
-        return None
+        failing = _first_failure([*zip(self.lengths, self.accuracy, strict=True)])
+        balanced = [] if self.balanced is None else _known(self.balanced)
+        seen = min((length for length, share in balanced if share < FAILING_ACCURACY), default=None)
+        if seen is None or (failing is not None and failing <= seen):
+            return failing
+        return _first_failure(balanced)
 
     @property
     def worst_at_training_lengths(self) -> float | None:
-        """The lowest accuracy at a training length, in percent; None if no length was that short."""
-        shares = [
-            share for length, share in zip(self.lengths, self.accuracy, strict=True) if length <= self.train_length
-        ]
-        return min(shares, default=None)
+        """The lowest accuracy or balanced accuracy at a training length, in percent; None if none was measured."""
+        return min((share for length, share in self._judged if length <= self.train_length), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Return all values as JSON values, with null for NaN."""
         levels = {f"longest_{level:.0f}": self.longest_at_least(level) for level in LEVELS}
         data: dict[str, Any] = to_json_value({**vars(self), **levels})
+        for name in MEASURES:
+            sampled = getattr(self, name)
+            data[name] = None if sampled is None else sampled.to_json()
         data["failing_length"] = self.failing_length
         return {**data, "worst_at_training_lengths": to_json_value(self.worst_at_training_lengths)}
 
@@ -124,12 +137,43 @@ class AccuracyByLength:
         trained = ", the longest of training" if is_longest else ""
         constant = self.best_constant[k]
         beside = "" if constant is None else f", best constant {format_chance(constant)} %"
-        return f"{format_percent(self.accuracy[k])} % ({band}){beside}{trained}"
+        accuracy = f"{format_percent(self.accuracy[k])} % ({band}){beside}{trained}"
+        sampled = [self._describe_sampled(name, self.lengths[k]) for name in MEASURES]
+        known = [text for text in sampled if text]
+        return "; ".join([*known, f"accuracy {accuracy}"] if known else [accuracy])
+
+    def _describe_sampled(self, name: str, length: int) -> str:
+        """Return the balanced or the covering accuracy at a length beside what a constant answer scores there."""
+        sampled: SampledAccuracy | None = getattr(self, name)
+        if sampled is None or length not in sampled.lengths:
+            return ""
+        place = sampled.lengths.index(length)
+        word = "chance" if name == "balanced" else "best constant"
+        constant = format_chance(sampled.best_constant[place])
+        return f"{name} {format_percent(sampled.accuracy[place])} % ({word} {constant} %)"
 
     def _describe_level(self, level: float) -> str:
         longest = self.longest_at_least(level)
         if longest is None:
-            return f"at no length: {format_percent(self.accuracy[0])} % at length {self.lengths[0]:,}"
+            worst = min(share for length, share in self._judged if length == self.lengths[0])
+            return f"at no length: {format_percent(worst)} % at length {self.lengths[0]:,}"
         if longest == self.lengths[-1]:
             return f"up to length {longest:,}, the longest measured"
         return f"up to length {longest:,}"
+
+
+def _known(sampled: SampledAccuracy) -> list[tuple[int, float]]:
+    """Return the lengths and accuracies of a measure, without lengths that have no strings."""
+    pairs = zip(sampled.lengths, sampled.accuracy, strict=True)
+    return [(length, share) for length, share in pairs if not math.isnan(share)]
+
+
+def _first_failure(pairs: Sequence[tuple[int, float]]) -> float | None:
+    """Return where the accuracy first falls below 90 %, for lengths in ascending order; None if it does not."""
+    for k, (length, share) in enumerate(pairs):
+        if share < FAILING_ACCURACY:
+            if k == 0 or length == pairs[k - 1][0] + 1:
+                return float(length)
+            before, last = pairs[k - 1]
+            return float(before * (length / before) ** ((last - FAILING_ACCURACY) / (last - share)))
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from time import monotonic
 from typing import Any
 
@@ -12,10 +12,14 @@ from sdssm.checking.card_section import SectionTimeUpError
 from sdssm.checking.forecast_measurement import AVERAGED, geometric_lengths
 from sdssm.errors import ModelError, TaskError, first_line
 from sdssm.evaluation import RunEvaluation, evaluate
+from sdssm.evaluation.measurement import choose_reader
 from sdssm.evaluation.records import READ_FRESH
+from sdssm.evaluation.sampled_accuracy import LONGEST_SAMPLED, MEASURES, SampledAccuracy, join_sampled
+from sdssm.evaluation.sampled_measurement import measure_sampled
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressEvent, ProgressReporter
 from sdssm.tasks import Task
+from sdssm.tasks.evaluation_strings import EvaluationStrings
 from sdssm.tasks.label_shares import best_constants
 from sdssm.testing.readable_length import find_readable_length
 
@@ -88,6 +92,7 @@ def measure_accuracy(
         train_length=trained,
         note="; ".join(measurement.notes) or None,
         stopped=stopped,
+        **{name: join_sampled(parts) for name, parts in measurement.sampled.items() if parts},
     )
 
 
@@ -96,6 +101,7 @@ class AccuracyMeasurement:
 
     Attributes:
         by_length: accuracy, the ends of its band and the number of strings, by length.
+        sampled: the balanced and the covering accuracy, for each stage.
         notes: remarks on how it was measured.
     """
 
@@ -112,6 +118,7 @@ class AccuracyMeasurement:
         self.model, self.task, self.trained, self.strings, self.seed = model, task, trained, strings, seed
         self.reporter, self.max_seconds, self.end = reporter, max_seconds, monotonic() + max_seconds
         self.by_length: dict[int, tuple[float, float, float, int]] = {}
+        self.sampled: dict[str, list[SampledAccuracy]] = {name: [] for name in MEASURES}
         self.notes: list[str] = []
         self._done, self._reads_fresh = 0, False
         self._fixed = self._rate = 0.0  # seconds of any evaluation, and for each symbol of each string
@@ -175,8 +182,26 @@ class AccuracyMeasurement:
         rows = zip(run.evaluated_lengths, run.accuracy, run.accuracy_low, run.accuracy_high, strict=True)
         self.by_length |= {int(length): (share, low, high, run.strings) for length, share, low, high in rows}
         self.notes += [run.note] if run.note and run.note not in self.notes else []
-        self._done = limit
+        done, self._done = self._done, limit
+        self._measure_sampled({*SHOWN_LENGTHS, self.trained, lengths[-1]}, count, done)
         return None
+
+    def _measure_sampled(self, wanted: Set[int], count: int, done: int) -> None:
+        """Measure the balanced and the covering accuracy at those of the lengths that this stage has.
+
+        They need fresh strings for each length. Without the time for that, only the training lengths have them.
+        """
+        lengths = sorted(length for length in wanted & set(self.by_length) if done < length <= LONGEST_SAMPLED)
+        if not lengths or self.model.settings.state_embedding is not None:
+            return
+        seconds = self._rate * sum(lengths) * count * len(MEASURES)
+        if done and monotonic() + seconds > self.end:
+            self.notes.append(f"balanced and covering accuracy up to length {done:,} only, for lack of time")
+            return
+        strings = EvaluationStrings(self.task, count, self.seed, self.model.device)
+        reader = choose_reader(self.model, strings, lengths[-1])
+        for name, parts in self.sampled.items():
+            parts.append(measure_sampled(reader, strings, name, lengths))
 
     def _plan(self, limit: int, *, is_sparse: bool) -> tuple[list[int], int]:
         """Return the lengths of a stage, and the number of strings at each."""
@@ -222,14 +247,16 @@ class AccuracyMeasurement:
         return float(symbols * (1 if self.model.is_recurrent else max(lengths) ** GROWTH))
 
     def _has_failed(self) -> bool:
-        """Return whether the accuracy is below 90 % and will not rise again: at all of the last lengths."""
+        """Return whether the accuracy is below 90 % at all of the last lengths, or the balanced one at the last."""
         last = sorted(self.by_length)[-AVERAGED:]
-        return bool(last) and all(self.by_length[length][0] < FAILING_ACCURACY for length in last)
+        if bool(last) and all(self.by_length[length][0] < FAILING_ACCURACY for length in last):
+            return True
+        return bool(self.sampled["balanced"]) and self.sampled["balanced"][-1].accuracy[-1] < FAILING_ACCURACY
 
     def _evaluate(self, lengths: Sequence[int], strings: int, *, is_watched: bool = False) -> RunEvaluation:
         progress = _watch(self.end, self._done, self.reporter) if is_watched else False
         evaluation = evaluate(
-            self.model, task=self.task, lengths=lengths, strings=strings, seed=self.seed, progress=progress
+            self.model, task=self.task, lengths=lengths, strings=strings, seed=self.seed, measures=(), progress=progress
         )
         return evaluation.runs[0]
 

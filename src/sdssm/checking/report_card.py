@@ -9,6 +9,7 @@ from typing import Any
 from sdssm.checking.card_section import TITLES, CardSection
 from sdssm.display import Displayed, ResultTable
 from sdssm.errors import SettingsError, format_value
+from sdssm.evaluation.sampled_accuracy import MEASURES
 from sdssm.formatting import format_percent
 
 #: The version of the JSON of a card.
@@ -85,6 +86,7 @@ class ReportCard(Displayed):
     def shortcomings(self) -> list[str]:
         """Why the model does not pass: a broken law, an accuracy below 99 % at a training length, or one not measured.
 
+        The accuracy is the plain or the balanced one, whichever is lower.
         Of these two sections, those that were asked for are judged; a card without both does not pass.
         """
         judged = [section for section in self.sections if section.name in JUDGED]
@@ -125,6 +127,10 @@ class ReportCard(Displayed):
         names = {"lengths": "length", "accuracy": "accuracy", "low": "accuracy_low", "high": "accuracy_high"}
         names |= {"best_constant": "best_constant", "strings": "strings"}
         columns = {new: data[old] for old, new in names.items()}
+        for name in MEASURES:  # cards of older versions have none of them
+            sampled = data.get(name) or {"lengths": [], "accuracy": []}
+            by_length = dict(zip(sampled["lengths"], sampled["accuracy"], strict=True))
+            columns[name] = [by_length.get(length) for length in data["lengths"]]
         fixed = {"task": self.task, "model": self.model, "chance": self.chance, "train_length": self.train_length}
         return [{**fixed, **dict(zip(columns, values, strict=True))} for values in zip(*columns.values(), strict=True)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -280,6 +281,13 @@ def _make_curve(card: ReportCard) -> Any:
         "lengths": data["lengths"],
         "accuracy": data["accuracy"],
         "chance": card.chance,
+        "balanced": data.get("balanced"),
+        "best_constant_mean": _mean_of_known(data["best_constant"]),
     }
     [curve] = make_curves({"runs": [run]})
     return replace(curve, listed=False)  # ticks at round lengths
+
+
+def _mean_of_known(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None

@@ -21,8 +21,9 @@ def add_command(commands: Commands) -> None:
         commands,
         "runs",
         summary="list trained models, their progress and accuracy",
-        description="List the runs in a folder: how far each was trained, its accuracy at training lengths, and its "
-        "mean accuracy over all lengths if it was evaluated.",
+        description="List the runs in a folder: how far each was trained, its accuracy on the training "
+        "strings beside the best constant answer on them, and if it was evaluated its mean balanced accuracy, its mean "
+        "accuracy and the best constant answer over all lengths.",
         examples=["sdssm runs", "sdssm runs runs/a5 --json"],
     )
     add = parser.add_argument
@@ -51,5 +52,9 @@ def _list_runs(options: argparse.Namespace) -> None:
     table = tabulate_runs(summaries)
     # How far a run is comes before its evaluation, which `sdssm evaluate` shows better.
     print_table(
-        table.headers, table.rows, right=table.right, drop=("preset", "loss", "mean % to length"), keep=("step",)
+        table.headers,
+        table.rows,
+        right=table.right,
+        drop=("preset", "loss", "constant % to length", "accuracy % to length"),
+        keep=("step",),
     )

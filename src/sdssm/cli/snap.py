@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sdssm.cli.exact_options import OVERWRITE_HELP, add_limit_options, print_result
 from sdssm.cli.extract import add_extraction_options
 from sdssm.cli.model_options import import_models
-from sdssm.cli.options import declare_command
+from sdssm.cli.options import declare_command, parse_whole_number
 from sdssm.cli.output import make_printable, print_json
 
 if TYPE_CHECKING:
@@ -25,10 +25,19 @@ def add_command(commands: Commands) -> None:
         description="Extract the automaton from a trained model, compile it into an exact model, and save that model "
         "with the evidence that both agree. The exact model does what the trained one has learned, even if that is "
         "not the task; a warning then says on which string they first differ.",
-        examples=["sdssm snap runs/a5/seed-0 --out models/a5-exact"],
+        examples=[
+            "sdssm snap runs/a5/seed-0 --out models/a5-exact",
+            "sdssm snap runs/a5/seed-0 --every 1 --out models/a5-prototypes",
+        ],
     )
     add_extraction_options(parser)
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the exact model")
+    parser.add_argument(
+        "--every",
+        metavar="N",
+        type=parse_whole_number,
+        help="keep the trained matrices, and move the state to the nearest prototype every N symbols",
+    )
     parser.add_argument("--overwrite", action="store_true", help=OVERWRITE_HELP)
     add_limit_options(parser, "save nothing")
     parser.set_defaults(run=_snap)
@@ -46,6 +55,7 @@ def _snap(options: argparse.Namespace) -> None:
         method=options.method,
         max_states=options.max_states,
         seed=options.seed,
+        every=options.every,
         max_seconds=options.max_seconds,
         progress=not options.quiet,
     )

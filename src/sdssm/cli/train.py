@@ -20,7 +20,7 @@ from sdssm.cli.options import (
     parse_seeds,
     parse_value,
 )
-from sdssm.cli.output import make_printable, print_facts, print_table, quote_argument
+from sdssm.cli.output import make_printable, print_facts, print_table, print_text, quote_argument
 from sdssm.cli.state_sizes import show_state_sizes
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
@@ -30,11 +30,17 @@ from sdssm.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
+    from sdssm.evaluation.sampled_accuracy import SampledAccuracy
     from sdssm.runs import RunFolder
     from sdssm.tasks.facts import TaskFacts
 
 #: States of a run that `--resume` continues.
 UNFINISHED = ("running", "stopped")
+#: Below the table of a training.
+EXPLANATION = (
+    "balanced: at training lengths, on strings whose labels are equally frequent, so that a constant answer scores "
+    "chance. accuracy: on the training strings of the last steps, beside the best constant answer on them."
+)
 
 
 def add_command(commands: Commands) -> None:
@@ -128,7 +134,7 @@ def _train(options: argparse.Namespace) -> None:
             progress=AnnouncingProgress(progress_for(options.quiet, keep=False), lines),
             tensorboard=options.tensorboard,
         )
-    _show_runs(runs, out, options.quiet)
+    _show_runs(runs, out, options)
 
 
 def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> list[TaskFacts]:
@@ -220,38 +226,49 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
             progress=progress_for(options.quiet, keep=False),
             tensorboard=options.tensorboard,
         )
-    _show_runs([run for run in runs if run.path in unfinished], out, options.quiet)
+    _show_runs([run for run in runs if run.path in unfinished], out, options)
 
 
-def _show_runs(runs: Sequence[RunFolder], out: Path, quiet: bool) -> None:
+def _show_runs(runs: Sequence[RunFolder], out: Path, options: argparse.Namespace) -> None:
     """Print the outcome of each run, and the command that evaluates them.
 
-    With `quiet`, print one line for all runs. If none has a result to evaluate, raise an error.
+    With --quiet, print one line for all runs. If none has a result to evaluate, raise an error.
     """
+    from sdssm.evaluation.training_lengths import measure_at_training_lengths
+    from sdssm.runs.constant_answers import training_constants
+
     if runs and all(run.status == "diverged" for run in runs):
         rate = min(run.config.train.lr for run in runs)
         raise RunError(
             f"{count_of(len(runs), 'run')} in {quote_argument(out)} diverged: the loss was not finite by step "
             f"{max(map(_last_step, runs)):,}; try a smaller learning rate, as in --lr {rate / 10:.2g}"
         )
-    if quiet:
-        print(_summarise(runs, out))
+    balanced = [measure_at_training_lengths(run, options.device) for run in runs]
+    constants = training_constants([run.config for run in runs])
+    if options.quiet:
+        print(_summarise(runs, out, balanced, constants))
         return
     rows = []
-    for run in runs:
+    for run, measured, constant in zip(runs, balanced, constants, strict=True):
         progress = run.progress
-        accuracy = format_percent(progress.accuracy)
-        numbers = [accuracy, format_chance(100 / run.config.n_classes), format_loss(progress.loss)]
+        numbers = [format_percent(None if measured is None else measured.mean), format_chance(_chance(run, measured))]
+        numbers += [format_percent(progress.accuracy), format_chance(constant), format_loss(progress.loss)]
         rows.append([*numbers, f"{_last_step(run):,}", f"{progress.seconds:,.1f}", progress.status, str(run.path)])
-    headers = ("accuracy %", "chance %", "loss", "steps", "seconds")
+    headers = ("balanced %", "chance %", "accuracy %", "best constant %", "loss", "steps", "seconds")
     print_table([*headers, "status", "folder"], rows, right=headers)
-    print("\nAccuracy is that of the last steps, at training lengths.")
+    print()
+    print_text(EXPLANATION)
     for run in [run for run in runs if run.status == "diverged"][:3]:  # a few say enough
         print(
             f"{quote_argument(run.path)} diverged by step {_last_step(run):,}: its loss was not finite; try a smaller "
             f"learning rate, as in --lr {run.config.train.lr / 10:.2g}"
         )
     print(f"To measure it at longer lengths: sdssm evaluate {quote_argument(out)}{_model_option(runs)}")
+
+
+def _chance(run: RunFolder, balanced: SampledAccuracy | None) -> float:
+    """Return what a constant answer scores on the strings of the balanced accuracy, or the chance level."""
+    return 100 / run.config.n_classes if balanced is None else balanced.best_constant_mean
 
 
 def _last_step(run: RunFolder) -> int:
@@ -270,16 +287,23 @@ def _model_option(runs: Sequence[RunFolder]) -> str:
     return "".join(f" --model {quote_argument(path)}" for path in paths if path is not None)
 
 
-def _summarise(runs: Sequence[RunFolder], out: Path) -> str:
+def _summarise(
+    runs: Sequence[RunFolder], out: Path, balanced: Sequence[SampledAccuracy | None], constants: Sequence[float]
+) -> str:
     statuses = Counter(run.progress.status for run in runs)
     counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
-    accuracies = [run.progress.accuracy for run in runs if run.progress.accuracy is not None]
     measured = ""
-    if accuracies:
-        mean, least = format_percent(sum(accuracies) / len(accuracies)), format_percent(min(accuracies))
-        chance = format_chance(*(100 / run.config.n_classes for run in runs))
-        measured = f"; accuracy at training lengths: mean {mean} %, min {least} %, chance {chance} %"
+    if shares := [accuracy.mean for accuracy in balanced if accuracy is not None]:
+        chance = format_chance(*map(_chance, runs, balanced))
+        measured = f"; balanced accuracy at training lengths: {_mean_and_least(shares)}, chance {chance} %"
+    if accuracies := [run.progress.accuracy for run in runs if run.progress.accuracy is not None]:
+        constant = format_chance(*constants)
+        measured += f"; accuracy of the last steps: {_mean_and_least(accuracies)}, best constant answer {constant} %"
     return f"{count_of(len(runs), 'run')} in {quote_argument(out)}: {counts}{measured}"
+
+
+def _mean_and_least(shares: Sequence[float]) -> str:
+    return f"mean {format_percent(sum(shares) / len(shares))} %, min {format_percent(min(shares))} %"
 
 
 @contextmanager

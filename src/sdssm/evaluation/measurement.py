@@ -11,9 +11,11 @@ from sdssm.evaluation.correct_counts import (
     PROBED_STRINGS,
     CorrectCounts,
     EvaluatedModel,
+    SymbolCallback,
     count_on_fresh_strings,
     count_on_prefixes,
     has_growing_states,
+    ignore_symbols,
 )
 from sdssm.evaluation.description import canonical_task_name
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, RunEvaluation
@@ -63,11 +65,10 @@ def measure_model(
         check_reading(model)  # its weights may have changed since it was wrapped
     note = None if request.fresh else _why_prefixes_cannot_be_used(model, strings)
     fresh = request.fresh or note is not None
-    can_rescale = isinstance(model, Classifier) and RescaledModel.supports(model)
-    probed = PROBED_STRINGS * int(lengths[-1]) if can_rescale else 0
+    probed = PROBED_STRINGS * int(lengths[-1]) if _can_be_rescaled(model) else 0
     # Strings that start in a random state are not drawn in other ways.
     measures = () if random_start else request.measures
-    measured_lengths = choose_lengths(lengths.tolist(), task.machine.n_states) if measures else []
+    measured_lengths = choose_lengths(lengths.tolist()) if measures else []
     sampled_symbols = len(measures) * request.strings * sum(measured_lengths)
     meter.expect(probed + count_symbols(lengths, request.strings, fresh) + sampled_symbols)
 
@@ -78,13 +79,8 @@ def measure_model(
             else count_on_prefixes(reader, strings, lengths, groups, meter.read)
         )
 
-    reader: EvaluatedModel = model
-    if (
-        isinstance(model, Classifier)
-        and can_rescale
-        and has_growing_states(model, strings, int(lengths[-1]), meter.read)
-    ):
-        reader = RescaledModel(model)
+    reader = choose_reader(model, strings, int(lengths[-1]), meter.read)
+    if reader is not model:
         note = join_notes(note, "states exceed the range of its numbers, and are read by their direction only")
     counts = count(reader)
     sampled = {
@@ -132,6 +128,19 @@ def measure_model(
         balanced=sampled.get("balanced"),
         covering=sampled.get("covering"),
     )
+
+
+def choose_reader(
+    model: TokenModel, strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
+) -> EvaluatedModel:
+    """Return the model, or a form of it that rescales its states if they would overflow at this length."""
+    if not (isinstance(model, Classifier) and _can_be_rescaled(model)):
+        return model
+    return RescaledModel(model) if has_growing_states(model, strings, longest, on_read) else model
+
+
+def _can_be_rescaled(model: TokenModel) -> bool:
+    return isinstance(model, Classifier) and RescaledModel.supports(model)
 
 
 def count_symbols(lengths: np.ndarray, strings: int, fresh: bool) -> int:

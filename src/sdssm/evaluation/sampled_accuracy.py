@@ -26,8 +26,8 @@ MEASURES = ("balanced", "covering")
 USUAL_LENGTHS = (10, 20, 40, 100, 500)
 #: Listed lengths are all measured if there are no more than this many.
 MOST_LENGTHS = 12
-#: The most numbers (lengths x states) of the tables that these strings are drawn from.
-MOST_COUNTS = 1 << 25
+#: The longest strings of these measures: they are drawn symbol by symbol on the CPU.
+LONGEST_SAMPLED = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,8 @@ class SampledAccuracy:
         accuracy: at each length; NaN if the task has no string that short. On balanced strings every label counts the
             same: it is the mean over the labels of the share of their strings that are classified correctly.
         low, high: the ends of its 95 % confidence interval.
-        best_constant: what the best constant answer scores on such strings, computed from the machine.
+        best_constant: what the best constant answer scores on such strings. On balanced ones it is 100 over the number
+            of labels among them, else it is computed from the machine.
         mean: the mean of `accuracy`; NaN if no length has strings.
         band: the 95 % confidence interval of `mean`; None if no length has strings.
         strings: the number of strings at each length.
@@ -86,17 +87,38 @@ class SampledAccuracy:
         )
 
 
-def choose_lengths(lengths: Sequence[int], n_states: int) -> list[int]:
-    """Return the lengths of an evaluation at which further measures are taken.
+def choose_lengths(lengths: Sequence[int]) -> list[int]:
+    """Return the lengths of an evaluation at which further measures are taken, none above 50,000.
 
-    They are all of up to 12 lengths. Of more, those next to 10, 20, 40, 100 and 500, and the greatest. Lengths for
-    which the tables of a machine of this size would be too large are left out.
+    They are all of up to 12 lengths. Of more, those next to 10, 20, 40, 100 and 500, and the greatest.
 
-    >>> choose_lengths(range(1, 601), 60), choose_lengths([50, 5000], 60), choose_lengths([50, 1_000_000], 60)
+    >>> choose_lengths(range(1, 601)), choose_lengths([50, 5_000]), choose_lengths([50, 1_000_000])
     ([10, 20, 40, 100, 500, 600], [50, 5000], [50])
     """
-    affordable = [int(length) for length in lengths if (length + 1) * n_states <= MOST_COUNTS]
+    affordable = [int(length) for length in lengths if length <= LONGEST_SAMPLED]
     if len(affordable) <= MOST_LENGTHS:
         return affordable
     usual = [max((known for known in affordable if known <= length), default=affordable[0]) for length in USUAL_LENGTHS]
     return sorted({*usual, affordable[-1]})
+
+
+def join_sampled(parts: Sequence[SampledAccuracy]) -> SampledAccuracy:
+    """Join accuracies at different lengths that were measured in the same way; the mean has no band then."""
+    rows = sorted(
+        row
+        for part in parts
+        for row in zip(part.lengths, part.accuracy, part.low, part.high, part.best_constant, strict=True)
+    )
+    lengths, accuracy, low, high, best_constant = zip(*rows, strict=True)
+    share = mean(np.array(accuracy))
+    return SampledAccuracy(
+        sampling=parts[0].sampling,
+        lengths=lengths,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        best_constant=best_constant,
+        mean=math.nan if share is None else share,
+        band=None,
+        strings=min(part.strings for part in parts),
+    )

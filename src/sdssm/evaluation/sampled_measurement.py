@@ -42,14 +42,18 @@ def measure_sampled(
         generator = np.random.default_rng(strings.seed)
         low_mean, high_mean = bootstrap_over_lengths(shares[known] * strings.count, strings.count, generator)
         band = 100 * low_mean, 100 * high_mean
-    constants = best_constants(strings.task, lengths, sampling)
+    if sampling == "balanced":  # exact for these strings: a label may be missing if there are few strings for each
+        constants = 100 / _at_least_1((drawn > 0).sum(1))
+    else:
+        exact = best_constants(strings.task, lengths, sampling)
+        constants = np.array([math.nan if value is None else value for value in exact])
     return SampledAccuracy(
         sampling=sampling,
         lengths=tuple(int(length) for length in lengths),
         accuracy=_percents(shares),
         low=_percents(np.where(known, low, np.nan).round(6)),
         high=_percents(np.where(known, high, np.nan).round(6)),
-        best_constant=tuple(math.nan if value is None else value for value in constants),
+        best_constant=tuple(np.where(known, constants, np.nan).tolist()),
         mean=math.nan if share is None else 100 * share,
         band=band,
         strings=strings.count,

@@ -27,14 +27,16 @@ from sdssm.exact.defaults import (
     MODEL,
     SHORT_STRINGS,
 )
-from sdssm.exact.errors import ExactError, WrongMachineWarning
+from sdssm.exact.errors import ExactError, TimeIsUpError, WrongMachineWarning
 from sdssm.exact.extraction import Extraction
 from sdssm.exact.extraction.extractor import DEFAULT_LONGEST, METHODS, ExtractionOptions, extract_machine
 from sdssm.exact.extraction.model_reader import Word
+from sdssm.exact.extraction.token_matrices import TokenMatrices
+from sdssm.exact.prototypes import build_snapped, certificate_of, choose_prototypes
 from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
-from sdssm.exact.watch import open_watch
+from sdssm.exact.watch import Watch, open_watch
 from sdssm.files import format_path
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
 from sdssm.models.model_folder import EVIDENCE_FILE, check_model_folder_free, is_model_folder
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least, check_one_of
@@ -45,7 +47,7 @@ from sdssm.tasks import Task
 class SnappedModel(Displayed):
     """An exact model, the extraction of its machine, and the proof that the model emulates the machine."""
 
-    model: Classifier
+    model: TokenModel  #: a `Classifier` without `every`, else the recurrence with prototypes
     extraction: Extraction
     certificate: Certificate  #: of the snapped model and the extracted machine; it says nothing about the trained model
 
@@ -99,6 +101,7 @@ def snap(
     method: str = METHOD,
     max_states: int = MAX_STATES,
     seed: int = 0,
+    every: int | None = None,
     trust: bool = False,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
@@ -107,6 +110,10 @@ def snap(
 
     The options are those of `extract`. If the time limit stops the extraction or the proof, an error says so: there is
     no whole machine to compile, or no certificate for the exact model.
+
+    With `every` the trained matrices are kept: after every `every` symbols the state is moved to the nearest of the
+    prototypes, the states of the model that the extraction found. The certificate proves that this is exact at every
+    length; if it cannot be proved, an error says for which string. It needs a single SD-SSM that reads all strings.
 
     The exact model has the same symbols and classes, and needs no query. Whether the machine is the right one depends
     on the extraction: a badly trained model is snapped exactly to a wrong machine. If the task is known, the machine is
@@ -120,6 +127,9 @@ def snap(
     """
     check_one_of("method", method, METHODS)
     check_at_least("max_states", max_states, 1)
+    if every is not None:
+        check_at_least("every", every, 1)
+        check_one_of("method", method, METHODS[:1])  # only it finds states of the model
     source = load_source(model, task, function="snap", trust=trust)
     lengths: tuple[int, ...] = COMPARED_LENGTHS
     if not source.model.can_read_prefixes_at_once:  # each prefix of a string is a call of the model
@@ -129,35 +139,60 @@ def snap(
         extraction = extract_machine(source, resolve_machine(valid), task, options, watch)
         if extraction.stopped:
             raise _time_is_up(f"{extraction.note}; snap needs a complete extraction")
-        exact = compile_machine(
-            extraction.machine,
-            encoding=ENCODING,
-            column_norm=COLUMN_NORM,
-            generator=None,
-            model=MODEL,
-            layers=LAYERS,
-            n_classes=extraction.n_classes,
-            watch=watch,
-        )
-        if isinstance(model, Classifier):
-            exact = exact.to(model.readout.weight)
         extracted = Task(name="the extracted machine", machine=extraction.machine, valid=extraction.valid)
+        if every is None:
+            exact, certificate = _compile_exact(extraction, extracted, watch)
+            if isinstance(model, Classifier):
+                exact = exact.to(model.readout.weight)
+        else:
+            exact, certificate = _keep_with_prototypes(source.model, extraction, every, watch)
         known = source.task if task is None else source.find_task(task, "snap")
         exact.task = extracted if known is None else known
-        certificate = certify_machine(
-            exact,
-            extracted,
-            strings=SHORT_STRINGS,
-            longest=LONGEST_PROOF,
-            search=LONGEST_SEARCH,
-            seed=0,
-            watch=watch,
-        )
         if certificate.stopped:
             raise _time_is_up(f"{watch.stop_reason}: the exact model is not certified by then")
     if (difference := extraction.describe_difference()) is not None:
         warnings.warn(f"{difference}; the exact model reproduces that", WrongMachineWarning, stacklevel=2)
     return SnappedModel(model=exact, extraction=extraction, certificate=certificate)
+
+
+def _compile_exact(extraction: Extraction, extracted: Task, watch: Watch) -> tuple[TokenModel, Certificate]:
+    """Compile the extracted machine, and certify the result."""
+    exact = compile_machine(
+        extraction.machine,
+        encoding=ENCODING,
+        column_norm=COLUMN_NORM,
+        generator=None,
+        model=MODEL,
+        layers=LAYERS,
+        n_classes=extraction.n_classes,
+        watch=watch,
+    )
+    certificate = certify_machine(
+        exact,
+        extracted,
+        strings=SHORT_STRINGS,
+        longest=LONGEST_PROOF,
+        search=LONGEST_SEARCH,
+        seed=0,
+        watch=watch,
+    )
+    return exact, certificate
+
+
+def _keep_with_prototypes(
+    model: TokenModel, extraction: Extraction, every: int, watch: Watch
+) -> tuple[TokenModel, Certificate]:
+    """Keep the matrices of a model, move its state to prototypes, and prove that this is exact."""
+    if extraction.graph is None:
+        problem = f"prototypes need a single SD-SSM that reads all strings, and {model.name} is not"
+        raise ExactError(f"{problem}; leave every out", shell=f"{problem}; leave --every out")
+    matrices, machine = TokenMatrices.read(model), extraction.machine
+    try:
+        prototypes = choose_prototypes(matrices, extraction.graph, machine, every, watch)
+    except TimeIsUpError:
+        raise _time_is_up(f"{watch.stop_reason}: the prototypes are not proved by then") from None
+    certificate = certificate_of(machine, prototypes, every, "the extracted machine")
+    return build_snapped(matrices, prototypes, every).to(model.device), certificate
 
 
 def _time_is_up(problem: str) -> ExactError:

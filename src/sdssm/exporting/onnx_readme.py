@@ -43,7 +43,13 @@ def _describe_predictions(description: dict[str, Any]) -> str:
         accuracy = f"The accuracy was not measured; chance is {chance}."
     else:
         lengths = f" on strings of length 1 to {evaluation['max_length']:,}" if "max_length" in evaluation else ""
-        accuracy = f"The mean accuracy{lengths} is {evaluation['mean']:.4g} %; chance is {chance}."
+        constant = evaluation.get("best_constant_mean")
+        beside = "" if constant is None else f"that of the best constant answer {constant:.4g} %, "
+        accuracy = f"The mean accuracy{lengths} is {evaluation['mean']:.4g} %; {beside}chance is {chance}."
+        if evaluation.get("headline_name") == "balanced accuracy" and evaluation.get("headline") is not None:
+            level = f"{evaluation['headline_chance']:.4g} %"
+            headline = f"The mean balanced accuracy is {evaluation['headline']:.4g} %; a constant answer has {level}."
+            accuracy = f"{headline} {accuracy}"
     limit = "" if longest is None else f" Strings may have at most {longest:,} symbols; longer ones are not refused."
     return (
         f"Symbols, in order of their tokens 0, 1, ...: {list_names(description['symbols'])}. Labels, in the same way: "

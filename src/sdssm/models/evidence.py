@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE
-from sdssm.tasks import chance_accuracy
+from sdssm.tasks import Task, chance_accuracy
+from sdssm.tasks.label_shares import best_constants
 
 if TYPE_CHECKING:
     from sdssm.models.token_model import TokenModel
@@ -21,6 +22,12 @@ EVALUATION_KEYS = (
     "mean",
     "mean_within",
     "mean_beyond",
+    "best_constant_mean",
+    "balanced",
+    "covering",
+    "headline",
+    "headline_name",
+    "headline_chance",
     "chance",
     "first_below_99",
     "train_length",
@@ -57,6 +64,8 @@ def read_evidence(folder: Path, model: TokenModel) -> Evidence | None:
     evaluation = _select(_read(folder / EVALUATION_FILE), EVALUATION_KEYS)
     if evaluation is not None and evaluation.get("chance") is None:  # files of older versions have none
         evaluation["chance"] = chance_accuracy(model.n_classes)
+    if evaluation is not None and evaluation.get("best_constant_mean") is None and model.task is not None:
+        evaluation["best_constant_mean"] = _mean_constant(model.task, evaluation.get("max_length"))
     certificate = _read(folder / CERTIFICATE_FILE)
     if certificate is None:
         snapped = _read(folder / EVIDENCE_FILE)
@@ -65,6 +74,14 @@ def read_evidence(folder: Path, model: TokenModel) -> Evidence | None:
     if evaluation is None and certificate is None:
         return None
     return Evidence(evaluation=evaluation, certificate=certificate, digest=digest_weights(model))
+
+
+def _mean_constant(task: Task, max_length: Any) -> float | None:
+    """Return what the best constant answer scores over all lengths, for an evaluation that does not contain it."""
+    if not isinstance(max_length, int):
+        return None
+    known = [share for share in best_constants(task, range(1, max_length + 1)) if share is not None]
+    return sum(known) / len(known) if known else None
 
 
 def find_evidence(model: TokenModel) -> Evidence:

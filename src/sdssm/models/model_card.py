@@ -118,10 +118,12 @@ def _describe_accuracy(evaluation: Mapping[str, Any] | None, chance: float) -> s
         return f"It was not evaluated. Chance is {chance:.4g} %."
     train, longest = evaluation.get("train_length"), evaluation.get("max_length")
     rows = [
+        *_describe_sampled(evaluation),
         ("mean", f"1 to {longest}", evaluation.get("mean")),
         ("up to the training length", f"1 to {train}", evaluation.get("mean_within")),
         ("beyond the training length", f"{_next(train)} to {longest}", evaluation.get("mean_beyond")),
-        ("chance", "", evaluation.get("chance", chance)),
+        ("best constant answer", f"1 to {longest}", evaluation.get("best_constant_mean")),
+        ("chance", "", evaluation.get("headline_chance") or evaluation.get("chance", chance)),
     ]
     table = ["| | lengths | accuracy |", "|---|---|---|"]
     table += [f"| {name} | {lengths} | {value:.4g} % |" for name, lengths, value in rows if value is not None]
@@ -132,6 +134,20 @@ def _describe_accuracy(evaluation: Mapping[str, Any] | None, chance: float) -> s
         f"The accuracy first falls below 99 % at length {below:,}." if isinstance(below, int) else "",
     ]
     return "\n".join(table) + "\n\n" + " ".join(note for note in notes if note)
+
+
+def _describe_sampled(evaluation: Mapping[str, Any]) -> list[tuple[str, str, float | None]]:
+    """Return the rows of the balanced and the covering accuracy; none for evaluations of older versions."""
+    names = {
+        "balanced": "balanced: all labels equally frequent",
+        "covering": "covering: all transitions equally frequent",
+    }
+    measured = {text: evaluation.get(name) for name, text in names.items()}
+    return [
+        (text, ", ".join(map(str, sampled["lengths"])), sampled["mean"])
+        for text, sampled in measured.items()
+        if isinstance(sampled, Mapping)
+    ]
 
 
 def _next(length: Any) -> Any:

@@ -38,6 +38,8 @@ from sdssm.models.targets import (
 
 #: The group of entry points that plug-ins use.
 ENTRY_POINTS = "sdssm.models"
+#: The name and the module of a model with prototypes, which `sdssm.snap` builds.
+SNAPPED_NAME, SNAPPED_PATH = "snapped-sd-ssm", "sdssm.models.snapped_recurrence:SnappedRecurrence"
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -191,6 +193,8 @@ def find_entry(model: Any) -> ModelEntry:
         return _entry_of_object(model)
     if model in MIXER_SETTINGS:
         return ModelEntry(name=model)
+    if model == SNAPPED_NAME:
+        return _snapped_entry()
     if model in _registered and not _is_other_file(model, _registered[model]):
         return _ask_for(_registered[model])
     if is_import_path(model):
@@ -218,6 +222,8 @@ def registered_entry(name: str, import_path: str | None) -> ModelEntry | None:
     A model that the user named or registered is found by its name alone: its file may have been moved since, or be
     that of another machine. One that only a folder named is not: two folders may use one name.
     """
+    if import_path == SNAPPED_PATH:  # code of this package, which needs no trust
+        return _snapped_entry()
     path, entry = resolve_import_path(import_path), _registered.get(name)
     if entry is not None and (path is None or entry.import_path == path):
         return entry
@@ -225,6 +231,13 @@ def registered_entry(name: str, import_path: str | None) -> ModelEntry | None:
     if same_path is not None:
         return same_path
     return entry if entry is not None and entry.is_asked_for else None
+
+
+def _snapped_entry() -> ModelEntry:
+    """Return the entry of the models that `snap` builds; it is not listed, since it cannot be trained."""
+    from sdssm.models.snapped_recurrence import SnappedRecurrence  # it imports torch
+
+    return ModelEntry(name=SNAPPED_NAME, target=SnappedRecurrence, import_path=SNAPPED_PATH)
 
 
 def add_name(entry: ModelEntry, name: str) -> None:

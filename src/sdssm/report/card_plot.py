@@ -89,6 +89,12 @@ def _draw_accuracy(axes: Any, card: Mapping[str, Any], data: Mapping[str, Any]) 
     colour = model_colour(card["model"])
     axes.fill_between(lengths, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
     axes.plot(lengths, accuracy, color=colour, lw=1.8, zorder=3, label=card["model"])
+    balanced = data.get("balanced")
+    if balanced is not None:  # cards of older versions have none
+        shares = [np.nan if value is None else value for value in balanced["accuracy"]]
+        axes.plot(
+            balanced["lengths"], shares, color=colour, marker="o", ms=4, lw=0, zorder=4, label="balanced accuracy"
+        )
     axes.plot(lengths, constant, color=CHANCE_COLOUR, lw=1.4, ls=(0, (5, 1.5)), zorder=2, label="best constant answer")
     chance = card["chance"]
     axes.axhline(chance, color=LINE_COLOUR, lw=1.3, ls=(0, (1.5, 1.2)), zorder=2)

@@ -32,6 +32,8 @@ class Curve:
     has_label: bool = False  #: whether `name` is the label of its runs and not made of task and model
     listed: bool = False  #: whether it was measured at lengths that were asked for one by one
     strings: int | None = None  #: per length; None if the evaluation does not contain it
+    best_constant: float | None = None  #: the mean accuracy of the best constant answer; None if it is not known
+    balanced: tuple[tuple[int, float], ...] = ()  #: lengths with their balanced accuracy, mean over seeds
     neighbours: int = 1  #: lengths that an entry is a mean of; more than 1 after `smooth_curve`
 
 
@@ -120,7 +122,20 @@ def _make_curve(detail: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
         has_label=bool(label),
         listed=first.get("lengths") is not None,
         strings=first.get("strings"),
+        best_constant=first.get("best_constant_mean"),
+        balanced=_balanced(runs),
     )
+
+
+def _balanced(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, float], ...]:
+    """Return the balanced accuracy at each length that all runs have it at; evaluations of older versions have none."""
+    by_run = []
+    for run in runs:
+        values = run.get("balanced") or {}
+        pairs = zip(values.get("lengths", ()), values.get("accuracy", ()), strict=True)
+        by_run.append({length: share for length, share in pairs if share is not None})
+    shared = set.intersection(*map(set, by_run))
+    return tuple((length, float(np.mean([shares[length] for shares in by_run]))) for length in sorted(shared))
 
 
 def _lengths(run: Mapping[str, Any]) -> Sequence[int]:

@@ -20,6 +20,7 @@ def terminal_plot(curve: Curve, *, width: int = 77, height: int | None = None) -
     """Return a plot whose lines have at most `width` characters, with axes and a legend around it.
 
     In each column `*` is the mean over its lengths and seeds, `:` reaches down to the minimum, and `.` marks chance.
+    `o` is the balanced accuracy, at the lengths at which it was measured and where it differs from `*`.
     Training lengths are marked by `=` on the axis. The legend explains the characters that are used.
 
     Args:
@@ -74,6 +75,10 @@ def _grid(curve: Curve, width: int, height: int) -> list[str]:
         for row in range(mean + 1, least + 1):
             grid[row][column] = ":"
         grid[mean][column] = "*"
+    for length, share in curve.balanced:
+        place = grid[_row(share, height)]
+        column = int(_column(curve, float(length), width))
+        place[column] = place[column] if place[column] == "*" else "o"
     return ["".join(cells) for cells in grid]
 
 
@@ -82,9 +87,13 @@ def _legend(curve: Curve, cells: str, width: int, *, is_trained: bool) -> list[s
     over = ["seeds"] if curve.seeds > 1 else []
     over += ["the lengths of a column"] if len(curve.lengths) > width else []
     texts = {"*": f"mean over {' and '.join(over)}" if over else "accuracy", ":": "down to the minimum of these"}
+    texts["o"] = "balanced accuracy"
     legend = [f"{character * 4} {text}" for character, text in texts.items() if character in cells]
     if curve.chance is not None:  # also if the curve covers it everywhere
-        legend.append(f".... chance, {format_chance(curve.chance)} %")
+        constant = (
+            "" if curve.best_constant is None else f"; best constant answer {format_chance(curve.best_constant)} %"
+        )
+        legend.append(f".... chance, {format_chance(curve.chance)} %{constant}")
     return [*legend, *([f"==== training lengths, up to {curve.train_length:,}"] if is_trained else [])]
 
 

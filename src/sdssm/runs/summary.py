@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sdssm.display import ResultTable
-from sdssm.errors import RunError
-from sdssm.formatting import format_chance, format_loss, format_percent
+from sdssm.errors import RunError, SdssmError
+from sdssm.formatting import UNKNOWN, format_chance, format_loss, format_percent
+from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.folder import RunFolder
 from sdssm.tasks import chance_accuracy
+from sdssm.tasks.label_shares import best_constants
 
 #: Columns of numbers.
-NUMBERS = ("seed", "step", "accuracy %", "chance %", "loss", "mean % to length")
+NUMBERS = (
+    "seed",
+    "step",
+    "accuracy %",
+    "best constant %",
+    "chance %",
+    "loss",
+    "balanced % to length",
+    "accuracy % to length",
+    "constant % to length",
+)
 
 
 def summarise_run(run: RunFolder) -> dict[str, Any]:
     """Return what a run trains, its progress and its accuracy, as plain values.
 
-    `accuracy` is at training lengths, a moving average over the last steps. `mean` is the accuracy over all lengths up
-    to `max_length`, None if the run was not evaluated.
+    `accuracy` is that of the training strings, a moving average over the last steps, and `best_constant` what the best
+    constant answer scores on them. `balanced` is the mean balanced accuracy of the evaluation up to `max_length`,
+    `mean` its accuracy over all lengths and `mean_constant` the best constant answer there; all are None if the run was
+    not evaluated, and the first if the evaluation was made by a version without it.
     """
     progress, evaluation = run.progress, _read_evaluation(run)
     is_interrupted = run.is_interrupted
@@ -35,9 +49,12 @@ def summarise_run(run: RunFolder) -> dict[str, Any]:
         "steps": progress.steps,
         "seconds": progress.seconds,
         "accuracy": progress.accuracy if is_known else None,
+        "best_constant": training_constants([run.config])[0],
         "chance": chance_accuracy(run.config.n_classes),
         "loss": progress.loss if is_known else None,
+        "balanced": evaluation.get("balanced"),
         "mean": evaluation.get("mean"),
+        "mean_constant": evaluation.get("mean_constant"),
         "max_length": evaluation.get("max_length"),
     }
 
@@ -54,9 +71,12 @@ def tabulate_runs(summaries: Sequence[dict[str, Any]], title: str = "") -> Resul
             summary["status"],
             f"{summary['step']:,}/{summary['steps']:,}",
             format_percent(summary["accuracy"]),
+            format_chance(summary["best_constant"]),
             format_chance(summary["chance"]),
             format_loss(summary["loss"]),
-            "-" if summary["mean"] is None else f"{format_percent(summary['mean'])} to {summary['max_length']:,}",
+            _format_evaluated(summary, "balanced", format_percent),
+            _format_evaluated(summary, "mean", format_percent),
+            _format_evaluated(summary, "mean_constant", format_chance),
         ]
         for summary in summaries
     ]
@@ -64,8 +84,13 @@ def tabulate_runs(summaries: Sequence[dict[str, Any]], title: str = "") -> Resul
     return ResultTable(headers, rows, title=title, right=NUMBERS)
 
 
+def _format_evaluated(summary: dict[str, Any], name: str, format_number: Callable[[float], str]) -> str:
+    value = summary[name]
+    return UNKNOWN if value is None else f"{format_number(value)} to {summary['max_length']:,}"
+
+
 def _read_evaluation(run: RunFolder) -> dict[str, Any]:
-    """Return mean accuracy and longest length from evaluation.json; empty if there is none."""
+    """Return mean accuracies, best constant answer and longest length of evaluation.json; empty if there is none."""
     try:
         evaluation = run.read_json("evaluation.json")
     except RunError:  # a damaged file counts as none
@@ -74,4 +99,20 @@ def _read_evaluation(run: RunFolder) -> dict[str, Any]:
         return {}
     if not isinstance(evaluation.get("max_length"), int):
         return {}
-    return {"mean": evaluation["mean"], "max_length": evaluation["max_length"]}
+    balanced, constant = evaluation.get("balanced"), evaluation.get("best_constant_mean")
+    return {
+        "balanced": balanced.get("mean") if isinstance(balanced, dict) else None,
+        "mean": evaluation["mean"],
+        "mean_constant": constant if isinstance(constant, float | int) else _mean_constant(run, evaluation),
+        "max_length": evaluation["max_length"],
+    }
+
+
+def _mean_constant(run: RunFolder, evaluation: dict[str, Any]) -> float | None:
+    """Return the best constant answer for an evaluation of every length that was made by a version without it."""
+    try:
+        shares = best_constants(run.config.load_task(), range(1, evaluation["max_length"] + 1))
+    except SdssmError:
+        return None
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None

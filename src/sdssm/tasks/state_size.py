@@ -17,7 +17,7 @@ AUTO = "auto"
 #: The sizes to choose from: powers of two, to which GPU kernels pad other sizes, and one between the largest of them.
 STATE_SIZES = (64, 128, 256, 384, 512)
 #: The size that is chosen is at least this many times the label rank.
-MARGIN = 1.25
+MARGIN = 1.2
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StateSize:
 
 @lru_cache(maxsize=256)  # a hyperparameter search asks for each of a thousand candidates
 def choose_state_size(task: Task) -> StateSize:
-    """Return the state size for a task: 64 for small machines and for groups, otherwise 1.25 times the label rank.
+    """Return the state size for a task: 64 for small machines and for groups, otherwise 1.2 times the label rank.
 
     The rule, for the minimal machine of the task:
 
@@ -56,7 +56,7 @@ def choose_state_size(task: Task) -> StateSize:
 
     >>> from sdssm.tasks import get_task
     >>> print(choose_state_size(get_task("random:100x4:0")))
-    state=128 (auto): at least 1.25 times the label rank, which is 100, for 100 states
+    state=128 (auto): at least 1.2 times the label rank, which is 100, for 100 states
     >>> choose_state_size(get_task("s5")).size, choose_state_size(get_task("arithmetic")).size
     (64, 64)
     """

@@ -37,12 +37,12 @@ class PlainLines:
         self._last_line: tuple[float, int] | None = None  # time and step
         self._first_time: float | None = None  # of the first update
         self._groups: dict[str, list[int]] = {}
-        self._chance: list[float] = []
+        self._constant: list[float] = []
 
-    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
         self._rate, self._snapshot, self._last_line = StepRate(steps, self._clock), None, None
         self._first_time = None
-        self._groups, self._chance = group_by_folder(names), list(chance)
+        self._groups, self._constant = group_by_folder(names), list(constant)
         if first < steps:
             self.message(describe_start(len(names), steps, first))
 
@@ -65,7 +65,9 @@ class PlainLines:
         assert self._snapshot is not None
         self._last_line = self._clock(), self._snapshot.step
         results = {
-            name: self._snapshot.select(replicas).describe([self._chance[k] for k in replicas] if self._chance else ())
+            name: self._snapshot.select(replicas).describe(
+                [self._constant[k] for k in replicas] if self._constant else ()
+            )
             for name, replicas in self._groups.items()
         }
         progress = self._rate.describe(self._snapshot.step)
@@ -103,13 +105,13 @@ class LiveTable:
         self._rate = StepRate(0, clock)
         self._names: list[str] = []
         self._groups: dict[str, list[int]] = {}
-        self._chance: list[float] = []
+        self._constant: list[float] = []
         self._snapshot: Snapshot | None = None
         self._draw_time = -REFRESH_SECONDS
 
-    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
         self._names = [name if name.isprintable() else format_value(name) for name in names]
-        self._groups, self._chance = group_by_folder(names), list(chance)
+        self._groups, self._constant = group_by_folder(names), list(constant)
         self._rate, self._snapshot = StepRate(steps, self._clock), None
         self._live.start()
         if first < steps:
@@ -135,28 +137,28 @@ class LiveTable:
 
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("run")
-        # Without chance levels there is no such column.
-        for header in ("accuracy %", *(["chance %"] if self._chance else []), "loss"):
+        # Without the scores of constant answers there is no such column.
+        for header in ("accuracy %", *(["best constant %"] if self._constant else []), "loss"):
             table.add_column(header, justify="right", no_wrap=True)
         rows = list(zip(self._names, state.accuracy, state.loss, state.alive, strict=True))
         # The lines above and below the rows, and a line for each group, must fit the terminal too.
         most = min(MAX_ROWS, self._live.console.height - 4)
         shown = len(rows) if len(rows) <= most else max(0, most - len(self._groups))
         for number, (name, accuracy, loss, alive) in enumerate(rows[:shown]):
-            chance = [format_chance(level) for level in self._chance[number : number + 1]]
+            constant = [format_chance(level) for level in self._constant[number : number + 1]]
             if alive and math.isnan(accuracy):
-                table.add_row(Text(name), Text("waiting", style="dim"), *chance, "")
+                table.add_row(Text(name), Text("waiting", style="dim"), *constant, "")
                 continue
             style = "red" if not alive else "green" if accuracy >= 99.95 else ""
             text = format_percent(accuracy) if alive else "diverged"
-            table.add_row(Text(name), Text(text, style=style), *chance, format_loss(loss))
+            table.add_row(Text(name), Text(text, style=style), *constant, format_loss(loss))
         if shown < len(rows):
             for name, replicas in self._groups.items():
                 selected = state.select(replicas)
                 title = f"{name or 'all'}, {len(replicas)} runs: min / median / max{selected.others}"
                 accuracies, losses = selected.summary()
-                chance = [format_chance(*(self._chance[k] for k in replicas))] if self._chance else []
-                table.add_row(Text(title), accuracies, *chance, losses, style="bold")
+                constant = [format_chance(*(self._constant[k] for k in replicas))] if self._constant else []
+                table.add_row(Text(title), accuracies, *constant, losses, style="bold")
         return Group(Text(self._rate.describe(state.step)), table)
 
     def message(self, text: str) -> None:

@@ -301,6 +301,7 @@ class ReplicaGroup:
                         task=self.tasks[replica],
                         max_length=self.train.validate_length,
                         seed=VALIDATION_SEED,
+                        measures=(),
                     )
                     score = evaluation.runs[0].mean
                     folder.log({"step": step, "validation": score})

@@ -17,11 +17,11 @@ from sdssm.training.displays import LiveTable, PlainLines
 class Progress(Protocol):
     """What a progress display implements: `start` once, then `update` and `message`, then `stop`."""
 
-    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
         """Show that replicas with these names are at step `first` of `steps`.
 
-        A name is the path of a run below the folder of all runs, such as a5/seed-0. `chance` is the chance level of
-        each replica in percent, empty if it is unknown.
+        A name is the path of a run below the folder of all runs, such as a5/seed-0. `constant` is what the best
+        constant answer scores on the training strings of each replica, in percent; empty if it is unknown.
         """
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
@@ -41,7 +41,7 @@ class Progress(Protocol):
 class SilentProgress:
     """A progress display that shows nothing."""
 
-    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None: ...
+    def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None: ...
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None: ...
 
@@ -72,9 +72,9 @@ class SafeProgress:
             with suppress(Exception):
                 broken.stop()  # a live table gives standard output back
 
-    def start(self, names: Sequence[str], steps: int, first: int, chance: Sequence[float] = ()) -> None:
+    def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
         with self._catch_errors():
-            self._inner.start(names, steps, first, chance)
+            self._inner.start(names, steps, first, constant)
 
     def update(self, step: int, loss: Sequence[float], accuracy: Sequence[float], alive: Sequence[bool]) -> None:
         with self._catch_errors():

@@ -32,17 +32,18 @@ class Snapshot:
         loss, accuracy = ([row[k] for k in replicas] for row in (self.loss, self.accuracy))
         return Snapshot(self.step, loss, accuracy, [self.alive[k] for k in replicas])
 
-    def describe(self, chance: Sequence[float] = ()) -> str:
+    def describe(self, constant: Sequence[float] = ()) -> str:
         """Describe accuracy and loss of a single replica, or their minimum, median and maximum over several.
 
-        Replicas that have diverged or wait are counted at the end.
+        `constant` is what the best constant answer scores on the training strings of each replica, in percent. Replicas
+        that have diverged or wait are counted at the end.
 
         >>> Snapshot(1, [0.5], [90.0], [True]).describe([50.0])
-        'accuracy 90.00 % (chance 50), loss 0.5000'
+        'accuracy 90.00 % (best constant 50), loss 0.5000'
         >>> print(Snapshot(1, [0.5, 0.7, 9.9], [90.0, 80.0, 50.0], [True, True, False]).describe([50.0]))
-        accuracy min 80.00, median 85.00, max 90.00 % (chance 50), median loss 0.6000, 1 diverged
+        accuracy min 80.00, median 85.00, max 90.00 % (best constant 50), median loss 0.6000, 1 diverged
         """
-        levels = f" (chance {format_chance(*chance)})" if chance else ""
+        levels = f" (best constant {format_chance(*constant)})" if constant else ""
         accuracies, loss = (
             list(map(format_percent, self._spread(self.accuracy))),
             format_loss(self._spread(self.loss)[1]),

@@ -22,8 +22,9 @@ from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
+from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.schema import RunConfig
-from sdssm.tasks import Task, chance_accuracy
+from sdssm.tasks import Task
 from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.execution import is_in_catalogue
 from sdssm.training.group import ReplicaGroup
@@ -238,8 +239,7 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
     if not queue.groups:
         return runs
     names = [_display_name(folder.path, runs.path) for folder in queue.folders]
-    chance = [chance_accuracy(folder.config.n_classes) for folder in queue.folders]
-    progress.start(names, queue.steps, queue.step, chance)
+    progress.start(names, queue.steps, queue.step, training_constants([folder.config for folder in queue.folders]))
     is_cpu = queue.device.type == "cpu"
     if is_cpu:
         keep_freed_memory()

@@ -45,6 +45,12 @@ def check_linear(model: Classifier) -> None:
         )
 
 
+def find_centre_labels(model: Classifier) -> torch.Tensor | None:
+    """Return the labels of the centres of a readout with several centres for a class, -1 if not used; else None."""
+    labels: torch.Tensor | None = getattr(model.readout, "centre_labels", None)
+    return None if labels is None else labels.detach().cpu()
+
+
 def readout_rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
     """Return the readout as rows (C, N) of the state, their errors (C,) and their absolute values (C, N)."""
     readout = model.readout

@@ -9,7 +9,7 @@ import torch
 
 from sdssm.automata import Machine
 from sdssm.exact.certification.ball_arithmetic import Floats, gamma
-from sdssm.exact.certification.linear_readout import check_linear, multiply_rows, readout_rows
+from sdssm.exact.certification.linear_readout import check_linear, find_centre_labels, multiply_rows, readout_rows
 from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
@@ -103,6 +103,12 @@ def _as_array(values: torch.Tensor) -> Floats:
 
 def _check_supported(model: Classifier, machine: Machine) -> None:
     check_linear(model)
+    if find_centre_labels(model) is not None:
+        problem = "the readout has a centre for each state of the automaton, and a certificate needs one for each class"
+        raise ExactError(
+            f"{problem}; use snap(model) or snap(model, every=1), which are certified",
+            shell=f"{problem}; use sdssm snap, with or without --every 1, which is certified",
+        )
     if model.n_symbols != machine.n_symbols:
         raise ExactError(
             f"the model reads {model.n_symbols} symbols but the machine {machine.n_symbols}; "

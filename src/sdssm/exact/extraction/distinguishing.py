@@ -90,7 +90,7 @@ class DistinguishingSuffixes:
         rows = self.suffixes.rows_of(())
         for end in range(len(word), 0, -1):
             pair = torch.stack([graph.successors[path[end - 1], word[end - 1]], graph.points[path[end]]])
-            best = (pair @ rows.T).topk(2, dim=1)
+            best = self.suffixes.best_of_classes(pair @ rows.T).topk(2, dim=1)
             gaps, labels = (best.values[:, 0] - best.values[:, 1]).tolist(), best.indices[:, 0].tolist()
             if labels[0] != labels[1] and min(gaps) > self.tolerance:
                 return word[end:]

@@ -89,6 +89,22 @@ class JoinBySuffixes:
         return number[group.reshape(-1)], new
 
 
+class JoinByCentres:
+    """States join if the same centre of the readout is nearest."""
+
+    def __init__(self, matrices: TokenMatrices) -> None:
+        self.rows = matrices.rows
+        self.classes = np.zeros(len(matrices.rows), dtype=np.int64)
+
+    def join(self, states: Tensor) -> tuple[Ints, list[int]]:
+        """Return the class of each state, and the rows that started a new class."""
+        centres = (states @ self.rows.T).argmax(1).numpy()
+        reached, first = np.unique(centres, return_index=True)
+        new = np.sort(first[self.classes[reached] == 0])
+        self.classes[centres[new]] = self.classes.max() + 1 + np.arange(len(new))
+        return self.classes[centres], new.tolist()
+
+
 class JoinNearest:
     """A state joins the nearest class that it does not contradict, if that is near enough.
 
@@ -103,7 +119,7 @@ class JoinNearest:
     def _behaviour(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return whether each label is clear (B, E), and which clear label it is (B, E C)."""
         labels, gaps = self.suffixes.predictions(states)
-        classes = len(self.suffixes.matrices.rows)
+        classes = self.suffixes.matrices.n_classes
         clear = torch.from_numpy(gaps > self.tolerance)
         hot = torch.nn.functional.one_hot(torch.from_numpy(labels), classes) * clear[..., None]
         return clear.float(), hot.flatten(1).float()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from sdssm.errors import format_value
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
 from sdssm.exact.errors import ExactError, TimeIsUpError
 from sdssm.exact.extraction.candidates import LEAST_STRINGS, CandidateMachines, Fidelity, SearchResult
+from sdssm.exact.extraction.explored_classes import ClassGraph
 from sdssm.exact.extraction.lstar import search_by_lstar
 from sdssm.exact.extraction.matrix_search import search_by_matrices
 from sdssm.exact.extraction.model_reader import ModelReader, Word, check_states_readable
@@ -52,6 +53,8 @@ class Extraction(Displayed):
     note: str | None = None
     task: str | None = None  #: the name of the task
     stopped: bool = False  #: whether the time limit ended the search or the comparison; `note` says which
+    #: The states of the model that the machine was read from, if the model is a linear recurrence.
+    graph: ClassGraph | None = field(default=None, compare=False)
 
     @property
     def faithful(self) -> bool:
@@ -257,6 +260,7 @@ def _extract_machine(
     by_states = options.method == "states"
     if by_states:
         check_states_readable(reader)
+    graph: ClassGraph | None = None
     symbols = task.machine.symbols if task is not None else None if valid is None else valid.symbols
     matrices = TokenMatrices.find(model) if by_states and reader.are_all_valid else None
     longest = options.longest or train_length
@@ -271,7 +275,7 @@ def _extract_machine(
         candidates.hints, candidates.expected = list(options.hints), None if task is None else task.machine
     try:
         if matrices is not None:
-            machine, result = search_by_matrices(candidates, matrices, options.max_states, options.seed)
+            machine, result, graph = search_by_matrices(candidates, matrices, options.max_states, options.seed)
         else:
             search = search_by_states if by_states else search_by_lstar
             result = search(candidates, options.max_states)
@@ -300,6 +304,7 @@ def _extract_machine(
         note=result.note,
         task=None if task is None else task.name,
         stopped=result.stopped,
+        graph=graph,
     )
 
 

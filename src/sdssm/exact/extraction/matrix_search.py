@@ -21,7 +21,14 @@ from sdssm.automata import Machine
 from sdssm.exact.errors import TimeIsUpError
 from sdssm.exact.extraction.candidates import COARSER, DIFFER, CandidateMachines, SearchResult, too_many_states
 from sdssm.exact.extraction.distinguishing import DistinguishingSuffixes
-from sdssm.exact.extraction.explored_classes import ClassExplorer, ClassGraph, JoinBySuffixes, JoinNearest, JoinRule
+from sdssm.exact.extraction.explored_classes import (
+    ClassExplorer,
+    ClassGraph,
+    JoinByCentres,
+    JoinBySuffixes,
+    JoinNearest,
+    JoinRule,
+)
 from sdssm.exact.extraction.labelled_strings import LabelledStrings
 from sdssm.exact.extraction.model_reader import ModelReader, smallest_margin
 from sdssm.exact.extraction.token_matrices import SuffixRows, TokenMatrices
@@ -84,7 +91,7 @@ class MatrixSearch:
         stopped = False
         self.watch.start("explore the states of the model", unit="states")
         try:
-            if not self._search_near():
+            if not self._search_centres() and not self._search_near():
                 any(self._search(tolerance) for tolerance in TOLERANCES)
             if not self.candidates:
                 self._join_by_labels()
@@ -95,6 +102,21 @@ class MatrixSearch:
                 self.candidates.append(Candidate(graph.build_machine(self.start_label), graph, 0))
         best, error = self._best()
         return FoundMachine(best, error, self.explorer.explored, self.rounds, self.too_many, stopped)
+
+    def _search_centres(self) -> bool:
+        """Add the candidate of states that join if the same centre of the readout is nearest; return whether it fits.
+
+        A model that was trained with a centre for each state of an automaton says itself which states it distinguishes.
+        """
+        if not self.matrices.has_centres:
+            return False
+        graph = self.explorer.explore(JoinByCentres(self.matrices))
+        return graph is not None and self._fits(self._add(graph, 0))
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """Whether a candidate agrees with the model on all short strings that were read."""
+        checked = min(self.strings.longest, max(SHORT, GROWTH * candidate.graph.depth))
+        return self.strings.error(candidate.machine, checked) == 0
 
     def _search_near(self) -> bool:
         """Add candidates of states that join if they are near; return whether one fits and is the same for half as far.
@@ -111,8 +133,7 @@ class MatrixSearch:
                 return False
             candidate = self._add(graph, 0)
             if last is not None and candidate.machine == last.machine:
-                checked = min(self.strings.longest, max(SHORT, GROWTH * graph.depth))
-                return self.strings.error(candidate.machine, checked) == 0
+                return self._fits(candidate)
             last = candidate
         return False
 
@@ -192,8 +213,8 @@ class MatrixSearch:
 
 def search_by_matrices(
     candidates: CandidateMachines, matrices: TokenMatrices, max_states: int, seed: int
-) -> tuple[Machine, SearchResult]:
-    """Return the machine of a model that is a linear recurrence, and how the search for it ended."""
+) -> tuple[Machine, SearchResult, ClassGraph]:
+    """Return the machine of a model that is a linear recurrence, how the search ended, and the states it comes from."""
     reader = candidates.reader
     search = MatrixSearch(matrices, max_states=max_states, longest=candidates.longest, seed=seed, watch=reader.watch)
     found = search.run()
@@ -212,7 +233,7 @@ def search_by_matrices(
         note = COARSER.format(max_states) if found.too_many else DIFFER
     machine = found.candidate.machine
     named = Machine(table=machine.table, start=machine.start, outputs=machine.outputs, symbols=candidates.symbols)
-    return named, SearchResult(found.rounds, note, stopped=found.stopped)
+    return named, SearchResult(found.rounds, note, stopped=found.stopped), graph
 
 
 def _read_margin(reader: ModelReader, graph: ClassGraph) -> None:

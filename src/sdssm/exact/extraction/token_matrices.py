@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.linear_readout import check_linear, readout_rows
+from sdssm.exact.certification.linear_readout import check_linear, find_centre_labels, readout_rows
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier, TokenModel
 
@@ -22,11 +22,12 @@ SMALLEST_NORM = 1e-30
 
 @dataclass(frozen=True, eq=False)
 class TokenMatrices:
-    """The recurrence x_t = A_s x_{t-1} and the prediction argmax(rows x), both up to a positive factor.
+    """The recurrence x_t = A_s x_{t-1} and the label of the row with the largest product with x_t.
 
-    `A` (V, N, N), `start` (N,) and `rows` (C, N) are float32 tensors on the CPU. States are kept at norm 1, so the
-    result does not depend on whether the model rescales its states. Objects are small enough to be sent to a worker
-    process: they hold no module.
+    `A` (V, N, N), `start` (N,) and `rows` (R, N) are float32 tensors on the CPU, and `row_labels` (R,) the labels of
+    the rows: 0, 1, ... of a readout with one row for each class, or those of the centres of a readout with several.
+    States are kept at norm 1, so the result does not depend on whether the model rescales its states. Objects hold no
+    module, and are small enough to be sent to a worker process.
 
     >>> from sdssm.exact import compile
     >>> matrices = TokenMatrices.read(compile("parity"))
@@ -37,6 +38,8 @@ class TokenMatrices:
     A: Tensor
     start: Tensor
     rows: Tensor
+    row_labels: Tensor
+    n_classes: int
 
     @classmethod
     def read(cls, model: TokenModel) -> TokenMatrices:
@@ -45,13 +48,16 @@ class TokenMatrices:
             raise ExactError(f"the model is {model.name}; only a single SD-SSM is a linear recurrence")
         check_linear(model)
         with torch.no_grad():
-            A, start = model.symbol_parts().A.detach().cpu().double(), model.initial_state
+            A, start = model.symbol_parts().A.detach().cpu().double(), model.first_state
             rows = torch.from_numpy(readout_rows(model, A.shape[-1])[0])
             if model.query is not None:  # the query is one more step before every readout
                 rows = rows @ A[model.query]
             vector = start.detach().cpu().double()
             vector = vector / vector.norm().clamp_min(SMALLEST_NORM)
-            return cls(A[: model.n_symbols].float(), vector.float(), rows.float())
+            centre_labels = find_centre_labels(model)
+            labels = torch.arange(len(rows)) if centre_labels is None else centre_labels
+            rows, labels = rows[labels >= 0], labels[labels >= 0]
+            return cls(A[: model.n_symbols].float(), vector.float(), rows.float(), labels.long(), model.n_classes)
 
     @classmethod
     def find(cls, model: TokenModel) -> TokenMatrices | None:
@@ -60,6 +66,11 @@ class TokenMatrices:
             return cls.read(model) if model.n_classes > 1 else None
         except ExactError:
             return None
+
+    @property
+    def has_centres(self) -> bool:
+        """Whether a class may have several rows, one for each state of an automaton."""
+        return len(self.rows) != self.n_classes or bool((self.row_labels != torch.arange(self.n_classes)).any())
 
     @property
     def n_symbols(self) -> int:
@@ -72,7 +83,7 @@ class TokenMatrices:
 
     def labels(self, states: Tensor) -> Ints:
         """Return the prediction at each state: (B, N) -> (B,)."""
-        return (states @ self.rows.T).argmax(1).numpy()
+        return self.row_labels[(states @ self.rows.T).argmax(1)].numpy()
 
     def labels_of_prefixes(self, tokens: Ints) -> Ints:
         """Return the prediction after every prefix of strings: (B, L) -> (B, L)."""
@@ -120,7 +131,7 @@ class SuffixRows:
     def __init__(self, matrices: TokenMatrices) -> None:
         self.matrices = matrices
         self.words: list[Word] = []
-        self._rows = matrices.rows.new_zeros(0, len(matrices.rows), matrices.rows.shape[1])  # (E, C, N)
+        self._rows = matrices.rows.new_zeros(0, len(matrices.rows), matrices.rows.shape[1])  # (E, R, N)
 
     def add(self, words: list[Word]) -> None:
         """Add suffixes that are not among the words yet."""
@@ -130,37 +141,44 @@ class SuffixRows:
             self._rows = torch.cat([self._rows, torch.stack([self.rows_of(word) for word in fresh])])
 
     def rows_of(self, word: Word) -> Tensor:
-        """Return the scores after a suffix as rows (C, N) of the state."""
+        """Return the scores after a suffix as rows (R, N) of the state."""
         rows = _scale(self.matrices.rows)
         for symbol in reversed(word):
             rows = self.prepend(symbol, rows)
         return rows
 
     def prepend(self, symbol: int, rows: Tensor) -> Tensor:
-        """Return the rows (C, N) of a suffix with one more symbol at its start."""
+        """Return the rows (R, N) of a suffix with one more symbol at its start."""
         return _scale(rows @ self.matrices.A[symbol])
 
     def predictions(self, states: Tensor) -> Predictions:
         """Return the predictions after every suffix from states (B, N)."""
-        return _predict(states, self._rows)
+        return self._predict(states, self._rows)
 
     def predictions_after(self, symbol: int, states: Tensor) -> Predictions:
         """Return the predictions after one symbol and every suffix from states (B, N)."""
-        return _predict(states, self._rows @ self.matrices.A[symbol])
+        return self._predict(states, self._rows @ self.matrices.A[symbol])
+
+    def _predict(self, states: Tensor, rows: Tensor) -> Predictions:
+        """Return the predictions of rows (E, R, N) for states (B, N)."""
+        suffixes, number, size = rows.shape
+        if not self.matrices.has_centres and number == 2:
+            difference = states @ (rows[:, 1] - rows[:, 0]).T
+            return Predictions((difference > 0).long().numpy(), difference.abs().numpy())
+        scores = (states @ rows.reshape(-1, size).T).reshape(len(states), suffixes, number)
+        best = self.best_of_classes(scores).topk(2, dim=-1)
+        return Predictions(best.indices[..., 0].numpy(), (best.values[..., 0] - best.values[..., 1]).numpy())
+
+    def best_of_classes(self, scores: Tensor) -> Tensor:
+        """Return the best score of each class: (..., R) -> (..., C)."""
+        if not self.matrices.has_centres:
+            return scores
+        lowest = scores.new_full((*scores.shape[:-1], self.matrices.n_classes), -torch.inf)
+        return lowest.scatter_reduce(-1, self.matrices.row_labels.expand_as(scores), scores, "amax")
 
 
 def _scale(rows: Tensor) -> Tensor:
-    """Remove what all classes share, and divide by the largest norm: (C, N)."""
+    """Remove what all classes share, and divide by the largest norm: (R, N)."""
     rows = rows - rows.mean(0)
     norms: Tensor = rows.norm(dim=1)
     return rows / norms.max().clamp_min(SMALLEST_NORM)
-
-
-def _predict(states: Tensor, rows: Tensor) -> Predictions:
-    """Return the best class of rows (E, C, N) for states (B, N), and the gap to the second."""
-    suffixes, classes, size = rows.shape
-    if classes == 2:
-        scores = states @ (rows[:, 1] - rows[:, 0]).T
-        return Predictions((scores > 0).long().numpy(), scores.abs().numpy())
-    best = (states @ rows.reshape(-1, size).T).reshape(len(states), suffixes, classes).topk(2, dim=-1)
-    return Predictions(best.indices[..., 0].numpy(), (best.values[..., 0] - best.values[..., 1]).numpy())

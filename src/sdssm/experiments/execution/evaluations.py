@@ -165,17 +165,21 @@ def _has_every_length(evaluation: dict[str, Any], task: Task, spec: EvaluationSp
     is_long_enough = isinstance(evaluation.get("max_length"), int) and evaluation["max_length"] >= longest
     if not _has_same_strings(evaluation, spec) or not is_long_enough:
         return False
-    if len(evaluation.get("accuracy") or ()) != evaluation["max_length"]:
+    if len(evaluation.get("accuracy") or ()) != evaluation["max_length"] or not _has_measures(evaluation, spec):
         return False
-    if any(evaluation.get(score.measure) is None for score in spec.scores if score.measure is not None):
-        return False  # made by an older version
     # Some models can be evaluated on fresh strings only; the note of the evaluation says so.
     is_forced = evaluation.get("read") == READ_FRESH and str(evaluation.get("note") or "").startswith("fresh strings")
     return is_forced or evaluation.get("read") == (READ_FRESH if spec.fresh else READ_PREFIXES)
 
 
 def _has_listed_lengths(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
-    return evaluation.get("lengths") == list(spec.lengths) and _has_same_strings(evaluation, spec)
+    has_lengths = evaluation.get("lengths") == list(spec.lengths) and _has_measures(evaluation, spec)
+    return has_lengths and _has_same_strings(evaluation, spec)
+
+
+def _has_measures(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:
+    """Return whether an evaluation was made by a version that takes the measures of the scores; they may be null."""
+    return all(score.measure is None or score.measure in evaluation for score in spec.scores)
 
 
 def _has_same_strings(evaluation: dict[str, Any], spec: EvaluationSpec) -> bool:

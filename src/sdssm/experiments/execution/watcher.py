@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from sdssm.experiments.planning.plan import PlannedRun
+from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.folder import EVENTS_FILE, STATUS_FILE
 from sdssm.training.progress import Progress
 from sdssm.training.schedules import last_step
@@ -81,8 +82,8 @@ class ProgressWatcher:
         self._ended: dict[Path, RunProgress] = {}
         self._next_update = 0.0
         names = [str(run.folder.relative_to(out)) for run in runs]
-        chance = [run.task.chance_accuracy for run in runs]
-        progress.start(names, self._steps, self._mean_step(self._read()), chance)
+        constants = training_constants([run.config for run in runs])
+        progress.start(names, self._steps, self._mean_step(self._read()), constants)
 
     def update(self, *, force: bool = False) -> None:
         """Read the folders and update the display, unless the last update was too recent."""

@@ -35,6 +35,12 @@ class LanguageBatch:
         """What decides how long a step takes: the shape of the models."""
         return group_key(self.configs[0], self.languages[0].task)
 
+    def halves(self) -> list[LanguageBatch]:
+        """Return two batches with half of the languages each."""
+        middle = len(self) // 2
+        parts = (slice(None, middle), slice(middle, None))
+        return [LanguageBatch(self.languages[part], self.configs[part]) for part in parts]
+
     def describe(self) -> str:
         """Return the batch in words, such as "113 languages of 64 symbols"."""
         symbols = self.languages[0].alphabet

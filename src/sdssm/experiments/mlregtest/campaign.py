@@ -7,6 +7,7 @@ are trained again by the next campaign: the weights of a thousand models are not
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.sampling import SAMPLINGS
 from sdssm.training.engine import TrainingEngine
 from sdssm.training.memory import empty_device_cache, keep_freed_memory
+from sdssm.training.queue import out_of_memory_error
 
 #: Seconds of training between two looks at the clock, at signals and at proofs that are done.
 ROUND_SECONDS = 0.5
@@ -169,14 +171,25 @@ class Campaign:
             keep_freed_memory()
         with suppress(_TimeIsUpError), open_pool(workers) as pool:
             self._pool, self._workers = pool, workers
-            for number, batch in enumerate(batches):
+            waiting = deque(batches)
+            while waiting:
+                batch = waiting[0]
                 expected = self._timing.expected(batch, workers)
                 if self.stop() or self.deadline.remaining < expected or self.deadline.remaining <= 0:
-                    left = sum(map(len, batches[number:]))
+                    left = sum(map(len, waiting))
                     self.message(f"{left} languages are left for the next command: the time for another batch is short")
                     break
-                is_complete = self._run_batch(batch)
+                waiting.popleft()
+                try:
+                    is_complete = self._run_batch(batch)
+                except torch.OutOfMemoryError:
+                    if len(batch) == 1:
+                        raise out_of_memory_error(self.device) from None
+                    self.message(f"{batch.describe()} do not fit into the memory of {self.device}; trying half of them")
+                    waiting.extendleft(reversed(batch.halves()))
+                    is_complete = True
                 self._write_done_proofs()
+                empty_device_cache(self.device)
                 if not is_complete:
                     self.message(f"the time was up within a batch; its {len(batch)} languages are not recorded")
                     break
@@ -208,7 +221,6 @@ class Campaign:
         models = [engine.model(replica) for replica in range(len(batch))]
         del engine
         self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, start)
-        empty_device_cache(self.device)
         self._timing.measure_seconds = clock() - trained
         self._trained += len(batch)
         self.message(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sdssm.experiments.results.chance import chance_by_cell
+from sdssm.experiments.results.chance import BestConstants, chance_by_cell
 from sdssm.experiments.results.records import Record
 from sdssm.experiments.specs.catalogue import PublishedCell, published_numbers
 from sdssm.experiments.specs.scores import Score, mean_of_known
@@ -25,7 +25,7 @@ def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
 
     Missing numbers are None.
     """
-    published, chance = published_numbers(spec), chance_by_cell(spec)
+    published, chance, constants = published_numbers(spec), chance_by_cell(spec), BestConstants()
     row_scores = {row.label: row.score for row in spec.rows}
     cells = []
     for score in spec.evaluate.scores:
@@ -38,6 +38,8 @@ def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
             first = row_scores[row] or spec.evaluate.scores[0].name
             cell = {"score": score.name, "first": score.name == first, "row": row, "column": column}
             cell |= _statistics(chosen, score.name, is_percent=score.threshold is None)
+            if cell["best_constant"] is None and cell["max"] is not None:
+                cell["best_constant"] = constants.compute(score, chosen[0])
             cells.append({**cell, "choice": choice, **_published_fields(numbers), "chance": chance[row, column]})
     return cells
 

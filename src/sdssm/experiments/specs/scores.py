@@ -105,6 +105,17 @@ class Score:
         first, last = self._between(curve["train_length"], longest or curve["max_length"])
         return mean_of_known(constants[first - 1 : last])
 
+    def lengths(self, train_length: int, longest: int) -> Sequence[int]:
+        """Return the lengths of a score of the accuracy, which are those of its best constant answer.
+
+        >>> Score("within").lengths(40, 500), Score("to 600").lengths(40, 500), Score("at 600").lengths(40, 500)
+        (range(1, 41), range(1, 601), [600])
+        """
+        if self.listed_length is not None:
+            return [self.listed_length] if self.name.startswith("at") else range(1, self.listed_length + 1)
+        first, last = self._between(train_length, longest)
+        return range(first, last + 1)
+
     def band(self, curve: Mapping[str, Any], longest: int | None = None) -> Sequence[float] | None:
         """Return the confidence interval of this score, if the evaluation has it for these lengths."""
         if self.name not in BANDS or (self.name != "within" and longest not in (None, curve["max_length"])):
