@@ -56,7 +56,8 @@ class TokenMatrices:
             vector = vector / vector.norm().clamp_min(SMALLEST_NORM)
             centre_labels = find_centre_labels(model)
             labels = torch.arange(len(rows)) if centre_labels is None else centre_labels
-            rows, labels = rows[labels >= 0], labels[labels >= 0]
+            used = (labels >= 0) & (labels < model.n_classes)  # others stand for no state, or for one without a label
+            rows, labels = rows[used], labels[used]
             return cls(A[: model.n_symbols].float(), vector.float(), rows.float(), labels.long(), model.n_classes)
 
     @classmethod
