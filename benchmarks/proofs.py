@@ -24,19 +24,21 @@ from sdssm.models.names import load_tensors, tensors_for_file
 from sdssm.tasks import Task, get_task
 
 
-def build_noisy(task: Task, state: int, noise: float, *, centres: bool = True) -> Classifier:
-    """Return a model of a task with noise of the given size, relative to the entries of a random rotation."""
+def build_noisy(task: Task, state: int, noise: float, *, centres: bool = True, rotate: bool = True) -> Classifier:
+    """Return a model of the minimal automaton of a task, with noise of the given size on its matrices.
+
+    Its states are one-hot vectors of size `state`, rotated at random. With `centres` the readout has a centre for each
+    state of the automaton, otherwise a row for each label.
+    """
     machine = task.minimal
     states, symbols = machine.n_states, machine.n_symbols
     generator = torch.Generator().manual_seed(0)
     rotation = torch.linalg.qr(torch.randn(state, state, generator=generator, dtype=torch.float64))[0]
-    codes = rotation[:, :states]
+    codes = (rotation if rotate else torch.eye(state, dtype=torch.float64))[:, :states]
     matrices = torch.stack([codes[:, torch.tensor(machine.table[:, v])] @ codes.mT for v in range(symbols)])
     matrices += noise * state**-0.5 * torch.randn(matrices.shape, generator=generator)
     labels = torch.tensor(machine.labels)
-    mixer = SelectiveDenseSettings(
-        state=state, dictionary=symbols, column_norm=None, input_matrix=False, rescale=True
-    )
+    mixer = SelectiveDenseSettings(state=state, dictionary=symbols, column_norm=None, input_matrix=False, rescale=True)
     settings = ModelSettings(
         mixer=mixer, norm="none", readout="cosine", projection=False, centres=states if centres else None
     )
@@ -82,8 +84,10 @@ def main() -> None:
             f"{'followed' if proof.is_followed else 'not followed'}"
         )
     small = [s for s, q in zip(seconds, sizes, strict=True) if q <= 50]
-    print(f"{len(files)} languages; up to 50 states: {len(small)}, median {np.median(small or [0]):.2f} s, "
-          f"slowest {max(small, default=0):.2f} s; slowest of all {max(seconds):.2f} s")
+    print(
+        f"{len(files)} languages; up to 50 states: {len(small)}, median {np.median(small or [0]):.2f} s, "
+        f"slowest {max(small, default=0):.2f} s; slowest of all {max(seconds):.2f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -128,8 +128,8 @@ class Extraction(Displayed):
         ]
         strings = "strings" if self.valid is None else "valid strings"
         notes = [
-            f"Agreement of machine and model on random {strings}, in %; chance is {format_chance(100 / outputs)} %. Half "
-            "of the strings are uniform, half cover the transitions of the machine.",
+            f"Agreement of machine and model on random {strings}, in %; chance is {format_chance(100 / outputs)} %.",
+            "Half of the strings are uniform, half cover the transitions of the machine.",
             *self._explain(with_difference),
         ]
         title = f"machine of {machine.n_states:,} states, {machine.n_symbols:,} symbols and {outputs:,} outputs"
@@ -197,7 +197,8 @@ def extract(
     length  strings  at the end %  at every symbol %
          5      512        100.00             100.00
        100      512        100.00             100.00
-    Agreement of machine and model on random strings, in %; chance is 12.5 %. Half of the strings are uniform, half cover the transitions of the machine.
+    Agreement of machine and model on random strings, in %; chance is 12.5 %.
+    Half of the strings are uniform, half cover the transitions of the machine.
     The machine is the same as that of d4 on every valid string (proved).
     """
     check_one_of("method", method, METHODS)
