@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Self
 
 from sdssm.errors import ModelError, SettingsError, UnknownNameError, did_you_mean, format_value
+from sdssm.formatting import format_setting
 from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings, is_catalogue_model
 from sdssm.models.module_settings import ModuleSettings, check_recorded_options, options_class, recorded_options
 from sdssm.models.registry import find_entry, registered_entry
@@ -156,8 +157,9 @@ class ModelSettings:
         for name, value in plain.items():
             if getattr(self, name) != value:
                 raise SettingsError(
-                    f"{name} is {getattr(self, name)!r}, but with centres for the states of an automaton the state of "
-                    f"one SD-SSM layer is read by its cosine alone; set preset=states, or {name}={value}"
+                    f"{name} is {getattr(self, name)!r}, but if targets are the states of an automaton, one SD-SSM "
+                    f"layer is read by the cosines of its state alone; set {name}={format_setting(value)} as "
+                    "preset=states does, or train on labels with preset=scale-free"
                 )
 
     def _check_state_embedding(self) -> None:
