@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Self
 
 from sdssm.errors import ModelError, SettingsError, UnknownNameError, did_you_mean, format_value
-from sdssm.formatting import format_setting
 from sdssm.layers.settings import MIXER_SETTINGS, MixerSettings, is_catalogue_model
 from sdssm.models.module_settings import ModuleSettings, check_recorded_options, options_class, recorded_options
 from sdssm.models.registry import find_entry, registered_entry
@@ -19,6 +18,20 @@ BLOCKS = ("bare", "pre-norm", "post-norm", "last-bare", "mlp")
 LARGEST_WIDTH = 65_536
 #: Models that accept an initial state with each call.
 WITH_GIVEN_STATE = ("sd-ssm", "rnn", "lstm")
+#: What the settings must be with centres for the states of an automaton: nothing stands between a state and its centre,
+#: and a symbol does nothing but multiply the state by its matrix.
+READ_BY_CENTRES: Mapping[str, Any] = {
+    "name": "sd-ssm",
+    "layers": 1,
+    "block": "bare",
+    "readout": "cosine",
+    "norm": "none",
+    "projection": False,
+    "query": False,
+    "initial_state": "learned",
+    "input_matrix": False,
+    "skip": False,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,20 +159,14 @@ class ModelSettings:
 
     def _check_centres(self) -> None:
         """Check that the states of the mixer are compared with the centres as they are."""
-        plain = {
-            "name": "sd-ssm",
-            "layers": 1,
-            "readout": "cosine",
-            "norm": "none",
-            "projection": False,
-            "query": False,
-        }
-        for name, value in plain.items():
-            if getattr(self, name) != value:
+        for name, value in READ_BY_CENTRES.items():
+            actual = self.blocks if name == "block" else getattr(self, name, getattr(self.mixer, name, None))
+            if actual != value:
+                word = "model" if name == "name" else name
                 raise SettingsError(
-                    f"{name} is {getattr(self, name)!r}, but if targets are the states of an automaton, one SD-SSM "
-                    f"layer is read by the cosines of its state alone; set {name}={format_setting(value)} as "
-                    "preset=states does, or train on labels with preset=scale-free"
+                    f"{word} is {actual!r}, but with centres for the states of an automaton the state of one SD-SSM "
+                    f"layer is read by its cosine alone; set {word}={value}, as preset=states does, or train on labels "
+                    "with preset=scale-free"
                 )
 
     def _check_state_embedding(self) -> None:
