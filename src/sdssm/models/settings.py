@@ -159,6 +159,12 @@ class ModelSettings:
                     f"{name} is {getattr(self, name)!r}, but with centres for the states of an automaton the state of "
                     f"one SD-SSM layer is read by its cosine alone; set preset=states, or {name}={value}"
                 )
+        start = getattr(self.mixer, "initial_state", None)
+        if start != "learned":
+            raise SettingsError(
+                f"initial_state is {start!r}, but with centres for the states of an automaton a string starts at the "
+                "centre of the start state; set initial_state=learned"
+            )
 
     def _check_state_embedding(self) -> None:
         start = getattr(self.mixer, "initial_state", None)
