@@ -54,8 +54,18 @@ LENGTHS |= {"balanced": "99.98", "covering": "99.97", "best constant": "1.67 to 
 TRAINED = {"accuracy %": "100.00", "chance %": "1.67", "loss": "0.0001", "steps": "1,000,000", "seconds": "12,345.6"}
 TRAINED |= {"status": "finished", "folder": "runs/parity+cycle-mamba-paper/seed-0"}
 TEXTS = ("folder", "task", "model", "preset", "status", "settings")
-IDENTITY = ("folder", "task", "model", "seed", "accuracy %", "chance %", "accuracy", "chance", "at 500", "at 50,000")
-IDENTITY += ("balanced", "best constant", "best constant %", "balanced %")
+IDENTITY: tuple[str, ...] = (
+    "folder",
+    "task",
+    "model",
+    "seed",
+    "accuracy %",
+    "chance %",
+    "accuracy",
+    "chance",
+    "at 500",
+)
+IDENTITY += ("at 50,000", "balanced", "best constant", "best constant %", "balanced %")
 
 
 def shown(table: dict[str, str], width: int) -> list[str]:

@@ -40,6 +40,9 @@ class Other(NamedTuple):
     required: dict[str, Any] = {}  # noqa: RUF012  # never changed
 
 
+#: What centres for the states of an automaton require of a model.
+STATES: dict[str, Any] = {"norm": "none", "projection": False}
+
 #: For every setting; a new setting must be added here, or the tests fail.
 OTHERS: dict[str, Other] = {
     "state": Other("5", 5),
@@ -50,6 +53,7 @@ OTHERS: dict[str, Other] = {
     "rescale": Other("false", False),
     "temperature": Other("0.5", 0.5),
     "temperature_end": Other("2", 2.0),
+    "initial_dictionary": Other("identity", "identity"),
     "skip": Other("True", True),
     "transition": Other("stochastic", "stochastic"),
     "constraint": Other("0.5", 0.5, {"transition": "sum-one"}),
@@ -72,6 +76,7 @@ OTHERS: dict[str, Other] = {
     "hidden": Other("7", 7),
     "dropout": Other("0.25", 0.25, {"readout": "mlp"}),
     "projection": Other("false", False),
+    "centres": Other("64", 64, STATES | {"targets": "state"}),
     "scale": Other("5", 5.0),
     "scale_end": Other("null", None),
     "state_embedding": Other("8", 8, {"initial_state": "given", "readout": "linear"}),
@@ -89,6 +94,8 @@ OTHERS: dict[str, Other] = {
     "eps": Other("1e-6", 1e-6),
     "weight_decay": Other(".01", 0.01),
     "clip": Other("None", None),
+    "targets": Other("state", "state", STATES | {"centres": 64}),
+    "next_state": Other("1", 1.0),
     "attraction": Other("0", 0.0),
     "attraction_gate": Other("4", 4.0),
     "projection_decay": Other("0.5", 0.5),

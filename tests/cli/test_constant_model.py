@@ -35,6 +35,7 @@ class Constant(nn.Module):
         super().__init__()
         self.unused = nn.Parameter(torch.zeros(1))
         self.register_buffer("logits", nn.functional.one_hot(torch.tensor(answer), n_classes).float())
+        self.logits: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.logits.expand(*tokens.shape, -1) + 0 * self.unused

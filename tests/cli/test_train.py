@@ -61,14 +61,14 @@ def test_the_state_size_that_was_chosen_is_printed_and_stored(capsys: pytest.Cap
     tiny = ["--steps", "1", "--batch", "2", "--train-length", "10", "--device", "cpu"]
     code, out, _ = run_command(capsys, "train", "parity", "random:60x2:0", "--state", "auto", *tiny)
     assert code == 0
-    assert out.splitlines()[:2] == [
+    assert [line for line in out.splitlines() if ": state=" in line] == [
         "parity: state=64 (auto): the smallest size, enough for 2 states",
         "random:60x2:0: state=128 (auto): at least 1.2 times the label rank, which is 60, for 60 states",
     ]
     sizes = {run.config.task: run.config.model.mixer.state for run in find_runs("runs")}
     assert sizes == {"parity": 64, "random:60x2:0": 128}
     _, out, _ = run_command(capsys, "train", "parity", "--state", "8", *tiny)
-    assert "auto" not in out
+    assert ": state=" not in out
 
 
 def test_quiet_training_of_several_tasks_and_seeds_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,7 +353,7 @@ def test_a_dry_run_prints_the_facts_and_trains_nothing(capsys: pytest.CaptureFix
     )
     assert (code, err) == (0, "") and not Path("runs").exists()
     assert "4 runs of sd-ssm in runs/parity+tomita2-train_length=9; nothing was started." in out
-    assert "training strings  uniform, up to 9 symbols: every transition ends at least" in out
+    assert "training strings  uniform, up to 9 symbols: every transition ends as many" in out
     assert "identified        yes; strings of up to 3 symbols are enough" in out
     code, out, err = run_command(capsys, "train", "--dry-run")
     assert code == 2 and "name a task" in err
@@ -366,6 +366,42 @@ def test_strings_that_do_not_show_the_whole_machine_are_refused(capsys: pytest.C
     assert "takes 114 of the 194 transitions of z97" in err and "set train_length=97" in err
     code, out, err = run_command(capsys, "train", "z97", *tiny, "allow_unidentified=true")
     assert code == 0, err
-    assert out.startswith("z97: chance 1.03 %, best constant answer 12.54 % at length 40 and 3.57 % at length 500; ")
+    assert "\nz97: chance 1.03 %, best constant answer 12.54 % at length 40 and 3.57 % at length 500; " in out
     with pytest.raises(TaskError, match="allow_unidentified=true"):
         train("z97", steps=1, settings={"state": 4, "batch": 2}, device="cpu", out="python")
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "line"),
+    [
+        ("a5", None, "a5: preset=scale-free (auto): trained on labels, which show all 60 states of the automaton"),
+        ("even_pairs", None, "do not distinguish all 5 states of the automaton, but uniform strings cover it"),
+        (
+            "tomita4",
+            None,
+            "tomita4: preset=states (auto): trained on the states of the automaton as targets, not on its",
+        ),
+        ("tomita4", None, "uniform strings do not cover the automaton; --preset scale-free trains on labels"),
+        ("tomita4", "states", "preset=states (as set): trained on the states of the automaton as targets, not on its"),
+        ("tomita4", "scale-free", "preset=scale-free (as set): trained on labels, which do not distinguish all 4 "),
+    ],
+)
+def test_the_preset_and_its_targets_are_announced(
+    task: str, preset: str | None, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [] if preset is None else ["--preset", preset]
+    for arguments in (["--dry-run"], ["--steps", "1", "--device", "cpu", "--set", "state=4", "batch=2"]):
+        code, out, err = run_command(capsys, "train", task, *named, *arguments)
+        assert code == 0, err
+        assert sum(line in shown for shown in out.splitlines()) == 1
+        assert out.index("preset=") < out.index("chance")
+    if "states" in line and task == "tomita4" and preset != "scale-free":
+        assert RunFolder.open(next(Path("runs").glob("*/seed-0"))).config.train.targets == "state"
+
+
+def test_a_setting_that_does_not_fit_the_chosen_preset_says_which_preset_it_fits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = run_command(capsys, "train", "tomita4", "--set", "layers=2")
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert "layers is 2" in err and "train on labels with preset=scale-free" in err

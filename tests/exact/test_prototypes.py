@@ -76,7 +76,10 @@ def test_the_proof_finds_every_wrong_prototype(every: int) -> None:
         prototypes = Prototypes(points, states)
         correct = all(
             _ends_well(matrices, machine, prototypes, start, state, word)
-            for start, state in [(matrices.start.double().numpy(), machine.start), *zip(points, states, strict=True)]
+            for start, state in [
+                (matrices.start.double().numpy(), machine.start),
+                *zip(points, states.tolist(), strict=True),
+            ]
             for word in product(range(2), repeat=every)
         )
         assert (proof.find_failure(prototypes) is None) == correct

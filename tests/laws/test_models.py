@@ -104,6 +104,25 @@ def test_the_laws_of_all_models(model: Classifier) -> None:
     assert without <= DO_NOT_APPLY.get(model.settings.name, set())
 
 
+def build_with_centres() -> Classifier:
+    """A small SD-SSM with a centre for each state of a machine, two of them with the same label."""
+    values = {**{name: SMALL[name] for name in ("state", "dictionary")}, "centres": 9}
+    settings = resolve_settings("sd-ssm", "states", "cycle", values).model
+    model = Classifier(settings, V, C, generator=torch.Generator().manual_seed(0)).double().eval()
+    model.readout.assign_centres(torch.tensor([0, 3, 1, 2, 4, 1]))
+    return model
+
+
+def test_the_laws_of_a_model_with_centres_for_states() -> None:
+    model = build_with_centres()
+    assert (
+        len(set(model(draw_tokens(50, 9)).argmax(-1).flatten().tolist())) > 1
+    )  # else these would be the laws of a constant
+    results = check_laws(model, laws=LAWS)
+    assert {result.name: result.detail for result in results if result.passed is False} == {}
+    assert {result.name for result in results if result.passed is None} == set()
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_laws_of_all_models_in_single_precision(name: str, device: str) -> None:
     results = check_laws(build(name).float().to(device), task=get_task("cycle"))

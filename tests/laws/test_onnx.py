@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sdssm.exporting.onnx_check import python_logits
 from sdssm.models import MODELS
 from tests.exporting.onnx_sessions import OnnxSessions
-from tests.laws.test_models import C, build, draw_tokens
+from tests.laws.test_models import C, build, build_with_centres, draw_tokens
 
 pytest.importorskip("onnxscript", reason="exports to ONNX")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,9 +30,9 @@ def assert_same_predictions(actual: NDArray[Any], expected: NDArray[Any], centre
     np.testing.assert_array_equal((actual - centre).argmax(-1), (expected - centre).argmax(-1))
 
 
-@pytest.mark.parametrize("name", [*MODELS, "sd-ssm/stochastic"])
+@pytest.mark.parametrize("name", [*MODELS, "sd-ssm/stochastic", "centres"])
 def test_onnx_predicts_as_python_does(name: str, tmp_path: Path) -> None:
-    model = build(name, layers=1).float()
+    model = (build_with_centres() if name == "centres" else build(name, layers=1)).float()
     exported = OnnxSessions(model, tmp_path / name)
     assert exported.has_step == model.is_recurrent
     form = ["batch", "length", C] if model.can_read_prefixes_at_once else ["batch", C]

@@ -45,7 +45,11 @@ def rebuild_logits(folder: Path, string: list[int], *, stored: str = "P - I") ->
     if settings["readout"] == "cosine":
         if "readout.projection" in w:
             h = h + h @ w["readout.projection"] if stored == "P - I" else h @ w["readout.projection"]
-        return np.asarray(w["readout.scale"] * (W @ h) / np.linalg.norm(W, axis=1) / np.linalg.norm(h))
+        logits = w["readout.scale"] * (W @ h) / np.linalg.norm(W, axis=1) / np.linalg.norm(h)
+        if "readout.centre_labels" in w:
+            labels = w["readout.centre_labels"]
+            logits = np.array([logits[labels == label].max() for label in range(int(labels.max()) + 1)])
+        return np.asarray(logits)
     if settings["readout"] == "mlp":
         h = np.maximum(w["readout.hidden.weight"] @ h + w["readout.hidden.bias"], 0)
     return np.asarray(W @ h + w.get("readout.bias", 0))
@@ -58,6 +62,8 @@ def save_model(folder: Path, preset: str, task_name: str, changed: dict[str, Any
     with torch.no_grad():
         for parameter in model.parameters():  # nothing is left at zero or one
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    if model.readout.centre_labels is not None:
+        model.readout.assign_centres(torch.from_numpy(task.minimal.labels))
     model.save(folder)
     return model
 
@@ -72,6 +78,7 @@ def save_model(folder: Path, preset: str, task_name: str, changed: dict[str, Any
         ("paper", "parity", {}),
         ("paper", "arithmetic", {}),
         ("readme", "a5", {}),
+        ("states", "tomita4", {"centres": 6}),
     ],
 )
 def test_logits_rebuilt_from_the_files_are_those_of_the_model(

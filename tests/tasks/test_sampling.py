@@ -147,7 +147,7 @@ def test_many_states_and_symbols() -> None:
     task = sdssm.task("random:5040x256:0")
     for sampling in SAMPLINGS[1:]:
         batch = task.sample(500, 4, generator=generator(), sampling=sampling)
-        assert len(batch.last_labels.unique()) > 400
+        assert len(set(batch.last_labels.tolist())) > 400
 
 
 def test_rare_transitions_of_long_strings() -> None:

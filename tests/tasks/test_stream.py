@@ -41,7 +41,7 @@ def steps(source: StringStream, first: int, count: int, width: int | None = None
 
 
 def parts(strings: StringBatch) -> list[Tensor]:
-    tensors = strings.tokens, strings.labels, strings.states, strings.starts
+    tensors = strings.tokens, strings.labels, strings.states, strings.before, strings.starts
     return [part for part in tensors if part is not None]
 
 

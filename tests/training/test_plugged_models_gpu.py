@@ -65,7 +65,7 @@ def train(out: Path, model: Any, device: str = "cuda", **options: Any) -> tuple[
         (modules.LinearRnn, 1, "1 model, CUDA graph"),
         (modules.LinearRnn, 3, "3 models side by side, CUDA graph"),
         (modules.Gru, 2, "2 models one after the other, "),  # whether it is captured depends on the version of cuDNN
-        (modules.Branches, 2, "2 models one after the other, CUDA graph: with vmap its loss or gradient would be"),
+        (modules.Branches, 2, "2 models one after the other, CUDA graph: with vmap its loss or gradient would differ"),
         (modules.Waits, 1, "1 model, eager: it waits for the GPU in each step, as .item() does"),
         (Synchronizes, 1, "1 model, eager: a CUDA graph cannot capture it"),
         (HostValue, 1, "1 model, eager: its loss depends on earlier steps; resuming will not be exact: "),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdssm.cli.choices import list_choices
 from sdssm.cli.model_options import add_model_option, add_trust_option, import_models
 from sdssm.cli.options import (
     DEVICE_HELP,
@@ -21,7 +22,6 @@ from sdssm.cli.options import (
     parse_value,
 )
 from sdssm.cli.output import make_printable, print_facts, print_table, print_text, quote_argument
-from sdssm.cli.state_sizes import show_state_sizes
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -107,19 +107,19 @@ def _train(options: argparse.Namespace) -> None:
     settings = collect_settings(options)
     facts = _check_options(options, settings)
     out = _out_folder(options, settings)
+    choices = list_choices(options.tasks, options.model, options.preset, settings)
     if options.dry_run:
-        show_state_sizes(options.tasks, options.model, options.preset, settings)
+        for line in choices:
+            print_text(line)
         _show_plan(facts, out, options)
         return
     if not options.tasks:
         _resume(options, out)
         return
-    if not options.quiet:
-        show_state_sizes(options.tasks, options.model, options.preset, settings)
     from sdssm.training import progress_for, train
     from sdssm.training.progress import AnnouncingProgress
 
-    lines = [make_printable(str(task_facts)) for task_facts in facts]
+    lines = [make_printable(str(line)) for line in (*choices, *facts)]
     with _report_interrupt(out):
         runs = train(
             options.tasks if len(options.tasks) > 1 else options.tasks[0],

@@ -101,8 +101,11 @@ class Readout(nn.Module):
         strings and divided by the variance of the class centres W_q. It pulls the features of a class to its centre,
         and still has a gradient when all predictions are correct. `classes` (C,) are 1 for the classes that occur in
         the task and 0 for the others, which have no centre.
+
+        With a centre for each state it is the cross-entropy of the labels alone; `state_targets.state_loss` is the loss
+        that such a model is trained with.
         """
-        if self.hidden is not None:
+        if self.hidden is not None or self.centre_labels is not None:
             logits = self(x if norm is None else norm(x), vectors, noise)
             return functional.cross_entropy(logits, labels), (logits.argmax(-1) == labels).sum()
         weight = self._rows(vectors)

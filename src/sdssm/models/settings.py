@@ -18,6 +18,20 @@ BLOCKS = ("bare", "pre-norm", "post-norm", "last-bare", "mlp")
 LARGEST_WIDTH = 65_536
 #: Models that accept an initial state with each call.
 WITH_GIVEN_STATE = ("sd-ssm", "rnn", "lstm")
+#: What the settings must be with centres for the states of an automaton: nothing stands between a state and its centre,
+#: and a symbol does nothing but multiply the state by its matrix.
+READ_BY_CENTRES: Mapping[str, Any] = {
+    "name": "sd-ssm",
+    "layers": 1,
+    "block": "bare",
+    "readout": "cosine",
+    "norm": "none",
+    "projection": False,
+    "query": False,
+    "initial_state": "learned",
+    "input_matrix": False,
+    "skip": False,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,19 +159,14 @@ class ModelSettings:
 
     def _check_centres(self) -> None:
         """Check that the states of the mixer are compared with the centres as they are."""
-        plain = {
-            "name": "sd-ssm",
-            "layers": 1,
-            "readout": "cosine",
-            "norm": "none",
-            "projection": False,
-            "query": False,
-        }
-        for name, value in plain.items():
-            if getattr(self, name) != value:
+        for name, value in READ_BY_CENTRES.items():
+            actual = self.blocks if name == "block" else getattr(self, name, getattr(self.mixer, name, None))
+            if actual != value:
+                word = "model" if name == "name" else name
                 raise SettingsError(
-                    f"{name} is {getattr(self, name)!r}, but with centres for the states of an automaton the state of "
-                    f"one SD-SSM layer is read by its cosine alone; set preset=states, or {name}={value}"
+                    f"{word} is {actual!r}, but with centres for the states of an automaton the state of one SD-SSM "
+                    f"layer is read by its cosine alone; set {word}={value}, as preset=states does, or train on labels "
+                    "with preset=scale-free"
                 )
         start = getattr(self.mixer, "initial_state", None)
         if start != "learned":

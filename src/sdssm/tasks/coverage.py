@@ -136,8 +136,8 @@ def choose_sampling(task: Task, train_length: int) -> Choice:
         ratio = _least_ratio(sums.uniform_labels, sums.balanced_labels)
         if ratio < LEAST_SHARE:
             return Choice("covering", f"a label has {_times(ratio)} fewer {strings} than balanced ones")
-    reason = f"every transition ends at least {least:.2g} times as many uniform strings as covering ones"
-    return Choice("uniform", reason)
+    share = "as many" if least > 0.995 else f"at least {least:.2g} times as many"
+    return Choice("uniform", f"every transition ends {share} uniform strings as covering ones")
 
 
 class _ShareSums:
@@ -170,5 +170,11 @@ def _least_ratio(shares: Floats, others: Floats) -> float:
 
 
 def _times(ratio: float) -> str:
-    """Format how many times rarer something is; shares below the smallest number are 0."""
-    return f"{1 / ratio:.2g} times" if ratio > 0 else "more than 1e300 times"
+    """Format how many times rarer something is; shares below the smallest number are 0.
+
+    >>> _times(0.2), _times(1 / 112), _times(3e-12), _times(0.0)
+    ('5 times', '112 times', '3.3e+11 times', 'more than 1e300 times')
+    """
+    if ratio <= 0:
+        return "more than 1e300 times"
+    return f"{1 / ratio:,.0f} times" if 1e-6 < ratio < 0.1 else f"{1 / ratio:.2g} times"

@@ -131,6 +131,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
     # Strings that start in a random state take every transition.
     if config.model.state_embedding is None and not config.train.allow_unidentified:
         check_reach(task, config.train_length)
+    _check_state_targets(config, task)
     try:
         model = new_model(config, task)  # some combinations are refused only by the model itself
     except (RuntimeError, TypeError, MemoryError) as error:
@@ -152,6 +153,32 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
                     f"{config.model.name} has transitions of {size} x {size}, but the GPU kernels take at most "
                     f"{largest}; make them smaller, or train on the CPU"
                 )
+
+
+def _check_state_targets(config: RunConfig, task: Task) -> None:
+    """Refuse states as targets without centres for them, centres without such targets, and terms of the other loss."""
+    centres = getattr(config.model, "centres", None)
+    if config.train.targets == "label":
+        if centres is not None:
+            raise SettingsError(
+                f"centres is {centres}, but targets is 'label', and labels have a centre each; set preset=states, or "
+                "centres=none"
+            )
+        return
+    if centres is None:
+        raise SettingsError("targets is 'state', but the model has no centres for states; set preset=states")
+    states = task.minimal.n_states
+    if centres < states:
+        raise SettingsError(
+            f"centres is {centres}, but the minimal machine of {task.name} has {states} states; set centres=none, or "
+            f"at least {states}"
+        )
+    for name in ("attraction", "gain_penalty"):
+        if getattr(config.train, name):
+            raise SettingsError(
+                f"{name} is {getattr(config.train, name)}, but with states as targets its term is not part of the "
+                f"loss; set {name}=0"
+            )
 
 
 def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:
