@@ -16,6 +16,7 @@ from benchmarks import horizon as benchmark
 from sdssm.automata import Machine
 from sdssm.cli import certify as certify_command
 from sdssm.cli import horizon as horizon_command
+from sdssm.errors import TaskError
 from sdssm.exact.compilation.compiler import compile as compiled
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import POSITIONS, class_spread
@@ -165,3 +166,22 @@ def test_certify_and_horizon_commands(folder: Path, capsys: pytest.CaptureFixtur
     assert result["lengths"][-1] == 3_000 and result["longest"] < 3_000 and not result["reached"]
     run(horizon_command, "horizon", str(folder), "--max-length", "3000")
     assert "positions" in capsys.readouterr().out
+
+
+def test_a_constant_model_has_no_horizon() -> None:
+    """Five zeros in a row, among 16 symbols: one string of 20 symbols in 70,000 has them."""
+    table = [[min(q + 1, 5) if symbol == 0 else 5 * (q == 5) for symbol in range(16)] for q in range(6)]
+    task = Task(name="sparse", machine=Machine(table=table, outputs=[0, 0, 0, 0, 0, 1]))
+    constant = compiled(task)
+    with torch.no_grad():
+        constant.readout.weight.copy_(torch.tensor([[1.0], [0.0]]).expand_as(constant.readout.weight))
+    result = horizon(constant, task, max_length=64, strings=16)
+    assert result.longest == 0 and not result.reached
+    assert min(reading.accuracy for reading in result.readings) == 100
+    assert all(reading.constant is not None and reading.constant > 99.9 for reading in result.readings)
+    assert "they show little" in str(result) and "constant %" in str(result)
+    assert horizon(constant, task, max_length=64, strings=16, sampling="balanced").longest == 0
+    assert horizon(compiled(task), task, max_length=64, strings=16).longest == 0  # these strings do not show more
+    assert horizon(compiled(task), task, max_length=64, strings=16, sampling="covering").longest == 64
+    with pytest.raises(TaskError, match="sampling"):
+        horizon(constant, task, sampling="fair")

@@ -38,6 +38,7 @@ class HorizonReading:
     within: float | None  #: root mean square distance of normalised states from the mean of their class
     between: float | None  #: the smallest distance between the means of two classes
     spread: float | None  #: within over between
+    constant: float | None = None  #: percent of strings of this length on which the best constant answer is correct
 
 
 class _Position(NamedTuple):

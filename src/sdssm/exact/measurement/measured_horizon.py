@@ -24,6 +24,8 @@ from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
 from sdssm.tasks import Task
 from sdssm.tasks.evaluation_strings import EvaluationStrings
+from sdssm.tasks.label_shares import best_constants, compute_label_shares
+from sdssm.tasks.sampling import validate_sampling
 from sdssm.tasks.task import chance_accuracy
 
 #: The accuracy, in percent, that counts as correct.
@@ -38,7 +40,8 @@ TOO_WIDE = 1 / 3
 class Horizon(Displayed):
     """The longest length up to which a model was measured to be correct.
 
-    At `longest` and at all shorter lengths read, the accuracy is at least 99.9 %; 0 if there is no such length.
+    At `longest` and at all shorter lengths read, the accuracy is at least 99.9 %; 0 if there is no such length, or if a
+    constant answer is as accurate at all these lengths.
     `predicted` is the length at which the spread reaches a third if its square keeps growing as it did up to length
     4,096, as that of a random walk does. It is a rule of thumb, and None if the spread does not grow or was not
     measured, and if the model fails by length 4,096 already.
@@ -56,6 +59,7 @@ class Horizon(Displayed):
     n_classes: int = 0
     gains: MeasuredGains | None = None  #: of an SD-SSM at training lengths, and how fast its errors can grow
     stopped: bool = False  #: whether the time limit ended the measurement before `max_length`
+    sampling: str = "uniform"  #: how the strings were drawn
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -93,14 +97,24 @@ class Horizon(Displayed):
                 f"{reading.first:,}-{reading.length:,}",
                 f"{reading.labels:,}",
                 format_percent(reading.accuracy),
+                format_percent(reading.constant),
                 "-" if reading.spread is None else f"{reading.spread:.4f}",
             ]
             for reading in self.readings
         ]
-        headers = ["length", "positions", "labels", "accuracy %", "distance"]
-        title = f"{self.task}: {self.strings} strings, {self.method}, {self.seconds:.0f} s"
-        right = ["length", "labels", "accuracy %", "distance"]
+        headers = ["length", "positions", "labels", "accuracy %", "constant %", "distance"]
+        title = f"{self.task}: {self.strings} {self.sampling} strings, {self.method}, {self.seconds:.0f} s"
+        right = ["length", "labels", "accuracy %", "constant %", "distance"]
         return ResultTable(headers, rows, title=title, notes=self._explain(), right=right)
+
+    def _first_trivial(self) -> int | None:
+        """The length from which on a constant answer counts as correct, None if there is none."""
+        first = None
+        for reading in reversed(self.readings):
+            if reading.constant is None or reading.constant < ENOUGH:
+                break
+            first = reading.length
+        return first
 
     def _explain(self) -> list[str]:
         failure = self.first_failure
@@ -108,6 +122,11 @@ class Horizon(Displayed):
         if failure is not None:
             accuracy = format_percent(failure.accuracy)
             notes.append(f"The model fails at length {failure.length:,}: {accuracy} % of the labels are correct.")
+        if (trivial := self._first_trivial()) is not None:
+            notes.append(
+                f"Constant: the best constant answer. From length {trivial:,} on it is correct on 99.9 % of these "
+                "strings, so they show little; balanced strings show more (sampling)."
+            )
         if self.stopped:
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
@@ -131,6 +150,7 @@ def horizon(
     strings: int = MEASURED_STRINGS,
     seed: int = MEASURED_SEED,
     words: bool = True,
+    sampling: str = "uniform",
     trust: bool = False,
     max_seconds: float | None = None,
     progress: ProgressOption = False,
@@ -145,6 +165,8 @@ def horizon(
         strings: number of strings.
         seed: of the strings.
         words: whether a single SD-SSM without an input matrix reads several symbols at a time between lengths.
+        sampling: how strings are drawn: "uniform", "balanced" or "covering", see `Task.sample`. Balanced and covering
+            strings are new at each length, and slow to draw above some 10,000 symbols.
         trust: import the code of a model that is not part of this package, as its folder names it.
         max_seconds: stop about then, and return the lengths read so far.
         progress: True shows how far the measurement is; a function receives every `ProgressEvent`.
@@ -158,11 +180,12 @@ def horizon(
     """
     check_between("max_length", max_length, 1, MOST_LENGTH)
     check_between("strings", strings, 1, MOST_STRINGS)
+    validate_sampling(sampling)
     source = load_source(model, task, function="horizon", trust=trust)
     classifier, resolved = source.model, source.find_task(task, "horizon")
     _check_measurable(classifier, resolved, max_length)
     started = perf_counter()
-    test = EvaluationStrings(resolved, strings, seed, classifier.device)
+    test = EvaluationStrings(resolved, strings, seed, classifier.device, sampling=sampling)
     lengths = doubling_lengths(max_length)
     lengths = sorted({resolved.longest_valid_length(length) for length in lengths if test.shortest_length <= length})
     if not lengths:
@@ -186,11 +209,12 @@ def horizon(
                 readings = list(read_prefixes(classifier, test, lengths, matrices, watch))
     finally:
         classifier.train(training)
-    longest = 0
-    for reading in readings:
-        if reading.accuracy < ENOUGH:
-            break
-        longest = reading.length
+    constants = best_constants(resolved, [reading.length for reading in readings], sampling)
+    readings = [replace(reading, constant=value) for reading, value in zip(readings, constants, strict=True)]
+    correct = _count_leading([reading.accuracy for reading in readings])
+    shares = 100 * compute_label_shares(resolved, [reading.length for reading in readings], sampling)
+    constant = max(_count_leading(column.tolist()) for column in shares.T)
+    longest = readings[correct - 1].length if correct > constant else 0
     return Horizon(
         task=resolved.name,
         longest=longest,
@@ -204,7 +228,17 @@ def horizon(
         n_classes=classifier.n_classes,
         gains=measure_gains(classifier, resolved, seed=seed),
         stopped=len(readings) < len(lengths),
+        sampling=sampling,
     )
+
+
+def _count_leading(accuracies: list[float]) -> int:
+    """Return how many accuracies count as correct before the first that does not.
+
+    >>> _count_leading([100.0, 99.95, 60.0, 100.0])
+    2
+    """
+    return next((k for k, accuracy in enumerate(accuracies) if not accuracy >= ENOUGH), len(accuracies))
 
 
 def doubling_lengths(most: int) -> list[int]:
