@@ -246,7 +246,7 @@ def _compare_with_constants(
         return compared
     needed = [reading for reading in compared if reading.length <= LONGEST_SAMPLED]
     watch.start("read balanced strings", total=sum(reading.length for reading in needed), unit="symbols")
-    read, balanced = 0, []
+    read, balanced = 0, list[HorizonReading]()
     for reading in needed:
         if balanced and watch.is_over:
             return balanced
