@@ -169,7 +169,7 @@ def _values_at_every_length(run: RunEvaluation) -> dict[str, str]:
         "training lengths": format_percent(run.mean_within),
         "beyond": format_percent(run.mean_beyond),
         "chance": _chance(run),
-        "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
+        "first below 99": "never" if run.first_failure is None else f"{run.first_failure:,}",
     }
 
 
