@@ -222,17 +222,26 @@ def test_show_writes_a_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert code == 2 and "an automaton is written as .json or .dot or .att" in err
 
 
-@pytest.mark.parametrize(("text", "label"), [("0 0 a a\n0 1 b b\n1 1 a a\n1 1 b b", 0), ("0 0 a a\n0", 1)])
-def test_a_single_label_is_shown_but_not_trained(
-    text: str, label: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("text", "fault"), [("0 0 a a\n0 1 b b\n1 1 a a\n1 1 b b", "is empty"), ("0 0 a a\n0", "has all strings")]
+)
+@pytest.mark.parametrize(
+    "words", [("tasks", "show"), ("train", "--steps", "1"), ("train", "--dry-run")], ids=["show", "train", "dry run"]
+)
+def test_a_language_of_no_string_or_all_strings_is_refused(
+    text: str,
+    fault: str,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("constant.att").write_text(text)
-    code, out, _ = run_command(capsys, "tasks", "show", "constant.att")
-    assert code == 0 and "constant" in out
-    code, _, err = run_command(capsys, "train", "constant.att", "--steps", "1")
-    assert code == 2
-    assert f"every valid string of constant has the label {label}, so there is nothing to learn" in err
+    code, out, err = run_command(capsys, *words, "constant.att")
+    assert code == 2 and not out and err.count("\n") == 1
+    assert f"constant.att: the language {fault}, so there is nothing to learn" in err
+    assert get_machine("constant.att").n_states  # the machine itself is read
 
 
 def test_train_and_load_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 import torch
 
+from sdssm.automata.att import from_att
 from sdssm.cli import main
+from sdssm.exact import compile as compile_machine
 from sdssm.experiments.execution.ray_tasks import DeviceShare, make_mark
 from sdssm.experiments.mlregtest.batches import make_batches
 from sdssm.experiments.mlregtest.campaign import Campaign, Deadline
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import read_language
+from sdssm.experiments.mlregtest.length_strings import draw_test_strings
+from sdssm.experiments.mlregtest.proofs import prove_language
 from sdssm.experiments.mlregtest.ray_batches import run_languages_on_ray, run_sent_batch
 from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
 from sdssm.experiments.mlregtest.tables import write_results
+from sdssm.tasks import Task
 from sdssm.training.engine import TrainingEngine
 from tests.experiments.test_ray_executor import FakeRay
 
@@ -105,6 +114,52 @@ def test_a_campaign_stops_between_batches_and_resumes(
     assert {name: found[name] for name in alone} == {name: expected[name] for name in alone}
 
 
+class NeverDone:
+    """A pool that draws strings, but whose proofs never end."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if function is draw_test_strings:
+            future.set_result(function(*arguments))
+        return future
+
+
+def test_languages_whose_proof_is_not_done_are_recorded_and_trained_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdssm.experiments.mlregtest.campaign.open_pool", lambda workers: nullcontext(NeverDone()))
+    plan = plan_languages(data, TINY, results=tmp_path, languages=["mine"])
+    batches = make_batches([read_language(path) for path in plan.missing], TINY, 2)
+    store, lines = RecordStore(tmp_path / "mlregtest"), list[str]()
+    # Each look at the clock takes a second: the batch ends in time, the wait for its proof does not.
+    deadline = Deadline(60.0, partial(next, map(float, count())))
+    options: dict[str, Any] = {"deadline": deadline, "message": lines.append}
+    assert Campaign(TINY, plan.fingerprints, store, torch.device("cpu"), **options).run(batches) == 1
+    assert "1 proofs were not done in time" in lines[-1]
+    stopped = plan_languages(data, TINY, results=tmp_path, languages=["mine"])
+    record = stopped.records["mine"]
+    assert not record.is_final and record.verdict == "not yet proved" and stopped.missing
+    assert record.balanced and not record.is_followed and record.reason is not None
+    monkeypatch.undo()
+    resumed = run(stopped, tmp_path)
+    assert not resumed.missing and resumed.records["mine"].is_final
+    assert resumed.records["mine"].balanced == record.balanced
+
+
+def test_a_model_with_an_error_is_not_said_to_follow_its_automaton() -> None:
+    parity = read_language_text(AUTOMATA["02.02.Zp.2.1.0"])
+    exact = compile_machine(parity.machine)
+    assert prove_language(exact, parity, 10.0).is_followed
+    doubted = prove_language(exact, parity, 10.0, misclassified=(0, 1))
+    assert doubted.verdict == "equal" and not doubted.is_followed
+    other = prove_language(exact, read_language_text(AUTOMATA["02.02.SP.1.1.0"]), 10.0, misclassified=(0, 0, 0))
+    assert other.verdict == "different" and other.string == ("a", "a")
+
+
+def read_language_text(text: str) -> Task:
+    return Task(name="language", machine=from_att(text))
+
+
 def test_a_batch_that_does_not_fit_is_split(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_languages(data, TINY, results=tmp_path, languages=["all"])
     sizes = list[int]()
@@ -173,7 +228,7 @@ def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:
         ({"balanced": (100.0, 100.0, 99.0)}, "wrong on longer strings"),
         ({"balanced": (100.0, 100.0, 99.0)}, "its automaton is equal"),
         ({"verdict": "different"}, "its automaton differs"),
-        ({"is_followed": False}, "the model leaves it"),
+        ({"is_followed": False}, "misclassifies some test strings"),
         ({"verdict": "no result", "proof_note": "30 s"}, "not proved: 30 s"),
         ({"verdict": "different", "identifying_length": 9}, "not identified by strings of up to 6"),
         ({"is_alive": False}, "diverged"),
@@ -224,8 +279,16 @@ def test_the_command_trains_tabulates_and_shows_stored_results(
     printed = capsys.readouterr().out
     assert "held-out languages whose automaton is proved equal" in printed and "chance" in printed
     assert {path.name for path in (tmp_path / "mlregtest").iterdir()} >= {"summary.md", "languages.csv", FILE}
+    files = {path.name: path.read_bytes() for path in (tmp_path / "mlregtest").iterdir()}
     assert main([*command(data, tmp_path, *words), "--no-train"]) == 0
     assert capsys.readouterr().out == printed
+    # Copied elsewhere, the records give the same tables without the automata.
+    copy = tmp_path / "copy"
+    copytree(tmp_path / "mlregtest", copy / "mlregtest")
+    without_data = ["reproduce", "mlregtest", "--results", str(copy), *words[2:], "--no-train"]
+    assert main(without_data) == 0
+    assert capsys.readouterr().out == printed.replace(str(tmp_path), str(copy))
+    assert {path.name: path.read_bytes() for path in (copy / "mlregtest").iterdir()} == files
 
 
 @pytest.mark.parametrize(
@@ -259,5 +322,12 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(tmp_path, tmp_path / "results")) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2 and "no .att files" in errors[0] and "broken.att" in errors[1]
+    (tmp_path / "broken.att").write_text("0 0 a a\n0 0 b b\n0\n")
+    assert main(command(tmp_path, tmp_path / "results")) == 2
+    (tmp_path / "broken.att").write_text("0 0 a a\n1 0 b b\n")
+    assert main(command(tmp_path, tmp_path / "results")) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and all("broken.att: the language" in error for error in errors)
+    assert "has all strings" in errors[0] and "is empty" in errors[1]
     assert main(["reproduce", "mlregtest"]) == 2
     assert main(["reproduce", "table1", "--data", str(tmp_path)]) == 2

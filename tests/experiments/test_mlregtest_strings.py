@@ -123,15 +123,18 @@ def test_models_side_by_side_score_as_each_alone() -> None:
     settings = ModelSettings(mixer=SelectiveDenseSettings(state=6, dictionary=3))
     models = [Classifier(settings, 2, 2, generator=torch.Generator().manual_seed(k)) for k in range(3)]
     strings = [draw_test_strings(task, TINY) for task in tasks]
-    scores = measure_models(models, strings)
-    for model, task, entries, measured in zip(models, tasks, strings, scores, strict=True):
+    readings = measure_models(models, strings)
+    for model, task, entries, reading in zip(models, tasks, strings, readings, strict=True):
 
         def is_right(word: list[int]) -> bool:
             with torch.no_grad():
                 predicted = int(model(torch.tensor([word]))[0, -1].argmax())  # noqa: B023  # called at once
             return predicted == task.machine.output(word)  # noqa: B023  # called at once
 
-        for entry, score in zip(entries, measured, strict=True):
+        assert reading.misclassified is not None and not is_right(list(reading.misclassified))
+        short = [row for entry in entries for row in entry.tokens.reshape(-1, entry.length).tolist()]
+        assert all(is_right(row) for row in short if len(row) < len(reading.misclassified))
+        for entry, score in zip(entries, reading.scores, strict=True):
             alone = [100 * np.mean([is_right(row) for row in block.tolist()]) for block in entry.tokens]
             assert list(score.accuracy.values()) == pytest.approx(alone)
             both = [is_right(list(a)) and is_right(list(b)) for a, b in as_tuples(entry.pairs).items()]

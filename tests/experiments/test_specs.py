@@ -21,6 +21,7 @@ from sdssm.experiments.specs.catalogue import (
 )
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.scores import Score, SpecError
+from sdssm.runs.schema import choose_preset
 
 EXPECTED = {
     "table1", "length-efficiency", "runtime", "c2xc30-d30", "two-layers", "mlp-readout", "complex-layers", "claims",
@@ -201,3 +202,19 @@ def test_scores_of_listed_lengths() -> None:
         Score("to 50").listed_band(listed),
     ) == (None,) * 3
     assert Score("all").band({"max_length": 4, "mean_band": [1.0, 2.0]}, 3) is None
+
+
+def test_a_preset_is_chosen_for_each_task(tmp_path: Path) -> None:
+    text = 'name = "mine"\n[[rows]]\nmodel = "sd-ssm"\ntasks = ["a5", "dyck4"]\nseeds = 1'
+    plan = make_plan(parse_spec(text, source="mine.toml"), tmp_path)
+    chosen = {run.task.name: run.config for run in plan.runs}
+    assert chosen["a5"].preset == "scale-free" and chosen["a5"].train.sampling == "uniform"
+    assert chosen["dyck4"].preset == "states" and chosen["dyck4"].train.sampling == "covering"
+    named = make_plan(parse_spec(f'{text}\npreset = "scale-free"', source="mine.toml"), tmp_path)
+    assert {run.config.preset for run in named.runs} == {"scale-free"}
+
+
+@pytest.mark.parametrize("name", ["regular-21", "word-problem"])
+def test_experiments_on_languages_train_as_a_user_would(name: str, tmp_path: Path) -> None:
+    for run in make_plan(get_spec(name), tmp_path, Selection(seeds=(0,))).runs:
+        assert run.config.preset == choose_preset(run.config.model.name, run.task, run.config.train_length)

@@ -88,6 +88,28 @@ def from_att(text: str, *, sink: bool = True, symbols: Sequence[str] | None = No
     return _from_mealy(transitions, table, states, alphabet, number[start])
 
 
+def check_language(machine: Machine) -> None:
+    """Raise an error if all strings have the same output, the empty string aside: then there is nothing to learn.
+
+    >>> check_language(from_att("0 0 a a\\n0 0 b b\\n0"))
+    Traceback (most recent call last):
+    sdssm.errors.FormatError: the language has all strings, so there is nothing to learn; ...
+    """
+    reached, rows = set(machine.table[machine.start].tolist()), machine.table.tolist()
+    waiting = list(reached)
+    while waiting:
+        fresh = set(rows[waiting.pop()]) - reached
+        reached |= fresh
+        waiting += fresh
+    outputs = {int(machine.outputs[state]) for state in reached}
+    if len(outputs) > 1:
+        return
+    fault = "is empty" if outputs == {0} else "has all strings"
+    if machine.n_outputs > 2:
+        fault = f"has the output {min(outputs)} for all strings"
+    raise FormatError(f"the language {fault}, so there is nothing to learn; choose one that has some strings")
+
+
 def to_att(machine: Any) -> str:
     """Return the machine as an AT&T text, with the transitions of the start state first.
 

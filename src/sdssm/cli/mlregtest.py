@@ -82,17 +82,9 @@ def check_no_language_options(options: argparse.Namespace) -> None:
 
 def reproduce_languages(options: argparse.Namespace) -> None:
     """Run the experiment, print its table, and write the results folder."""
-    from sdssm.experiments.mlregtest.reproduction import plan_languages
-
     _check_options(options)
     configuration = _configuration(options)
-    plan = plan_languages(
-        options.data,
-        configuration,
-        languages=options.languages or ["all"],
-        part=options.part or (1, 1),
-        results=options.results,
-    )
+    plan = _plan(configuration, options, options.languages or ["all"], options.part or (1, 1))
     if options.dry_run:
         _show_plan(plan)
         return
@@ -101,11 +93,25 @@ def reproduce_languages(options: argparse.Namespace) -> None:
     _show_results(plan, configuration, options)
 
 
+def _plan(
+    configuration: Configuration, options: argparse.Namespace, languages: Sequence[str], part: tuple[int, int]
+) -> LanguagePlan:
+    """Return languages of the folder; without a folder, those with a record."""
+    from sdssm.experiments.mlregtest.reproduction import plan_languages, stored_languages
+
+    if options.data is None:
+        return stored_languages(configuration, languages=languages, results=options.results)
+    return plan_languages(options.data, configuration, languages=languages, part=part, results=options.results)
+
+
 def _check_options(options: argparse.Namespace) -> None:
     if len(options.specs) > 1:
         raise SettingsError(f"{NAME} cannot be combined with other experiments; run it alone")
-    if options.data is None:
-        raise SettingsError(f"{NAME} needs a folder of automata; add --data DIR, a folder with .att files")
+    if options.data is None and (not options.no_train or options.part):
+        raise SettingsError(
+            f"{NAME} needs a folder of automata; add --data DIR, a folder with .att files, or --no-train to show the "
+            "stored results"
+        )
     for name in OTHERS:
         if getattr(options, name) is not None:
             raise SettingsError(f"{NAME} has no --{name}; leave it out (its own options: sdssm reproduce --help)")
@@ -174,13 +180,13 @@ def _show_plan(plan: LanguagePlan) -> None:
 
 def _show_results(plan: LanguagePlan, configuration: Configuration, options: argparse.Namespace) -> None:
     """Write the results of all languages of the folder, and print those that were selected."""
-    from sdssm.experiments.mlregtest.reproduction import plan_languages
-    from sdssm.experiments.mlregtest.tables import write_results
+    from sdssm.experiments.mlregtest.tables import FAILURES, write_results
 
     folder = options.results / NAME
-    everything = plan_languages(options.data, configuration, languages=["all"], results=options.results)
+    everything = _plan(configuration, options, ["all"], (1, 1))
     if not everything.records:
-        raise SettingsError(f"{format_path(folder)} has no record of these languages; leave out --no-train")
+        advice = "leave out --no-train" if options.no_train else "give more --max-seconds"
+        raise SettingsError(f"{format_path(folder)} has no record of these languages; {advice}")
     settings = {**configuration.settings}
     write_results(list(everything.records.values()), folder, command=_command(options), settings=settings)
     _print_results(list(plan.records.values()))
@@ -188,7 +194,9 @@ def _show_results(plan: LanguagePlan, configuration: Configuration, options: arg
         print_text(
             f"{count_of(len(plan.missing), 'language')} of {len(plan.paths)} are left; the same command continues."
         )
-    print(f"\nTables in {format_path(folder)}")
+    print(
+        f"\nTables in {format_path(folder)}; {FAILURES} has the failed languages, with a misclassified string of each"
+    )
 
 
 def _print_results(records: Sequence[LanguageRecord]) -> None:
@@ -214,7 +222,7 @@ def _print_results(records: Sequence[LanguageRecord]) -> None:
 
 def _command(options: argparse.Namespace) -> str:
     """Return the command as the results record it: all that affects numbers."""
-    words = ["sdssm", "reproduce", NAME, "--data", options.data.name or str(options.data)]
+    words = ["sdssm", "reproduce", NAME, "--data", "DIR"]
     words += ["--budget", f"{options.budget:g}"] if options.budget != 1 else []
     words += ["--set", *options.set] if options.set else []
     words += ["--seeds", f"{options.seeds[0]},"] if isinstance(options.seeds, list) else []

@@ -68,8 +68,7 @@ class TrainSettings:
     )
     next_state: float = setting(
         10.0,
-        "weight of the distance of the next states from their centres, if targets is state; it rises from 0 in the "
-        "first half",
+        "weight of the distances of next states from their centres, if targets is state",
         least=0,
     )
     attraction: float = setting(

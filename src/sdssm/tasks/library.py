@@ -7,9 +7,11 @@ import re
 from typing import Any
 
 from sdssm.automata import Machine, get_machine
+from sdssm.automata.att import check_language
 from sdssm.automata.languages import arithmetic_strings
 from sdssm.automata.library import machine_files
-from sdssm.errors import SdssmError
+from sdssm.errors import FormatError, SdssmError
+from sdssm.files import format_path
 from sdssm.tasks.task import Task
 
 #: The nine tasks of the paper, in its order.
@@ -63,8 +65,8 @@ def get_task(name: Any) -> Task:
         return Task(name="machine", machine=name)
     if not isinstance(name, str):
         path = os.fspath(name) if isinstance(name, os.PathLike) else "machine"
-        return Task(name=_without_ending(path), machine=get_machine(name))
-    machine, name = get_machine(name), _without_ending(name.strip())
+        return Task(name=_without_ending(path), machine=_checked(get_machine(name), path))
+    machine, name = _checked(get_machine(name), name), _without_ending(name.strip())
     name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
     plain = name.lower().replace("-", "_")
     valid = arithmetic_strings() if plain in ARITHMETIC else None
@@ -80,6 +82,17 @@ def spell_task(name: str) -> str:
     """
     task = get_task(name)
     return name.strip() if machine_files(name) else task.name
+
+
+def _checked(machine: Machine, name: str) -> Machine:
+    """Return the machine; raise an error if it is that of an .att file whose language is empty or has all strings."""
+    files = machine_files(name)
+    if len(files) == 1 and files[0].suffix == ".att":
+        try:
+            check_language(machine)
+        except FormatError as error:
+            raise FormatError(f"{format_path(files[0])}: {error}") from None
+    return machine
 
 
 def _without_ending(name: str) -> str:

@@ -375,13 +375,13 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
 def new_model(run: RunConfig, task: Task | None = None) -> TokenModel:
     """Return the untrained model of a run, a function of its seed and settings alone.
 
-    With the task, the centres of a model that is trained on states also have the labels of those states.
+    With the task, the centres of a model that is trained on states stand for the states of its minimal machine.
     """
     model = untrained_model(run.model, run.n_symbols, run.n_classes, run.seed)
     if task is not None and isinstance(model, Classifier) and model.readout.centre_labels is not None:
-        labels = torch.from_numpy(task.minimal.labels)
+        _, start, labels = task.minimal
         # A state that no valid string reaches has a centre, but no label.
-        model.readout.assign_centres(torch.where(labels < 0, run.n_classes, labels))
+        model.assign_states(torch.from_numpy(np.where(labels < 0, run.n_classes, labels)), start)
     return model
 
 

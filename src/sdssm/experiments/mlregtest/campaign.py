@@ -1,8 +1,9 @@
 """Train, measure and prove batches of languages, and write a record for each language.
 
-While a batch trains on the device, worker processes draw the test strings of that batch and prove the languages of the
-batches before it. A campaign stops between batches if the next one would not end in time. Languages without a record
-are trained again by the next campaign: the weights of a thousand models are not kept.
+While a batch trains on the device, worker processes draw the test strings of the next batch and prove the languages of
+the batches before it. A campaign stops between batches if none of those that are left would end in time. Languages
+without a record are trained again by the next campaign, as are those whose proof was not done when the time was up: the
+weights of a thousand models are not kept.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import Language
 from sdssm.experiments.mlregtest.length_strings import LengthStrings, draw_test_strings
 from sdssm.experiments.mlregtest.proofs import Proof, model_arrays, prove_arrays
-from sdssm.experiments.mlregtest.readings import LengthScores, measure_models
-from sdssm.experiments.mlregtest.records import LanguageRecord, RecordStore
+from sdssm.experiments.mlregtest.readings import ModelReading, measure_models
+from sdssm.experiments.mlregtest.records import UNPROVED, LanguageRecord, RecordStore
 from sdssm.models import Classifier
 from sdssm.progress import SILENT, ProgressReporter
 from sdssm.runs.schema import RunConfig
@@ -107,7 +108,7 @@ class _Measured:
 
     language: Language
     config: RunConfig
-    scores: Sequence[LengthScores]
+    reading: ModelReading
     train_accuracy: float
     is_alive: bool
     device_seconds: float
@@ -125,8 +126,8 @@ class _Timing:
         """Return how long a batch takes, as far as is known: 0 before the first."""
         slowest = max(self.step_seconds.values(), default=0.0)
         training = batch.steps * self.step_seconds.get(batch.key, slowest)
-        proofs = self.proof_seconds or [0.0]
-        proving = sum(proofs) / len(proofs) * len(batch) / max(workers, 1) + max(proofs)
+        proof = sum(self.proof_seconds) / max(1, len(self.proof_seconds))
+        proving = proof * (1 + len(batch) / max(workers, 1))
         return training + self.measure_seconds + proving
 
 
@@ -163,6 +164,7 @@ class Campaign:
         self.reporter, self.message, self.weights = reporter, message, weights
         self._timing = _Timing()
         self._proofs: dict[Future[Proof], _Measured] = {}
+        self._strings: dict[str, Future[list[LengthStrings]]] = {}  # by the name of the language
         self._trained = self._written = 0  # languages whose training has ended, and whose records are written
 
     def run(self, batches: Sequence[LanguageBatch], workers: int = 0) -> int:
@@ -173,13 +175,13 @@ class Campaign:
             self._pool, self._workers = pool, workers
             waiting = deque(batches)
             while waiting:
-                batch = waiting[0]
-                expected = self._timing.expected(batch, workers)
-                if self.stop() or self.deadline.remaining < expected or self.deadline.remaining <= 0:
+                batch = self._next(waiting)
+                if batch is None:
                     left = sum(map(len, waiting))
                     self.message(f"{left} languages are left for the next command: the time for another batch is short")
                     break
-                waiting.popleft()
+                waiting.remove(batch)
+                self._draw_strings([batch, *list(waiting)[:1]])
                 try:
                     is_complete = self._run_batch(batch)
                 except torch.OutOfMemoryError:
@@ -193,26 +195,42 @@ class Campaign:
                 if not is_complete:
                     self.message(f"the time was up within a batch; its {len(batch)} languages are not recorded")
                     break
+            for future in self._strings.values():
+                future.cancel()
             while self._proofs and self.deadline.remaining > 0 and not self.stop():
                 wait(self._proofs, timeout=min(1.0, self.deadline.remaining), return_when=FIRST_COMPLETED)
                 self._write_done_proofs()
             if self._proofs:
-                self.message(f"{len(self._proofs)} proofs were not finished; these languages are not recorded")
-                self._proofs.clear()
+                self._write_unproved()
                 raise _TimeIsUpError  # ends the worker processes at once
         return self._written
+
+    def _next(self, waiting: Sequence[LanguageBatch]) -> LanguageBatch | None:
+        """Return the first batch that is expected to end in time; None if there is none, or after a signal."""
+        remaining = self.deadline.remaining
+        if self.stop() or remaining <= 0:
+            return None
+        return next((batch for batch in waiting if self._timing.expected(batch, self._workers) <= remaining), None)
+
+    def _draw_strings(self, batches: Sequence[LanguageBatch]) -> None:
+        """Start to draw the test strings of batches, unless that was started already.
+
+        Those of the next batch are started before the proofs of this one: the device would wait for them.
+        """
+        for batch in batches:
+            for language in batch.languages:
+                if language.name not in self._strings:
+                    future = self._submit(draw_test_strings, language.task, self.configuration)
+                    self._strings[language.name] = future
 
     # -- one batch ---------------------------------------------------------------------------------------------------
 
     def _run_batch(self, batch: LanguageBatch) -> bool:
         """Train and measure a batch, and start its proofs; return False if the time was up before."""
         clock, start = self.deadline.clock, self.deadline.clock()
-        strings = [self._submit(draw_test_strings, language.task, self.configuration) for language in batch.languages]
         engine = TrainingEngine([language.task for language in batch.languages], batch.configs, self.device)
         window = self._train(engine, batch)
         if window is None:
-            for future in strings:
-                future.cancel()
             return False
         trained = clock()
         seconds = trained - start
@@ -220,7 +238,8 @@ class Campaign:
         accuracy, alive = window
         models = [engine.model(replica) for replica in range(len(batch))]
         del engine
-        self._start_proofs(batch, models, [future.result() for future in strings], accuracy, alive, start)
+        strings = [self._strings.pop(language.name).result() for language in batch.languages]
+        self._start_proofs(batch, models, strings, accuracy, alive, start)
         self._timing.measure_seconds = clock() - trained
         self._trained += len(batch)
         self.message(
@@ -260,15 +279,15 @@ class Campaign:
     ) -> None:
         """Measure the models of a batch, and start their proofs; `start` is when its training was started."""
         assert all(isinstance(model, Classifier) for model in models)
-        scores = measure_models(models, strings)
+        readings = measure_models(models, strings)
         seconds = (self.deadline.clock() - start) / len(batch)
         for k, (language, config, model) in enumerate(zip(batch.languages, batch.configs, models, strict=True)):
-            measured = _Measured(language, config, scores[k], accuracy[k], alive[k], seconds)
+            measured = _Measured(language, config, readings[k], accuracy[k], alive[k], seconds)
             if self.weights is not None:
                 model.task = language.task
                 model.save(self.weights / language.name, overwrite=True)
             arguments = config, model_arrays(model), language.task, self.configuration.proof_seconds
-            self._proofs[self._submit(prove_arrays, *arguments)] = measured
+            self._proofs[self._submit(prove_arrays, *arguments, readings[k].misclassified)] = measured
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._workers < 1:
@@ -283,8 +302,20 @@ class Campaign:
         self._timing.proof_seconds += [record.proof_seconds for record in records]
         self._written += len(records)
 
+    def _write_unproved(self) -> None:
+        """Write the records of languages that are measured, but whose proof was not done in time."""
+        proof = Proof(verdict=UNPROVED, note="the time was up before its automaton was known")
+        self.message(f"{len(self._proofs)} proofs were not done in time; the next command trains these languages again")
+        self.store.append([self._record(measured, proof) for measured in self._proofs.values()])
+        self._written += len(self._proofs)
+        self._proofs.clear()
+
     def _record(self, measured: _Measured, proof: Proof) -> LanguageRecord:
-        language, config, scores = measured.language, measured.config, measured.scores
+        language, config, scores = measured.language, measured.config, measured.reading.scores
+        names = language.task.machine.symbol_names
+        string = proof.string
+        if string is None and measured.reading.misclassified is not None:
+            string = tuple(names[symbol] for symbol in measured.reading.misclassified)
         by_sampling = {name: tuple(entry.accuracy[name] for entry in scores) for name in SAMPLINGS}
         constants = {name: tuple(entry.best_constant[name] for entry in scores) for name in SAMPLINGS}
         return LanguageRecord(
@@ -310,9 +341,9 @@ class Campaign:
             pairs=tuple(entry.pairs for entry in scores),
             n_pairs=tuple(entry.n_pairs for entry in scores),
             verdict=proof.verdict,
-            is_followed=proof.is_followed,
+            is_followed=proof.is_followed and measured.reading.misclassified is None,
             extracted_states=proof.states,
-            string=proof.string,
+            string=string,
             is_shortest=proof.is_shortest,
             proof_seconds=proof.seconds,
             proof_note=proof.note,

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from sdssm.automata.att import check_language
 from sdssm.automata.formats import read_machine
 from sdssm.errors import FormatError, SettingsError, did_you_mean
 from sdssm.files import describe_file_error, format_path
@@ -115,7 +116,12 @@ def select_languages(names: Sequence[str], chosen: Iterable[str]) -> list[str]:
 def read_language(path: Path) -> Language:
     """Return the language of a file; an error names the file."""
     name = path.name.removesuffix(SUFFIX)
-    return Language(name, Task(name=name, machine=read_machine(path, sink=True)))
+    machine = read_machine(path, sink=True)
+    try:
+        check_language(machine)
+    except FormatError as error:
+        raise FormatError(f"{format_path(path)}: {error}") from None
+    return Language(name, Task(name=name, machine=machine))
 
 
 # -- the languages on which settings are chosen ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A proof runs on one core, in a worker process: it gets the weights as arrays and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -33,7 +33,8 @@ class Proof:
 
     Attributes:
         verdict: equal (the automata are, by their product), different, or no result.
-        is_followed: whether the automata are equal and the model agrees with them at every symbol of random strings.
+        is_followed: whether the automata are equal, the model agrees with them at every symbol of random strings, and
+            no misclassified string is known.
         states: the number of states of the extracted automaton; None without a result.
         string: the shortest misclassified string that was found, as names of symbols; None if none was found.
         is_shortest: whether all shorter strings were read, and are classified correctly.
@@ -55,24 +56,39 @@ def model_arrays(model: TokenModel) -> dict[str, np.ndarray]:
     return {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
 
 
-def prove_arrays(config: RunConfig, arrays: Mapping[str, np.ndarray], task: Task, seconds: float) -> Proof:
+def prove_arrays(
+    config: RunConfig,
+    arrays: Mapping[str, np.ndarray],
+    task: Task,
+    seconds: float,
+    misclassified: tuple[int, ...] | None = None,
+) -> Proof:
     """Build the model of a run from arrays, and prove it; for worker processes.
 
-    An error is a result too: one language must not end a campaign of a thousand.
+    `misclassified` is a string that the model is known to misclassify, None if none is known. An error is a result
+    too: one language must not end a campaign of a thousand.
     """
     model = untrained_model(config.model, config.n_symbols, config.n_classes, config.seed)
     model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in arrays.items()})
     try:
-        return prove_language(model.eval(), task, seconds, longest=config.train_length)
+        return prove_language(model.eval(), task, seconds, longest=config.train_length, misclassified=misclassified)
     except (ValueError, ArithmeticError, LookupError, RuntimeError, MemoryError) as error:
         note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
         return Proof(verdict=NO_RESULT, note=note)
 
 
-def prove_language(model: TokenModel, task: Task, seconds: float, *, longest: int = 40) -> Proof:
+def prove_language(
+    model: TokenModel,
+    task: Task,
+    seconds: float,
+    *,
+    longest: int = 40,
+    misclassified: tuple[int, ...] | None = None,
+) -> Proof:
     """Extract the automaton of a model, and compare it with the language by product construction.
 
-    `longest` is the length of the strings to learn from.
+    `longest` is the length of the strings to learn from, `misclassified` a string that the model is known to
+    misclassify: then shorter ones are searched.
 
     >>> from sdssm.exact import compile
     >>> from sdssm.tasks import get_task
@@ -88,10 +104,11 @@ def prove_language(model: TokenModel, task: Task, seconds: float, *, longest: in
         return Proof(verdict=NO_RESULT, seconds=monotonic() - start, note=str(error))
     difference = extraction.difference
     verdict = DIFFERENT if difference is not None else NO_RESULT if extraction.stopped else EQUAL
-    is_followed = verdict == EQUAL and extraction.faithful
+    is_followed = verdict == EQUAL and extraction.faithful and misclassified is None
     string, is_shortest = None, False
     if not is_followed:
-        string, is_shortest = _find_misclassified(model, task, difference, min(seconds, SEARCH_SECONDS))
+        limit = min(seconds, SEARCH_SECONDS)
+        string, is_shortest = _find_misclassified(model, task, [difference, misclassified], limit)
     if verdict == DIFFERENT and string is None and extraction.stopped:  # the machine was not a final result
         verdict = NO_RESULT
     names = task.machine.symbol_names
@@ -107,17 +124,19 @@ def prove_language(model: TokenModel, task: Task, seconds: float, *, longest: in
 
 
 def _find_misclassified(
-    model: TokenModel, task: Task, difference: tuple[int, ...] | None, seconds: float
+    model: TokenModel, task: Task, known: Sequence[tuple[int, ...] | None], seconds: float
 ) -> tuple[tuple[int, ...] | None, bool]:
     """Return the shortest misclassified string that is found, and whether no shorter one exists.
 
-    `difference` is a string on which the extracted automaton is wrong, and so perhaps the model.
+    `known` are strings that the model perhaps misclassifies: one on which its automaton is wrong, one of the test.
     """
     search = find_misclassified(model, task, max_seconds=seconds, longest=SEARCH_LONGEST)
     string = search.string
-    if difference is not None and (string is None or len(difference) < len(string)):
+    for word in known:
+        if word is None or (string is not None and len(word) >= len(string)):
+            continue
         with torch.no_grad():
-            prediction = int(model.last_logits(torch.tensor([difference])).argmax())
-        if prediction != task.machine.output(difference):
-            string = difference
+            prediction = int(model.last_logits(torch.tensor([word])).argmax())
+        if prediction != task.machine.output(word):
+            string = word
     return string, string is search.string and search.is_shortest

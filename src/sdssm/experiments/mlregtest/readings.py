@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from sdssm.experiments.mlregtest.length_strings import LengthStrings, stack_strings
+from sdssm.experiments.mlregtest.length_strings import FILLER, LengthStrings, stack_strings
 from sdssm.models import Classifier
 from sdssm.models.reading import reading_mode
 from sdssm.tasks.sampling import SAMPLINGS
@@ -28,6 +28,14 @@ class LengthScores:
     best_constant: dict[str, float]
     pairs: float | None  #: pairs of which both strings are classified correctly; a constant answer scores 0
     n_pairs: int
+
+
+@dataclass(frozen=True, eq=False)
+class ModelReading:
+    """What one model scores at each length, and one of the shortest test strings that it misclassifies, if any."""
+
+    scores: tuple[LengthScores, ...]
+    misclassified: tuple[int, ...] | None
 
 
 class _LastLogits(torch.nn.Module):
@@ -73,12 +81,11 @@ class SideBySideReader:
         return torch.cat(predictions, dim=1)
 
 
-def measure_models(
-    models: Sequence[Classifier], strings: Sequence[Sequence[LengthStrings]]
-) -> list[list[LengthScores]]:
-    """Return the scores of each model at each length; `strings` are those of each model, length by length."""
+def measure_models(models: Sequence[Classifier], strings: Sequence[Sequence[LengthStrings]]) -> list[ModelReading]:
+    """Return what each model scores at each length; `strings` are those of each model, length by length."""
     reader = SideBySideReader(models)
     scores: list[list[LengthScores]] = [[] for _ in models]
+    misclassified: list[tuple[int, ...] | None] = [None for _ in models]
     for entries in zip(*strings, strict=True):
         tokens, lengths, labels = stack_strings(entries)
         predicted = reader.predict(
@@ -87,7 +94,11 @@ def measure_models(
         correct = predicted.cpu().numpy() == labels
         for k, entry in enumerate(entries):
             scores[k].append(_score(entry, correct[k]))
-    return scores
+            wrong = np.flatnonzero(~correct[k] & (labels[k] != FILLER))
+            if misclassified[k] is None and len(wrong):  # lengths rise
+                row = wrong[lengths[k, wrong].argmin()]
+                misclassified[k] = tuple(tokens[k, row, : lengths[k, row]].tolist())
+    return [ModelReading(tuple(own), string) for own, string in zip(scores, misclassified, strict=True)]
 
 
 def _score(entry: LengthStrings, correct: np.ndarray) -> LengthScores:

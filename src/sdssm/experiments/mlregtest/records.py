@@ -15,8 +15,9 @@ from sdssm.files import describe_file_error, format_path
 
 #: All files of this pattern are read; each command appends to one.
 PATTERN, FILE = "records*.jsonl", "records.jsonl"
-#: What a proof can say: the automata are equal; they differ; there was no result within the time limit.
-EQUAL, DIFFERENT, NO_RESULT = "equal", "different", "no result"
+#: What a proof can say: the automata are equal; they differ; there was no result within the time limit of a proof; the
+#: time of the command was up before.
+EQUAL, DIFFERENT, NO_RESULT, UNPROVED = "equal", "different", "no result", "not yet proved"
 #: A score of at least this, in percent, counts as learned.
 LEARNED = 99.9
 
@@ -51,7 +52,7 @@ class LanguageRecord:
     pairs: tuple[float | None, ...]
     n_pairs: tuple[int, ...]
     verdict: str
-    is_followed: bool  #: the automata are equal, and the model agrees with them on all strings that were compared
+    is_followed: bool  #: the automata are equal, and the model classifies all test strings as they do
     extracted_states: int | None
     string: tuple[str, ...] | None  #: the shortest misclassified string that was found
     is_shortest: bool  #: whether no shorter one exists
@@ -60,6 +61,11 @@ class LanguageRecord:
     device_seconds: float  #: training and measuring of the whole batch, over the number of languages in it
     device: str
     commit: str | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the language need not be trained again: its proof has ended."""
+        return self.verdict != UNPROVED
 
     @property
     def kind(self) -> str:
@@ -92,7 +98,7 @@ class LanguageRecord:
             return "accurate on random strings, but its automaton differs"
         if self.verdict != EQUAL:
             return f"accurate on random strings, but not proved: {self.proof_note or 'no result'}"
-        return None if self.is_followed else "its automaton is equal, but the model leaves it on some strings"
+        return None if self.is_followed else "its automaton is equal, but the model misclassifies some test strings"
 
     def to_line(self) -> str:
         """Return the record as one line of JSON."""
@@ -122,16 +128,21 @@ class RecordStore:
 
     def load(self, fingerprints: dict[str, str]) -> dict[str, LanguageRecord]:
         """Return the newest record of each language whose fingerprint is the one given; others are ignored."""
-        records: dict[str, LanguageRecord] = {}
+        records = self._read()
+        return {record.name: record for record in records if fingerprints.get(record.name) == record.fingerprint}
+
+    def load_all(self, configuration: str) -> dict[str, LanguageRecord]:
+        """Return the newest record of every language that was trained with the configuration of this fingerprint."""
+        return {record.name: record for record in self._read() if record.fingerprint.startswith(f"{configuration}-")}
+
+    def _read(self) -> Iterable[LanguageRecord]:
+        """Yield the records of all files, the newest of a file last."""
         for path in sorted(self.folder.glob(PATTERN)):
             try:
                 lines = path.read_text(encoding="utf-8").splitlines()
             except (OSError, ValueError) as error:
                 raise OutputError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
-            records |= {
-                record.name: record for record in _parse(lines) if fingerprints.get(record.name) == record.fingerprint
-            }
-        return records
+            yield from _parse(lines)
 
     def append(self, records: Sequence[LanguageRecord]) -> None:
         """Append records to the file of this command, and wait until they are on the disk."""

@@ -10,7 +10,14 @@ from pathlib import Path
 from sdssm.errors import FormatError, SettingsError
 from sdssm.experiments.default_folders import RESULTS
 from sdssm.experiments.mlregtest.configuration import Configuration
-from sdssm.experiments.mlregtest.languages import HELD_OUT, TUNING, list_languages, read_language, select_languages
+from sdssm.experiments.mlregtest.languages import (
+    ALL,
+    HELD_OUT,
+    TUNING,
+    list_languages,
+    read_language,
+    select_languages,
+)
 from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
 from sdssm.files import describe_file_error, format_path
 from sdssm.progress import ProgressOption, report_progress
@@ -30,8 +37,9 @@ class LanguagePlan:
 
     @property
     def missing(self) -> list[Path]:
-        """The files of the languages without a record."""
-        return [path for name, path in self.paths.items() if name not in self.records]
+        """The files of the languages without a record, or whose proof was not done in time."""
+        done = {name for name, record in self.records.items() if record.is_final}
+        return [path for name, path in self.paths.items() if name not in done]
 
 
 def plan_languages(
@@ -54,6 +62,16 @@ def plan_languages(
     fingerprints = {name: configuration.language_fingerprint(_read(files[name])) for name in names}
     store = RecordStore(Path(results) / NAME)
     return LanguagePlan({name: files[name] for name in names}, fingerprints, store.load(fingerprints))
+
+
+def stored_languages(
+    configuration: Configuration, *, languages: Iterable[str] = (ALL,), results: Path | str = RESULTS
+) -> LanguagePlan:
+    """Return the chosen languages among those that have a record, without a folder of automata."""
+    records = RecordStore(Path(results) / NAME).load_all(configuration.fingerprint)
+    names = select_languages(sorted(records), languages) if records else []
+    chosen = {name: records[name] for name in names}
+    return LanguagePlan({}, {name: record.fingerprint for name, record in chosen.items()}, chosen)
 
 
 def run_languages(

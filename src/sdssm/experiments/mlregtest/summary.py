@@ -42,7 +42,7 @@ class ClassSummary:
     balanced_share: float  #: balanced accuracy of at least 99.9
     covering_share: float
     equal_share: float
-    followed_share: float  #: and the model agrees with the automaton on all strings that were compared
+    followed_share: float  #: and the model classifies all test strings correctly
 
 
 def longest_length(records: Sequence[LanguageRecord]) -> int:
@@ -124,8 +124,8 @@ def describe_targets(records: Sequence[LanguageRecord], name: str) -> list[str]:
         f"{name} languages with a balanced accuracy of at least {LEARNED:g} % at length {length}: {balanced} of "
         f"{count}, {100 * balanced / count:.1f} % (target {BALANCED_TARGET:g} %; a constant answer scores 50 %)",
         f"{name} languages whose automaton is proved equal: {equal} of {count}, {100 * equal / count:.1f} % "
-        f"(target {EQUAL_TARGET:g} %); {followed} of the models also agree with it on all random strings to length 500 "
-        "that were compared",
+        f"(target {EQUAL_TARGET:g} %); {followed} of these models also classify all their test strings correctly, "
+        f"{100 * followed / count:.1f} %",
     ]
 
 

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from sdssm.errors import OutputError
+from sdssm.experiments.mlregtest.configuration import PRESET
 from sdssm.experiments.mlregtest.languages import parse_name, tuning_names
 from sdssm.experiments.mlregtest.records import LEARNED, LanguageRecord
 from sdssm.experiments.mlregtest.summary import (
@@ -68,7 +69,7 @@ def table_rows(records: Sequence[LanguageRecord]) -> tuple[list[str], list[list[
         f"balanced >={LEARNED:g}",
         f"covering >={LEARNED:g}",
         "proved equal",
-        "followed",
+        "and no error",
     ]
     return headers, [_cells(row) for row in summarise_classes(records)]
 
@@ -93,8 +94,8 @@ TABLE_NOTE = (
     "answer; balanced (both labels equally often) beside chance; covering (last transition uniform over states and "
     "symbols) beside the best constant answer; pairs of strings at edit distance 1 with different labels, both "
     "classified correctly (a constant answer: 0). Then shares of languages in percent: balanced accuracy of at least "
-    "99.9 at training lengths, at the longest length, covering accuracy there, the automaton read from "
-    "the weights proved equal to that of the language, and also followed by the model on all random strings compared."
+    "99.9 at training lengths, at the longest length, covering accuracy there, the automaton read from the weights "
+    "proved equal to that of the language, and also not one error of the model on the test strings of all lengths."
 )
 
 
@@ -126,7 +127,7 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
     parts = split_parts(records)
     lines = ["# MLRegTest", "", f"    {command}", ""]
     devices = ", ".join(dict.fromkeys(record.device for record in records)) or UNKNOWN
-    values = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the default of the model"
+    values = ", ".join([f"preset {PRESET}", *(f"{name}={value}" for name, value in settings.items())])
     seconds = sum(record.device_seconds for record in records)
     steps = ", ".join(f"{count:,}" for count in sorted({record.steps for record in records}))
     proving = fmean(record.proof_seconds for record in records) if records else 0.0

@@ -11,11 +11,11 @@ from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
 from sdssm.experiments.planning.selection import ALL, Selection
 from sdssm.experiments.specs.scores import SpecError
-from sdssm.experiments.specs.spec import Row, Spec
+from sdssm.experiments.specs.spec import AUTO_PRESET, Row, Spec
 from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, folder_name
-from sdssm.runs.schema import RunConfig, Settings, create_config, resolve_settings, start_stamp
+from sdssm.runs.schema import RunConfig, Settings, choose_preset, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
 from sdssm.training.planning import RunPlan, check_config
 
@@ -128,8 +128,9 @@ class _Planner:
     def _runs(self, row: Row, name: str) -> Iterator[PlannedRun]:
         task = self._task(name)  # its name may differ: the task of a file is called after the file
         for variant in row.variants():
-            settings = _resolve_settings(row, task, variant, self._selection.budget)
-            first = create_config(task, 0, settings, row.preset, self._begun)
+            preset = _choose_preset(row, task, variant)
+            settings = _resolve_settings(row, preset, task, variant, self._selection.budget)
+            first = create_config(task, 0, settings, preset, self._begun)
             parent = self._out / folder_name(task.name) / f"{folder_name(row.model)}-{fingerprint(first)}"
             # The check does not depend on the seed, nor on the values of learning rate and weight decay.
             check_key = (task.name, first.model, replace(first.train, lr=0.0, weight_decay=0.0))
@@ -152,9 +153,17 @@ class _Planner:
                 )
 
 
-def _resolve_settings(row: Row, task: Task, variant: Mapping[str, Any], budget: float) -> Settings:
+def _choose_preset(row: Row, task: Task, variant: Mapping[str, Any]) -> str:
+    """Return the preset of a row for a task."""
+    if row.preset != AUTO_PRESET:
+        return row.preset
+    length = {**row.settings, **variant}.get("train_length")
+    return choose_preset(row.model, task, length if isinstance(length, int) else None)
+
+
+def _resolve_settings(row: Row, preset: str, task: Task, variant: Mapping[str, Any], budget: float) -> Settings:
     try:
-        settings = resolve_settings(row.model, row.preset, task, {**row.settings, **variant})
+        settings = resolve_settings(row.model, preset, task, {**row.settings, **variant})
     except SdssmError as error:
         raise SpecError(f"row {row.label!r}: {error}") from None
     # Not by name: a model of others may have an option that is called steps.

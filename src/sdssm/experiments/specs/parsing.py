@@ -11,6 +11,7 @@ from typing import Any
 from sdssm.errors import SdssmError, did_you_mean, format_value
 from sdssm.experiments.specs.scores import Score, SpecError, default_scores
 from sdssm.experiments.specs.spec import (
+    AUTO_PRESET,
     CHOICES,
     DEFAULT_SEEDS,
     FIGURES,
@@ -22,7 +23,7 @@ from sdssm.experiments.specs.spec import (
     TimingSpec,
 )
 from sdssm.files import describe_file_error, format_path
-from sdssm.models import PRESETS, default_preset
+from sdssm.models import PRESETS
 from sdssm.models.registry import find_entry
 from sdssm.runs import folder_name
 from sdssm.settings import build_settings
@@ -69,7 +70,7 @@ def parse_spec(text: str, *, source: str, folder: Path | None = None) -> Spec:
     >>> text = 'name = "mine"\\n[[rows]]\\nmodel = "lstm"\\ntasks = ["parity"]\\nseeds = 2'
     >>> spec = parse_spec(text, source="mine.toml")
     >>> spec.cells(), spec.rows[0].preset, spec.rows[0].seeds
-    ([('lstm', 'parity')], 'default', (0, 1))
+    ([('lstm', 'parity')], 'auto', (0, 1))
     """
     try:
         return _parse_spec(tomllib.loads(text), source, folder)
@@ -123,7 +124,7 @@ def _parse_row(table: Mapping[str, Any], data: Mapping[str, Any]) -> Row:
     _check_keys("a row", table, _ROW_KEYS)
     model = _find_model(table.get("model"))
     label = _typed("label", table.get("label", model), str)
-    preset = _known_name("preset", table.get("preset", data.get("preset", default_preset(model))), PRESETS)
+    preset = _known_name("preset", table.get("preset", data.get("preset", AUTO_PRESET)), [AUTO_PRESET, *PRESETS])
     names = _strings(f"tasks of row {label!r}", table.get("tasks", data.get("tasks")))
     column = table.get("column")
     if column is not None and len(names) > 1:

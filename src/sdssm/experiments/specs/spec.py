@@ -14,6 +14,8 @@ from sdssm.experiments.specs.search_space import Range, SearchSpace
 KINDS = ("accuracy", "timing", "claims")
 #: How the best candidate of a grid is chosen: by accuracy at training lengths, or by the score itself, as published.
 CHOICES = ("within", "score")
+#: The preset of a row whose preset is chosen for each task, as `sdssm train` chooses it.
+AUTO_PRESET = "auto"
 #: The number of seeds of an experiment that does not set it.
 DEFAULT_SEEDS = 3
 #: What a claim is compared with: the max or average of a cell, or two values of the cell's best run.
@@ -30,7 +32,7 @@ class Row:
     model: str
     label: str
     tasks: tuple[str, ...]
-    preset: str
+    preset: str  #: a name, or "auto"
     seeds: tuple[int, ...]
     column: str | None = None  #: column of its cells; None: the name of the task
     score: str | None = None  #: score shown first, if the published number is over other lengths
