@@ -131,7 +131,7 @@ def column(out: str, header: str) -> list[str]:
     return cells
 
 
-#: What a command shows of a model first: percent, beside chance. Lengths are those up to which it says the model is right.
+#: The numbers that a command shows of a model, in percent, each with the chance level beside it.
 Shown = list[tuple[str, str]]
 Run = Callable[..., str]
 TINY = ("--set", "steps=4", "batch=8", "train_length=20")
@@ -208,8 +208,8 @@ def shown_by_certify(run: Run) -> Shown:
 
 def shown_by_export(run: Run) -> Shown:
     model = sdssm.load(find_runs("runs")[0], trust=True)  # the card of a model that is saved, exported or published
-    card = make_card(model, find_evidence(model))
-    rows = {row[1].strip(): row[3].strip() for row in (line.split("|") for line in card.splitlines() if "|" in line)}
+    lines = [line for line in make_card(model, find_evidence(model)).splitlines() if line.startswith("| ")]
+    rows = {row[1].strip(): row[3].strip() for row in (line.split("|") for line in lines)}
     assert "best constant answer" in rows and "covering: all transitions equally frequent" in rows
     return [(rows["balanced: all labels equally frequent"].rstrip(" %"), rows["chance"].rstrip(" %"))]
 
