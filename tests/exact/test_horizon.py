@@ -16,7 +16,6 @@ from benchmarks import horizon as benchmark
 from sdssm.automata import Machine
 from sdssm.cli import certify as certify_command
 from sdssm.cli import horizon as horizon_command
-from sdssm.errors import TaskError
 from sdssm.exact.compilation.compiler import compile as compiled
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import POSITIONS, class_spread
@@ -168,20 +167,43 @@ def test_certify_and_horizon_commands(folder: Path, capsys: pytest.CaptureFixtur
     assert "positions" in capsys.readouterr().out
 
 
-def test_a_constant_model_has_no_horizon() -> None:
-    """Five zeros in a row, among 16 symbols: one string of 20 symbols in 70,000 has them."""
-    table = [[min(q + 1, 5) if symbol == 0 else 5 * (q == 5) for symbol in range(16)] for q in range(6)]
-    task = Task(name="sparse", machine=Machine(table=table, outputs=[0, 0, 0, 0, 0, 1]))
-    constant = compiled(task)
-    with torch.no_grad():
-        constant.readout.weight.copy_(torch.tensor([[1.0], [0.0]]).expand_as(constant.readout.weight))
-    result = horizon(constant, task, max_length=64, strings=16)
-    assert result.longest == 0 and not result.reached
-    assert min(reading.accuracy for reading in result.readings) == 100
-    assert all(reading.constant is not None and reading.constant > 99.9 for reading in result.readings)
-    assert "they show little" in str(result) and "constant %" in str(result)
-    assert horizon(constant, task, max_length=64, strings=16, sampling="balanced").longest == 0
-    assert horizon(compiled(task), task, max_length=64, strings=16).longest == 0  # these strings do not show more
-    assert horizon(compiled(task), task, max_length=64, strings=16, sampling="covering").longest == 64
-    with pytest.raises(TaskError, match="sampling"):
-        horizon(constant, task, sampling="fair")
+SPARSE = "regex:(a|b|c)*aa(a|b|c)*"
+
+
+class Constant(torch.nn.Module):
+    """Answer 0 after every symbol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.advance(tokens, None)[0]
+
+    def advance(self, tokens: torch.Tensor, state: None) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = torch.tensor([1.0, 0.0]).expand(*tokens.shape, 2) + 0 * self.unused
+        return logits, torch.zeros(len(tokens), 1)
+
+
+def test_a_constant_answer_has_no_horizon() -> None:
+    result = horizon(Constant(), "regex:aaaaaaaaaa(a|b|c)*", max_length=1_000, strings=64)
+    assert all(reading.accuracy == 100 for reading in result.readings)  # as it looks
+    assert all(reading.best_constant > 99.99 for reading in result.readings)  # type: ignore[operator]
+    failure = result.first_failure
+    assert failure is not None and failure.balanced == failure.chance == 50
+    assert (result.longest, failure.length) == (8, 16)  # no string of up to 9 symbols is accepted
+    assert "balanced accuracy 50.00 % (chance 50 %)" in str(result)
+
+
+def test_a_frequent_label_makes_a_horizon_measure_balanced_strings() -> None:
+    exact = horizon(compiled(SPARSE), SPARSE, max_length=600, strings=16)
+    assert exact.reached and all(reading.balanced == 100 for reading in exact.readings)
+    assert exact.readings[-1].best_constant > 99.9 and exact.readings[-1].chance == 50  # type: ignore[operator]
+    group = horizon(compiled("d4"), "d4", max_length=600, strings=16)
+    assert all(reading.balanced is None for reading in group.readings)  # its labels are equally frequent anyway
+    assert group.readings[0].best_constant == 50
+
+
+def test_the_time_limit_also_ends_the_balanced_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = horizon(compiled(SPARSE), SPARSE, max_length=600, strings=4, max_seconds=1e-9)
+    assert result.stopped and len(result.readings) == 1 and result.readings[0].balanced == 100

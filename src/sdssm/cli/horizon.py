@@ -24,11 +24,8 @@ def add_command(commands: Commands) -> None:
         summary="measure the longest strings that are classified correctly",
         description="Read random strings at doubling lengths, and report the longest length at which 99.9 % of the "
         "predictions are still correct. The distance between states of the same class is measured too: its growth "
-        "predicts that length. It is 0 if a constant answer reaches as far.",
-        examples=[
-            "sdssm horizon runs/a5/seed-0 --max-length 100000",
-            "sdssm horizon runs/language/seed-0 --sampling balanced --max-length 4096",
-        ],
+        "predicts that length.",
+        examples=["sdssm horizon runs/a5/seed-0 --max-length 100000"],
     )
     add = parser.add_argument
     add("run_folder", metavar="RUN", type=Path, help=RUN_HELP)
@@ -55,13 +52,6 @@ def add_command(commands: Commands) -> None:
         default=MEASURED_SEED,
         help="seed of the strings (default: %(default)s)",
     )
-    add(
-        "--sampling",
-        metavar="NAME",
-        default="uniform",
-        help="how strings are drawn: uniform, balanced (all labels equally frequent) or covering (all last transitions "
-        "equally frequent), new ones at each length (default: %(default)s)",
-    )
     add_limit_options(parser, "print the lengths read so far")
     parser.set_defaults(run=_horizon)
 
@@ -76,7 +66,6 @@ def _horizon(options: argparse.Namespace) -> None:
         max_length=options.max_length,
         strings=options.strings,
         seed=options.seed,
-        sampling=options.sampling,
         max_seconds=options.max_seconds,
         progress=not options.quiet,
     )
