@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sdssm.errors import SdssmError, format_value
-from sdssm.tasks import PAPER_TASKS
 
 #: The scores with a name, and the field of an evaluation that holds the confidence interval of each.
 BANDS = {"all": "mean_band", "within": "within_band", "beyond": "beyond_band"}
@@ -175,6 +174,8 @@ def default_scores(tasks: Sequence[str]) -> tuple[Score, ...]:
     >>> [score.name for score in default_scores(["a5", "tomita4"])]
     ['balanced', 'all', 'beyond']
     """
+    from sdssm.tasks import PAPER_TASKS  # here, so that `sdssm reproduce --list` needs no numpy
+
     names = ("all", "beyond") if set(tasks) <= set(PAPER_TASKS) else ("balanced", "all", "beyond")
     return tuple(map(Score, names))
 
