@@ -42,18 +42,47 @@ def test_languages_of_different_sizes_train_as_they_do_alone(device: str) -> Non
     assert len({task.minimal.n_states for task in TASKS}) == len(TASKS)
     assert len({group_key(run, task) for run, task in zip(runs, TASKS, strict=True)}) == 1
     together = TrainingEngine(TASKS, runs, torch.device(device))
-    together.advance(12)
+    together.advance(6)
     losses = together.window().loss
     for replica, (run, task) in enumerate(zip(runs, TASKS, strict=True)):
         alone = TrainingEngine(task, [run], torch.device(device))
         before = parameters(alone)
-        alone.advance(12)
+        alone.advance(6)
         torch.testing.assert_close(losses[replica], alone.window().loss[0], rtol=1e-4, atol=1e-4)
         expected, changes = parameters(alone), []
         for name, actual in parameters(together, replica).items():
             torch.testing.assert_close(actual, expected[name], rtol=3e-3, atol=3e-3, msg=name)
             changes.append(float((expected[name] - before[name]).abs().max()))
         assert max(changes) > 0.02  # larger than the tolerance above
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cpu_and_gpu_agree() -> None:
+    runs = [configure(task, seed, lr=1e-3) for seed, task in enumerate(TASKS)]
+    engines = [TrainingEngine(TASKS, runs, torch.device(device)) for device in ("cpu", "cuda")]
+    for engine in engines:
+        engine.advance(12)
+    on_cpu, on_gpu = (engine.window() for engine in engines)
+    torch.testing.assert_close(on_gpu.loss.cpu(), on_cpu.loss, rtol=1e-4, atol=1e-4)
+
+
+def test_large_machines_do_not_train_beside_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For them the loss compares only the states of the strings: beside them, a small machine would not train alone."""
+    monkeypatch.setattr("sdssm.models.state_targets.MOST_CENTRES", 7)  # pairs of a state and a symbol
+    small, smaller, large = (group_key(configure(task), task) for task in (TASKS[1], TASKS[0], TASKS[2]))
+    assert small == smaller != large
+    assert len({group_key(configure(task, preset=DEFAULT_PRESET), task) for task in TASKS}) == 1  # labels as targets
+
+
+def test_centres_and_the_first_state_stay_as_they_are() -> None:
+    run, task = configure(TASKS[2]), TASKS[2]
+    engine, model = TrainingEngine(task, [run], torch.device("cpu")), new_model(run, task)
+    engine.advance(5)
+    trained = engine.model(0)
+    assert isinstance(model, Classifier) and isinstance(trained, Classifier)
+    assert torch.equal(trained.readout.weight, model.readout.weight)
+    assert trained.initial_state is not None
+    assert torch.equal(trained.initial_state, model.readout.weight[task.minimal.start])
 
 
 def test_tables_are_padded_to_the_largest_machine() -> None:

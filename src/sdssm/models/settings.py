@@ -28,7 +28,6 @@ READ_BY_CENTRES: Mapping[str, Any] = {
     "norm": "none",
     "projection": False,
     "query": False,
-    "initial_state": "learned",
     "input_matrix": False,
     "skip": False,
 }

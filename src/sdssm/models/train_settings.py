@@ -90,7 +90,8 @@ class TrainSettings:
     )
     validate_length: int | None = setting(
         None,
-        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length",
+        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length; "
+        "balanced accuracy if sampling is not uniform",
         least=1,
     )
     validate_every: int = setting(5_000, "steps between validations", least=1)
