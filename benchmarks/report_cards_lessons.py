@@ -79,9 +79,12 @@ def _data(card: Mapping[str, Any], section: str) -> Mapping[str, Any]:
 
 
 def _at(card: Mapping[str, Any], length: int) -> float:
+    """Return the accuracy at a length, or the balanced accuracy if that is lower."""
     data = _data(card, "accuracy")
-    known = dict(zip(data.get("lengths", ()), data.get("accuracy", ()), strict=True))
-    return float(known.get(length) or 0.0)
+    balanced = data.get("balanced") or {}  # cards of older versions have none
+    known = [dict(zip(part.get("lengths", ()), part.get("accuracy", ()), strict=True)) for part in (data, balanced)]
+    accuracy = known[0].get(length) or 0.0
+    return float(min(accuracy, known[1].get(length, accuracy)))
 
 
 def _last(card: Mapping[str, Any]) -> int:

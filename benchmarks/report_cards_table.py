@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report_cards_lessons import describe_lessons, list_unmeasured
+from sdssm.formatting import format_percent
 
 #: The lengths at which the table shows the accuracy.
 LENGTHS = (40, 100, 500, 5_000, 50_000)
@@ -90,8 +91,24 @@ def _section(task: str, name: str, cards: Sequence[Mapping[str, Any]]) -> list[s
         "",
         *_table(headers, [*baselines, *accuracy], right=len(headers) - 1),
         "",
+        *_sampled_tables(cards),
         *_table(more, others),
     ]
+
+
+def _sampled_tables(cards: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table for the balanced and one for the covering accuracy, as far as cards have them."""
+    lines: list[str] = []
+    for measure, level in (("balanced", "chance"), ("covering", "best constant answer")):
+        if not any(_data(card, "accuracy").get(measure) for card in cards):
+            continue  # cards of older versions
+        headers = ["model", *(f"{measure} at {length:,}" for length in LENGTHS)]
+        constants: dict[int, float] = {}
+        for card in cards:
+            constants |= _sampled(card, measure, "best_constant")
+        rows = [[card["model"], *_format_shares(_sampled(card, measure, "accuracy"))] for card in cards]
+        lines += [*_table(headers, [[level, *_format_shares(constants)], *rows], right=len(LENGTHS)), ""]
+    return lines
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: int = 0) -> list[str]:
@@ -121,9 +138,19 @@ def _by_length(card: Mapping[str, Any], name: str) -> dict[int, float]:
     return {length: value for length, value in pairs if value is not None}
 
 
+def _sampled(card: Mapping[str, Any], measure: str, name: str) -> dict[int, float]:
+    """Return a column of the balanced or the covering accuracy, by length."""
+    data = _data(card, "accuracy").get(measure) or {}
+    pairs = zip(data.get("lengths", ()), data.get(name, ()), strict=True)
+    return {length: value for length, value in pairs if value is not None}
+
+
 def _accuracies(card: Mapping[str, Any]) -> list[str]:
-    known = _by_length(card, "accuracy")
-    return [f"{int(known[length] * 100 + 1e-6) / 100:.2f}" if length in known else "-" for length in LENGTHS]
+    return _format_shares(_by_length(card, "accuracy"))
+
+
+def _format_shares(known: Mapping[int, float]) -> list[str]:
+    return [format_percent(known.get(length)) for length in LENGTHS]
 
 
 def _longest(card: Mapping[str, Any], level: int) -> str:

@@ -39,6 +39,10 @@ def test_the_table_has_accuracies_and_what_was_not_measured(tmp_path: Path) -> N
     assert f"| sd-ssm | 7 | {' | '.join(cells)} | 600+ | 600+ |" in page
     assert f"| chance |  | {' | '.join(['50.00'] * len(LENGTHS))} |  |  |" in page
     assert "| best constant answer |  | 50.00 | 50.00 | 50.00 | - | - |  |  |" in page
+    for measure, level in (("balanced", "chance"), ("covering", "best constant answer")):
+        assert f"| model | {' | '.join(f'{measure} at {length:,}' for length in LENGTHS)} |" in page
+        assert f"| {level} | 50.00 | 50.00 | 50.00 | - | - |" in page
+    assert page.count("| sd-ssm | 100.00 | 100.00 | 100.00 | - | - |") == 2
     assert page.count("| not measured ") == 4  # the sections that were left out
     assert "- parity/sd-ssm, accuracy beyond length 600: the given limit." in page
 

@@ -75,7 +75,7 @@ def test_plugins_are_completed_and_suggested_without_being_imported(
     assert " summing" in run_command(capsys, "completion", "fish")[1]
     assert "did you mean 'summing'?" in refused(capsys, "train", "parity", "--model", "suming")
     assert "did you mean 'summing'?" in refused(capsys, "models", "suming")
-    assert "did you mean 'summing'?" in refused(capsys, "settings", "suming")
+    assert "did you mean 'summing' or 'sampling'?" in refused(capsys, "settings", "suming")  # also a setting
     assert "summing" in run_command(capsys, "settings")[1]
     assert not is_imported() and files() == []
 

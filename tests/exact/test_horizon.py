@@ -165,3 +165,45 @@ def test_certify_and_horizon_commands(folder: Path, capsys: pytest.CaptureFixtur
     assert result["lengths"][-1] == 3_000 and result["longest"] < 3_000 and not result["reached"]
     run(horizon_command, "horizon", str(folder), "--max-length", "3000")
     assert "positions" in capsys.readouterr().out
+
+
+SPARSE = "regex:(a|b|c)*aa(a|b|c)*"
+
+
+class Constant(torch.nn.Module):
+    """Answer 0 after every symbol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.advance(tokens, None)[0]
+
+    def advance(self, tokens: torch.Tensor, state: None) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = torch.tensor([1.0, 0.0]).expand(*tokens.shape, 2) + 0 * self.unused
+        return logits, torch.zeros(len(tokens), 1)
+
+
+def test_a_constant_answer_has_no_horizon() -> None:
+    result = horizon(Constant(), "regex:aaaaaaaaaa(a|b|c)*", max_length=1_000, strings=64)
+    assert all(reading.accuracy == 100 for reading in result.readings)  # as it looks
+    assert all(reading.best_constant > 99.99 for reading in result.readings)  # type: ignore[operator]
+    failure = result.first_failure
+    assert failure is not None and failure.balanced == failure.chance == 50
+    assert (result.longest, failure.length) == (8, 16)  # no string of up to 9 symbols is accepted
+    assert "balanced accuracy 50.00 % (chance 50 %)" in str(result)
+
+
+def test_a_frequent_label_makes_a_horizon_measure_balanced_strings() -> None:
+    exact = horizon(compiled(SPARSE), SPARSE, max_length=600, strings=16)
+    assert exact.reached and all(reading.balanced == 100 for reading in exact.readings)
+    assert exact.readings[-1].best_constant > 99.9 and exact.readings[-1].chance == 50  # type: ignore[operator]
+    group = horizon(compiled("d4"), "d4", max_length=600, strings=16)
+    assert all(reading.balanced is None for reading in group.readings)  # its labels are equally frequent anyway
+    assert group.readings[0].best_constant == 50
+
+
+def test_the_time_limit_also_ends_the_balanced_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = horizon(compiled(SPARSE), SPARSE, max_length=600, strings=4, max_seconds=1e-9)
+    assert result.stopped and len(result.readings) == 1 and result.readings[0].balanced == 100

@@ -15,10 +15,11 @@ from sdssm.automata import Machine, get_machine
 from sdssm.cli import main
 from sdssm.evaluation import evaluate
 from sdssm.exact import extract, snap
+from sdssm.exact.certification.prototype_proof import Prototypes
 from sdssm.exact.errors import ExactError
 from sdssm.exact.extraction.matrix_search import MatrixSearch
 from sdssm.exact.extraction.token_matrices import TokenMatrices
-from sdssm.exact.prototypes import PrototypeProof, Prototypes, build_snapped, choose_prototypes
+from sdssm.exact.prototypes import build_snapped, choose_prototypes, make_proof
 from sdssm.exact.watch import UNWATCHED
 from sdssm.models import Classifier, ModelSettings
 from sdssm.models.snapped_recurrence import SnappedRecurrence
@@ -67,7 +68,7 @@ def test_the_proof_finds_every_wrong_prototype(every: int) -> None:
     """Whatever prototypes are swapped or turned, the proof holds exactly if every short string is correct."""
     machine = random_machine(3, states=5, outputs=5)
     matrices = TokenMatrices.read(exact(machine))
-    proof, generator = PrototypeProof(matrices, machine, every, UNWATCHED), np.random.default_rng(0)
+    proof, generator = make_proof(matrices, machine, every, UNWATCHED), np.random.default_rng(0)
     proved = 0
     for _ in range(40):
         states = np.arange(5)
@@ -104,7 +105,7 @@ def test_averaging_repairs_prototypes() -> None:
     assert extraction.graph is not None and extraction.difference is None
     matrices = TokenMatrices.read(model)
     prototypes = choose_prototypes(matrices, extraction.graph, extraction.machine, 1, UNWATCHED)
-    assert PrototypeProof(matrices, extraction.machine, 1, UNWATCHED).find_failure(prototypes) is None
+    assert make_proof(matrices, extraction.machine, 1, UNWATCHED).find_failure(prototypes) is None
 
 
 def test_several_centres_for_a_label() -> None:

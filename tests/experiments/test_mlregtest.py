@@ -128,6 +128,7 @@ def test_languages_whose_proof_is_not_done_are_recorded_and_trained_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sdssm.experiments.mlregtest.campaign.open_pool", lambda workers: nullcontext(NeverDone()))
+    monkeypatch.setattr("sdssm.experiments.mlregtest.campaign.wait", lambda proofs, timeout, return_when: None)
     plan = plan_languages(data, TINY, results=tmp_path, languages=["mine"])
     batches = make_batches([read_language(path) for path in plan.missing], TINY, 2)
     store, lines = RecordStore(tmp_path / "mlregtest"), list[str]()

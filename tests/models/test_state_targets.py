@@ -18,7 +18,7 @@ from sdssm.layers import SelectiveDense
 from sdssm.layers.selective_dense import IDENTITY_NOISE
 from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
-from sdssm.models.state_targets import MOST_PAIRS, state_loss
+from sdssm.models.state_targets import MOST_CENTRES, MOST_PAIRS, state_loss
 
 #: A machine with a hidden state: two of its four states have the label 1, and one is not used as a label at all.
 TABLE, LABELS = torch.tensor([[1, 2, 0], [3, 1, 1], [0, 3, 2], [3, 0, 1]]), torch.tensor([0, 1, 1, 2])
@@ -31,7 +31,7 @@ def build(state: int = 3, dictionary: int = 2, **mixer: Any) -> Classifier:
     values = {"state": state, "dictionary": dictionary, "initial_dictionary": "identity", "column_norm": None, **mixer}
     settings = ModelSettings(**PLAIN, mixer=SelectiveDenseSettings(**values))
     model = Classifier(settings, 3, 3, generator=torch.Generator().manual_seed(0)).double()
-    model.readout.assign_centres(LABELS)
+    model.assign_states(LABELS, start=0)
     return model
 
 
@@ -58,25 +58,10 @@ def draw(batch: int, length: int, *, padded: bool) -> dict[str, Tensor]:
     }
 
 
-class Held:
-    """What the term of the next states takes as constant: the centres and the gain of each symbol."""
-
-    def __init__(self, model: Classifier, strings: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            self.centres = [row / row.norm() for row in model.readout.weight.clone()]
-            A = matrices(model)
-            rows = [string_states(model, A, strings, row)[0] for row in rows_of_next_states(strings)]
-            self.gains = [math.exp(sum(math.log(float((a @ x).norm())) for x in rows) / len(rows)) for a in A]
-
-
 def matrices(model: Classifier) -> Tensor:
     A = model.symbol_matrices()
     assert A is not None
     return A
-
-
-def rows_of_next_states(strings: dict[str, Tensor]) -> range:
-    return range(min(len(strings["tokens"]), MOST_PAIRS // len(TABLE[0])))
 
 
 def string_states(model: Classifier, A: Tensor, strings: dict[str, Tensor], row: int) -> tuple[Tensor, Tensor]:
@@ -92,23 +77,62 @@ def string_states(model: Classifier, A: Tensor, strings: dict[str, Tensor], row:
     return previous, x
 
 
-def reference_loss(model: Classifier, strings: dict[str, Tensor], next_state: float, held: Held) -> Tensor:
-    """The loss as the docstring of `sdssm.models.state_targets` defines it, with plain loops."""
-    readout = model.readout
-    assert readout.scale is not None
-    centres = [row / row.norm() for row in readout.weight[: len(TABLE)]]  # the others are not used
-    A, entropies, distances = matrices(model), [], []
-    for row in range(len(strings["tokens"])):
-        x, after = string_states(model, A, strings, row)
-        pairs = ((x, int(strings["before"][row])), (after, int(strings["states"][row])))
-        for vector, state in pairs:
-            logits = [readout.scale * (vector @ centre) / vector.norm() for centre in centres]
-            entropies.append(sum(logit.exp() for logit in logits).log() - logits[state])
-        if row in rows_of_next_states(strings):
-            for symbol, a in enumerate(A):
-                goal = held.centres[int(TABLE[int(strings["before"][row]), symbol])]
-                distances.append((a @ x / held.gains[symbol] - goal).square().sum())
-    return torch.stack(entropies).mean() + next_state * torch.stack(distances).mean()
+class Reference:
+    """The loss as the docstring of `sdssm.models.state_targets` defines it, with plain loops.
+
+    The gains are those of the parameters with which it is built: the gradient takes them as constant.
+    """
+
+    def __init__(self, model: Classifier, strings: dict[str, Tensor], next_state: float) -> None:
+        self.model, self.strings, self.next_state = model, strings, next_state
+        readout, before = model.readout, strings["before"].tolist()
+        self.centres = [row / row.norm() for row in readout.weight[: len(TABLE)]]  # the others are not used
+        symbols = len(TABLE[0])
+        fits = TABLE.numel() <= MOST_CENTRES
+        #: The states of the automaton that own states, and centres, stand for.
+        self.states = (
+            before[: MOST_PAIRS // symbols],
+            list(range(len(TABLE))) if fits else before[: MOST_CENTRES // symbols],
+        )
+        with torch.no_grad():
+            self.gains = [[_geometric_mean_norm(vectors) for vectors in moved] for moved in self._moved()]
+
+    def _moved(self) -> list[list[list[Tensor]]]:
+        """A_a x for own states and for centres x, by symbol and row."""
+        A = matrices(self.model)
+        own = [string_states(self.model, A, self.strings, row)[0] for row in range(len(self.states[0]))]
+        return [[[a @ x for x in rows] for a in A] for rows in (own, [self.centres[q] for q in self.states[1]])]
+
+    def loss(self) -> Tensor:
+        scale, A = self.model.readout.scale, matrices(self.model)
+        assert scale is not None
+        entropies = []
+        for row, (before, after) in enumerate(zip(self.strings["before"], self.strings["states"], strict=True)):
+            for x, state in zip(string_states(self.model, A, self.strings, row), (before, after), strict=True):
+                logits = [scale * (x @ centre) / x.norm() for centre in self.centres]
+                entropies.append(torch.stack(logits).exp().sum().log() - logits[int(state)])
+        own, centres = (self._distances(*parts) for parts in zip(self._moved(), self.gains, self.states, strict=True))
+        return torch.stack(entropies).mean() + self.next_state * (own.mean() + centres.mean(-1).sum())
+
+    def _distances(self, moved: list[list[Tensor]], gains: list[float], states: list[int]) -> Tensor:
+        """|A_a x / g_a - c|^2 by symbol and row."""
+        rows = [
+            [
+                (vector / gains[symbol] - self.centres[int(TABLE[state, symbol])]).square().sum()
+                for vector, state in zip(vectors, states, strict=True)
+            ]
+            for symbol, vectors in enumerate(moved)
+        ]
+        return torch.stack([torch.stack(row) for row in rows])
+
+
+def _geometric_mean_norm(vectors: list[Tensor]) -> float:
+    return math.exp(sum(math.log(float(vector.norm())) for vector in vectors) / len(vectors))
+
+
+def assert_same_loss(model: Classifier, strings: dict[str, Tensor], next_state: float) -> None:
+    loss, expected = fast_loss(model, strings, next_state)[0], Reference(model, strings, next_state).loss()
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
 
 
 def fast_loss(model: Classifier, strings: dict[str, Tensor], next_state: float) -> tuple[Tensor, Tensor]:
@@ -121,11 +145,10 @@ def fast_loss(model: Classifier, strings: dict[str, Tensor], next_state: float) 
 def test_the_loss_is_that_of_plain_loops(changes: dict[str, Any], padded: bool) -> None:
     model, strings = build(**changes), draw(5, 4, padded=padded)
     for next_state in (0.0, 3.0):
-        loss, correct = fast_loss(model, strings, next_state)
-        expected = reference_loss(model, strings, next_state, Held(model, strings))
-        torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
-        predicted = [int(model(string[None, :end])[0, -1].argmax()) for string, end in each_string(strings)]
-        assert int(correct) == sum(p == q for p, q in zip(predicted, strings["labels"].tolist(), strict=True))
+        assert_same_loss(model, strings, next_state)
+    predicted = [int(model(string[None, :end])[0, -1].argmax()) for string, end in each_string(strings)]
+    correct = sum(p == q for p, q in zip(predicted, strings["labels"].tolist(), strict=True))
+    assert int(fast_loss(model, strings, 3.0)[1]) == correct
 
 
 def each_string(strings: dict[str, Tensor]) -> list[tuple[Tensor, int]]:
@@ -137,31 +160,34 @@ def each_string(strings: dict[str, Tensor]) -> list[tuple[Tensor, int]]:
 def test_strings_of_one_symbol() -> None:
     model, strings = build(), draw(6, 1, padded=False)
     assert (strings["before"] == 0).all()
-    loss, _ = fast_loss(model, strings, 3.0)
-    torch.testing.assert_close(loss, reference_loss(model, strings, 3.0, Held(model, strings)), rtol=1e-10, atol=1e-10)
+    assert_same_loss(model, strings, 3.0)
 
 
-def test_next_states_are_those_of_the_first_strings_of_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limits", [{"MOST_PAIRS": 7}, {"MOST_CENTRES": 11}, {"MOST_PAIRS": 7, "MOST_CENTRES": 10}])
+def test_next_states_of_large_batches_and_machines(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the first strings only: two of them with three symbols each are 6 pairs, three are 9."""
     model, strings = build(), draw(9, 3, padded=True)
-    for module in ("sdssm.models.state_targets", __name__):
-        monkeypatch.setattr(f"{module}.MOST_PAIRS", 7)  # two strings with three symbols each
-    assert len(rows_of_next_states(strings)) == 2
-    loss, _ = fast_loss(model, strings, 3.0)
-    torch.testing.assert_close(loss, reference_loss(model, strings, 3.0, Held(model, strings)), rtol=1e-10, atol=1e-10)
+    whole = float(fast_loss(model, strings, 3.0)[0].detach())
+    for name, limit in limits.items():
+        for module in ("sdssm.models.state_targets", __name__):
+            monkeypatch.setattr(f"{module}.{name}", limit)
+    assert_same_loss(model, strings, 3.0)
+    assert abs(float(fast_loss(model, strings, 3.0)[0].detach()) - whole) > 1e-3
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_gradients_agree_with_finite_differences(padded: bool) -> None:
-    """Of the plain loops, with the centres of the next states and the gains held at their values."""
+    """Of the plain loops, with the gains held at their values."""
     model, strings = build(), draw(4, 3, padded=padded)
-    held, parameters = Held(model, strings), list(model.parameters())
+    reference = Reference(model, strings, 3.0)
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    # The centres and the first state are constant.
+    assert {model.file_name(name) for name in trained} == {"dictionary", "selection.weight", "selection.bias"}
+    parameters = list(trained.values())
     gradients = torch.autograd.grad(fast_loss(model, strings, 3.0)[0], parameters)
     with torch.no_grad():
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            expected = [
-                central_difference(parameter, i, lambda: reference_loss(model, strings, 3.0, held))
-                for i in range(parameter.numel())
-            ]
+            expected = [central_difference(parameter, entry, reference.loss) for entry in range(parameter.numel())]
             torch.testing.assert_close(gradient.flatten(), torch.tensor(expected).double(), rtol=1e-5, atol=1e-7)
             assert float(gradient.abs().max()) > 1e-4
 
@@ -180,15 +206,15 @@ def test_an_automaton_has_no_distance_of_next_states() -> None:
     """One-hot states and 0/1 matrices: the next states are centres, and all gains are 1."""
     model = build(state=4, dictionary=3, initial_dictionary="random")
     mixer = model.mixers[0]
-    assert isinstance(mixer, SelectiveDense) and mixer.initial_state is not None and mixer.selection.bias is not None
+    assert isinstance(mixer, SelectiveDense) and mixer.selection.bias is not None
     with torch.no_grad():
         for symbol in range(3):
             mixer.dictionary[symbol] = torch.eye(4)[TABLE[:, symbol]].T
         mixer.selection.weight.copy_(200 * torch.eye(3))  # each symbol selects the matrix of its own number
         mixer.selection.bias.zero_()
-        mixer.initial_state.copy_(torch.eye(4)[0])
-        model.readout.weight.zero_()[:4] = torch.eye(4)
+        model.readout.weight[:4] = torch.eye(4)
         model.readout.weight[4:] = torch.eye(4)[0]  # centres that are not used would be as near as that of state 0
+        model.assign_states(LABELS, start=0)
     strings = draw(50, 9, padded=True)
     with torch.no_grad():
         loss, correct = fast_loss(model, strings, 1000.0)
@@ -258,7 +284,6 @@ def test_the_logit_of_a_label_is_that_of_its_nearest_centre() -> None:
         ({"norm": "plain"}, {}, "norm is 'plain'"),
         ({"projection": True}, {}, "projection is True"),
         ({"query": True}, {}, "query is True"),
-        ({}, {"initial_state": "zero", "input_matrix": True, "rescale": False}, "initial_state is 'zero'"),
         ({}, {"input_matrix": True, "rescale": False}, "input_matrix is True"),
         ({}, {"skip": True}, "skip is True"),
     ],
@@ -268,6 +293,17 @@ def test_settings_that_come_between_a_state_and_its_centre(
 ) -> None:
     with pytest.raises(SettingsError, match=f"^{message}, but with centres .* as preset=states does"):
         ModelSettings(**{**PLAIN, "mixer": SelectiveDenseSettings(**mixer), **changes})
+
+
+def test_strings_start_at_a_centre() -> None:
+    with pytest.raises(SettingsError, match="initial_state is 'given', but with centres .*; set initial_state=learned"):
+        ModelSettings(**PLAIN, mixer=SelectiveDenseSettings(initial_state="given"))
+    model = build(state=5)
+    model.assign_states(LABELS, start=2)
+    assert model.initial_state is not None and torch.equal(model.initial_state, model.readout.weight[2])
+    with torch.no_grad():
+        model.readout.assign_centres(torch.tensor([0, 1, 2]))  # the labels alone change
+    assert torch.equal(model.initial_state, model.readout.weight[2])
 
 
 @pytest.mark.parametrize("centres", [0, -1, 65_537])

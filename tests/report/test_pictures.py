@@ -224,7 +224,10 @@ def test_a_model_has_the_same_colour_in_every_picture() -> None:
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
-def test_suffix_decides_and_the_same_curves_give_the_same_file(tmp_path: Path, name: str, magic: bytes) -> None:
+def test_suffix_decides_and_the_same_curves_give_the_same_file(
+    tmp_path: Path, name: str, magic: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # another test may have imported it
     evaluation = {"runs": [run(FALLING), run(PERFECT, 1), run([50.0, None, 3.0], task="d4", lengths=[1, 9, 9000])]}
     save_plot(evaluation, tmp_path / name)
     first = (tmp_path / name).read_bytes()

@@ -56,6 +56,21 @@ def test_far_lengths_do_not_depend_on_the_others() -> None:
             assert best_constants(task, [7, 300], sampling) == pytest.approx([every[6], every[299]])
 
 
+@pytest.mark.parametrize("name", [*TASKS, "z7", "dyck2", "d4"])
+def test_far_shares_are_those_of_a_plain_walk(name: str) -> None:
+    task = get_task(name)
+    table, start, labels = task.minimal
+    shares = np.eye(len(table))[start]
+    expected = np.full(task.n_classes, np.nan)
+    for length in range(1, 203):
+        shares = sum(np.bincount(table[:, symbol], shares, len(table)) for symbol in range(task.n_symbols))  # type: ignore[assignment]  # not 0
+        shares = shares / shares.sum()
+        if (by_label := np.bincount(labels[labels >= 0], shares[labels >= 0], task.n_classes)).sum() > 1e-300:
+            expected = by_label / by_label.sum()
+        if length > 200:
+            assert compute_label_shares(task, [length])[0] == pytest.approx(expected, abs=1e-9), length
+
+
 def test_a_random_start_makes_all_states_equally_frequent() -> None:
     assert best_constants(get_task("a5"), [1, 2, 9], random_start=True) == pytest.approx([100 / 60] * 3)
 

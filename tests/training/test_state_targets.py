@@ -56,6 +56,25 @@ def test_languages_of_different_sizes_train_as_they_do_alone(device: str) -> Non
         assert max(changes) > 0.02  # larger than the tolerance above
 
 
+def test_large_machines_do_not_train_beside_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For them the loss compares only the states of the strings: beside them, a small machine would not train alone."""
+    monkeypatch.setattr("sdssm.models.state_targets.MOST_CENTRES", 7)  # pairs of a state and a symbol
+    small, smaller, large = (group_key(configure(task), task) for task in (TASKS[1], TASKS[0], TASKS[2]))
+    assert small == smaller != large
+    assert len({group_key(configure(task, preset=DEFAULT_PRESET), task) for task in TASKS}) == 1  # labels as targets
+
+
+def test_centres_and_the_first_state_stay_as_they_are() -> None:
+    run, task = configure(TASKS[2]), TASKS[2]
+    engine, model = TrainingEngine(task, [run], torch.device("cpu")), new_model(run, task)
+    engine.advance(5)
+    trained = engine.model(0)
+    assert isinstance(model, Classifier) and isinstance(trained, Classifier)
+    assert torch.equal(trained.readout.weight, model.readout.weight)
+    assert trained.initial_state is not None
+    assert torch.equal(trained.initial_state, model.readout.weight[task.minimal.start])
+
+
 def test_tables_are_padded_to_the_largest_machine() -> None:
     tables = transition_tables(TASKS, torch.device("cpu"))
     for task, table in zip(TASKS, tables, strict=True):

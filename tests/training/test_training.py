@@ -273,8 +273,19 @@ def test_validation_keeps_the_best_weights(tmp_path: Path) -> None:
     assert is_same_run(tmp_path / "uninterrupted/seed-0", tmp_path / "interrupted/seed-0")
 
 
+def test_validation_is_balanced_if_uniform_strings_do_not_cover_the_machine(tmp_path: Path) -> None:
+    """On uniform strings the weights that always give the frequent label would be the best ones."""
+    settings = {"validate_length": 10, "validate_every": 60, "state": 4}
+    (run,) = train(tmp_path, task="regex:(ab|c)*", settings=settings, seeds=1)
+    assert run.config.train.sampling == "covering"
+    [score] = [event["validation"] for event in run.events() if "validation" in event]
+    evaluation = sdssm.evaluate(sdssm.load(run.path), task="regex:(ab|c)*", max_length=10, seed=2).runs[0]
+    assert evaluation.balanced is not None and score == pytest.approx(evaluation.balanced.mean)
+    assert score != pytest.approx(evaluation.mean)
+
+
 def test_latest_of_equal_validation_scores_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    equal = SimpleNamespace(runs=[SimpleNamespace(mean=100.0)])
+    equal = SimpleNamespace(runs=[SimpleNamespace(headline=100.0)])
     monkeypatch.setattr(sys.modules["sdssm.training.group"], "evaluate", lambda *_, **__: equal)
     (run,) = train(tmp_path, settings={"validate_length": 7, "validate_every": 10}, seeds=1)
     last = run.load_checkpoint(run.step).tensors

@@ -54,17 +54,26 @@ class AccuracyByLength:
     def longest_at_least(self, level: float) -> int | None:
         """Return the longest length such that all measured ones up to it reach a level.
 
-        Both the accuracy and, where it was measured, the balanced accuracy have to.
+        Both the accuracy and, where it was measured, the balanced accuracy have to. If the balanced accuracy alone
+        fails, it is the last length before at which that was measured: nothing is known about the lengths in between.
         """
-        failed = {length for length, share in self._judged if not share >= level}
-        before = min(failed, default=self.lengths[-1] + 1)
-        return max((length for length in self.lengths if length < before), default=None)
+        shortest = min(
+            (length for length, share in self._accuracies if not share >= level), default=self.lengths[-1] + 1
+        )
+        balanced = [] if self.balanced is None else _known(self.balanced)
+        failed = min((length for length, share in balanced if not share >= level), default=shortest)
+        if failed < shortest:
+            return max((length for length, _ in balanced if length < failed), default=None)
+        return max((length for length in self.lengths if length < shortest), default=None)
+
+    @property
+    def _accuracies(self) -> list[tuple[int, float]]:
+        return [*zip(self.lengths, self.accuracy, strict=True)]
 
     @property
     def _judged(self) -> list[tuple[int, float]]:
         """The lengths with their accuracy, and those with their balanced accuracy."""
-        pairs = [*zip(self.lengths, self.accuracy, strict=True)]
-        return pairs if self.balanced is None else [*pairs, *_known(self.balanced)]
+        return self._accuracies if self.balanced is None else [*self._accuracies, *_known(self.balanced)]
 
     @property
     def failing_length(self) -> float | None:
@@ -73,7 +82,7 @@ class AccuracyByLength:
         Between two lengths that are not neighbours it is interpolated on a logarithmic axis. The balanced accuracy is
         measured at few lengths: it counts where the accuracy alone does not show the failure.
         """
-        failing = _first_failure([*zip(self.lengths, self.accuracy, strict=True)])
+        failing = _first_failure(self._accuracies)
         balanced = [] if self.balanced is None else _known(self.balanced)
         seen = min((length for length, share in balanced if share < FAILING_ACCURACY), default=None)
         if seen is None or (failing is not None and failing <= seen):
@@ -155,8 +164,9 @@ class AccuracyByLength:
     def _describe_level(self, level: float) -> str:
         longest = self.longest_at_least(level)
         if longest is None:
-            worst = min(share for length, share in self._judged if length == self.lengths[0])
-            return f"at no length: {format_percent(worst)} % at length {self.lengths[0]:,}"
+            shortest = min(length for length, share in self._judged if not share >= level)
+            worst = min(share for length, share in self._judged if length == shortest)
+            return f"at no length: {format_percent(worst)} % at length {shortest:,}"
         if longest == self.lengths[-1]:
             return f"up to length {longest:,}, the longest measured"
         return f"up to length {longest:,}"

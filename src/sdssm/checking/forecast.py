@@ -13,9 +13,12 @@ from sdssm.checking.card_section import SectionTimeUpError
 from sdssm.checking.forecast_measurement import FAILING_ACCURACY, LONGEST
 from sdssm.checking.forecast_strings import SHORTEST
 from sdssm.checking.state_distances import Growth, StateDistances
+from sdssm.evaluation.sampled_measurement import measure_sampled
 from sdssm.models import TokenModel, WrappedModule
 from sdssm.models.reading import reading_mode
 from sdssm.tasks import Task
+from sdssm.tasks.evaluation_strings import EvaluationStrings
+from sdssm.tasks.label_shares import best_constants
 
 #: The number of strings of training length that the model must classify before there is a forecast.
 CLASSIFIED = 512
@@ -194,6 +197,18 @@ def classifies_training_lengths(model: TokenModel, task: Task, seed: int) -> str
     share = 100 * float(((logits.argmax(-1) == batch.labels[:, -1]) & ~logits.isnan().any(-1)).float().mean())
     if share < FAILING_ACCURACY:
         return f"the accuracy at training length {length} is {share:.1f} % (chance {task.chance_accuracy:.1f} %)"
+    [constant] = best_constants(task, [length])
+    if constant is None or constant < FAILING_ACCURACY:
+        return None
+    # A constant answer would pass too: only strings whose labels are equally frequent show what the model has learned.
+    strings = EvaluationStrings(task, CLASSIFIED, seed + 1, model.device)
+    with reading_mode(model):
+        balanced = measure_sampled(model, strings, "balanced", [length])
+    if balanced.accuracy[0] < FAILING_ACCURACY:
+        chance = balanced.best_constant[0]
+        return (
+            f"the balanced accuracy at training length {length} is {balanced.accuracy[0]:.1f} % (chance {chance:.1f} %)"
+        )
     return None
 
 

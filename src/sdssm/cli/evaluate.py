@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 #: Plots that are printed at most, and the lengths that a plot needs at least.
 MOST_PLOTS, LEAST_POINTS = 4, 8
+#: Below a table with these measures.
+MEASURES_NOTE = (
+    "balanced: on strings whose labels are equally frequent, so that a constant answer scores chance; covering: on "
+    "strings whose last transitions are equally frequent; accuracy: on uniform strings, beside the best constant answer"
+)
 #: Below a table with the column "radius".
 RADIUS_NOTE = "radius: the largest absolute eigenvalue of a symbol's matrix; above 1 states can grow"
 
@@ -147,6 +152,9 @@ def _show_tables(evaluation: Evaluation) -> None:
         summary = tabulate_trainings(trainings, evaluation.aggregate, settings=settings)
         print()
         print_table(summary.headers, summary.rows, right=summary.right)
+    if "balanced" in table.headers:
+        print()
+        print_text(MEASURES_NOTE)
     if "radius" in table.headers and "radius" not in left_out:
         print()
         print_text(RADIUS_NOTE)

@@ -22,6 +22,8 @@ TRAINING_FIELDS = ("task", "model", "digest", "preset", "train_length", "max_len
 #: The fields of a run that are repeated in each row of a data frame.
 RECORD_FIELDS = ("task", "model", "preset", "seed", "folder", "status", "train_length", "chance")
 #: The properties of a run that its JSON has besides its fields.
+#: A model fails at a length if its accuracy there is below this many percent.
+FAILING = 99.0
 HEADLINE_FIELDS = ("headline", "headline_name", "headline_chance")
 
 
@@ -92,6 +94,13 @@ class RunEvaluation(Displayed):
         if self.balanced is not None:
             return self.balanced.best_constant_mean
         return self.chance if self.best_constant_mean is None else self.best_constant_mean
+
+    @property
+    def first_failure(self) -> int | None:
+        """The first length with an accuracy below 99 %, or with a balanced accuracy below it; None if there is none."""
+        balanced = () if self.balanced is None else zip(self.balanced.lengths, self.balanced.accuracy, strict=True)
+        failed = [length for length, share in balanced if share < FAILING]
+        return min([*failed, *([] if self.first_below_99 is None else [self.first_below_99])], default=None)
 
     @property
     def diverged(self) -> bool:

@@ -130,7 +130,12 @@ def _title(runs: Sequence[RunEvaluation]) -> str:
     if not runs:
         return "no runs"
     strings = "/".join(dict.fromkeys(f"{run.strings:,}" for run in runs))
-    return f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length, mean over lengths"
+    title = f"{count_of(len(runs), 'run')}: accuracy in %, on {strings} strings of each length, mean over lengths"
+    lengths = {run.balanced.lengths for run in runs if run.balanced is not None and run.lengths is None}
+    if not lengths:
+        return title
+    listed = ", ".join(f"{length:,}" for length in max(lengths, key=len))
+    return f"{title}; balanced and covering over the lengths {listed}"
 
 
 def describe_headline(run: RunEvaluation) -> str:
@@ -164,7 +169,7 @@ def _values_at_every_length(run: RunEvaluation) -> dict[str, str]:
         "training lengths": format_percent(run.mean_within),
         "beyond": format_percent(run.mean_beyond),
         "chance": _chance(run),
-        "first below 99": "never" if run.first_below_99 is None else f"{run.first_below_99:,}",
+        "first below 99": "never" if run.first_failure is None else f"{run.first_failure:,}",
     }
 
 

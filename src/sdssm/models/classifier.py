@@ -51,6 +51,8 @@ class Classifier(Stack, TokenModel):
         self.n_classes = n_classes
         self.norm = make_layer_norm(settings.norm, self.outputs)
         self.readout = Readout(settings, self.outputs, n_classes, generator)
+        if settings.centres is not None:
+            self._initial_state.requires_grad_(False)  # the centre of the start state, see `assign_states`
         size = settings.state_embedding
         state = getattr(settings.mixer, "state", 0)
         self.start = None if size is None else initial.linear(size, state, generator, bias=False)
@@ -58,6 +60,18 @@ class Classifier(Stack, TokenModel):
         vectors = None if size is None else torch.randn(n_classes, size, generator=generator) * size**-0.5
         self.register_buffer("vectors", vectors)
         self.vectors: Tensor | None
+
+    @torch.no_grad()
+    def assign_states(self, labels: Tensor, start: int) -> None:
+        """Let the first centres stand for the states of an automaton with these labels (Q,), and start at `start`."""
+        self.readout.assign_centres(labels)
+        self._initial_state.copy_(self.readout.weight[start])
+
+    @property
+    def _initial_state(self) -> Tensor:
+        start = self.mixers[0].initial_state
+        assert isinstance(start, Tensor)  # `ModelSettings` checks this if there are centres
+        return start
 
     @property
     def numbers_per_symbol(self) -> int:

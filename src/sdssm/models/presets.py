@@ -67,7 +67,7 @@ _STATES: Values = {
     "attraction_gate": 0.0,
     "projection_decay": 0.0,
     "lr": 1e-2,
-    "steps": 20_000,
+    "steps": 8_000,
 }
 
 # -- the other models of the paper -------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ class Readout(nn.Module):
     `projection_matrix` returns P.
 
     With the setting `centres` the cosine readout has several centres W_q for each label, one for each state of the
-    automaton. `centre_labels` holds their labels, -1 for a centre that is not used. The logit of a label is that of its
-    nearest centre.
+    automaton. They are not trained. `centre_labels` holds their labels, -1 for a centre that is not used. The logit of
+    a label is that of its nearest centre.
     """
 
     def __init__(self, settings: ModelSettings, features: int, classes: int, generator: torch.Generator) -> None:
@@ -41,7 +41,9 @@ class Readout(nn.Module):
         self.register_buffer("centre_labels", None if settings.centres is None else torch.full((rows,), -1))
         self.centre_labels: Tensor | None
         if settings.centres is not None:
+            # Centres that are trained drift towards each other, and exact maps between them are harder to find.
             self.weight = initial.orthogonal_rows(rows, inner, generator)
+            self.weight.requires_grad_(False)
         no_bias = self.kind == "cosine" or settings.state_embedding is not None or not settings.readout_bias
         self.bias = None if no_bias else initial.uniform((classes,), inner**-0.5, generator)
         has_projection = self.kind == "cosine" and settings.projection

@@ -28,7 +28,6 @@ READ_BY_CENTRES: Mapping[str, Any] = {
     "norm": "none",
     "projection": False,
     "query": False,
-    "initial_state": "learned",
     "input_matrix": False,
     "skip": False,
 }
@@ -168,6 +167,12 @@ class ModelSettings:
                     f"layer is read by its cosine alone; set {word}={value}, as preset=states does, or train on labels "
                     "with preset=scale-free"
                 )
+        start = getattr(self.mixer, "initial_state", None)
+        if start != "learned":
+            raise SettingsError(
+                f"initial_state is {start!r}, but with centres for the states of an automaton a string starts at the "
+                "centre of the start state; set initial_state=learned"
+            )
 
     def _check_state_embedding(self) -> None:
         start = getattr(self.mixer, "initial_state", None)

@@ -2,14 +2,17 @@
 
 Labels hide states: a model that is right on all training strings may still confuse two states whose labels first
 differ after more symbols than it has seen, and nothing draws its state to a fixed point. Here each state of the
-automaton has a centre, a direction of the model's state space, and two terms keep the model on them:
+automaton has a centre, a fixed direction of the model's state space, and three terms keep the model on them:
 
     cross-entropy   of the scaled cosines between the state and all centres, before and after the last symbol
-    next state      |A_a x / g_a - c|^2 for states x before the last symbol and every symbol a, where c is the centre of
-                    the state that a leads to, and g_a the geometric mean of |A_a x| over the batch
+    own states      |A_a x / g_a - c|^2 for states x before the last symbol, the mean over x and over symbols a
+    centres         the same for x = the centres themselves, the mean over states and the sum over symbols
 
-The second term is zero only if each symbol moves the centres exactly to centres, and stretches all states equally.
-Both are needed at long lengths: a linear recurrence repeats its errors, and unequal gains let them grow.
+c is the centre of the state that a leads to, and g_a the geometric mean of |A_a x|. The last two are zero only if each
+symbol moves centres exactly to centres and stretches all of them equally. A linear recurrence repeats its errors, and
+unequal gains let them grow, so long strings need both. The centres alone do not suffice: what a model's own states have
+beside them may still grow. Without the centres, own states converge slowly: symbols that move only a few states have
+little weight in them.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from sdssm.layers import SelectiveDense
 from sdssm.models.classifier import Classifier
 from sdssm.ops.reference import rescaled
 
-#: The most pairs of a state and a symbol in the term of the next states.
-MOST_PAIRS = 4_096
+#: The most pairs of an own state, or of a centre, and a symbol.
+MOST_PAIRS, MOST_CENTRES = 4_096, 16_384
 #: The logit of a centre that stands for no state: its softmax is 0.
 UNUSED = -1e4
 
@@ -61,7 +64,7 @@ def state_loss(
     assert start is not None
     first = rescaled(start) if mixer.settings.rescale else start
     previous = _state_before_last(path, first, lengths)  # (B, N)
-    centres = functional.normalize(readout.weight, dim=-1)  # (M, N)
+    centres = functional.normalize(readout.weight, dim=-1)  # (M, N), not trained
     x, target = torch.cat([previous, last]), torch.cat([before, states])
     logits = readout.scale * functional.linear(functional.normalize(x, dim=-1), centres)
     logits = torch.where(readout.centre_labels < 0, UNUSED, logits)
@@ -69,13 +72,28 @@ def state_loss(
     with torch.no_grad():
         nearest = logits[len(before) :].argmax(-1)
         correct = (readout.centre_labels[nearest] == labels).sum()
-    rows = min(len(before), max(1, MOST_PAIRS // transitions.shape[1]))
-    moved = previous[:rows] @ symbols.A[: transitions.shape[1]].mT  # (V, rows, N)
-    gain = moved.detach().norm(dim=-1).clamp(min=torch.finfo(moved.dtype).tiny).log().mean(-1).exp()  # (V,)
-    # The centres are held constant: otherwise they would move together, which makes this term small too.
-    goal = centres.detach()[transitions[before[:rows]]].movedim(0, 1)  # (V, rows, N)
-    distance = (moved / gain[:, None, None] - goal).square().sum(-1).mean()
-    return loss + next_state * distance, correct
+    A = symbols.A[: transitions.shape[1]]
+    rows = min(len(before), max(1, MOST_PAIRS // len(A)))
+    own = _distances(A, previous[:rows], centres[transitions[before[:rows]]]).mean()
+    if transitions.numel() <= MOST_CENTRES:
+        is_used = (readout.centre_labels[: len(transitions)] >= 0).to(centres.dtype)
+        exact = _distances(A, centres[: len(transitions)], centres[transitions], is_used / is_used.sum()).sum()
+    else:  # those of the strings
+        rows = min(len(before), max(1, MOST_CENTRES // len(A)))
+        exact = _distances(A, centres[before[:rows]], centres[transitions[before[:rows]]]).mean(-1).sum()
+    return loss + next_state * (own + exact), correct
+
+
+def _distances(A: Tensor, x: Tensor, goal: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return |A_a x / g_a - goal|^2 as (V, rows), for A (V, N, N), x (rows, N), goal (rows, V, N).
+
+    `weights` (rows,) sum to 1 and multiply each row, in g_a too; None: all rows count alike, and are not multiplied.
+    """
+    moved = x @ A.mT  # (V, rows, N)
+    log_gain = moved.detach().norm(dim=-1).clamp(min=torch.finfo(moved.dtype).tiny).log()
+    gain = (log_gain.mean(-1) if weights is None else log_gain @ weights).exp()  # (V,)
+    distances: Tensor = (moved / gain[:, None, None] - goal.movedim(0, 1)).square().sum(-1)
+    return distances if weights is None else distances * weights
 
 
 def _state_before_last(path: Tensor, first: Tensor, lengths: Tensor | None) -> Tensor:

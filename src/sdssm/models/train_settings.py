@@ -68,8 +68,7 @@ class TrainSettings:
     )
     next_state: float = setting(
         10.0,
-        "weight of the distance of the next states from their centres, if targets is state; it rises from 0 in the "
-        "first half",
+        "weight of the distances of next states from their centres, if targets is state",
         least=0,
     )
     attraction: float = setting(
@@ -91,7 +90,8 @@ class TrainSettings:
     )
     validate_length: int | None = setting(
         None,
-        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length",
+        "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length; "
+        "balanced accuracy if sampling is not uniform",
         least=1,
     )
     validate_every: int = setting(5_000, "steps between validations", least=1)

@@ -30,6 +30,11 @@ MOST_BANDS = 8
 #: With more chance levels than this only their range is labelled.
 MOST_LEVELS = 5
 LINE_WIDTH, CHANCE_STYLE = 1.8, LineStyle(CHANCE_COLOUR, (0, (1, 1.5)))
+CONSTANT_STYLE = LineStyle(CHANCE_COLOUR, (0, (5, 1.5)))
+#: The labels of the levels that a model without any knowledge has.
+CHANCE, CONSTANT = "chance", "best constant"
+#: The best constant answer has a line of its own if it is this many percent above chance.
+LEAST_ABOVE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +118,8 @@ def draw_panel(axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], k
         if has_band(curve) and len(lines) <= MOST_BANDS:
             axes.fill_between(curve.lengths, low, high, color=colour, alpha=0.16, lw=0, zorder=1)
         labels.append(LineLabel(join_names(line.names), line.style, float(mean[-1]), LINE_WIDTH))
-    return [*labels, *_draw_chance(axes, curves, kind)]
+    labels += _draw_levels(axes, curves, kind, CHANCE, CHANCE_STYLE)
+    return [*labels, *_draw_levels(axes, curves, kind, CONSTANT, CONSTANT_STYLE)]
 
 
 def _set_scale(axes: Any, curves: Sequence[Curve], kind: str) -> None:
@@ -174,23 +180,31 @@ def _dashes(lines: Sequence[DrawnLine], heights: Sequence[np.ndarray]) -> list[A
     return dashes
 
 
-def _draw_chance(axes: Any, curves: Sequence[Curve], kind: str) -> list[LineLabel]:
-    """Draw a dotted line at each chance level, and return the labels, which name the level and its tasks."""
+def _draw_levels(axes: Any, curves: Sequence[Curve], kind: str, name: str, style: LineStyle) -> list[LineLabel]:
+    """Draw a line at each chance level or best constant answer, and return labels with the level and its tasks."""
     tasks: dict[float, list[str]] = {}
     for curve in curves:
-        if curve.chance is not None:
-            names = tasks.setdefault(round(curve.chance, 2), [])
+        level = curve.chance if name == CHANCE else _high_constant(curve)
+        if level is not None:
+            names = tasks.setdefault(round(level, 2), [])
             names += [curve.task] if curve.task and curve.task not in names else []
+    several = len({curve.task for curve in curves}) > 1 and (name != CHANCE or len(tasks) > 1)
     labels = []
     for level in sorted(tasks):
         shown = level if kind == ACCURACY else 100 - level
-        text = f"chance {format_chance(shown)} %"
-        if len(tasks) > 1 and tasks[level]:
+        text = f"{name} {format_chance(shown)} %"
+        if several and tasks[level]:
             text += "\n" + join_names([f"({', '.join(tasks[level])})"])
-        axes.axhline(shown, color=CHANCE_COLOUR, ls=CHANCE_STYLE.dashes, lw=1.3, zorder=2, label=text)
-        labels.append(LineLabel(text, CHANCE_STYLE, shown, 1.3, LINE_COLOUR))
+        axes.axhline(shown, color=style.colour, ls=style.dashes, lw=1.3, zorder=2, label=text)
+        labels.append(LineLabel(text, style, shown, 1.3, LINE_COLOUR))
     if len(labels) <= MOST_LEVELS:
         return labels
     middle = labels[len(labels) // 2].end
     levels = sorted(tasks) if kind == ACCURACY else [100 - level for level in tasks]
-    return [LineLabel(f"chance {format_chance(*levels)} %\nby task", CHANCE_STYLE, middle, 1.3, LINE_COLOUR)]
+    return [LineLabel(f"{name} {format_chance(*levels)} %\nby task", style, middle, 1.3, LINE_COLOUR)]
+
+
+def _high_constant(curve: Curve) -> float | None:
+    """Return the best constant answer of a curve if it is well above chance, so that it needs a line of its own."""
+    constant = curve.best_constant
+    return None if constant is None or constant < (curve.chance or 0.0) + LEAST_ABOVE else constant

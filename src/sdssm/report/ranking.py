@@ -20,8 +20,11 @@ def make_ranking_table(results: Mapping[str, Any], most: int | None = None) -> T
         cells.setdefault((entry["row"], entry["column"]), []).append(entry)
     if not cells:
         return None
-    chance = {(cell["row"], cell["column"]): cell.get("chance") for cell in results.get("cells", ())}
-    grids = [_make_grid(cell, entries, most, chance.get(cell)) for cell, entries in cells.items()]
+    levels: dict[tuple[str, str], dict[str, Any]] = {}
+    for cell in results.get("cells", ()):
+        known = levels.setdefault((cell["row"], cell["column"]), {"chance": cell.get("chance")})
+        known[cell["score"]] = cell.get("best_constant")
+    grids = [_make_grid(cell, entries, most, levels.get(cell, {})) for cell, entries in cells.items()]
     facts = [_facts(entry) for entries in cells.values() for entry in entries]
     hidden = sum(max(0, len(entries) - most) for entries in cells.values()) if most is not None else 0
     notes = [f"{hidden} more candidates in {next(iter(FORMATS))}"] if hidden else []
@@ -36,7 +39,7 @@ def write_ranking(results: Mapping[str, Any], folder: Path) -> None:
 
 
 def _make_grid(
-    cell: tuple[str, str], entries: Sequence[Mapping[str, Any]], most: int | None, chance: float | None
+    cell: tuple[str, str], entries: Sequence[Mapping[str, Any]], most: int | None, levels: Mapping[str, Any]
 ) -> Grid:
     names = list(dict.fromkeys(name for entry in entries for name in entry["variant"]))
     score = next((entry["score"] for entry in entries if entry["score"]), "all")
@@ -50,7 +53,11 @@ def _make_grid(
         rows.append((str(entry["place"]), cells))
     row, column = cell
     caption = f"{row} on {column}: {len(entries)} candidates by {entries[0]['by']}; in %, within: at training lengths"
-    caption += "" if chance is None else f"; chance {format_chance(chance)}"
+    caption += "" if levels.get("chance") is None else f"; chance {format_chance(levels['chance'])}"
+    within = next((entry["constant_within"] for entry in entries if entry.get("constant_within") is not None), None)
+    constants = [(name, level) for name, level in (("within", within), (score, levels.get(score))) if level is not None]
+    if constants:
+        caption += "; best constant answer " + ", ".join(f"{name} {format_chance(level)}" for name, level in constants)
     return Grid(caption, "place", [*names, "within", f"{score}: max / average", "seeds", "steps"], rows)
 
 

@@ -20,6 +20,8 @@ PUBLISHED_CAPTION = "; published max / average in brackets"
 CHANCE = "chance"
 #: The same for the best constant answer.
 CONSTANT = "best constant"
+#: How the names of scores on strings that are not drawn uniformly start.
+MEASURES = ("balanced", "covering")
 #: How the name of a score starts that is a length and not an accuracy.
 PASSES = "passes "
 #: The files of a table, and how each is rendered.
@@ -58,9 +60,11 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
     cells, first = results["cells"], results["scores"][0]
     shown_first = {cell["score"] for cell in cells if cell["first"]}  # they are all in the first grid
     has_published = any(_format_published(cell) for cell in cells)
-    captions = {first: CAPTION + (PUBLISHED_CAPTION if has_published else "")}
+    # The title says what a score of the accuracy is over; that strings are not uniform is always said.
+    strings = f", {_describe_score(first)}" if first.startswith(MEASURES) else ""
+    captions = {first: CAPTION + strings + (PUBLISHED_CAPTION if has_published else "")}
     captions |= {
-        score: _caption(score) + ("; published numbers are above" if has_published else "")
+        score: _caption(score, first) + ("; published numbers are above" if has_published else "")
         for score in results["scores"]
         if score not in shown_first
     }
@@ -161,12 +165,13 @@ def _describe_device(cell: Mapping[str, Any]) -> str:
     return f"trained on {trained}" + (f", evaluated on {evaluated}" if evaluated not in (None, trained) else "")
 
 
-def _caption(score: str) -> str:
-    """Return the caption of a grid below the first one."""
+def _caption(score: str, first: str) -> str:
+    """Return the caption of a grid below the first one, which shows the score `first`."""
     if score.startswith(PASSES):
         return f"the longest length {_describe_score(score)}: least to greatest over seeds"
     is_mean = not score.startswith("at ") and " at " not in score
-    return f"the same, {'mean ' if is_mean else ''}{_describe_score(score)}"
+    uniform = "on uniform strings, " if first.startswith(MEASURES) and not score.startswith(MEASURES) else ""
+    return f"the same, {uniform}{'mean ' if is_mean else ''}{_describe_score(score)}"
 
 
 def _describe_score(score: str) -> str:
@@ -180,7 +185,7 @@ def _describe_score(score: str) -> str:
     if score.startswith(PASSES):
         return f"up to which the accuracy is at least {score.removeprefix(PASSES)} %"
     measure, _, length = score.partition(" at ")
-    if measure in ("balanced", "covering"):
+    if measure in MEASURES:
         return f"on {measure} strings" + (f" at {int(length):,}" if length else "")
     if score == "all":
         return "over all lengths"

@@ -40,20 +40,23 @@ def compute_label_shares(
     machine = (
         LabelledTable(task.machine.table, task.machine.start, task.machine.outputs) if random_start else task.minimal
     )
-    wanted, longest = set(lengths), max(lengths, default=0)
+    wanted, longest, stop = set(lengths), max(lengths, default=0), None
     rows: dict[int, np.ndarray] = {}
     row = np.full(task.n_classes, np.nan)
-    recent: list[tuple[StringEnds, StringEnds, np.ndarray]] = []  # the last two; in the end they alternate forever
+    last: list[tuple[StringEnds, StringEnds]] = []
     for length, (before, after) in enumerate(pairwise(walk_ends(machine, longest, random_start=random_start)), 1):
-        known = next((shares for one, two, shares in recent if one is before and two is after), None)
-        if known is not None:
-            row = known
-        elif (length in wanted or task.valid is not None) and (machine.labels[after.reached] >= 0).any():
+        if stop is None and len(last) == 2 and last[0][0] is before and last[0][1] is after:
+            stop = length + 1  # from here on the shares of every other length are the same
+            wanted |= {length, stop}
+        if (length in wanted or task.valid is not None) and (machine.labels[after.reached] >= 0).any():
             row = _normalise(LABEL_WEIGHTS[sampling](machine, before, after, task.n_classes))
-            recent = [*recent[-1:], (before, after, row)]
         if length in wanted:
             rows[length] = row
-    return np.stack([rows[length] for length in lengths]) if len(lengths) else np.zeros((0, task.n_classes))
+        if length == stop:
+            break
+        last = [*last[-1:], (before, after)]
+    known = [length if stop is None or length <= stop else stop - (length - stop) % 2 for length in lengths]
+    return np.stack([rows[length] for length in known]) if len(known) else np.zeros((0, task.n_classes))
 
 
 def best_constants(

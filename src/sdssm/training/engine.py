@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.errors import SettingsError
-from sdssm.models import Classifier, ModelSettings, TokenModel
+from sdssm.models import Classifier, ModelSettings, TokenModel, state_targets
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.randomness import preserved_random_numbers
@@ -362,10 +362,13 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
 
     It is the run's settings without those that may differ between replicas. Tasks with the same number of symbols, of
     classes and the same usual training length can share an engine, since all replicas take as much memory as the
-    longest strings need. If not every string is valid, or the start state is random, the task must be the same.
+    longest strings need. If not every string is valid, or the start state is random, the task must be the same. A
+    machine that has too many states for `state_loss` to compare all of them does not share one with smaller machines.
     """
     needs_same_task = task.valid is not None or run.model.state_embedding is not None
-    tasks = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
+    tasks: tuple[Any, ...] = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
+    if run.train.targets == "state" and task.minimal.table.size > state_targets.MOST_CENTRES:
+        tasks = (*tasks, "many states")
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
     train = replace(train, shortest=1, curriculum="uniform", sampling="uniform", attraction=float(train.attraction > 0))
     train = replace(train, gain_penalty=float(train.gain_penalty > 0))
@@ -375,13 +378,13 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
 def new_model(run: RunConfig, task: Task | None = None) -> TokenModel:
     """Return the untrained model of a run, a function of its seed and settings alone.
 
-    With the task, the centres of a model that is trained on states also have the labels of those states.
+    With the task, the centres of a model that is trained on states stand for the states of its minimal machine.
     """
     model = untrained_model(run.model, run.n_symbols, run.n_classes, run.seed)
     if task is not None and isinstance(model, Classifier) and model.readout.centre_labels is not None:
-        labels = torch.from_numpy(task.minimal.labels)
+        _, start, labels = task.minimal
         # A state that no valid string reaches has a centre, but no label.
-        model.readout.assign_centres(torch.where(labels < 0, run.n_classes, labels))
+        model.assign_states(torch.from_numpy(np.where(labels < 0, run.n_classes, labels)), start)
     return model
 
 

@@ -67,7 +67,7 @@ def ramp(start: float, end: float | None, steps: int, step: Ints) -> Floats:
 def auxiliary_weight(train: TrainSettings, attraction: float, step: Ints) -> Floats:
     """Return the weight of the centre loss at each step, or that of the next states if states are the targets."""
     if train.targets == "state":
-        return ramp(0.0, train.next_state, max(1, round(train.steps * GROWTH)), step)
+        return ramp(train.next_state, None, train.steps, step)
     return ramp(0.0, attraction, train.steps, step)
 
 

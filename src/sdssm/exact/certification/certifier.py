@@ -24,11 +24,15 @@ from sdssm.exact.certification.certificate import Certificate, Misclassified
 from sdssm.exact.certification.counterexamples import find_counterexample
 from sdssm.exact.certification.integer_orbit import find_orbit
 from sdssm.exact.certification.linear_system import LinearSystem, build_system
+from sdssm.exact.certification.prototype_proof import certify_snapped
+from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.defaults import LONGEST_PROOF, LONGEST_SEARCH, SHORT_STRINGS
-from sdssm.exact.errors import ExactError
+from sdssm.exact.errors import ExactError, TimeIsUpError
 from sdssm.exact.sources import MachineSource, ModelSource, load_source, resolve_machine
 from sdssm.exact.watch import Watch, open_watch
-from sdssm.models import Classifier
+from sdssm.models import Classifier, TokenModel
+from sdssm.models.snapped_recurrence import SnappedRecurrence
+from sdssm.models.wrapped_module import WrappedModule
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least
 from sdssm.tasks import Task, get_task
@@ -57,7 +61,8 @@ def certify(
 
     Args:
         model: a single SD-SSM, a run, or the folder of either. A model with an input matrix B, a bias or several layers
-            is refused, because its prediction depends on more than the direction of one state.
+            is refused, because its prediction depends on more than the direction of one state. A model with prototypes
+            (`snap` with `every`) is proved for every length or not at all.
         machine: what the model should emulate: a name, a task, or a machine. By default the task of the run, or the
             one that the model was saved with.
         valid: the machine of valid strings. By default those of the task; every string if `machine` is a `Machine`.
@@ -81,13 +86,17 @@ def certify(
     check_at_least("longest", longest, 1)
     check_at_least("search", search, 0)
     source = load_source(model, machine, function="certify", trust=trust)
-    classifier = source.classifier
+    module = getattr(source.model, "module", None)
+    has_prototypes = isinstance(module, SnappedRecurrence)
+    classifier = None if has_prototypes else source.classifier
     if isinstance(machine, Machine):  # the machine alone: every string is valid unless `valid` says otherwise
         task, valid_strings = get_task(machine), resolve_machine(valid)
     else:
         task = source.find_task(machine, "certify")
         valid_strings = task.valid if valid is None else resolve_machine(valid)
     with open_watch(f"certify {source.name}", progress, max_seconds) as watch:
+        if classifier is None:
+            return _certify_prototypes(source.model, replace(task, valid=valid_strings), search, seed, watch)
         return certify_machine(
             classifier,
             replace(task, valid=valid_strings),
@@ -136,6 +145,26 @@ def certify_machine(
     return replace(certificate, misclassified=misclassified)
 
 
+def _certify_prototypes(model: TokenModel, task: Task, search: int, seed: int, watch: Watch) -> Certificate:
+    """Certify a recurrence with prototypes (`snap` with `every`) for every length, or search a misclassified string."""
+    assert isinstance(model, WrappedModule) and isinstance(model.module, SnappedRecurrence)
+    try:
+        certificate = certify_snapped(model.module, task.machine, task.name, watch)
+    except TimeIsUpError:
+        return Certificate(0, 0, 0, False, watch.stop_reason, task=task.name, stopped=True)
+    if certificate.horizon is None or not search:
+        return certificate
+    trimmed = TrimMachine.build(task.machine, task.valid)
+    counterexample, searched = find_counterexample(model, trimmed, search, torch.Generator().manual_seed(seed), watch)
+    certificate = replace(certificate, searched=searched)
+    if counterexample is None:
+        return certificate
+    string, predicted = counterexample
+    correct = task.machine.output(string)
+    misclassified = Misclassified(string, task.machine.decode(string), predicted, correct, False)
+    return replace(certificate, counterexample=string, misclassified=misclassified)
+
+
 def describe_misclassified(
     model: Classifier, system: LinearSystem, machine: Machine, string: tuple[int, ...], predicted: int | None = None
 ) -> Misclassified:
@@ -156,7 +185,7 @@ def describe_misclassified(
         for symbol in string:
             x = system.A[symbol] @ x
             x = x / np.abs(x).max()
-        predicted = int((system.rows @ x).argmax())
+        predicted = int(system.row_labels[(system.rows @ x).argmax()])
     return Misclassified(string, machine.decode(string), predicted, correct, computed_exactly)
 
 

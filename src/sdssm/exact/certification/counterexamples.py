@@ -11,7 +11,7 @@ from torch import Tensor
 from sdssm.exact.certification.trim_machine import DEAD, TrimMachine
 from sdssm.exact.watch import UNWATCHED, Watch
 from sdssm.layers.mixer import select_state_rows
-from sdssm.models import Classifier
+from sdssm.models import TokenModel
 from sdssm.models.stack import State
 
 #: Number of strings read together. Half of them repeat a word of up to LONGEST_WORD symbols.
@@ -30,7 +30,7 @@ class Counterexample(NamedTuple):
 
 
 def find_counterexample(
-    model: Classifier, machine: TrimMachine, longest: int, generator: torch.Generator, watch: Watch = UNWATCHED
+    model: TokenModel, machine: TrimMachine, longest: int, generator: torch.Generator, watch: Watch = UNWATCHED
 ) -> tuple[Counterexample | None, int]:
     """Return a misclassified string, or None, and the length up to which strings were read.
 
@@ -43,7 +43,7 @@ def find_counterexample(
         return counterexample, len(counterexample.string)
     tokens, states = _draw_strings(machine, longest, generator)
     labels = torch.tensor(machine.labels)[states]  # (B, L)
-    device = model.readout.weight.device
+    device = model.device
     state: State = None
     longest = tokens.shape[1]
     watch.start("search for a misclassified string", total=longest, unit="symbols")
@@ -65,12 +65,12 @@ def find_counterexample(
     return None, longest
 
 
-def _try_transitions(model: Classifier, machine: TrimMachine, longest: int, watch: Watch) -> Counterexample | None:
+def _try_transitions(model: TokenModel, machine: TrimMachine, longest: int, watch: Watch) -> Counterexample | None:
     """Return the shortest misclassified string among those that take each transition last, or None.
 
     The machine is searched breadth first. All strings of a length continue those of the length before by one symbol.
     """
-    device = model.readout.weight.device
+    device = model.device
     states, seen = np.array([machine.start]), {machine.start}
     strings: list[tuple[int, ...]] = [()]
     model_state: State = None

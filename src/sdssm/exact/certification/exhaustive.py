@@ -174,10 +174,11 @@ class ExhaustiveSearch:
         transformed, position = self.transformed, strings.shape[1]
         labels = transformed.system.machine.labels[states]
         valid = np.flatnonzero(labels >= 0)
-        if not len(valid) or len(transformed.rows) == 1:
+        row_labels = transformed.system.row_labels
+        if not len(valid) or (row_labels == row_labels[0]).all():
             return
         x, errors, labels = x[valid], errors[valid], labels[valid]
-        logits, index, largest = x @ transformed.rows.T, np.arange(len(x)), vector_norm(transformed.rows).max()
+        logits, largest = x @ transformed.rows.T, vector_norm(transformed.rows).max()
         norm = round_up(vector_norm(x) + errors)
         uncertainty = round_up(
             largest * errors + (transformed.row_errors.max() + gamma(x.shape[1] + 4) * largest) * norm
@@ -185,9 +186,8 @@ class ExhaustiveSearch:
         if rounded:
             slack = transformed.system.readout_rounding * transformed.row_magnitudes.max() * norm
             uncertainty = round_up(uncertainty + slack)
-        correct = logits[index, labels].copy()
-        logits[index, labels] = -np.inf
-        gap = correct - logits.max(1)
+        is_correct = labels[:, None] == row_labels  # (B, R)
+        gap = np.where(is_correct, logits, -np.inf).max(1) - np.where(is_correct, -np.inf, logits).max(1)
         if (gap > 2 * round_up(uncertainty)).all():
             return
         result = self.results[rounded]

@@ -142,15 +142,16 @@ def _without_common_factor(vectors: Floats) -> Floats:
 class _Readout:
     """The readout of a system, prepared for vectors of which few entries are not zero."""
 
-    rows: Floats  # (N, C)
-    row_errors: Floats  # (C,): upper bound on the error of a logit for a vector of norm 1
-    magnitudes: Floats | None  # (N, C): times |x| upper bounds on the rounding of the logits in float32
+    rows: Floats  # (N, R)
+    row_labels: np.ndarray  # (R,)
+    row_errors: Floats  # (R,): upper bound on the error of a logit for a vector of norm 1
+    magnitudes: Floats | None  # (N, R): times |x| upper bounds on the rounding of the logits in float32
 
     @classmethod
     def build(cls, system: LinearSystem, rounded: bool) -> _Readout:
         errors = round_up(system.row_errors + gamma(system.rows.shape[1] + 2) * vector_norm(system.rows))
         magnitudes = system.readout_rounding * system.row_magnitudes.T if rounded else None
-        return cls(np.ascontiguousarray(system.rows.T), errors, magnitudes)
+        return cls(np.ascontiguousarray(system.rows.T), system.row_labels, errors, magnitudes)
 
     def label_gaps(self, x: Floats, labels: np.ndarray) -> Floats:
         """Return the smallest lead of the correct class, relative to |x|: (B,).
@@ -163,11 +164,10 @@ class _Readout:
         errors = self.row_errors * norms[:, None]
         if self.magnitudes is not None:
             errors = errors + _multiply_sparse(np.abs(x), self.magnitudes)
-        index, valid = np.arange(len(x)), labels >= 0
-        correct, correct_error = logits[index, labels], errors[index, labels]
-        others = np.arange(logits.shape[1]) != labels[:, None]
-        lower = np.where(others, correct[:, None] - correct_error[:, None] - logits - errors, np.inf).min(1)
-        upper = np.where(others, correct[:, None] + correct_error[:, None] - logits + errors, np.inf).min(1)
+        valid, own = labels >= 0, labels[:, None] == self.row_labels  # (B,), (B, R)
+        own = own | ~valid[:, None]  # no row is wrong where no valid string ends
+        lower = np.where(own, logits - errors, -np.inf).max(1) - np.where(own, -np.inf, logits + errors).max(1)
+        upper = np.where(own, logits + errors, -np.inf).max(1) - np.where(own, -np.inf, logits - errors).max(1)
         safety = 4 * U64 * np.abs(logits).max(1)
         norm = np.sqrt(np.square(x).sum(1))
         gaps = np.where(lower > safety, lower, np.where(upper < -safety, upper, np.nan)) / norm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from sdssm.automata.refinement import Ints
 from sdssm.exact.certification.ball_arithmetic import U64, Floats, MatrixBall, gamma, round_up, vector_norm
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
@@ -45,14 +46,21 @@ def check_linear(model: Classifier) -> None:
         )
 
 
-def find_centre_labels(model: Classifier) -> torch.Tensor | None:
-    """Return the labels of the centres of a readout with several centres for a class, -1 if not used; else None."""
-    labels: torch.Tensor | None = getattr(model.readout, "centre_labels", None)
-    return None if labels is None else labels.detach().cpu()
+def find_row_labels(model: Classifier) -> Ints:
+    """Return the label of each row of the readout: (R,).
+
+    A readout has one row for each class, or several centres. A centre that stands for no state of an automaton, or for
+    one without a label, is never predicted: it has the label -1.
+    """
+    labels = model.readout.centre_labels
+    if labels is None:
+        return np.arange(model.n_classes)
+    known = labels.detach().cpu().numpy()
+    return np.where((known >= 0) & (known < model.n_classes), known, -1)
 
 
 def readout_rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
-    """Return the readout as rows (C, N) of the state, their errors (C,) and their absolute values (C, N)."""
+    """Return the readout as rows (R, N) of the state, their errors (R,) and their absolute values (R, N)."""
     readout = model.readout
     rows = readout._rows(model.vectors).detach().cpu().double().numpy()
     errors = np.zeros(len(rows))
@@ -81,6 +89,6 @@ def readout_rows(model: Classifier, n: int) -> tuple[Floats, Floats, Floats]:
 
 
 def multiply_rows(rows: Floats, errors: Floats, matrix: Floats) -> tuple[Floats, Floats]:
-    """Multiply rows (C, N), known up to `errors` (C,), by a matrix (N, N)."""
+    """Multiply rows (R, N), known up to `errors` (R,), by a matrix (N, N)."""
     product = MatrixBall(rows[:, None, :], errors) @ MatrixBall.exact(matrix)
     return product.centre[:, 0], product.radius

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from sdssm.automata import Machine
+from sdssm.automata.refinement import Ints
 from sdssm.exact.certification.ball_arithmetic import Floats, gamma
-from sdssm.exact.certification.linear_readout import check_linear, find_centre_labels, multiply_rows, readout_rows
+from sdssm.exact.certification.linear_readout import check_linear, find_row_labels, multiply_rows, readout_rows
 from sdssm.exact.certification.trim_machine import TrimMachine
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier
@@ -24,17 +25,18 @@ MOST_BYTES = 4 << 30
 class LinearSystem:
     """The recurrence x_t = A_s x_{t-1} and a linear readout, both up to a positive factor.
 
-    The prediction is the class whose row has the largest product with x. A (V, N, N) and x0 (N,) are the float32
+    The prediction is the label of the row that has the largest product with x. A (V, N, N) and x0 (N,) are the float32
     numbers that the layer computes with. The prediction depends only on the direction of x: LayerNorm without a shift,
-    the projection and the cosine readout reduce to `rows` (C, N), up to a positive factor that is the same for all
-    classes. `row_errors` (C,) bounds the rounding errors in these rows. `row_magnitudes` (C, N) holds sums of absolute
-    values: in any order of summation, float32 computes each logit with an error of at most `readout_rounding` times
-    row_magnitudes |x|.
+    the projection and the cosine readout reduce to `rows` (R, N), up to a positive factor that is the same for all
+    rows. `row_labels` (R,) are their labels: a readout has one row for each class, or several centres. `row_errors`
+    (R,) bounds the rounding errors in these rows. `row_magnitudes` (R, N) holds sums of absolute values: in any order
+    of summation, float32 computes each logit with an error of at most `readout_rounding` times row_magnitudes |x|.
     """
 
     A: Floats
     x0: Floats
     rows: Floats
+    row_labels: Ints
     row_errors: Floats
     row_magnitudes: Floats
     readout_rounding: float
@@ -58,7 +60,9 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
         start = model.first_state
     A = symbols.A.detach().cpu().double().numpy()
     n = A.shape[-1]
-    rows, row_errors, row_magnitudes = readout_rows(model, n)
+    row_labels = find_row_labels(model)
+    used = row_labels >= 0
+    rows, row_errors, row_magnitudes = (values[used] for values in readout_rows(model, n))
     if model.query is not None:  # the query is one more step before every readout
         rows, row_errors = multiply_rows(rows, row_errors, A[model.query])
         row_magnitudes = row_magnitudes @ np.abs(A[model.query])
@@ -67,6 +71,7 @@ def build_system(model: Classifier, machine: Machine, valid: Machine | None) -> 
         A=A[: model.n_symbols],
         x0=start.detach().cpu().double().numpy(),
         rows=rows,
+        row_labels=row_labels[used],
         row_errors=row_errors,
         row_magnitudes=row_magnitudes * (1 + 1e-9),
         readout_rounding=gamma(10 * n + 100, 2.0**-24),
@@ -103,11 +108,11 @@ def _as_array(values: torch.Tensor) -> Floats:
 
 def _check_supported(model: Classifier, machine: Machine) -> None:
     check_linear(model)
-    if find_centre_labels(model) is not None:
-        problem = "the readout has a centre for each state of the automaton, and a certificate needs one for each class"
+    without_row = np.setdiff1d(np.arange(model.n_classes), find_row_labels(model))
+    if len(without_row):
         raise ExactError(
-            f"{problem}; use snap(model) or snap(model, every=1), which are certified",
-            shell=f"{problem}; use sdssm snap, with or without --every 1, which is certified",
+            f"no centre of the readout has the label {without_row[0]}, so there is nothing to certify for it; train "
+            "the model on a task with this label"
         )
     if model.n_symbols != machine.n_symbols:
         raise ExactError(

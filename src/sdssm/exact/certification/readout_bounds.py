@@ -1,7 +1,8 @@
 """Decide whether a bound on the states proves the labels.
 
 A label is proved correct if no error e within the bounds of `transformed_system` changes the sign of
-(row of the label - row of another class) (c + e).
+(row of the label - row of another class) (c + e). If the label has several rows, that with the largest product with the
+representative c counts.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from sdssm.exact.certification.transformed_system import TransformedSystem
 
 
 class LogitLeads(NamedTuple):
-    """By how much the correct class leads every other class at each machine state: (Q, C) each."""
+    """By how much a row of the correct class leads the rows of other classes at each machine state: (Q, R) each."""
 
-    lead: Floats  #: lower bound at the representative; infinite for the correct class and where no string ends
+    lead: Floats  #: lower bound at the representative; infinite for rows of the correct class and where no string ends
     per_e1: Floats  #: upper bound on what an error e1 = 1 takes from the lead
     per_e2: Floats  #: upper bound on what an error e2 = 1 takes from the lead
     float_slack: Floats  #: upper bound on what float32 rounding takes, for a state of length 1
@@ -36,21 +37,24 @@ class ReadoutBounds:
         transformed = self.transformed
         labels, centres = transformed.system.machine.labels, transformed.coordinates.centres
         rows, row_magnitudes = transformed.rows, transformed.row_magnitudes
+        row_labels = transformed.system.row_labels
         d, n = transformed.coordinates.dimension, centres.shape[1]
         leads = LogitLeads(*(np.empty((len(centres), len(rows))) for _ in range(4)))
         for q, label in enumerate(labels.clip(0)):
-            difference = rows[label] - rows  # (C, N)
-            subtraction = 2 * gamma(2) * (vector_norm(rows[label]) + vector_norm(rows))
-            error = round_up(transformed.row_errors[label] + transformed.row_errors + subtraction)
+            same = row_labels == label
+            row = int(np.where(same, rows @ centres[q], -np.inf).argmax())
+            difference = rows[row] - rows  # (R, N)
+            subtraction = 2 * gamma(2) * (vector_norm(rows[row]) + vector_norm(rows))
+            error = round_up(transformed.row_errors[row] + transformed.row_errors + subtraction)
             centre_norm = transformed.state_norms.centre[q]
             uncertainty = round_up((error + gamma(n + 1) * vector_norm(difference)) * centre_norm)
             leads.lead[q] = difference @ centres[q] - uncertainty
             measured = MatrixBall(difference[:, None, :d], error) @ transformed.from_metric[[q]]
             leads.per_e1[q] = measured.frobenius_norm()
             leads.per_e2[q] = round_up(vector_norm(difference[:, d:]) + error)
-            magnitude = row_magnitudes[label] + row_magnitudes
+            magnitude = row_magnitudes[row] + row_magnitudes
             leads.float_slack[q] = round_up(transformed.system.readout_rounding * magnitude)
-            leads.lead[q, label] = np.inf
+            leads.lead[q, same] = np.inf
         leads.lead[labels < 0] = np.inf
         return leads
 

@@ -60,9 +60,9 @@ class TransformedSystem:
     coordinates: Coordinates
     A: MatrixBall  # (V, N, N), each divided by its factor: a positive scale changes no label
     x0: MatrixBall  # (N, 1)
-    rows: Floats  # (C, N)
-    row_errors: Floats  # (C,)
-    row_magnitudes: Floats  # (C,): at least |row_magnitudes backward|, for float32
+    rows: Floats  # (R, N)
+    row_errors: Floats  # (R,)
+    row_magnitudes: Floats  # (R,): at least |row_magnitudes backward|, for float32
     #: At least |forward| |A| |backward| over the factor. Times `step_unit` it bounds the rounding of one step.
     step_rounding: float
     rounding_matrix: Floats  # (N, N): at least |forward| |A| over the factor, for every symbol

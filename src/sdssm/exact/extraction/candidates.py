@@ -34,7 +34,10 @@ TOO_MANY = "the labels of the model alone distinguish more than {:,} states"
 
 @dataclass(frozen=True)
 class Fidelity:
-    """On how many random valid strings of one length machine and model agree."""
+    """On how many random valid strings of one length machine and model agree.
+
+    Half of the strings are uniform; the last transition of the others is uniform over those of the machine.
+    """
 
     length: int
     strings: int
@@ -180,8 +183,18 @@ class CandidateMachines:
         return list(dict.fromkeys(self.task.longest_valid_length(max(length, least)) for length in lengths))
 
     def fidelity(self, machine: Machine, length: int, strings: int) -> Fidelity:
-        """Compare a machine with the model on random valid strings of one length."""
-        tokens = self.draw(strings, length)
+        """Compare a machine with the model on random valid strings of one length.
+
+        Uniform strings miss most transitions of most machines, so only half of the strings are uniform; the others
+        cover the machine: their last transition is drawn first.
+        """
+        plain = Machine(table=machine.table, start=machine.start, outputs=machine.outputs)  # `valid` has other names
+        task = Task(name="the candidate", machine=plain, valid=self.reader.valid)
+        parts = [self.draw(-(-strings // 2), length)]
+        if strings > 1:
+            batch = task.sample(strings // 2, length, generator=self.generator, sampling="covering")
+            parts.append(batch.tokens.numpy())
+        tokens = np.concatenate(parts)
         wrong = self.disagreements(machine, tokens, self.reader.labels(tokens))
         return Fidelity(length, strings, strings - int(wrong[:, -1].sum()), strings - int(wrong.any(1).sum()))
 

@@ -42,7 +42,7 @@ class Extraction(Displayed):
     machine: Machine  #: minimised; its outputs for strings that are not valid have no meaning
     valid: Machine | None  #: the machine of valid strings; None if every string is valid
     n_classes: int  #: the labels of the model are 0..n_classes-1; the machine need not have all of them
-    fidelity: tuple[Fidelity, ...]  #: on random valid strings of several lengths
+    fidelity: tuple[Fidelity, ...]  #: on random valid strings of several lengths, uniform and covering ones
     explored: int  #: number of the model's states that were read
     #: The smallest difference between the best and the second logit, at the explored states and after strings of up to
     #: `longest` symbols.
@@ -129,6 +129,7 @@ class Extraction(Displayed):
         strings = "strings" if self.valid is None else "valid strings"
         notes = [
             f"Agreement of machine and model on random {strings}, in %; chance is {format_chance(100 / outputs)} %.",
+            "Half of the strings are uniform, half cover the transitions of the machine.",
             *self._explain(with_difference),
         ]
         title = f"machine of {machine.n_states:,} states, {machine.n_symbols:,} symbols and {outputs:,} outputs"
@@ -197,6 +198,7 @@ def extract(
          5      512        100.00             100.00
        100      512        100.00             100.00
     Agreement of machine and model on random strings, in %; chance is 12.5 %.
+    Half of the strings are uniform, half cover the transitions of the machine.
     The machine is the same as that of d4 on every valid string (proved).
     """
     check_one_of("method", method, METHODS)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sdssm.automata.refinement import Ints
-from sdssm.exact.certification.linear_readout import check_linear, find_centre_labels, readout_rows
+from sdssm.exact.certification.linear_readout import check_linear, find_row_labels, readout_rows
 from sdssm.exact.errors import ExactError
 from sdssm.models import Classifier, TokenModel
 
@@ -54,8 +54,7 @@ class TokenMatrices:
                 rows = rows @ A[model.query]
             vector = start.detach().cpu().double()
             vector = vector / vector.norm().clamp_min(SMALLEST_NORM)
-            centre_labels = find_centre_labels(model)
-            labels = torch.arange(len(rows)) if centre_labels is None else centre_labels
+            labels = torch.from_numpy(find_row_labels(model))
             rows, labels = rows[labels >= 0], labels[labels >= 0]
             return cls(A[: model.n_symbols].float(), vector.float(), rows.float(), labels.long(), model.n_classes)
 

@@ -29,7 +29,10 @@ TOGETHER = 128
 
 @dataclass(frozen=True)
 class HorizonReading:
-    """The accuracy up to one length, at positions `first` to `length`."""
+    """The accuracy up to one length, at positions `first` to `length` of uniform strings.
+
+    The balanced accuracy is that of fresh strings of the length whose labels are equally frequent.
+    """
 
     length: int
     first: int
@@ -38,6 +41,13 @@ class HorizonReading:
     within: float | None  #: root mean square distance of normalised states from the mean of their class
     between: float | None  #: the smallest distance between the means of two classes
     spread: float | None  #: within over between
+    best_constant: float | None = None  #: percent of the uniform strings of this length with the most frequent label
+    balanced: float | None = None  #: percent of balanced strings; None if they are too long, or not needed
+    chance: float | None = None  #: percent of balanced strings that a constant answer classifies correctly
+
+    def is_at_least(self, level: float) -> bool:
+        """Whether the accuracy, and the balanced accuracy if it was measured, is at least so many percent."""
+        return self.accuracy >= level and (self.balanced is None or self.balanced >= level)
 
 
 class _Position(NamedTuple):

@@ -11,23 +11,28 @@ import torch
 from sdssm import ops
 from sdssm.display import Displayed, ResultTable
 from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
+from sdssm.evaluation.sampled_accuracy import LONGEST_SAMPLED
+from sdssm.evaluation.sampled_measurement import measure_sampled
 from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
 from sdssm.exact.errors import ExactError
 from sdssm.exact.measurement.length_readings import HorizonReading, read_fresh_strings, read_prefixes
 from sdssm.exact.measurement.measured_gains import MeasuredGains, measure_gains
 from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
-from sdssm.exact.watch import open_watch
+from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
 from sdssm.tasks import Task
 from sdssm.tasks.evaluation_strings import EvaluationStrings
+from sdssm.tasks.label_shares import best_constants
 from sdssm.tasks.task import chance_accuracy
 
 #: The accuracy, in percent, that counts as correct.
 ENOUGH = 99.9
+#: One label is frequent if its share is more than this many times that of a label of balanced strings.
+FREQUENT = 1.5
 #: Lengths between which the growth of the spread is measured, to predict where it becomes too large.
 MEASURED = 512, 4_096
 #: The spread at which about one label in a thousand is wrong.
@@ -38,7 +43,8 @@ TOO_WIDE = 1 / 3
 class Horizon(Displayed):
     """The longest length up to which a model was measured to be correct.
 
-    At `longest` and at all shorter lengths read, the accuracy is at least 99.9 %; 0 if there is no such length.
+    At `longest` and at all shorter lengths read, the accuracy is at least 99.9 %, and so is the balanced accuracy where
+    it was measured: on uniform strings a constant answer may be nearly always right. 0 if there is no such length.
     `predicted` is the length at which the spread reaches a third if its square keeps growing as it did up to length
     4,096, as that of a random walk does. It is a rule of thumb, and None if the spread does not grow or was not
     measured, and if the model fails by length 4,096 already.
@@ -69,8 +75,8 @@ class Horizon(Displayed):
 
     @property
     def first_failure(self) -> HorizonReading | None:
-        """The shortest length read at which less than 99.9 % of the labels are correct."""
-        return next((reading for reading in self.readings if reading.accuracy < ENOUGH), None)
+        """The shortest length read at which the accuracy or the balanced accuracy is below 99.9 %."""
+        return next((reading for reading in self.readings if not reading.is_at_least(ENOUGH)), None)
 
     def __repr__(self) -> str:
         return f"Horizon({self.task!r}, longest={self.longest}, max_length={self.max_length})"
@@ -87,27 +93,41 @@ class Horizon(Displayed):
 
     def to_table(self) -> ResultTable:
         """Return the accuracy at each length, and sentences that say where the model fails."""
+        is_balanced = any(reading.balanced is not None for reading in self.readings)
         rows = [
             [
                 f"{reading.length:,}",
                 f"{reading.first:,}-{reading.length:,}",
                 f"{reading.labels:,}",
                 format_percent(reading.accuracy),
+                format_chance(reading.best_constant),
+                *((format_percent(reading.balanced), format_chance(reading.chance)) if is_balanced else ()),
                 "-" if reading.spread is None else f"{reading.spread:.4f}",
             ]
             for reading in self.readings
         ]
-        headers = ["length", "positions", "labels", "accuracy %", "distance"]
+        balanced = ["balanced %", "chance %"] if is_balanced else []
+        headers = ["length", "positions", "labels", "accuracy %", "best constant %", *balanced, "distance"]
         title = f"{self.task}: {self.strings} strings, {self.method}, {self.seconds:.0f} s"
-        right = ["length", "labels", "accuracy %", "distance"]
+        right = [header for header in headers if header != "positions"]
         return ResultTable(headers, rows, title=title, notes=self._explain(), right=right)
 
     def _explain(self) -> list[str]:
         failure = self.first_failure
-        notes = [f"Longest length with an accuracy of at least 99.9 %, as at all shorter ones: {self.longest:,}"]
+        measured = [reading for reading in self.readings if reading.balanced is not None]
+        measures = "an accuracy and a balanced accuracy" if measured else "an accuracy"
+        notes = [f"Longest length with {measures} of at least 99.9 %, as at all shorter ones: {self.longest:,}"]
         if failure is not None:
             accuracy = format_percent(failure.accuracy)
             notes.append(f"The model fails at length {failure.length:,}: {accuracy} % of the labels are correct.")
+            if failure.balanced is not None:
+                shown = f"{format_percent(failure.balanced)} % (chance {format_chance(failure.chance)} %)"
+                notes[-1] = f"{notes[-1][:-1]}; balanced accuracy {shown}."
+        if measured:
+            notes.append(
+                f"Balanced: fresh strings of the length, whose labels are equally frequent, to length "
+                f"{measured[-1].length:,}; a constant answer scores chance."
+            )
         if self.stopped:
             notes.append(f"Stopped by the time limit after length {self.readings[-1].length:,}.")
         if self.predicted is not None:
@@ -149,7 +169,9 @@ def horizon(
         max_seconds: stop about then, and return the lengths read so far.
         progress: True shows how far the measurement is; a function receives every `ProgressEvent`.
 
-    The state is carried from one length to the next. The last 16 prefixes up to each length are classified.
+    The state is carried from one length to the next. The last 16 prefixes up to each length are classified. If one
+    label is much more frequent than the others at some length, the balanced accuracy is measured too, on fresh strings,
+    up to the first length at which the model fails.
 
     >>> from sdssm.exact import compile
     >>> result = horizon(compile("parity"), task="parity", max_length=1_000, strings=16)
@@ -184,11 +206,13 @@ def horizon(
                 matrices = WordMatrices.build(classifier) if words else None
                 method = "pieces" if matrices is None else f"words of {matrices.m} symbols"
                 readings = list(read_prefixes(classifier, test, lengths, matrices, watch))
+            is_stopped = len(readings) < len(lengths)
+            readings = _compare_with_constants(classifier, test, readings, watch)
     finally:
         classifier.train(training)
     longest = 0
     for reading in readings:
-        if reading.accuracy < ENOUGH:
+        if not reading.is_at_least(ENOUGH):
             break
         longest = reading.length
     return Horizon(
@@ -203,8 +227,36 @@ def horizon(
         seconds=perf_counter() - started,
         n_classes=classifier.n_classes,
         gains=measure_gains(classifier, resolved, seed=seed),
-        stopped=len(readings) < len(lengths),
+        stopped=is_stopped or watch.is_over,
     )
+
+
+def _compare_with_constants(
+    model: TokenModel, test: EvaluationStrings, readings: list[HorizonReading], watch: Watch
+) -> list[HorizonReading]:
+    """Add what the best constant answer scores to each reading, and the balanced accuracy if one label is frequent.
+
+    If the time is up, the lengths whose balanced accuracy was measured are returned, and at least the first.
+    """
+    constants = best_constants(test.task, [reading.length for reading in readings])
+    chances = best_constants(test.task, [reading.length for reading in readings], "balanced")
+    compared = [replace(reading, best_constant=best) for reading, best in zip(readings, constants, strict=True)]
+    pairs = list(zip(constants, chances, strict=True))
+    if all(best is None or chance is None or best <= FREQUENT * chance for best, chance in pairs):
+        return compared
+    needed = [reading for reading in compared if reading.length <= LONGEST_SAMPLED]
+    watch.start("read balanced strings", total=sum(reading.length for reading in needed), unit="symbols")
+    read, balanced = 0, list[HorizonReading]()
+    for reading in needed:
+        if balanced and watch.is_over:
+            return balanced
+        if balanced and not balanced[-1].is_at_least(ENOUGH):  # longer strings do not change the result
+            break
+        measured = measure_sampled(model, test, "balanced", [reading.length])
+        read += reading.length
+        watch.update(read)
+        balanced.append(replace(reading, balanced=measured.accuracy[0], chance=measured.best_constant[0]))
+    return [*balanced, *compared[len(balanced) :]]
 
 
 def doubling_lengths(most: int) -> list[int]:

@@ -344,6 +344,7 @@ class Campaign:
             n_pairs=tuple(entry.n_pairs for entry in scores),
             verdict=proof.verdict,
             is_followed=proof.is_followed and measured.reading.misclassified is None,
+            is_snapped=proof.is_snapped,
             extracted_states=proof.states,
             string=string,
             is_shortest=proof.is_shortest,

@@ -13,8 +13,11 @@ import numpy as np
 import torch
 
 from sdssm.checking.misclassified import find_misclassified
-from sdssm.exact import extract
-from sdssm.exact.errors import ExactError
+from sdssm.exact import Extraction, extract
+from sdssm.exact.errors import ExactError, TimeIsUpError
+from sdssm.exact.extraction.token_matrices import TokenMatrices
+from sdssm.exact.prototypes import choose_prototypes
+from sdssm.exact.watch import open_watch
 from sdssm.experiments.mlregtest.records import DIFFERENT, EQUAL, NO_RESULT
 from sdssm.models import TokenModel
 from sdssm.models.building import untrained_model
@@ -33,8 +36,10 @@ class Proof:
 
     Attributes:
         verdict: equal (the automata are, by their product), different, or no result.
-        is_followed: whether the automata are equal, the model agrees with them at every symbol of random strings, and
-            no misclassified string is known.
+        is_followed: whether the automata are equal, the model agrees with them at every symbol of random strings, half
+            of them uniform and half covering, and no misclassified string is known. This is measured, not proved.
+        is_snapped: whether the automata are equal and the model is proved to be exact at every length if its state is
+            moved to the nearest prototype after every symbol (`snap` with `every=1`).
         states: the number of states of the extracted automaton; None without a result.
         string: the shortest misclassified string that was found, as names of symbols; None if none was found.
         is_shortest: whether all shorter strings were read, and are classified correctly.
@@ -44,6 +49,7 @@ class Proof:
 
     verdict: str
     is_followed: bool = False
+    is_snapped: bool = False
     states: int | None = None
     string: tuple[str, ...] | None = None
     is_shortest: bool = False
@@ -105,6 +111,7 @@ def prove_language(
     difference = extraction.difference
     verdict = DIFFERENT if difference is not None else NO_RESULT if extraction.stopped else EQUAL
     is_followed = verdict == EQUAL and extraction.faithful and misclassified is None
+    is_snapped = verdict == EQUAL and _has_exact_prototypes(model, extraction, seconds - (monotonic() - start))
     string, is_shortest = None, False
     if not is_followed:
         limit = min(seconds, SEARCH_SECONDS)
@@ -115,12 +122,25 @@ def prove_language(
     return Proof(
         verdict=verdict,
         is_followed=is_followed,
+        is_snapped=is_snapped,
         states=extraction.machine.n_states,
         string=None if string is None else tuple(names[symbol] for symbol in string),
         is_shortest=is_shortest,
         seconds=monotonic() - start,
         note=extraction.note,
     )
+
+
+def _has_exact_prototypes(model: TokenModel, extraction: Extraction, seconds: float) -> bool:
+    """Whether the model is proved to be exact if its state is moved to a prototype after every symbol."""
+    if extraction.graph is None:
+        return False
+    try:
+        with open_watch("prove the prototypes", False, max(seconds, 0.0)) as watch:
+            choose_prototypes(TokenMatrices.read(model), extraction.graph, extraction.machine, 1, watch)
+    except (ExactError, TimeIsUpError):
+        return False
+    return True
 
 
 def _find_misclassified(

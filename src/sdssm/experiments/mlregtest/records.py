@@ -61,6 +61,8 @@ class LanguageRecord:
     device_seconds: float  #: training and measuring of the whole batch, over the number of languages in it
     device: str
     commit: str | None
+    #: The automata are equal, and the model is proved exact at every length with its state moved to prototypes.
+    is_snapped: bool = False
 
     @property
     def is_final(self) -> bool:

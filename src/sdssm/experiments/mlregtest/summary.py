@@ -43,6 +43,7 @@ class ClassSummary:
     covering_share: float
     equal_share: float
     followed_share: float  #: and the model classifies all test strings correctly
+    snapped_share: float  #: and the model is proved exact at every length with its state moved to prototypes
 
 
 def longest_length(records: Sequence[LanguageRecord]) -> int:
@@ -85,6 +86,7 @@ def _summarise(records: Sequence[LanguageRecord], length: int, kind: str, symbol
         covering_share=share(records, lambda record: _score(record, "covering", length) >= LEARNED),
         equal_share=share(records, is_equal),
         followed_share=share(records, lambda record: record.is_followed),
+        snapped_share=share(records, lambda record: record.is_snapped),
     )
 
 
@@ -120,12 +122,14 @@ def describe_targets(records: Sequence[LanguageRecord], name: str) -> list[str]:
     length, count = longest_length(records), len(records)
     balanced = sum(_score(record, "balanced", length) >= LEARNED for record in records)
     equal, followed = sum(map(is_equal, records)), sum(record.is_followed for record in records)
+    snapped = sum(record.is_snapped for record in records)
     return [
         f"{name} languages with a balanced accuracy of at least {LEARNED:g} % at length {length}: {balanced} of "
         f"{count}, {100 * balanced / count:.1f} % (target {BALANCED_TARGET:g} %; a constant answer scores 50 %)",
         f"{name} languages whose automaton is proved equal: {equal} of {count}, {100 * equal / count:.1f} % "
         f"(target {EQUAL_TARGET:g} %); {followed} of these models also classify all their test strings correctly, "
-        f"{100 * followed / count:.1f} %",
+        f"{100 * followed / count:.1f} %; {snapped} are proved exact at every length if their state is moved to the "
+        f"nearest prototype after every symbol, {100 * snapped / count:.1f} %",
     ]
 
 

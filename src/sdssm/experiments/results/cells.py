@@ -16,9 +16,6 @@ from sdssm.experiments.specs.spec import Spec
 #: Student's t for a 95 % confidence interval, by degrees of freedom (seeds - 1); the last value is used beyond.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
 
-#: How the best candidate of a grid was chosen, in words.
-CHOICE_WORDS = {"within": "accuracy at training lengths", "score": "the score itself, at test lengths"}
-
 
 def make_cells(spec: Spec, records: Sequence[Record]) -> list[Record]:
     """Return a dictionary for each cell and score: statistics, published numbers and chance.
@@ -60,7 +57,7 @@ def _choose(spec: Spec, score: str, runs: Sequence[Record]) -> tuple[list[Record
         return list(runs), None
     candidates = rank_candidates(spec, score, runs)
     words = ", ".join(f"{name} {value}" for name, value in candidates[0][0]["variant"].items())
-    return list(candidates[0]), f"best of {len(candidates)} by {CHOICE_WORDS[spec.choose]}: {words}"
+    return list(candidates[0]), f"best of {len(candidates)} by {choice_words(spec)}: {words}"
 
 
 def rank_candidates(spec: Spec, score: str, runs: Sequence[Record]) -> list[list[Record]]:
@@ -75,20 +72,36 @@ def rank_candidates(spec: Spec, score: str, runs: Sequence[Record]) -> list[list
     def rank(group: Sequence[Record]) -> tuple[bool, int, float]:
         # If the grid varies the steps themselves, more steps are not preferred.
         steps = 0 if "steps" in group[0]["variant"] else group[0]["steps"]
-        value = candidate_value(spec.choose, score, group)
+        value = candidate_value(spec, score, group)
         return any(record["status"] == "finished" for record in group), steps, -1.0 if value is None else value
 
     return sorted(groups.values(), key=rank, reverse=True)
 
 
-def candidate_value(choose: str, score: str, runs: Sequence[Record]) -> float | None:
+def choice_words(spec: Spec) -> str:
+    """Return how the best candidate of a grid is chosen, in words."""
+    if spec.choose == "score":
+        return "the score itself, at test lengths"
+    measure = spec.evaluate.scores[0].measure
+    return f"{'' if measure is None else f'{measure} '}accuracy at training lengths"
+
+
+def candidate_value(spec: Spec, score: str, runs: Sequence[Record]) -> float | None:
     """Return the value by which candidates are compared.
 
-    It is the mean accuracy at training lengths for `choose` "within", and the best score of a seed for "score".
+    If the spec chooses by "score", it is the best score of a seed. If it chooses "within", it is the mean over seeds of
+    the accuracy at training lengths, by the measure of the first score: on uniform strings a constant answer may be
+    nearly always right.
     """
-    values = [run["scores"].get(score) if choose == "score" else run["within"] for run in runs]
-    known = [value for value in values if value is not None]
-    return max(known, default=None) if choose == "score" else mean_of_known(known)
+    if spec.choose == "score":
+        return max((value for run in runs if (value := run["scores"].get(score)) is not None), default=None)
+    return mean_of_known([judged_within(run) for run in runs])
+
+
+def judged_within(record: Record) -> float | None:
+    """Return the accuracy at training lengths by which a run is judged; older records have that of uniform strings."""
+    judged: float | None = record.get("judged_within")
+    return record["within"] if judged is None else judged
 
 
 def _statistics(runs: Sequence[Record], score: str, *, is_percent: bool) -> Record:

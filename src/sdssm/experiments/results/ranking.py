@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdssm.experiments.planning.plan import Plan
-from sdssm.experiments.results.cells import CHOICE_WORDS, candidate_value, rank_candidates
+from sdssm.experiments.results.cells import candidate_value, choice_words, judged_within, rank_candidates
 from sdssm.experiments.results.records import Record, record_key
 from sdssm.experiments.specs.scores import mean_of_known
 from sdssm.experiments.specs.spec import Spec
@@ -71,7 +71,7 @@ def make_ranking(spec: Spec, records: Sequence[Record], pruned: Sequence[PrunedC
         entries = [_finished_entry(spec, first, group) for group in rank_candidates(spec, first, runs)]
         entries += [_pruned_entry(candidate) for candidate in sorted(stopped, key=lambda entry: -entry["value"])]
         for place, entry in enumerate(entries, start=1):
-            ranking.append({"row": row, "column": column, "place": place, **entry, "by": CHOICE_WORDS[spec.choose]})
+            ranking.append({"row": row, "column": column, "place": place, **entry, "by": choice_words(spec)})
     return ranking
 
 
@@ -80,8 +80,9 @@ def _finished_entry(spec: Spec, score: str, runs: Sequence[Record]) -> Record:
     values = [record["scores"][score] for record in finished if record["scores"].get(score) is not None]
     return {
         "variant": runs[0]["variant"],
-        "value": candidate_value(spec.choose, score, runs),
-        "within": mean_of_known([record["within"] for record in runs]),
+        "value": candidate_value(spec, score, runs),
+        "within": mean_of_known([judged_within(record) for record in runs]),
+        "constant_within": mean_of_known([record.get("constant_within") for record in runs]),
         "score": score,
         "max": max(values, default=None),
         "average": mean_of_known(values),

@@ -56,6 +56,8 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
         "bands": {},
         "constants": {},  # what the best constant answer scores
         "within": None,
+        "judged_within": None,  # by the measure of the first score, by which candidates of a search are compared
+        "constant_within": None,
         "first_below_99": None,
         "accuracy": None,
         "chance": run.task.chance_accuracy,
@@ -68,6 +70,8 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
             record["bands"][score.name] = band
             record["constants"][score.name] = constant
         first_below_99 = curve.get("first_below_99")
+        record["judged_within"] = evaluation.scores[0].compute_within(curve)
+        record["constant_within"] = evaluation.scores[0].compute_within(curve, "best_constant")
         record["within"] = Score("within").compute(curve, longest)
         record["first_below_99"] = first_below_99 if first_below_99 is None or first_below_99 <= longest else None
         values = curve["accuracy"][:longest]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError, did_you_mean, format_value
-from sdssm.experiments.specs.scores import Score, SpecError
+from sdssm.experiments.specs.scores import Score, SpecError, default_scores
 from sdssm.experiments.specs.spec import (
     AUTO_PRESET,
     CHOICES,
@@ -94,7 +94,8 @@ def _parse_spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Sp
     if required is not None and not data.get(required):
         raise SpecError(f"a spec of kind {kind} needs at least one [[{required}]], got none")
     rows = tuple(_parse_row(row, data) for row in _tables("rows", data))
-    evaluation = _parse_evaluation(_section("evaluate", data.get("evaluate", {}), _EVALUATE_KEYS))
+    tasks = [task for row in rows for task in row.tasks]
+    evaluation = _parse_evaluation(_section("evaluate", data.get("evaluate", {}), _EVALUATE_KEYS), tasks)
     for row in rows:
         if row.score is not None and row.score not in [score.name for score in evaluation.scores]:
             raise SpecError(
@@ -164,8 +165,8 @@ def _decode_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-def _parse_evaluation(data: dict[str, Any]) -> EvaluationSpec:
-    scores = _strings("scores", data.get("scores", ["all", "beyond"]))
+def _parse_evaluation(data: dict[str, Any], tasks: Sequence[str]) -> EvaluationSpec:
+    scores = _strings("scores", data.get("scores", [score.name for score in default_scores(tasks)]))
     values = {name: value for name, value in data.items() if name in ("max_length", "fresh", "strings")}
     lengths = _positive_integers("lengths", data.get("lengths", []))
     plain = build_settings(_PlainEvaluation, values)

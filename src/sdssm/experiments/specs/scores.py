@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ class Score:
     - "to 5000": every length up to 5,000; "at 5000": length 5,000 alone. Both need 5000 among `EvaluationSpec.lengths`.
     - "balanced", "covering": the accuracy on strings that are drawn so, over the lengths at which it was measured;
       "balanced at 500", "covering at 500": at one of them, or at a length among `EvaluationSpec.lengths`
-    - "passes 99": the longest length up to which the accuracy at every length is at least 99 %
+    - "passes 99": the longest length up to which the accuracy at every length is at least 99 %; where a constant answer
+      has that too, the balanced accuracy counts as well
 
     >>> curve = {"train_length": 2, "max_length": 4, "accuracy": [100.0, 90.0, 50.0, None]}
     >>> [Score(name).compute(curve) for name in ("all", "within", "beyond", "2..3")]
@@ -82,7 +84,7 @@ class Score:
         """
         last = longest or curve["max_length"]
         if self.threshold is not None:
-            return _longest_passing(curve["accuracy"][:last], self.threshold)
+            return float(min(_longest_passing(curve["accuracy"][:last], self.threshold), _balanced_limit(curve, self)))
         first, last = self._between(curve["train_length"], last)
         return mean_of_known(curve["accuracy"][first - 1 : last])
 
@@ -96,6 +98,14 @@ class Score:
             return mean_of_known([values[length] for length in values if longest is None or length <= longest])
         length = int(self.name.rpartition(" ")[2])
         return {**_measured_values(listed.get(self.measure), name), **values}.get(length)
+
+    def compute_within(self, curve: Mapping[str, Any], name: str = "accuracy") -> float | None:
+        """Return the score at training lengths: the measure of this score, or the accuracy if it has none."""
+        if self.measure is None:
+            within = Score("within")
+            return within.compute(curve) if name == "accuracy" else within.constant(curve)
+        values = _measured_values(curve.get(self.measure), name)
+        return mean_of_known([values[length] for length in values if length <= curve["train_length"]])
 
     def constant(self, curve: Mapping[str, Any], longest: int | None = None) -> float | None:
         """Return what the best constant answer scores over the same lengths; None if it is not known, or a length."""
@@ -153,6 +163,32 @@ class Score:
 def _measured_values(measured: Mapping[str, Any] | None, name: str) -> dict[int, float | None]:
     """Return a column of a measure, such as its accuracy, by length."""
     return {} if measured is None else dict(zip(measured["lengths"], measured[name], strict=True))
+
+
+def default_scores(tasks: Sequence[str]) -> tuple[Score, ...]:
+    """Return the scores of an experiment on some tasks that names none; the first is its headline.
+
+    Tables with tasks of the paper have the paper's measure. Otherwise the headline is the balanced accuracy, since a
+    constant answer may be nearly always right on uniform strings.
+
+    >>> [score.name for score in default_scores(["a5", "tomita4"])]
+    ['balanced', 'all', 'beyond']
+    """
+    from sdssm.tasks import PAPER_TASKS  # here, so that `sdssm reproduce --list` needs no numpy
+
+    names = ("all", "beyond") if set(tasks) <= set(PAPER_TASKS) else ("balanced", "all", "beyond")
+    return tuple(map(Score, names))
+
+
+def _balanced_limit(curve: Mapping[str, Any], score: Score) -> float:
+    """Return the longest length before the balanced accuracy fails, if a constant answer passes at some length."""
+    constants = [value for value in curve.get("best_constant") or () if value is not None]
+    threshold = score.threshold or 0.0
+    if max(constants, default=0.0) < threshold:
+        return math.inf
+    balanced = _measured_values(curve.get("balanced"), "accuracy")
+    failed = [length for length, value in balanced.items() if value is not None and value < threshold]
+    return min(failed) - 1 if failed else math.inf
 
 
 def _longest_passing(accuracy: Sequence[float | None], threshold: float) -> float:

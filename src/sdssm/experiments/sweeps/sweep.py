@@ -203,7 +203,7 @@ def _finish_trials(plan: Plan, batch: TrialBatch) -> None:
         for trial in trials.values():
             if trial.state == "running":
                 runs = [record for record in cell_records if record["variant"] == trial.variant]
-                trial.state, trial.value = "finished", candidate_value(plan.spec.choose, score, runs) or 0.0
+                trial.state, trial.value = "finished", candidate_value(plan.spec, score, runs) or 0.0
 
 
 def _pruned_candidates(plan: Plan, study: SweepStudy) -> list[dict[str, Any]]:

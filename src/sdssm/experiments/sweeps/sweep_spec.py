@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from sdssm.errors import SettingsError, format_value
-from sdssm.experiments.specs.scores import SpecError
+from sdssm.experiments.specs.scores import SpecError, default_scores
 from sdssm.experiments.specs.search_space import Range
 from sdssm.experiments.specs.spec import CHOICES, EvaluationSpec, Row, Spec
 from sdssm.experiments.sweeps.search import Search
@@ -49,7 +49,8 @@ def make_sweep_spec(
         ranges: ranges to sample from, by setting, such as 1e-5..1e-2; integers for a setting that is an integer.
         search: how candidates are chosen.
         seeds: how many, or which.
-        select: choose the best candidate by accuracy at training lengths ("within") or by its score ("score").
+        select: choose the best candidate by accuracy at training lengths ("within"; by balanced accuracy if tasks are
+            not those of the paper) or by its score ("score").
         max_length: the longest test strings; None: those of the task.
         budget: multiplies the steps.
         name: the results folder. By default sweep-TASK-MODEL-HASH: a different search has a different hash, and the
@@ -83,7 +84,7 @@ def make_sweep_spec(
         source=f"sweep {digest}",
         choose=select,
         rows=(row,),
-        evaluate=EvaluationSpec(max_length=max_length),
+        evaluate=EvaluationSpec(max_length=max_length, scores=default_scores(row.tasks)),
     )
 
 
