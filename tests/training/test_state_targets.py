@@ -42,18 +42,28 @@ def test_languages_of_different_sizes_train_as_they_do_alone(device: str) -> Non
     assert len({task.minimal.n_states for task in TASKS}) == len(TASKS)
     assert len({group_key(run, task) for run, task in zip(runs, TASKS, strict=True)}) == 1
     together = TrainingEngine(TASKS, runs, torch.device(device))
-    together.advance(12)
+    together.advance(6)
     losses = together.window().loss
     for replica, (run, task) in enumerate(zip(runs, TASKS, strict=True)):
         alone = TrainingEngine(task, [run], torch.device(device))
         before = parameters(alone)
-        alone.advance(12)
+        alone.advance(6)
         torch.testing.assert_close(losses[replica], alone.window().loss[0], rtol=1e-4, atol=1e-4)
         expected, changes = parameters(alone), []
         for name, actual in parameters(together, replica).items():
             torch.testing.assert_close(actual, expected[name], rtol=3e-3, atol=3e-3, msg=name)
             changes.append(float((expected[name] - before[name]).abs().max()))
         assert max(changes) > 0.02  # larger than the tolerance above
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cpu_and_gpu_agree() -> None:
+    runs = [configure(task, seed, lr=1e-3) for seed, task in enumerate(TASKS)]
+    engines = [TrainingEngine(TASKS, runs, torch.device(device)) for device in ("cpu", "cuda")]
+    for engine in engines:
+        engine.advance(12)
+    on_cpu, on_gpu = (engine.window() for engine in engines)
+    torch.testing.assert_close(on_gpu.loss.cpu(), on_cpu.loss, rtol=1e-4, atol=1e-4)
 
 
 def test_large_machines_do_not_train_beside_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
