@@ -101,7 +101,7 @@ def test_a_campaign_stops_between_batches_and_resumes(
     Campaign(TINY, plan.fingerprints, store, torch.device("cpu"), **options).run(batches)
     stopped = plan_languages(data, TINY, results=tmp_path, languages=["all"])
     assert 0 < len(stopped.records) < len(AUTOMATA), lines
-    assert "next command" in lines[-1] or "not recorded" in lines[-1]
+    assert "next command" in lines[-1] or "no record" in lines[-1]
     resumed = run(stopped, tmp_path, at_once=2)
     assert not resumed.missing
     fresh = run(
@@ -136,7 +136,7 @@ def test_languages_whose_proof_is_not_done_are_recorded_and_trained_again(
     deadline = Deadline(60.0, partial(next, map(float, count())))
     options: dict[str, Any] = {"deadline": deadline, "message": lines.append}
     assert Campaign(TINY, plan.fingerprints, store, torch.device("cpu"), **options).run(batches) == 1
-    assert "1 proofs were not done in time" in lines[-1]
+    assert "1 proof not done in time" in lines[-1]
     stopped = plan_languages(data, TINY, results=tmp_path, languages=["mine"])
     record = stopped.records["mine"]
     assert not record.is_final and record.verdict == "not yet proved" and stopped.missing

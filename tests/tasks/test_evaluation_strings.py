@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,8 @@ from sdssm.errors import TaskError
 from sdssm.tasks import Task, evaluation_strings, get_task
 from sdssm.tasks.evaluation_strings import BLOCK, NEVER, EvaluationStrings
 from sdssm.tasks.positions import PositionSymbols
+from sdssm.tasks.stream import StringStream
+from sdssm.tasks.streamed_strings import shared_strings
 
 CPU = torch.device("cpu")
 
@@ -129,3 +133,24 @@ def test_random_starts() -> None:
     assert last[0] == task.machine.outputs[state]
     with pytest.raises(TaskError, match="cannot start in a random state"):
         EvaluationStrings(get_task("arithmetic"), 1, 1, CPU, random_start=True)
+
+
+@pytest.mark.parametrize("sampling", ["balanced", "covering"])
+def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_strings.cache_clear()
+    built = list[int]()
+
+    class CountedStream(StringStream):
+        def __init__(self, task: Task, *, seeds: list[int], batch: int, max_length: int, **options: Any) -> None:
+            built.append(max_length)
+            super().__init__(task, seeds=seeds, batch=batch, max_length=max_length, **options)
+
+    monkeypatch.setattr("sdssm.tasks.streamed_strings.StringStream", CountedStream)
+
+    def draw(length: int) -> Tensor:  # each model is evaluated on a task of its own, read from its folder
+        strings = EvaluationStrings(get_task("dyck4"), 8, 1, CPU, sampling=sampling)
+        return torch.cat([tokens for tokens, *_ in strings.draw_fresh(length)])
+
+    short, long = draw(10), draw(300)
+    assert torch.equal(draw(300), long) and torch.equal(draw(10), short) and built == [10, 300]
+    shared_strings.cache_clear()  # the stream of a monkeypatched class

@@ -67,6 +67,8 @@ _STATES: Values = {
     "attraction_gate": 0.0,
     "projection_decay": 0.0,
     "lr": 1e-2,
+    "schedule": "exponential",
+    "batch": 64,
     "steps": 8_000,
 }
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
 from sdssm.tasks.stream import StringStream
 from sdssm.tasks.task import Task
 
-#: The most thresholds of a stream (lengths x transitions), 256 MiB. Longer strings are drawn without such tables.
-MOST_THRESHOLDS = 1 << 26
+#: The most thresholds of a stream (lengths x transitions), 512 MiB. Longer strings are drawn without such tables.
+MOST_THRESHOLDS = 1 << 27
 #: The step of a stream is made of a length below this, and the number of a part.
 LENGTHS = 1 << 20
+
+
+@lru_cache(maxsize=2)  # balanced and covering strings of a task: its models are evaluated one after the other
+def shared_strings(task: Task, sampling: str, seed: int, device: torch.device) -> StreamedStrings:
+    """Return the strings of a task; the same object again for equal arguments.
+
+    The tables for strings of 50,000 symbols take seconds, and all models of a task are evaluated on the same strings.
+    """
+    return StreamedStrings(task, sampling, seed, device)
 
 
 class StreamedStrings:

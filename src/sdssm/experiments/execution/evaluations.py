@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from sdssm.tasks import Task
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
+#: A process evaluates about this many times a part of the runs.
+PARTS = 4
 #: A run folder, and the name of an evaluation file in it.
 EvaluationFile = tuple[Path, str]
 #: Called after each evaluation with the number of evaluations done and the total.
@@ -81,7 +83,11 @@ def evaluate_locally(
         reporter.update(done + (min(event.done / event.total, 1.0) if event.total else 0.0))
 
     with sigterm_as_interrupt(), nullcontext() if is_serial else worker_pool(workers) as pool:
-        completed = map(partial(call, progress=report_part), files) if pool is None else pool.map(call, files)
+        if pool is None:
+            completed: Iterator[None] = map(partial(call, progress=report_part), files)
+        else:
+            # The runs of a task follow each other, and a process computes the tables of their strings once.
+            completed = pool.map(call, files, chunksize=max(1, len(files) // (PARTS * workers)))
         for number, _ in enumerate(completed):
             done = number + 1
             reporter.update(done)

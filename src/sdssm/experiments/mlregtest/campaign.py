@@ -29,6 +29,7 @@ from sdssm.experiments.mlregtest.length_strings import LengthStrings, draw_test_
 from sdssm.experiments.mlregtest.proofs import Proof, model_arrays, prove_arrays
 from sdssm.experiments.mlregtest.readings import ModelReading, measure_models
 from sdssm.experiments.mlregtest.records import UNPROVED, LanguageRecord, RecordStore
+from sdssm.formatting import count_of
 from sdssm.models import Classifier
 from sdssm.progress import SILENT, ProgressReporter
 from sdssm.runs.schema import RunConfig
@@ -177,8 +178,8 @@ class Campaign:
             while waiting:
                 batch = self._next(waiting)
                 if batch is None:
-                    left = sum(map(len, waiting))
-                    self.message(f"{left} languages are left for the next command: the time for another batch is short")
+                    left = count_of(sum(map(len, waiting)), "language")
+                    self.message(f"{left} left for the next command: the time for another batch is short")
                     break
                 waiting.remove(batch)
                 self._draw_strings([batch, *list(waiting)[:1]])
@@ -193,7 +194,7 @@ class Campaign:
                 self._write_done_proofs()
                 empty_device_cache(self.device)
                 if not is_complete:
-                    self.message(f"the time was up within a batch; its {len(batch)} languages are not recorded")
+                    self.message(f"stopped within a batch; {batch.describe()} have no record")
                     break
             for future in self._strings.values():
                 future.cancel()
@@ -305,7 +306,8 @@ class Campaign:
     def _write_unproved(self) -> None:
         """Write the records of languages that are measured, but whose proof was not done in time."""
         proof = Proof(verdict=UNPROVED, note="the time was up before its automaton was known")
-        self.message(f"{len(self._proofs)} proofs were not done in time; the next command trains these languages again")
+        count = count_of(len(self._proofs), "proof")
+        self.message(f"{count} not done in time; the next command trains these languages again")
         self.store.append([self._record(measured, proof) for measured in self._proofs.values()])
         self._written += len(self._proofs)
         self._proofs.clear()
