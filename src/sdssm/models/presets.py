@@ -69,7 +69,7 @@ _STATES: Values = {
     "lr": 1e-2,
     "schedule": "exponential",
     "batch": 64,
-    "steps": 8_000,
+    "steps": 5_000,
 }
 
 # -- the other models of the paper -------------------------------------------------------------------------------------
