@@ -363,7 +363,7 @@ def test_strings_that_do_not_show_the_whole_machine_are_refused(capsys: pytest.C
     tiny = ["--steps", "1", "--device", "cpu", "--set", "state=4", "batch=2"]
     code, out, err = run_command(capsys, "train", "z97", *tiny)
     assert (code, out) == (2, "") and err.count("\n") == 1
-    assert "takes 114 of the 194 transitions of z97" in err and "set train_length=97" in err
+    assert "takes 114 of the 194 transitions of z97" in err and "use --train-length 97" in err
     code, out, err = run_command(capsys, "train", "z97", *tiny, "allow_unidentified=true")
     assert code == 0, err
     assert "\nz97: chance 1.03 %, best constant answer 12.54 % at length 40 and 3.57 % at length 500; " in out

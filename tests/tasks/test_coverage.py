@@ -10,6 +10,7 @@ from sdssm.tasks import PAPER_TASKS, Task, get_task
 from sdssm.tasks.coverage import Coverage, choose_sampling
 from sdssm.tasks.reach import Reach
 from sdssm.tasks.sampling import MIXTURE, SAMPLINGS
+from sdssm.tasks.state_coverage import cover_states
 
 
 def test_the_papers_tasks_are_trained_on_uniform_strings() -> None:
@@ -87,6 +88,41 @@ def test_shares_of_transitions_are_those_of_all_strings(name: str) -> None:
     assert (reach.transitions == taken).all()
     visited = np.union1d(np.flatnonzero(taken.any(1)), task.minimal.table[taken])
     assert np.flatnonzero(reach.states).tolist() == visited.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shares_of_states_are_those_of_all_strings(name: str) -> None:
+    task = get_task(name)
+    longest = 3 if task.n_symbols > 4 else 5
+    shares, taken = _enumerate(task, longest)
+    table = task.minimal.table
+    expected = {sampling: np.bincount(table.ravel(), share.ravel()) for sampling, share in shares.items()}
+    visited = np.union1d(np.flatnonzero(taken.any(1)), table[taken])
+    for sampling in ("uniform", "balanced"):
+        states = cover_states(task, longest, sampling)
+        assert [row.uniform for row in states if row.reached] == sorted(row.uniform for row in states if row.reached)
+        for row in states:
+            assert row.uniform == pytest.approx(expected["uniform"][row.state])
+            assert row.training == pytest.approx(expected[sampling][row.state])
+            assert (row.reached, row.taken) == (row.state in visited, int(taken[row.state].sum()))
+            state = task.minimal.start
+            for symbol in row.string:
+                state = int(table[state, symbol])
+            assert state == row.state
+
+
+def test_the_rarest_and_a_missing_transition_are_shown_by_a_string() -> None:
+    task = get_task("regex:aaab*")
+    strings = [word for length in range(1, 5) for word in product(range(2), repeat=length)]  # all that are long enough
+    coverage = Coverage.measure(task, 4)
+    machine = task.minimal
+    state = machine.start
+    for symbol in coverage.rarest_string[:-1]:
+        state = int(machine.table[state, symbol])
+    assert coverage.rarest_string in strings
+    assert coverage.transitions[state, coverage.rarest_string[-1]] == coverage.rarest
+    assert Reach(task, 4).unreached_string is None
+    assert Reach(task, 2).unreached_string == (0, 0, 0) and Reach(task, 1).unreached_string == (0, 0)
 
 
 def test_the_choice_compares_the_shares_of_transitions_and_labels() -> None:

@@ -36,6 +36,8 @@ def test_a_length_that_does_not_reach_every_state_is_an_error_with_the_length_th
     assert "not identified below length 97" in str(facts)
     assert facts.to_lines()["identified"].startswith("no; strings of up to 97 symbols")
     assert facts.to_dict()["identified"] is False
+    assert "80 of 194 transitions, not the last of '+1 (40 times) stay'" in facts.to_lines()["reached"]
+    assert "; the rarest of these, the last of '+1 (39 times) stay', ends 1 in" in facts.to_lines()["reached"]
 
 
 def test_invalid_strings_are_no_part_of_what_can_be_reached() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command, whole_number_between
 from sdssm.cli.output import check_suffix, make_printable, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
+from sdssm.formatting import format_symbols
 from sdssm.models.train_settings import LONGEST
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
     from sdssm.tasks import Task
+    from sdssm.tasks.state_coverage import StateCoverage
 
 #: Names of symbols that are printed.
 MOST_SYMBOLS = 16
@@ -33,7 +36,8 @@ def add_command(commands: Commands) -> None:
         parser.implied_command = "show"
         parser.usage = (
             "sdssm tasks [--json]\n       "
-            "sdssm tasks [show] TASK [--svg FILE] [--out FILE] [--length N] [--train-length N] [--seed N] [--json]"
+            "sdssm tasks [show] TASK [--svg FILE] [--out FILE] [--length N] [--train-length N] [--states] [--seed N] "
+            "[--json]"
         )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=_list_tasks)
@@ -62,6 +66,11 @@ def add_command(commands: Commands) -> None:
         metavar="N",
         type=whole_number_between(1, LONGEST),
         help="length of the longest training strings that are described (default: that of the task)",
+    )
+    show.add_argument(
+        "--states",
+        action="store_true",
+        help="also list the states of the minimal automaton with how often training strings end in them, rarest first",
     )
     show.add_argument(
         "--seed",
@@ -103,6 +112,7 @@ def _show_task(options: argparse.Namespace) -> None:
     from sdssm.automata.formats import FORMATS, check_diagram_path, write_diagram, write_machine
     from sdssm.tasks.facts import describe_task
     from sdssm.tasks.library import get_task
+    from sdssm.tasks.state_coverage import cover_states
 
     if options.svg is not None:
         check_diagram_path(options.svg)  # before anything is computed
@@ -115,10 +125,14 @@ def _show_task(options: argparse.Namespace) -> None:
         write_diagram(task.machine, options.svg, title=task.name)
     if options.out is not None:
         write_machine(task.machine, options.out)
+    states = cover_states(task, options.train_length, training.sampling) if options.states else None
     if options.json:
-        print_json({**facts, "training": training.to_dict(), "samples": samples})
+        rows = {} if states is None else {"reached_states": [row.to_dict() for row in states]}
+        print_json({**facts, "training": training.to_dict(), **rows, "samples": samples})
         return
     print_facts(task.name, {**_format_facts(task, facts), **training.to_lines()})
+    if states is not None:
+        _print_states(task, states)
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
     spaced = any(len(name) > 1 for name in task.machine.symbol_names) or task.n_classes > 10
     for sample in samples:
@@ -133,6 +147,27 @@ def _show_task(options: argparse.Namespace) -> None:
         print(f"State diagram: {make_printable(str(options.svg))}")
     if options.out is not None:
         print(f"Machine: {make_printable(str(options.out))}")
+
+
+def _print_states(task: Task, states: Sequence[StateCoverage]) -> None:
+    """Print how often training strings end in each state."""
+    from sdssm.tasks.facts import one_in
+
+    names = task.machine.symbol_names
+    rows = [
+        [
+            str(row.state),
+            format_symbols([names[token] for token in row.string], MOST_SYMBOLS) or "(start)",
+            "-" if row.label is None else str(row.label),
+            f"{row.taken} of {row.transitions}",
+            f"1 in {one_in(row.uniform)}" if row.uniform else "-",
+            f"1 in {one_in(row.training)}" if row.training else "-",
+        ]
+        for row in states
+    ]
+    headers = ["state", "shortest string", "label", "transitions", "uniform strings", "training strings"]
+    print("\nStates of the minimal automaton: transitions that training strings take, and how many strings end there")
+    print_table(headers, rows, right=[header for header in headers if header != "shortest string"])
 
 
 def describe_algebra(task: Task) -> str:

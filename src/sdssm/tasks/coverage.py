@@ -7,6 +7,7 @@ length. This module needs no torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.tasks.ragged import validate_length
 from sdssm.tasks.reach import Reach
 from sdssm.tasks.sampling import MIXED, MIXTURE, SAMPLINGS, validate_sampling
-from sdssm.tasks.string_ends import StringEnds, walk_ends
+from sdssm.tasks.string_ends import StringEnds, access_strings, walk_ends
 from sdssm.tasks.task import Task
 from sdssm.tasks.validity import LabelledTable
 
@@ -84,9 +85,26 @@ class Coverage:
     @property
     def rarest(self) -> float:
         """The share of the strings that end with the rarest transition to a valid string that they take."""
+        return float(self.transitions[self._ends].min(initial=1.0))
+
+    @property
+    def rarest_string(self) -> tuple[int, ...]:
+        """A shortest string that ends with the rarest transition; empty if there is no training string."""
+        if not self._ends.any():
+            return ()
+        state, symbol = np.unravel_index(np.where(self._ends, self.transitions, np.inf).argmin(), self._ends.shape)
+        return (*access_strings(self.task.minimal)[int(state)], int(symbol))
+
+    @cached_property
+    def _ends(self) -> NDArray[np.bool_]:
+        """The transitions with which training strings end, (Q, V)."""
         machine = self.task.minimal
-        ends = Reach(self.task, self.train_length).transitions & (machine.labels[machine.table] >= 0)
-        return float(self.transitions[ends].min(initial=1.0))
+        return Reach(self.task, self.train_length).transitions & (machine.labels[machine.table] >= 0)
+
+
+def drawn_sampling(sampling: str) -> str:
+    """Return how a training with this setting draws its strings: covering strings are mixed with others."""
+    return MIXED if sampling == "covering" else sampling
 
 
 def _occurring_labels(machine: LabelledTable, ends: StringEnds) -> Ints:

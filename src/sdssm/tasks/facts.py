@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sdssm.formatting import count_of, format_chance
-from sdssm.tasks.coverage import Choice, Coverage, choose_sampling
+from sdssm.formatting import count_of, format_chance, format_symbols
+from sdssm.tasks.coverage import Choice, Coverage, choose_sampling, drawn_sampling
 from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.label_shares import best_constants
 from sdssm.tasks.ragged import validate_length
 from sdssm.tasks.reach import Reach
-from sdssm.tasks.sampling import MIXED, validate_sampling
+from sdssm.tasks.sampling import validate_sampling
 from sdssm.tasks.task import Task
 
 #: The sampling that is chosen by what uniform strings cover.
 AUTO = "auto"
+#: Parts of a string that are shown: symbols, or groups of equal ones.
+MOST_PARTS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,9 @@ class TaskFacts:
         reached_transitions: how many of them the training strings take.
         rarest_uniform: the share of uniform training strings that end with the rarest transition to a valid string.
         rarest: the same for the training strings as `sampling` draws them.
+        rarest_string: a shortest string that ends with the transition of `rarest_uniform`.
+        unreached_string: a shortest string that ends with a transition that no training string takes; None if they take
+            all that occur in valid strings.
         identifying_length: the shortest training length that identifies the machine.
     """
 
@@ -55,6 +61,8 @@ class TaskFacts:
     rarest_uniform: float
     rarest: float
     identifying_length: int
+    rarest_string: str = ""
+    unreached_string: str | None = None
 
     @property
     def is_identified(self) -> bool:
@@ -68,13 +76,15 @@ class TaskFacts:
     def to_lines(self) -> dict[str, str]:
         """Return the fact sheet: a text for each kind of fact."""
         length, identifying = self.train_length, self.identifying_length
-        uniform = f"1 in {_one_in(self.rarest_uniform)} uniform strings"
-        chosen = "" if self.sampling == "uniform" else f", 1 in {_one_in(self.rarest)} training strings"
+        uniform = f"1 in {one_in(self.rarest_uniform)} uniform strings"
+        missing = "" if self.unreached_string is None else f", not the last of {self.unreached_string}"
+        rarest = f", the last of {self.rarest_string}," if self.rarest_string else ""
+        chosen = "" if self.sampling == "uniform" else f", 1 in {one_in(self.rarest)} training strings"
         return {
             "chance": f"{format_chance(self.chance)} %; the best constant answer has {self._constants()}",
             "training strings": f"{self.sampling}, up to {length} symbols: {self.reason}",
             "reached": f"{self.reached_states:,} of {self.states:,} states and {self.reached_transitions:,} of "
-            f"{self.transitions:,} transitions; the rarest of these ends {uniform}{chosen}",
+            f"{self.transitions:,} transitions{missing}; the rarest of these{rarest} ends {uniform}{chosen}",
             "identified": f"yes; strings of up to {count_of(identifying, 'symbol')} are enough"
             if self.is_identified
             else f"no; strings of up to {count_of(identifying, 'symbol')} identify it",
@@ -111,10 +121,11 @@ def describe_task(task: Task, train_length: int | None = None, sampling: str = A
     if sampling != AUTO:
         choice = Choice(validate_sampling(sampling), f"as set; the default is {choice.sampling}, since {choice.reason}")
     uniform = Coverage.measure(task, length)
-    drawn = MIXED if choice.sampling == "covering" else choice.sampling  # as a training draws its strings
+    drawn = drawn_sampling(choice.sampling)
     chosen = uniform if drawn == "uniform" else Coverage.measure(task, length, drawn)
     reach = Reach(task, length)
     constants = best_constants(task, [length, task.test_length])
+    unreached = reach.unreached_string
     return TaskFacts(
         task=task.name,
         train_length=length,
@@ -131,15 +142,23 @@ def describe_task(task: Task, train_length: int | None = None, sampling: str = A
         rarest_uniform=uniform.rarest,
         rarest=chosen.rarest,
         identifying_length=identifying_length(task),
+        rarest_string=_format_string(task, uniform.rarest_string),
+        unreached_string=None if unreached is None else _format_string(task, unreached),
     )
 
 
-def _one_in(share: float) -> str:
+def _format_string(task: Task, tokens: Sequence[int]) -> str:
+    """Format a string by the names of its symbols, in quotes; empty if it is."""
+    text = format_symbols([task.machine.symbol_names[token] for token in tokens], MOST_PARTS)
+    return f"'{text}'" if text else ""
+
+
+def one_in(share: float) -> str:
     """Format the inverse of a share.
 
-    >>> _one_in(1 / 640), _one_in(3e-12), _one_in(0.0)
-    ('640', '3.3e+11', 'more than 1e300')
+    >>> one_in(1 / 640), one_in(0.77), one_in(3e-12), one_in(0.0)
+    ('640', '1.3', '3.3e+11', 'more than 1e300')
     """
     if share <= 0:
         return "more than 1e300"
-    return f"{1 / share:,.0f}" if share > 1e-9 else f"{1 / share:.2g}"
+    return f"{1 / share:,.0f}" if 1e-9 < share < 0.1 else f"{1 / share:.2g}"

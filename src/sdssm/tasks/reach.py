@@ -12,7 +12,7 @@ from sdssm.automata.refinement import Ints
 from sdssm.errors import TaskError
 from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.ragged import validate_length
-from sdssm.tasks.string_ends import access_lengths, completion_lengths
+from sdssm.tasks.string_ends import access_lengths, access_strings, completion_lengths
 from sdssm.tasks.task import Task
 
 Flags = NDArray[np.bool_]
@@ -61,6 +61,15 @@ class Reach:
         return bool((self.transitions == self.possible_transitions).all())
 
     @cached_property
+    def unreached_string(self) -> tuple[int, ...] | None:
+        """A shortest string that ends with a transition that the strings do not take; None if they take all."""
+        missing = np.argwhere(self.possible_transitions & ~self.transitions)
+        if not len(missing):
+            return None
+        state, symbol = missing[self._access[missing[:, 0]].argmin()].tolist()
+        return (*access_strings(self.task.minimal)[state], symbol)
+
+    @cached_property
     def _access(self) -> Ints:
         return access_lengths(self.task.minimal)
 
@@ -82,9 +91,14 @@ def check_reach(task: Task, train_length: int) -> None:
     reach = Reach(task, train_length)
     if not reach.is_complete:
         possible, states = int(reach.possible_transitions.sum()), int(reach.possible_states.sum())
-        raise TaskError(
+        problem = (
             f"no string of up to {train_length:,} symbols takes {possible - int(reach.transitions.sum()):,} of the "
             f"{possible:,} transitions of {task.name} (they reach {int(reach.states.sum()):,} of {states:,} states): "
-            f"nothing shows the labels of longer strings; set train_length={identifying_length(task)}, from which on "
-            "strings identify the machine, or allow_unidentified=true to train anyway"
+            "nothing shows the labels of longer strings"
+        )
+        length, enough = identifying_length(task), "from which on strings identify the machine"
+        anyway = "allow_unidentified=true to train anyway"
+        raise TaskError(
+            f"{problem}; set train_length={length}, {enough}, or {anyway}",
+            shell=f"{problem}; use --train-length {length}, {enough}, or --set {anyway}",
         )

@@ -78,6 +78,22 @@ def access_lengths(machine: LabelledTable) -> Ints:
     return lengths
 
 
+def access_strings(machine: LabelledTable) -> list[tuple[int, ...]]:
+    """Return the shortest string to each state, and of these the first in the order of the symbols.
+
+    >>> access_strings(LabelledTable(np.array([[1, 0], [2, 0], [2, 2]]), 0, np.array([0, 0, 1])))
+    [(), (0,), (0, 0)]
+    """
+    strings: dict[int, tuple[int, ...]] = {machine.start: ()}
+    waiting = [machine.start]
+    for state in waiting:  # the list grows: states in the order of their strings
+        for symbol, target in enumerate(machine.table[state].tolist()):
+            if target not in strings:
+                strings[target] = (*strings[state], symbol)
+                waiting.append(target)
+    return [strings[state] for state in range(machine.n_states)]
+
+
 def completion_lengths(machine: LabelledTable) -> Ints:
     """Return how many symbols after each state make a valid string at least, (Q,); -1 if none do.
 
