@@ -67,7 +67,9 @@ _STATES: Values = {
     "attraction_gate": 0.0,
     "projection_decay": 0.0,
     "lr": 1e-2,
-    "steps": 8_000,
+    "schedule": "exponential",
+    "batch": 64,
+    "steps": 5_000,
 }
 
 # -- the other models of the paper -------------------------------------------------------------------------------------

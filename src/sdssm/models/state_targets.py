@@ -27,7 +27,7 @@ from sdssm.models.classifier import Classifier
 from sdssm.ops.reference import rescaled
 
 #: The most pairs of an own state, or of a centre, and a symbol.
-MOST_PAIRS, MOST_CENTRES = 4_096, 16_384
+MOST_PAIRS, MOST_CENTRES = 2_048, 16_384
 #: The logit of a centre that stands for no state: its softmax is 0.
 UNUSED = -1e4
 

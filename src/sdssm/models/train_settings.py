@@ -51,8 +51,8 @@ class TrainSettings:
     lr: float = setting(1e-3, "learning rate", least=0)
     schedule: str = setting(
         "cosine",
-        "learning rate after the warm-up: constant, or a half cosine down to 0",
-        choices=("constant", "cosine"),
+        "learning rate after the warm-up: constant, a half cosine down to 0, or exponentially to a thousandth",
+        choices=("constant", "cosine", "exponential"),
     )
     warmup: float = setting(0.025, "share of the steps in which the learning rate rises from 0", least=0, most=1)
     betas: tuple[float, float] = setting(

@@ -18,8 +18,10 @@ from sdssm.tasks.stream import StringStream
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: The share of the steps after which the growing curriculum reaches its full length, and next states their full weight.
+#: The share of the steps after which the growing curriculum reaches its full length.
 GROWTH = 0.5
+#: What is left of the learning rate at the end of an exponential schedule.
+FLOOR = 1e-3
 #: Events that a run logs if the settings do not say how often.
 EVENTS_PER_RUN = 200
 
@@ -47,7 +49,7 @@ def last_step(train: TrainSettings, share: float = 1.0) -> int:
 def learning_rate(run: RunConfig, step: Ints) -> Floats:
     """Return the learning rate at each step, counted from 0.
 
-    After a linear warm-up it is constant, or falls to 0 as half a cosine.
+    After a linear warm-up it is constant, or falls to 0 as half a cosine, or exponentially to a thousandth.
     """
     train = run.train
     warmup_steps = train.warmup * train.steps
@@ -55,6 +57,8 @@ def learning_rate(run: RunConfig, step: Ints) -> Floats:
     if train.schedule == "constant":
         return train.lr * warmup_factor
     done = np.clip((step - warmup_steps) / max(train.steps - warmup_steps, 1), 0.0, 1.0)
+    if train.schedule == "exponential":
+        return np.asarray(train.lr * warmup_factor * FLOOR**done)
     return np.asarray(train.lr * warmup_factor * 0.5 * (1 + np.cos(np.pi * done)))
 
 
