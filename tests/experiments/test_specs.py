@@ -218,6 +218,6 @@ def test_a_preset_is_chosen_for_each_task(tmp_path: Path) -> None:
 def test_experiments_on_languages_train_as_a_user_would(name: str, tmp_path: Path) -> None:
     for run in make_plan(get_spec(name), tmp_path, Selection(seeds=(0,))).runs:
         if run.task.name.startswith("prefix:"):
-            assert run.config.preset == "states" and run.config.model.mixer.state == 64
+            assert run.config.preset == "states" and run.config.model.mixer.state > run.task.minimal.n_states
             continue
         assert run.config.preset == choose_preset(run.config.model.name, run.task, run.config.train_length)
