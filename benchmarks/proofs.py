@@ -60,7 +60,7 @@ def build_noisy(task: Task, state: int, noise: float, *, centres: bool = True, r
 def main() -> None:
     """Prove the languages of a folder, and print a line for each and the totals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, help="a folder with .att files, or one such file")
     parser.add_argument("--every", type=int, default=1, help="take every n-th file")
     parser.add_argument("--noise", type=float, default=0.05)
     parser.add_argument("--no-centres", action="store_true", help="a row of the readout for each label")
