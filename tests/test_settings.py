@@ -40,8 +40,8 @@ class Other(NamedTuple):
     required: dict[str, Any] = {}  # noqa: RUF012  # never changed
 
 
-#: What centres for the states of an automaton require of a model.
-STATES: dict[str, Any] = {"norm": "none", "projection": False}
+#: What centres for the states of an automaton require of a model and its training.
+STATES: dict[str, Any] = {"norm": "none", "projection": False, "attraction": 0.0}
 
 #: For every setting; a new setting must be added here, or the tests fail.
 OTHERS: dict[str, Other] = {

@@ -12,7 +12,16 @@ import torch
 from sdssm.automata import Machine, get_machine
 from sdssm.errors import FormatError, SettingsError
 from sdssm.experiments.mlregtest.configuration import Configuration
-from sdssm.experiments.mlregtest.edit_pairs import EditPairs, apply_edit, find_edit_pairs
+from sdssm.experiments.mlregtest.edit_pairs import (
+    DELETE,
+    INSERT,
+    EditPairs,
+    apply_edit,
+    count_edits,
+    find_edit_pairs,
+    forward_states,
+    labels_after,
+)
 from sdssm.experiments.mlregtest.languages import (
     CLASSES,
     choose_tuning,
@@ -107,6 +116,22 @@ def test_all_kinds_of_edits_occur() -> None:
 
 
 # -- strings and readings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_edits_are_counted_as_one_by_one(name: str, length: int) -> None:
+    machine = get_machine(name)
+    tokens = np.random.default_rng(0).integers(machine.n_symbols, size=(5, length))
+    states, after = forward_states(machine, tokens), labels_after(machine, tokens)
+    labels = machine.outputs[states[:, -1]].astype(after.dtype)
+    counts = count_edits(machine, states, after, labels)
+    for kind, row, i in product(range(3), range(5), range(length + 1)):
+        is_possible = i < length or kind == INSERT
+        symbols = range(1 if kind == DELETE else machine.n_symbols) if is_possible else ()
+        edited = [apply_edit(tokens[row], kind, i, symbol) for symbol in symbols]
+        expected = sum(len(word) > 0 and machine.output(word.tolist()) != labels[row] for word in edited)
+        assert counts[kind, row, i] == expected
 
 
 def test_test_strings_are_a_function_of_the_language() -> None:

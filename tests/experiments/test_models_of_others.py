@@ -61,9 +61,10 @@ def test_an_experiment_is_reproduced_with_worker_processes(spec_path: Path) -> N
 
 def test_a_spec_imports_its_models_and_a_selection_names_them_by_path(spec_path: Path) -> None:
     spec = get_spec(spec_path)
-    assert is_imported() and spec.rows[0].preset == "default"
+    assert is_imported() and spec.rows[0].preset == "auto"
     plan = make_plan(spec, Path("runs"), Selection(models=[SUM], seeds=1))
     assert [(run.config.model.name, run.config.settings.values_by_name()["state"]) for run in plan.runs] == [(SUM, 3)]
+    assert [run.config.preset for run in plan.runs] == ["default"]
     spec_path.write_text(TEXT.replace("state = 3", "stat = 3"))
     with pytest.raises(SpecError, match=f"row '{SUM}': there is no setting 'stat'; did you mean 'state'"):
         make_plan(get_spec(spec_path), Path("runs"))

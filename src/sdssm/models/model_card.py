@@ -76,6 +76,8 @@ def _introduction(model: TokenModel) -> str:
     size = f"{parameters:,} parameters" if parameters else f"{fixed:,} fixed numbers"
     when = "after every symbol" if model.can_read_prefixes_at_once else "for the whole string"
     longest = "" if model.longest is None else f" It reads at most {model.longest:,} symbols."
+    if getattr(model.settings, "centres", None) is not None:
+        longest += " It was trained on the states of the automaton as targets, not on its labels."
     return (
         f"A model with {size} that reads strings of {model.n_symbols:,} symbols and predicts one of "
         f"{model.n_classes:,} labels {when}.{longest}"

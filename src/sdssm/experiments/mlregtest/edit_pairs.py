@@ -72,14 +72,7 @@ def _edit_strings(machine: Machine, tokens: Ints, most: int, random: np.random.G
     states = forward_states(machine, tokens)  # (B, L + 1)
     after = labels_after(machine, tokens)  # (B, L + 1, Q)
     labels = outputs[states[:, -1]].astype(after.dtype)
-    numbers = np.arange(len(tokens))[:, None]
-    counts = np.zeros((3, len(tokens), length + 1), dtype=np.int64)  # edits that change the label, by kind and position
-    for i in range(length + 1):
-        following = table[states[:, i]]  # (B, V)
-        counts[INSERT, :, i] = (after[numbers, i, following] != labels[:, None]).sum(1)
-        if i < length:
-            counts[REPLACE, :, i] = (after[numbers, i + 1, following] != labels[:, None]).sum(1)
-            counts[DELETE, :, i] = (after[numbers[:, 0], i + 1, states[:, i]] != labels) & (length > 1)
+    counts = count_edits(machine, states, after, labels)
     rows = np.flatnonzero(counts.any(axis=(0, 2)))[:most]
     edited, lengths = np.zeros((len(rows), length + 1), dtype=tokens.dtype), np.zeros(len(rows), dtype=np.int64)
     for k, row in enumerate(rows):
@@ -93,6 +86,25 @@ def _edit_strings(machine: Machine, tokens: Ints, most: int, random: np.random.G
         edited[k, : len(string)], lengths[k] = string, len(string)
     ends = _final_states(machine, edited, lengths)
     return EditPairs(tokens[rows], outputs[states[rows, -1]], edited, lengths, outputs[ends])
+
+
+def count_edits(machine: Machine, states: Ints, after: Ints, labels: Ints) -> Ints:
+    """Return how many edits change the label of each string, by kind and position: (3, B, L + 1).
+
+    `states` and `after` are the results of `forward_states` and `labels_after`, `labels` are those of the strings.
+    """
+    length = states.shape[1] - 1
+    symbols = np.zeros((machine.n_states, machine.n_states), dtype=np.int32)  # that lead from one state to another
+    np.add.at(symbols, (np.arange(machine.n_states)[:, None], machine.table), 1)
+    is_changed = after != labels[:, None, None]  # (B, L + 1, Q)
+    following = symbols[states]  # (B, L + 1, Q): counted by state, since symbols are many
+    counts = np.zeros((3, *states.shape), dtype=np.int64)
+    counts[INSERT] = np.einsum("blq,blq->bl", following, is_changed)
+    counts[REPLACE, :, :length] = np.einsum("blq,blq->bl", following[:, :length], is_changed[:, 1:])
+    if length > 1:
+        here = np.take_along_axis(is_changed[:, 1:], states[:, :length, None], axis=2)[:, :, 0]
+        counts[DELETE, :, :length] = here
+    return counts
 
 
 def apply_edit(string: Ints, kind: int, position: int, symbol: int) -> Ints:
