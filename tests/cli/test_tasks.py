@@ -138,6 +138,19 @@ def test_output_is_coloured_on_a_terminal_and_plain_in_a_pipe() -> None:
     assert "solvable" in shown
 
 
+def test_the_states_that_training_strings_reach_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "tasks", "show", "z97", "--states")
+    assert code == 0
+    rows = [line.split() for line in out[out.index("shortest string") :].splitlines()[1:98]]
+    assert len([row for row in rows if row[-2:] == ["-", "-"]]) == 97 - 41  # no training string reaches them
+    assert rows[0][0] == "41" and rows[0][-6:] == ["41", "0", "of", "2", "-", "-"]
+    _, out, _ = run_command(capsys, "tasks", "show", "z97", "--states", "--json", "--train-length", "97")
+    states = json.loads(out)["reached_states"]
+    assert len(states) == 97 and all(row["reached"] for row in states)
+    assert sum(row["uniform"] for row in states) == pytest.approx(1)
+    assert sum(row["training"] for row in states) == pytest.approx(1)
+
+
 def test_names_from_a_file_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "sly.json"
     path.write_text(json.dumps({"table": [[0, 0]], "states": ["\x1b[31mred"], "symbols": ["\n", "b"]}))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.errors import SdssmError
+from sdssm.ops.checks import can_read_values
 
 D = torch.ones
 
@@ -97,3 +98,13 @@ def test_check_finite_names_the_first_bad_step(backend: str) -> None:
         with pytest.raises(ops.NonFiniteError, match="exactly zero from step 2"):
             ops.dense_scan(A, x0=D(1), check_finite=True)
         ops.dense_scan(A, x0=D(1), check_finite=True, lengths=torch.tensor([9, 2]))
+
+
+def test_values_are_checked_again_after_blocks_of_several_threads() -> None:
+    first, second = ops.unchecked(), ops.unchecked()
+    first.__enter__()
+    second.__enter__()  # of another thread, which leaves later
+    first.__exit__(None, None, None)
+    assert not can_read_values(torch.zeros(1))
+    second.__exit__(None, None, None)
+    assert can_read_values(torch.zeros(1))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sdssm.errors import OutputError
+from sdssm.experiments.results.chance import fill_constants
 from sdssm.report import tables
 from sdssm.report.rendering import to_csv, to_latex, to_markdown, to_text
 from sdssm.report.tables import make_table, write_tables
@@ -269,3 +270,25 @@ def test_tables_import_only_the_foundation_and_rendering() -> None:
         "sdssm.formatting",
         "sdssm.report.rendering",
     }
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/table.csv")), ids=lambda path: path.parent.name)
+def test_no_stored_accuracy_stands_without_the_best_constant_answer(path: Path) -> None:
+    rows = list(csv.DictReader(path.open(encoding="utf-8")))
+    scored = [row for row in rows if row.get("max") and not row["score"].startswith("passes")]
+    assert all(float(row["best_constant"]) > 0 for row in scored)
+    page = path.with_suffix(".md").read_text()
+    assert "best constant" in page or not scored
+
+
+def test_results_of_older_versions_get_the_best_constant_answer_of_their_task() -> None:
+    old = results()
+    run = {"row": "SD-SSM", "column": "a5", "task": "tomita4", "train_length": 40, "max_length": 500, "settings": {}}
+    table = make_table(fill_constants({**old, "runs": [run]}))
+    assert [fact["best_constant"] for fact in table.facts if (fact["row"], fact["score"]) == ("SD-SSM", "all")] == [
+        pytest.approx(98.35, abs=0.01)
+    ]
+    assert all(fact.get("best_constant") is None for fact in table.facts if fact["row"] != "SD-SSM")

@@ -74,9 +74,16 @@ class CheckedModel:
         ended = "" if self.status in (None, "finished") else f", {self.status}"
         if self.weights == "initial":
             return f"{name}: NOT TRAINED, with the initial weights of seed {self.seed}"
+        # The model was given more than strings and labels.
+        targets = ", on the states of the automaton as targets" if _has_centres(self.model) else ""
         if self.weights in ("run", "trained"):
-            return f"{name}: trained{steps}{seed}{ended}{where}"
+            return f"{name}: trained{steps}{seed}{targets}{ended}{where}"
         return f"{name}: with the weights of the saved model{where}" if self.weights == "saved" else f"{name}: as given"
+
+
+def _has_centres(model: TokenModel) -> bool:
+    """Return whether a model has centres for the states of the automaton, which it is then trained on."""
+    return getattr(model.settings, "centres", None) is not None
 
 
 def find_checked_model(

@@ -22,13 +22,15 @@ def show_results(
         results: all results in the folder.
         selected: the results of the part that the command selects, which are printed; None for all.
     """
+    from sdssm.experiments.results.chance import fill_constants
     from sdssm.report.ranking import write_ranking
     from sdssm.report.rendering import to_text
     from sdssm.report.tables import make_table, write_tables
 
-    table = write_tables(folder)
+    results = fill_constants(results)
+    table = write_tables(folder, results)
     write_ranking(results, folder)
-    table = table if selected is None else make_table(selected)
+    table = table if selected is None else make_table(fill_constants(selected))
     print(make_lines_printable(to_text(table, terminal_width())), end="")
     plots = _write_plots(folder, results, progress) if find_spec("matplotlib") is not None else 0
     print(

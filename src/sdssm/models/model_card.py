@@ -73,6 +73,8 @@ def _introduction(model: TokenModel) -> str:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     when = "after every symbol" if model.can_read_prefixes_at_once else "for the whole string"
     longest = "" if model.longest is None else f" It reads at most {model.longest:,} symbols."
+    if getattr(model.settings, "centres", None) is not None:
+        longest += " It was trained on the states of the automaton as targets, not on its labels."
     return (
         f"A model with {parameters:,} parameters that reads strings of {model.n_symbols:,} symbols and predicts one of "
         f"{model.n_classes:,} labels {when}.{longest}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -22,7 +23,8 @@ Shape = Sequence[str]
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 COMPLEX = (torch.complex64, torch.complex128)
 
-_checks_values = True
+# Open blocks of `unchecked` in all threads: autograd runs the backward pass of a GPU in a thread of its own.
+_unchecked_blocks, _lock = 0, Lock()
 
 
 @contextmanager
@@ -32,12 +34,14 @@ def unchecked() -> Iterator[None]:
     The host then does not wait for the GPU, and a token outside the alphabet reads memory out of bounds. For loops that
     generate the tokens themselves.
     """
-    global _checks_values
-    before, _checks_values = _checks_values, False
+    global _unchecked_blocks
+    with _lock:
+        _unchecked_blocks += 1
     try:
         yield
     finally:
-        _checks_values = before
+        with _lock:
+            _unchecked_blocks -= 1
 
 
 def can_read_values(tensor: Tensor) -> bool:
@@ -45,7 +49,7 @@ def can_read_values(tensor: Tensor) -> bool:
 
     They cannot while the tensor is traced or mapped, or a CUDA graph is captured.
     """
-    if not _checks_values or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
+    if _unchecked_blocks or torch.compiler.is_compiling() or is_functorch_wrapped_tensor(tensor):
         return False
     if backend.is_jit_tracing():
         return False

@@ -40,17 +40,24 @@ def make_table(results: Mapping[str, Any]) -> Table:
         raise OutputError(f"these are not the results of an experiment: {error!r} is missing or invalid") from None
 
 
-def write_tables(folder: Path) -> Table:
-    """Make the table of a results folder, write it there as CSV, Markdown and LaTeX, and return it."""
+def write_tables(folder: Path, results: Mapping[str, Any] | None = None) -> Table:
+    """Make the table of a results folder, write it there as CSV, Markdown and LaTeX, and return it.
+
+    `results` are those of the folder, if they were read already.
+    """
+    table = make_table(_read_results(folder) if results is None else results)
+    write_table(table, folder, FORMATS)
+    return table
+
+
+def _read_results(folder: Path) -> Mapping[str, Any]:
     path = folder / "results.json"
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
+        results: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = describe_file_error(error) if isinstance(error, OSError) else "not JSON"
         raise OutputError(f"cannot read {format_path(path)}: {reason}; sdssm reproduce writes it") from None
-    table = make_table(results)
-    write_table(table, folder, FORMATS)
-    return table
+    return results
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------

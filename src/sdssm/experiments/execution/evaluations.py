@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sdssm.devices import resolve_device
 from sdssm.errors import ModelError, RunError
 from sdssm.evaluation import evaluate
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
@@ -26,6 +28,8 @@ from sdssm.tasks import Task
 STRING_SEED = 1
 #: A process evaluates about this many times a part of the runs.
 PARTS = 4
+#: Evaluations at the same time on a GPU: the strings of one leave most of it idle.
+STREAMS = 6
 #: A run folder, and the name of an evaluation file in it.
 EvaluationFile = tuple[Path, str]
 #: Called after each evaluation with the number of evaluations done and the total.
@@ -73,16 +77,19 @@ def evaluate_locally(
     on_evaluated: EvaluationCallback | None = None,
     reporter: ProgressReporter = SILENT,
 ) -> None:
-    """Compute and write evaluation files on this machine, in `workers` processes."""
-    is_serial = workers <= 1 or len(files) <= 1
-    models = () if is_serial else models_of_files(files)
+    """Compute and write evaluation files on this machine, in `workers` processes, or in threads of one on a GPU."""
+    device = resolve_device(device)
+    has_streams = workers <= 1 and device.type == "cuda"
+    is_serial = len(files) <= 1 or (workers <= 1 and not has_streams)
+    models = () if is_serial or has_streams else models_of_files(files)
     call = partial(evaluate_file, spec=spec, device=str(device), models=models)
     done = 0
 
     def report_part(event: ProgressEvent) -> None:
         reporter.update(done + (min(event.done / event.total, 1.0) if event.total else 0.0))
 
-    with sigterm_as_interrupt(), nullcontext() if is_serial else worker_pool(workers) as pool:
+    pool_context = nullcontext() if is_serial else stream_pool(device) if has_streams else worker_pool(workers)
+    with sigterm_as_interrupt(), pool_context as pool:
         if pool is None:
             completed: Iterator[None] = map(partial(call, progress=report_part), files)
         else:
@@ -93,6 +100,21 @@ def evaluate_locally(
             reporter.update(done)
             if on_evaluated is not None:
                 on_evaluated(number + 1, len(files))
+
+
+@contextmanager
+def stream_pool(device: torch.device) -> Iterator[Executor]:
+    """Provide threads, each with its own stream of a GPU, so that their kernels run at the same time."""
+
+    def set_stream() -> None:
+        torch.cuda.set_device(device)
+        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # torch's own
+
+    pool = ThreadPoolExecutor(STREAMS, initializer=set_stream)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an interruption, only those in progress are finished
 
 
 def missing_files(plan: Plan) -> list[EvaluationFile]:

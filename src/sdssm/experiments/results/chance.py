@@ -41,3 +41,22 @@ class BestConstants:
             lengths = score.lengths(record["train_length"], record["max_length"])
             self._known[key] = mean_of_known(best_constants(task, lengths, random_start=random_start))
         return self._known[key]
+
+
+def fill_constants(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored results with what the best constant answer scores in each cell.
+
+    Results of older versions lack it. It follows from the task alone, so nothing has to be measured again.
+    """
+    if results["kind"] != "accuracy":
+        return dict(results)
+    constants, records = BestConstants(), dict[tuple[str, str], Mapping[str, Any]]()
+    for record in results.get("runs", ()):
+        records.setdefault((record["row"], record["column"]), record)
+    cells = []
+    for cell in results["cells"]:
+        record = records.get((cell["row"], cell["column"]))
+        if cell.get("best_constant") is None and cell["max"] is not None and record is not None:
+            cell = {**cell, "best_constant": constants.compute(Score(cell["score"]), record)}
+        cells.append(cell)
+    return {**results, "cells": cells}
