@@ -57,6 +57,12 @@ def build_noisy(task: Task, state: int, noise: float, *, centres: bool = True, r
     return model.eval()
 
 
+def describe_machine() -> str:
+    """Return the processor and the versions, for the results."""
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
+    return f"{platform.machine()}, {torch.get_num_threads()} thread, {versions}"
+
+
 def main() -> None:
     """Prove the languages of a folder, and print a line for each and the totals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,7 +73,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each proof")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{platform.processor() or platform.machine()}, 1 thread, torch {torch.__version__}, numpy {np.__version__}")
+    print(describe_machine())
     files = sorted(options.folder.glob("*.att"))[:: options.every] if options.folder.is_dir() else [options.folder]
     seconds, sizes = [], []
     for path in files:

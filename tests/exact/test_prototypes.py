@@ -22,6 +22,8 @@ from sdssm.exact.extraction.token_matrices import TokenMatrices
 from sdssm.exact.prototypes import build_snapped, choose_prototypes, make_proof
 from sdssm.exact.watch import UNWATCHED
 from sdssm.models import Classifier, ModelSettings
+from sdssm.models.evidence import find_evidence
+from sdssm.models.model_card import make_card
 from sdssm.models.snapped_recurrence import SnappedRecurrence
 from sdssm.runs import load
 from tests.evaluation.machines import exact, tiring_parity
@@ -128,8 +130,10 @@ def test_refused_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(ExactError, match="pass at most every=19"):
         snap(exact(tiring_parity(5)), every=40)
     other = Classifier(ModelSettings(name="rnn"), 2, 2, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(ExactError, match="prototypes need a single SD-SSM .* leave every out"):
+    with pytest.raises(ExactError, match="prototypes need the matrices of a single SD-SSM, .* leave every out"):
         snap(other, every=1, max_states=50)
+    with pytest.raises(ExactError, match="not every string of arithmetic is valid; leave every out"):
+        snap(exact(get_machine("arithmetic")), "arithmetic", every=1)
     exact(get_machine("parity")).save(tmp_path / "parity")
     arguments = ["snap", str(tmp_path / "parity"), "--out", str(tmp_path / "out"), "--quiet"]
     assert main([*arguments, "--every", "60"]) == 2
@@ -138,3 +142,6 @@ def test_refused_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["certificate"]["horizon"] is None
     assert main(["evaluate", str(tmp_path / "out"), "--task", "parity", "--lengths", "50", "--strings", "8"]) == 0
     assert "100.00" in capsys.readouterr().out
+    model = load(tmp_path / "out")
+    card = make_card(model, find_evidence(model))
+    assert "trust" not in card and "fixed numbers" in card  # its code is part of this package

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sdssm.automata import Machine
 from sdssm.automata.formats import write_text
 from sdssm.display import Displayed, ResultTable
 from sdssm.errors import OutputError
@@ -131,6 +132,9 @@ def snap(
         check_at_least("every", every, 1)
         check_one_of("method", method, METHODS[:1])  # only it finds states of the model
     source = load_source(model, task, function="snap", trust=trust)
+    known = source.task if task is None else source.find_task(task, "snap")
+    if every is not None:
+        _check_prototypes_possible(source.model, resolve_machine(valid), known)
     lengths: tuple[int, ...] = COMPARED_LENGTHS
     if not source.model.can_read_prefixes_at_once:  # each prefix of a string is a call of the model
         lengths = tuple(length for length in lengths if length <= DEFAULT_LONGEST)
@@ -146,7 +150,6 @@ def snap(
                 exact = exact.to(model.readout.weight)
         else:
             exact, certificate = _keep_with_prototypes(source.model, extraction, every, watch)
-        known = source.task if task is None else source.find_task(task, "snap")
         exact.task = extracted if known is None else known
         if certificate.stopped:
             raise _time_is_up(f"{watch.stop_reason}: the exact model is not certified by then")
@@ -179,13 +182,24 @@ def _compile_exact(extraction: Extraction, extracted: Task, watch: Watch) -> tup
     return exact, certificate
 
 
+def _check_prototypes_possible(model: TokenModel, valid: Machine | None, task: Task | None) -> None:
+    """Raise an error, before any extraction, if prototypes cannot be proved for a model and its valid strings."""
+    problem = None
+    if TokenMatrices.find(model) is None:
+        problem = f"prototypes need the matrices of a single SD-SSM, and {model.name} is none with these settings"
+    valid = task.valid if valid is None and task is not None else valid
+    if valid is not None and valid.minimise().n_states > 1:
+        name = "the task" if task is None else task.name
+        problem = f"prototypes are proved for all strings, and not every string of {name} is valid"
+    if problem is not None:
+        raise ExactError(f"{problem}; leave every out", shell=f"{problem}; leave --every out")
+
+
 def _keep_with_prototypes(
     model: TokenModel, extraction: Extraction, every: int, watch: Watch
 ) -> tuple[TokenModel, Certificate]:
     """Keep the matrices of a model, move its state to prototypes, and prove that this is exact."""
-    if extraction.graph is None:
-        problem = f"prototypes need a single SD-SSM that reads all strings, and {model.name} is not"
-        raise ExactError(f"{problem}; leave every out", shell=f"{problem}; leave --every out")
+    assert extraction.graph is not None, "the model is a linear recurrence that reads all strings"
     matrices, machine = TokenMatrices.read(model), extraction.machine
     try:
         prototypes = choose_prototypes(matrices, extraction.graph, machine, every, watch)

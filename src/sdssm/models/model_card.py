@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sdssm.layers.settings import is_catalogue_model
 from sdssm.models.evidence import Evidence
 from sdssm.models.import_paths import is_file_path, without_folder
+from sdssm.models.registry import SNAPPED_PATH
 from sdssm.settings import settings_to_dict
 from sdssm.tasks import Task, chance_accuracy
 
@@ -71,12 +72,14 @@ def _header(model: TokenModel, license_name: str | None) -> str:
 
 def _introduction(model: TokenModel) -> str:
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    fixed = sum(buffer.numel() for buffer in model.buffers())
+    size = f"{parameters:,} parameters" if parameters else f"{fixed:,} fixed numbers"
     when = "after every symbol" if model.can_read_prefixes_at_once else "for the whole string"
     longest = "" if model.longest is None else f" It reads at most {model.longest:,} symbols."
     if getattr(model.settings, "centres", None) is not None:
         longest += " It was trained on the states of the automaton as targets, not on its labels."
     return (
-        f"A model with {parameters:,} parameters that reads strings of {model.n_symbols:,} symbols and predicts one of "
+        f"A model with {size} that reads strings of {model.n_symbols:,} symbols and predicts one of "
         f"{model.n_classes:,} labels {when}.{longest}"
     )
 
@@ -177,13 +180,14 @@ def _format_length(length: int | None) -> str:
 def _describe_loading(model: TokenModel, repository: str | None) -> str:
     source = json.dumps("path/of/this/folder" if repository is None else repository)
     path = model.settings.import_path
+    is_foreign = path is not None and path != SNAPPED_PATH
     lines = [
         "import sdssm, torch",
-        f"model = sdssm.TokenModel.from_pretrained({source}{', trust=True' if path is not None else ''})",
+        f"model = sdssm.TokenModel.from_pretrained({source}{', trust=True' if is_foreign else ''})",
         "label = model(torch.tensor([[0, 0]]))[0, -1].argmax()",
     ]
     code = _code("python", "\n".join(lines))
-    if is_catalogue_model(model.name, path):
+    if is_catalogue_model(model.name, path) or path == SNAPPED_PATH:
         return code
     foreign = "Its code is not part of sdssm and not part of this folder"
     if path is None or is_file_path(path):

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from sdssm.automata import Machine
 from sdssm.exact.errors import TimeIsUpError
@@ -33,6 +34,7 @@ from sdssm.exact.extraction.labelled_strings import LabelledStrings
 from sdssm.exact.extraction.model_reader import ModelReader, smallest_margin
 from sdssm.exact.extraction.token_matrices import SuffixRows, TokenMatrices
 from sdssm.exact.watch import UNWATCHED, Watch
+from sdssm.models import Classifier
 
 #: Lengths up to which strings are read, one after the other.
 HORIZONS = (4, 6, 8, 10, 12, 16, 20, 28)
@@ -243,6 +245,13 @@ def _read_margin(reader: ModelReader, graph: ClassGraph) -> None:
     """Read the logits at the states after each symbol from the first state of each class."""
     reader.watch.start("read the logits at the explored states")
     states, symbols = len(graph.table), graph.table.shape[1]
+    model = reader.model
+    is_cosine = isinstance(model, Classifier) and model.readout.scale is not None and model.norm is None
+    if isinstance(model, Classifier) and is_cosine and model.query is None:
+        with torch.no_grad():  # the states are known, up to a factor that changes no cosine
+            logits = model.logits(graph.successors.flatten(0, 1).to(model.device))
+        reader.margin = min(reader.margin, smallest_margin(logits, np.ones(len(logits), dtype=bool)))
+        return
     before = graph.points.repeat_interleave(symbols, 0).to(reader.model.device)
     logits = reader.read(np.tile(np.arange(symbols), states)[:, None], (before,))[1]
     reader.margin = min(reader.margin, smallest_margin(logits, np.ones(len(logits), dtype=bool)))

@@ -24,8 +24,9 @@ from sdssm.models.building import untrained_model
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks.task import Task
 
-#: Lengths and strings with which an extracted automaton is compared with the model.
-COMPARED_LENGTHS, COMPARED_STRINGS = (40, 500), 256
+#: Lengths and strings with which an extracted automaton is compared with the model; fewer of a model whose state is so
+#: large that they would take more multiplications than this.
+COMPARED_LENGTHS, COMPARED_STRINGS, LEAST_STRINGS, MOST_WORK = (40, 500), 256, 32, 1 << 34
 #: Seconds, and the longest strings, of the search for a misclassified string.
 SEARCH_SECONDS, SEARCH_LONGEST = 2.0, 500
 
@@ -101,10 +102,11 @@ def prove_language(
     >>> prove_language(compile("parity"), get_task("parity"), 10.0).verdict
     'equal'
     """
-    start = monotonic()
+    start, size = monotonic(), getattr(getattr(model.settings, "mixer", None), "state", 1)
     try:
+        strings = int(np.clip(MOST_WORK // (sum(COMPARED_LENGTHS) * size**2), LEAST_STRINGS, COMPARED_STRINGS))
         extraction = extract(
-            model, task, lengths=COMPARED_LENGTHS, strings=COMPARED_STRINGS, longest=longest, max_seconds=seconds
+            model, task, lengths=COMPARED_LENGTHS, strings=strings, longest=longest, max_seconds=seconds
         )
     except ExactError as error:
         return Proof(verdict=NO_RESULT, seconds=monotonic() - start, note=str(error))
