@@ -15,7 +15,7 @@ from sdssm.tasks import Task, evaluation_strings, get_task
 from sdssm.tasks.evaluation_strings import BLOCK, NEVER, EvaluationStrings
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.stream import StringStream
-from sdssm.tasks.streamed_strings import shared_strings
+from sdssm.tasks.streamed_strings import cached_strings
 
 CPU = torch.device("cpu")
 
@@ -137,7 +137,7 @@ def test_random_starts() -> None:
 
 @pytest.mark.parametrize("sampling", ["balanced", "covering"])
 def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared_strings.cache_clear()
+    cached_strings.cache_clear()
     built = list[int]()
 
     class CountedStream(StringStream):
@@ -153,4 +153,4 @@ def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeyp
 
     short, long = draw(10), draw(300)
     assert torch.equal(draw(300), long) and torch.equal(draw(10), short) and built == [10, 300]
-    shared_strings.cache_clear()  # the stream of a monkeypatched class
+    cached_strings.cache_clear()  # the stream of a monkeypatched class

@@ -56,13 +56,17 @@ class Messages(SilentProgress):
 
 
 class CopyAt(SilentProgress):
-    """Copies the folders of the runs at a step, as they are if the process is killed there."""
+    """Copies the folders of the runs at a step, as they are if the process is killed there.
+
+    If a step takes more than a second, it is shown before its checkpoint is written: then the next one is taken.
+    """
 
     def __init__(self, step: int, out: Path, to: Path) -> None:
         self.step, self.out, self.to = step, out, to
 
     def update(self, step: int, *_: Any) -> None:
-        if step >= self.step and not self.to.exists():
+        has_checkpoint = any(self.out.rglob("checkpoints/*.safetensors"))
+        if step >= self.step and has_checkpoint and not self.to.exists():
             shutil.copytree(self.out, self.to)
             for mark in self.to.rglob("owner"):
                 mark.unlink()

@@ -48,12 +48,12 @@ class BackwardSampler:
         """Choose a label, and then a state with this label, for numbers (B, 2)."""
         possible, by_label = self.counts.possible_lists(length), self.counts.by_label
         lists = possible[(u[:, 0] * len(possible)).astype(np.int64)]
-        cumulative, _ = by_label.cumulative_weights(self.counts.at(length))
+        cumulative = by_label.cumulative_weights(self.counts.at(length))
         return by_label.states[by_label.choose(cumulative, lists, u[:, 1])]
 
     def _choose_last_transition(self, length: int, u: Floats) -> tuple[Ints, Ints]:
         """Choose a state before the last symbol, and the symbol, for numbers (B, 2)."""
-        cumulative = self.counts.cumulative_pairs(length)
+        cumulative = self.counts.cumulative_pairs(self.counts.at(length - 1))
         pair = (u[:, 0] * cumulative[-1]).astype(np.int64)
         state = np.searchsorted(cumulative, pair, side="right")
         before = np.where(state > 0, cumulative[state - 1], 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -16,12 +17,21 @@ MOST_THRESHOLDS = 1 << 27
 LENGTHS = 1 << 20
 
 
-@lru_cache(maxsize=2)  # balanced and covering strings of a task: its models are evaluated one after the other
+_sharing = Lock()
+
+
 def shared_strings(task: Task, sampling: str, seed: int, device: torch.device) -> StreamedStrings:
-    """Return the strings of a task; the same object again for equal arguments.
+    """Return the strings of a task; the same object again for equal arguments, in every thread.
 
     The tables for strings of 50,000 symbols take seconds, and all models of a task are evaluated on the same strings.
     """
+    with _sharing:  # two threads would otherwise both find nothing
+        return cached_strings(task, sampling, seed, device)
+
+
+@lru_cache(maxsize=2)  # balanced and covering strings of a task: its models are evaluated one after the other
+def cached_strings(task: Task, sampling: str, seed: int, device: torch.device) -> StreamedStrings:
+    """Return new strings, or those of an earlier call."""
     return StreamedStrings(task, sampling, seed, device)
 
 
@@ -38,6 +48,7 @@ class StreamedStrings:
     def __init__(self, task: Task, sampling: str, seed: int, device: torch.device) -> None:
         self.task, self.sampling, self.seed, self.device = task, sampling, seed, device
         self._current: StringStream | None = None
+        self._lock = Lock()  # several threads may evaluate models of one task
 
     def has_length(self, length: int) -> bool:
         """Whether the tables for strings of this length are small enough."""
@@ -53,18 +64,21 @@ class StreamedStrings:
 
     def _stream(self, length: int) -> StringStream:
         """Return a stream for strings up to this length or more."""
-        stream = self._current
-        if stream is None or stream.max_length < length:
-            # Lengths may come in ascending order: with twice the length few tables are computed.
-            twice = length if stream is None else 2 * stream.max_length
-            longest = max(length, twice if self.has_length(twice) else 0)
-            stream = StringStream(
-                self.task,
-                seeds=[self.seed],
-                batch=1,
-                max_length=longest,
-                device=self.device,
-                sampling=self.sampling,
-            )
-            self._current = stream
-        return stream
+        with self._lock:
+            stream = self._current
+            if stream is None or stream.max_length < length:
+                # Lengths may come in ascending order: with twice the length few tables are computed.
+                twice = length if stream is None else 2 * stream.max_length
+                longest = max(length, twice if self.has_length(twice) else 0)
+                stream = StringStream(
+                    self.task,
+                    seeds=[self.seed],
+                    batch=1,
+                    max_length=longest,
+                    device=self.device,
+                    sampling=self.sampling,
+                )
+                if self.device.type == "cuda":  # other threads read the tables on other CUDA streams
+                    torch.cuda.current_stream(self.device).synchronize()
+                self._current = stream
+            return stream

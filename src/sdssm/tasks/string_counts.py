@@ -28,10 +28,14 @@ MOST_KEPT = 1 << 24
 
 
 class Counts(NamedTuple):
-    """Numbers of strings mantissa * 2^exponent: float64 and int64 (Q,)."""
+    """Numbers of strings mantissa * 2^exponent: float64 and int64 (..., Q)."""
 
     mantissa: Floats
     exponent: Ints
+
+    def rows(self, rows: slice) -> Counts:
+        """Return some rows of counts (rows, Q)."""
+        return Counts(self.mantissa[rows], self.exponent[rows])
 
 
 class ChoiceLists:
@@ -53,22 +57,31 @@ class ChoiceLists:
         powers[0] = 0
         self._powers = powers
 
-    def cumulative_weights(self, counts: Counts) -> tuple[Ints, Ints]:
-        """Return the sums of the weights before each entry, int64 (E + 1,), and the exponent of each list.
+    def weights(self, counts: Counts) -> tuple[Ints, Ints]:
+        """Return the weight of each entry, int64 (..., E), and the exponent of each list.
 
-        An entry of a list with exponent e has the weight count * 2^(bits - e). The sums run over all lists.
+        An entry of a list with exponent e has the weight count * 2^(bits - e).
         """
-        exponent = counts.exponent[self.states]
-        top: Ints = np.full(len(self.first) - 1, ZERO_EXPONENT)
+        exponent = counts.exponent[..., self.states]
+        top: Ints = np.full((*exponent.shape[:-1], len(self.first) - 1), ZERO_EXPONENT)
         if len(self._non_empty):
-            top[self._non_empty] = np.maximum.reduceat(exponent, self.first[self._non_empty])
-        below = np.maximum(exponent - top[self.owner], -SMALLEST_POWER)
-        weights = (counts.mantissa[self.states] * self._powers[below + SMALLEST_POWER]).astype(np.int64)
-        return np.concatenate(([0], np.cumsum(weights))), top
+            top[..., self._non_empty] = np.maximum.reduceat(exponent, self.first[self._non_empty], axis=-1)
+        below = np.maximum(exponent - top[..., self.owner], -SMALLEST_POWER)
+        return (counts.mantissa[..., self.states] * self._powers[below + SMALLEST_POWER]).astype(np.int64), top
 
-    def totals(self, cumulative: Ints, exponents: Ints) -> Counts:
-        """Return the sum of the counts of each list, from their `cumulative_weights`."""
-        total = np.diff(cumulative[self.first])
+    def cumulative_weights(self, counts: Counts) -> Ints:
+        """Return the sums of the weights before each entry, int64 (..., E + 1). The sums run over all lists."""
+        weights, _ = self.weights(counts)
+        cumulative: Ints = np.zeros((*weights.shape[:-1], weights.shape[-1] + 1), dtype=np.int64)
+        np.cumsum(weights, axis=-1, out=cumulative[..., 1:])
+        return cumulative
+
+    def totals(self, counts: Counts) -> Counts:
+        """Return the sum of the counts of each list."""
+        weights, exponents = self.weights(counts)
+        total = np.zeros_like(exponents)
+        if len(self._non_empty):
+            total[..., self._non_empty] = np.add.reduceat(weights, self.first[self._non_empty], axis=-1)
         mantissa, shift = np.frexp(total.astype(np.float64))
         return Counts(mantissa, np.where(total > 0, exponents + shift - self._bits, ZERO_EXPONENT))
 
@@ -87,9 +100,9 @@ class ChoiceLists:
 
         The entry for a random word u below 2^32 - 1 is the first of the list whose threshold is above u.
         """
-        before, total = cumulative[self.first[:-1]], np.diff(cumulative[self.first])
-        sums = (cumulative[1:] - before[self.owner]).astype(np.float64)
-        shares = sums / np.maximum(total, 1).astype(np.float64)[self.owner]
+        before, total = cumulative[..., self.first[:-1]], np.diff(cumulative[..., self.first])
+        sums = (cumulative[..., 1:] - before[..., self.owner]).astype(np.float64)
+        shares = sums / np.maximum(total, 1).astype(np.float64)[..., self.owner]
         return np.minimum(shares * 2.0**32, 2.0**32 - 1).astype(np.uint32)
 
 
@@ -117,36 +130,33 @@ class StringCounts:
         self._kept = {0: first}  # at lengths 0, BLOCK, 2 BLOCK, ..., by their number
         self._block = 0, [first]
         self._weights = dict[int, Ints]()
-        self._latest = 0, np.zeros(0, dtype=np.int64)  # the length and the weights of the last count
 
     def at(self, length: int) -> Counts:
         """Return the number of strings of a length that reach each state."""
         number, offset = divmod(length, BLOCK)
         for k in range(len(self._kept), number + 1):
-            self._kept[k] = self._extend(self.at(k * BLOCK - 1), k * BLOCK)
+            self._kept[k] = self.in_edges.totals(self.at(k * BLOCK - 1))
         known, block = self._block
         if known != number:
             block = [self._kept[number]]
         if len(block) <= offset:
             block = [*block]
             while len(block) <= offset:
-                block.append(self._extend(block[-1], number * BLOCK + len(block)))
+                block.append(self.in_edges.totals(block[-1]))
         self._block = number, block
         return block[offset]
 
-    def _extend(self, before: Counts, length: int) -> Counts:
-        """Return the counts of a length from those of the length before."""
-        cumulative, exponents = self.in_edges.cumulative_weights(before)
-        self._latest = length, cumulative
-        return self.in_edges.totals(cumulative, exponents)
+    def up_to(self, longest: int) -> Counts:
+        """Return the numbers of strings of the lengths 0..longest that reach each state: (longest + 1, Q)."""
+        counts = [self._kept[0]]
+        for _ in range(longest):
+            counts.append(self.in_edges.totals(counts[-1]))
+        return Counts(*(np.stack(part) for part in zip(*counts, strict=True)))
 
     def last_transition_weights(self, length: int) -> Ints:
         """Return the cumulative weights of `in_edges` as last transitions of the strings of a length, (E + 1,)."""
-        latest, weights = self._latest
-        if latest == length:
-            return weights
         if length not in self._weights:
-            weights = self.in_edges.cumulative_weights(self.at(length - 1))[0]
+            weights = self.in_edges.cumulative_weights(self.at(length - 1))
             if (len(self._weights) + 1) * len(weights) > MOST_KEPT:
                 return weights
             self._weights[length] = weights
@@ -168,8 +178,12 @@ class StringCounts:
 
     def possible_lists(self, length: int) -> Ints:
         """Return the lists of `by_label` whose labels strings of a length have, in ascending order."""
-        reached = self.reached(length)[self.by_label.states]
-        return np.unique(self.by_label.owner[reached])
+        return np.flatnonzero(self.has_label(self.at(length)))
+
+    def has_label(self, counts: Counts) -> NDArray[np.bool_]:
+        """Return which lists of `by_label` have a state that strings reach: counts (..., Q) -> bool (..., S)."""
+        reached = counts.mantissa[..., self.by_label.states] > 0
+        return np.logical_or.reduceat(reached, self.by_label.first[:-1], axis=-1)
 
     @cached_property
     def valid_symbols(self) -> Ints:
@@ -180,6 +194,9 @@ class StringCounts:
     def _n_valid_symbols(self) -> Ints:
         return np.asarray((self.machine.labels[self.machine.table] >= 0).sum(1))
 
-    def cumulative_pairs(self, length: int) -> Ints:
-        """Return the number of last transitions of valid strings of a length from states up to each state, (Q,)."""
-        return np.cumsum(np.where(self.reached(length - 1), self._n_valid_symbols, 0))
+    def cumulative_pairs(self, before: Counts) -> Ints:
+        """Return the number of last transitions of valid strings from states up to each state.
+
+        `before` (..., Q) are the counts of the length before that of the strings.
+        """
+        return np.cumsum(np.where(before.mantissa > 0, self._n_valid_symbols, 0), axis=-1)

@@ -24,6 +24,8 @@ from sdssm.tasks.validity import LabelledTable
 
 #: The most thresholds of a stream (lengths x transitions), 4 bytes each.
 MOST_THRESHOLDS = 1 << 29
+#: About how many thresholds are computed at once.
+ROWS_AT_ONCE = 1 << 18
 #: Random words above this are lowered to it: the threshold of the last choice of a list, 2^32, is stored as 2^32 - 1.
 LARGEST_WORD = (1 << 32) - 2
 
@@ -160,14 +162,18 @@ class _MachineWalk(NamedTuple):
             symbols=counts.valid_symbols,
         )
         walk.states[: len(by_label.states)] = by_label.states
-        for row in range(longest):
-            walk.pairs[row] = counts.cumulative_pairs(row + 1)
-            cumulative, _ = by_label.cumulative_weights(counts.at(row + 1))
-            walk.thresholds[row] = in_edges.thresholds(counts.last_transition_weights(row + 1))
-            walk.state_thresholds[row, : len(by_label.states)] = by_label.thresholds(cumulative)
-            possible = counts.possible_lists(row + 1)
-            walk.n_labels[row] = len(possible)
-            walk.labels[row, : len(possible)] = possible
+        all_counts = counts.up_to(longest)
+        step = max(1, ROWS_AT_ONCE // max(1, len(counts.edges)))
+        for rows in (slice(first, min(first + step, longest)) for first in range(0, longest, step)):
+            before, after = all_counts.rows(rows), all_counts.rows(slice(rows.start + 1, rows.stop + 1))
+            walk.pairs[rows] = counts.cumulative_pairs(before)
+            walk.thresholds[rows] = in_edges.thresholds(in_edges.cumulative_weights(before))
+            of_states = by_label.thresholds(by_label.cumulative_weights(after))
+            walk.state_thresholds[rows, : len(by_label.states)] = of_states
+            occurs = counts.has_label(after)
+            walk.n_labels[rows] = occurs.sum(1)
+            ascending = np.argsort(~occurs, axis=1, kind="stable")  # the labels that occur come first
+            walk.labels[rows] = np.where(np.take_along_axis(occurs, ascending, 1), ascending, 0)
         return walk
 
 

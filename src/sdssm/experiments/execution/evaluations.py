@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,9 @@ def evaluate_locally(
             completed: Iterator[None] = map(partial(call, progress=report_part), files)
         else:
             # The runs of a task follow each other, and a process computes the tables of their strings once.
-            completed = pool.map(call, files, chunksize=max(1, len(files) // (PARTS * workers)))
+            size = max(1, len(files) // (PARTS * workers))
+            groups = files_by_task(files) if has_streams else [files]
+            completed = chain.from_iterable(pool.map(call, group, chunksize=size) for group in groups)
         for number, _ in enumerate(completed):
             done = number + 1
             reporter.update(done)
@@ -102,12 +105,22 @@ def evaluate_locally(
                 on_evaluated(number + 1, len(files))
 
 
+def files_by_task(files: Sequence[EvaluationFile]) -> list[list[EvaluationFile]]:
+    """Return the files of each task apart.
+
+    One task after the other: the memory of its strings must not be freed while another thread reads them.
+    """
+    groups = dict[str, list[EvaluationFile]]()
+    for file in files:
+        groups.setdefault(RunFolder.open(file[0]).config.digest, []).append(file)
+    return list(groups.values())
+
+
 @contextmanager
 def stream_pool(device: torch.device) -> Iterator[Executor]:
     """Provide threads, each with its own stream of a GPU, so that their kernels run at the same time."""
 
     def set_stream() -> None:
-        torch.cuda.set_device(device)
         torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # torch's own
 
     pool = ThreadPoolExecutor(STREAMS, initializer=set_stream)
