@@ -82,7 +82,9 @@ def _at(card: Mapping[str, Any], length: int) -> float:
     """Return the accuracy at a length, or the balanced accuracy if that is lower."""
     data = _data(card, "accuracy")
     balanced = data.get("balanced") or {}  # cards of older versions have none
-    known = [dict(zip(part.get("lengths", ()), part.get("accuracy", ()), strict=True)) for part in (data, balanced)]
+    known: list[dict[int, float]] = [
+        dict(zip(part.get("lengths", ()), part.get("accuracy", ()), strict=True)) for part in (data, balanced)
+    ]
     accuracy = known[0].get(length) or 0.0
     return float(min(accuracy, known[1].get(length, accuracy)))
 

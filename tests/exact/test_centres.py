@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.export import Dim
 
 from benchmarks.proofs import build_noisy
@@ -108,9 +109,10 @@ def test_blocks_are_read_as_symbol_by_symbol(every: int, centres: bool) -> None:
     assert torch.allclose(logits, expected, atol=1e-5)
     assert torch.equal(state[0], x) == (int(since[0]) == 0) or torch.allclose(state[0], x, atol=1e-5)
     assert torch.equal(state[1], since)
-    parts, state = [], None
+    parts: list[Tensor] = []
+    carried: tuple[Tensor, Tensor] | None = None
     for piece in torch.split(tokens, [61, 1, 100, 38], 1):
-        logits, state = module.advance(piece, state)
+        logits, carried = module.advance(piece, carried)
         parts.append(logits)
     assert torch.allclose(torch.cat(parts, 1), expected, atol=1e-5)
     # States of different ages have no common blocks.

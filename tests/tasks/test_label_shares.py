@@ -63,7 +63,8 @@ def test_far_shares_are_those_of_a_plain_walk(name: str) -> None:
     shares = np.eye(len(table))[start]
     expected = np.full(task.n_classes, np.nan)
     for length in range(1, 203):
-        shares = sum(np.bincount(table[:, symbol], shares, len(table)) for symbol in range(task.n_symbols))  # type: ignore[assignment]  # not 0
+        moved = [np.bincount(table[:, symbol], shares, len(table)) for symbol in range(task.n_symbols)]
+        shares = np.sum(moved, axis=0)
         shares = shares / shares.sum()
         if (by_label := np.bincount(labels[labels >= 0], shares[labels >= 0], task.n_classes)).sum() > 1e-300:
             expected = by_label / by_label.sum()
