@@ -15,7 +15,7 @@ from sdssm.errors import SettingsError
 from sdssm.experiments.planning.fingerprints import fingerprint
 from sdssm.experiments.specs.catalogue import get_spec
 from sdssm.runs import default_folder
-from sdssm.runs.schema import create_config, resolve_settings
+from sdssm.runs.schema import choose_preset, create_config, resolve_settings
 from sdssm.tasks import PAPER_TASKS, get_task
 from sdssm.tasks.state_size import MARGIN, STATE_SIZES, choose_state_size
 from sdssm.training.planning import check_config
@@ -72,6 +72,15 @@ def test_the_size_covers_the_rank(seed: int) -> None:
     machine = Machine(table=generator.integers(states, size=(states, 3)), outputs=generator.integers(2, size=states))
     size = choose_state_size(get_task(machine)).size
     assert size in STATE_SIZES and size >= MARGIN * machine.minimise().n_states * 0.9
+
+
+def test_states_as_targets_have_a_direction_each() -> None:
+    """The label rank may be far below the number of states, and the preset "states" needs a direction for each."""
+    task = get_task("regex[abc]:(a|b)*a(a|b){6}")  # the seventh symbol from the end
+    assert task.minimal.n_states == 129 and choose_state_size(task).size == 64
+    assert choose_preset("sd-ssm", task) == "states"
+    assert resolve_settings("sd-ssm", "states", task).model.mixer.state == 256
+    assert choose_state_size(get_task("random:1000x3:0"), "state").reason.startswith("the largest size")
 
 
 def test_a_machine_beyond_all_sizes_gets_the_largest_and_says_so() -> None:

@@ -32,7 +32,7 @@ class StateSize:
 
 
 @lru_cache(maxsize=256)  # a hyperparameter search asks for each of a thousand candidates
-def choose_state_size(task: Task) -> StateSize:
+def choose_state_size(task: Task, targets: str = "label") -> StateSize:
     """Return the state size for a task: 64 for small machines and for groups, otherwise 1.2 times the label rank.
 
     The rule, for the minimal machine of the task:
@@ -40,6 +40,9 @@ def choose_state_size(task: Task) -> StateSize:
     1. A group whose elements are the states and the labels gets 64, whatever its order.
     2. Any other machine gets the smallest of `STATE_SIZES` that is at least `MARGIN` times its label rank
        (`automata/hankel.py`), or the largest of them.
+
+    With the states of the machine as targets (`targets="state"`, see the preset "states") each state has a direction of
+    its own, and the number of states takes the place of the label rank.
 
     What is theory: a linear recurrence with a linear readout that equals the labels' indicators exists in the dimension
     of the label rank, and in no smaller one. A classifier needs only the largest logit to be the right one, so that the
@@ -59,12 +62,19 @@ def choose_state_size(task: Task) -> StateSize:
     state=128 (auto): at least 1.2 times the label rank, which is 100, for 100 states
     >>> choose_state_size(get_task("s5")).size, choose_state_size(get_task("arithmetic")).size
     (64, 64)
+    >>> print(choose_state_size(get_task("random:100x4:0"), "state"))
+    state=128 (auto): at least 1.2 times 100 states, each with a direction of its own
     """
     least, largest = STATE_SIZES[0], STATE_SIZES[-1]
     table, _, labels = task.minimal
     states = f"{len(table):,} states"
     if MARGIN * len(table) <= least:
         return StateSize(least, f"the smallest size, enough for {states}")
+    if targets == "state":
+        fitting = [size for size in STATE_SIZES if size >= MARGIN * len(table)]
+        if not fitting:
+            return StateSize(largest, f"the largest size; it may be too small for a direction for each of {states}")
+        return StateSize(fitting[0], f"at least {MARGIN:g} times {states}, each with a direction of its own")
     if _is_group_of_labels(task):
         return StateSize(least, f"the smallest size, as groups have small representations; {states}")
     enough = int(largest / MARGIN) + 1  # from this rank on the size is the largest one

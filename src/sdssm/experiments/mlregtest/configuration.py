@@ -41,8 +41,8 @@ FORMAT = 1
 class Configuration:
     """How every language is trained, measured and proved.
 
-    `settings` replace those of the default preset of `model`. `lengths`, `strings` and `pairs` say on what the models
-    are measured.
+    `settings` replace those of the preset: `PRESET` for the SD-SSM, the default one for another `model`. `lengths`,
+    `strings` and `pairs` say on what the models are measured.
     """
 
     settings: Mapping[str, Any] = field(default_factory=lambda: dict(SETTINGS))
@@ -83,14 +83,12 @@ class Configuration:
         """Return the config of the training of one language."""
         from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
         from sdssm.runs.schema import create_config, resolve_settings
-        from sdssm.tasks.state_size import MARGIN, STATE_SIZES, choose_state_size
+        from sdssm.tasks.state_size import choose_state_size
 
         preset = PRESET if self.model == DEFAULT_MODEL else default_preset(self.model)
         sizes = {}
         if preset == PRESET and "state" not in self.settings:
-            sizes["state"] = min(choose_state_size(task).size, LARGEST_STATE)
-            if MARGIN * task.minimal.n_states > STATE_SIZES[0]:  # few shapes, so that many languages train side by side
-                sizes["state"] = LARGEST_STATE
+            sizes["state"] = min(choose_state_size(task, "state").size, LARGEST_STATE)
         settings = resolve_settings(self.model, preset, task, {**sizes, **self.settings})
         if self.budget != 1:
             steps = max(1, round(settings.train.steps * self.budget))
