@@ -129,3 +129,15 @@ def test_a_gpu_takes_every_size_that_is_chosen() -> None:
                 check_config(config, task, gpu)
         else:
             check_config(config, task, gpu)
+
+
+@pytest.mark.parametrize(("name", "size"), [("prefix:2x4", 64), ("prefix:4x2", 64), ("a5", 128), ("prefix:4x4", 512)])
+def test_states_as_targets_need_a_direction_each(name: str, size: int) -> None:
+    task = get_task(name)
+    chosen = choose_state_size(task, "state")
+    assert chosen.size == size and f"{task.minimal.n_states:,} states" in chosen.reason
+    assert resolve_settings("sd-ssm", "states", task).model.mixer.state == size  # type: ignore[union-attr]
+
+
+def test_more_states_than_the_largest_size_is_said() -> None:
+    assert "too small" in choose_state_size(get_task("s6"), "state").reason

@@ -37,7 +37,7 @@ def describe_choices(task: Task, model: str, preset: str | None, settings: Mappi
         rule = "auto" if preset is None else "as set"
         yield f"preset={chosen} ({rule}): {_describe_targets(task, stated, is_chosen=preset is None)}"
     if chooses_state_size(model, stated):
-        yield str(choose_state_size(task))
+        yield str(choose_state_size(task, stated.get("targets", "label")))
 
 
 def _describe_targets(task: Task, settings: Mapping[str, Any], *, is_chosen: bool) -> str:

@@ -122,7 +122,7 @@ def resolve_settings(
     if chooses_state_size(entry.name, changes):
         changes.pop("state", None)
         if isinstance(task, Task):
-            changes["state"] = choose_state_size(task).size
+            changes["state"] = choose_state_size(task, changes.get("targets", "label")).size
     if changes.get("targets") == "state" and changes.get("centres") is None and isinstance(task, Task):
         changes["centres"] = centres_for(task)
     return Settings(model=default_settings(entry.name)).replace_values(changes)

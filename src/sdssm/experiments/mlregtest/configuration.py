@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SETTINGS: Mapping[str, Any] = {}
 #: The preset of every language: most of them hide states behind two labels.
 PRESET = "states"
-#: The largest state size. The rule of `state=auto` gives 256 to 512 to 18 of the 980 languages with the most states,
-#: whose few models would take as long as all others.
+#: The largest state size. The rule of `state=auto` gives 256 to 512 to the 18 of 980 languages with the most states, whose
+#: few models would take as long as all others.
 LARGEST_STATE = 128
 #: The lengths at which models are measured. The longest training strings have 40 symbols.
 LENGTHS = (10, 20, 40, 100, 200, 500)
@@ -83,14 +83,12 @@ class Configuration:
         """Return the config of the training of one language."""
         from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
         from sdssm.runs.schema import create_config, resolve_settings
-        from sdssm.tasks.state_size import MARGIN, STATE_SIZES, choose_state_size
+        from sdssm.tasks.state_size import choose_state_size
 
         preset = PRESET if self.model == DEFAULT_MODEL else default_preset(self.model)
         sizes = {}
         if preset == PRESET and "state" not in self.settings:
-            sizes["state"] = min(choose_state_size(task).size, LARGEST_STATE)
-            if MARGIN * task.minimal.n_states > STATE_SIZES[0]:  # few shapes, so that many languages train side by side
-                sizes["state"] = LARGEST_STATE
+            sizes["state"] = min(choose_state_size(task, "state").size, LARGEST_STATE)
         settings = resolve_settings(self.model, preset, task, {**sizes, **self.settings})
         if self.budget != 1:
             steps = max(1, round(settings.train.steps * self.budget))
