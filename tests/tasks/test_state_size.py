@@ -136,7 +136,7 @@ def test_states_as_targets_need_a_direction_each(name: str, size: int) -> None:
     task = get_task(name)
     chosen = choose_state_size(task, "state")
     assert chosen.size == size and f"{task.minimal.n_states:,} states" in chosen.reason
-    assert resolve_settings("sd-ssm", "states", task).model.mixer.state == size  # type: ignore[union-attr]
+    assert resolve_settings("sd-ssm", "states", task).model.mixer.state == size
 
 
 def test_more_states_than_the_largest_size_is_said() -> None:
