@@ -15,7 +15,7 @@ from sdssm.errors import SettingsError
 from sdssm.experiments.planning.fingerprints import fingerprint
 from sdssm.experiments.specs.catalogue import get_spec
 from sdssm.runs import default_folder
-from sdssm.runs.schema import choose_preset, create_config, resolve_settings
+from sdssm.runs.schema import create_config, resolve_settings
 from sdssm.tasks import PAPER_TASKS, get_task
 from sdssm.tasks.state_size import MARGIN, STATE_SIZES, choose_state_size
 from sdssm.training.planning import check_config
@@ -74,15 +74,6 @@ def test_the_size_covers_the_rank(seed: int) -> None:
     assert size in STATE_SIZES and size >= MARGIN * machine.minimise().n_states * 0.9
 
 
-def test_states_as_targets_have_a_direction_each() -> None:
-    """The label rank may be far below the number of states, and the preset "states" needs a direction for each."""
-    task = get_task("regex[abc]:(a|b)*a(a|b){6}")  # the seventh symbol from the end
-    assert task.minimal.n_states == 129 and choose_state_size(task).size == 64
-    assert choose_preset("sd-ssm", task) == "states"
-    assert resolve_settings("sd-ssm", "states", task).model.mixer.state == 256
-    assert choose_state_size(get_task("random:1000x3:0"), "state").reason.startswith("the largest size")
-
-
 def test_a_machine_beyond_all_sizes_gets_the_largest_and_says_so() -> None:
     chosen = choose_state_size(get_task("random:1000x3:0"))
     assert chosen.size == STATE_SIZES[-1] and "may be too small" in chosen.reason
@@ -138,3 +129,15 @@ def test_a_gpu_takes_every_size_that_is_chosen() -> None:
                 check_config(config, task, gpu)
         else:
             check_config(config, task, gpu)
+
+
+@pytest.mark.parametrize(("name", "size"), [("prefix:2x4", 64), ("prefix:4x2", 64), ("a5", 128), ("prefix:4x4", 512)])
+def test_states_as_targets_need_a_direction_each(name: str, size: int) -> None:
+    task = get_task(name)
+    chosen = choose_state_size(task, "state")
+    assert chosen.size == size and f"{task.minimal.n_states:,} states" in chosen.reason
+    assert resolve_settings("sd-ssm", "states", task).model.mixer.state == size
+
+
+def test_more_states_than_the_largest_size_is_said() -> None:
+    assert "too small" in choose_state_size(get_task("s6"), "state").reason

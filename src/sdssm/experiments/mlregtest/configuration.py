@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SETTINGS: Mapping[str, Any] = {}
 #: The preset of every language: most of them hide states behind two labels.
 PRESET = "states"
-#: The largest state size. The rule of `state=auto` gives 256 to 512 to 18 of the 980 languages with the most states,
-#: whose few models would take as long as all others.
+#: The largest state size. The rule of `state=auto` gives 256 to 512 to the 18 of 980 languages with the most states.
+#: These few would take as long as all others.
 LARGEST_STATE = 128
 #: The lengths at which models are measured. The longest training strings have 40 symbols.
 LENGTHS = (10, 20, 40, 100, 200, 500)
