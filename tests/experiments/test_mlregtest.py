@@ -21,7 +21,7 @@ from sdssm.cli import main
 from sdssm.exact import compile as compile_machine
 from sdssm.experiments.execution.ray_tasks import DeviceShare, make_mark
 from sdssm.experiments.mlregtest.batches import make_batches
-from sdssm.experiments.mlregtest.campaign import Campaign, Deadline
+from sdssm.experiments.mlregtest.campaign import Campaign
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import read_language
 from sdssm.experiments.mlregtest.length_strings import draw_test_strings
@@ -31,6 +31,7 @@ from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStor
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
 from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
 from sdssm.experiments.mlregtest.tables import write_results
+from sdssm.experiments.mlregtest.timing import Deadline
 from sdssm.tasks import Task
 from sdssm.training.engine import TrainingEngine
 from tests.experiments.test_ray_executor import FakeRay

@@ -57,7 +57,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         "--workers",
         metavar="N",
         type=parse_positive_number,
-        help="processes that evaluate runs (default: 1; for mlregtest one for each core)",
+        help="processes that evaluate runs (default: 1; for mlregtest one for each core but one)",
     )
     add("--quiet", action="store_true", help="print no progress")
     add("--engine", metavar="NAME", default="local", help="local, or ray for a Ray cluster (default: %(default)s)")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sdssm.experiments.mlregtest.records import LanguageRecord
     from sdssm.experiments.mlregtest.reproduction import LanguagePlan
 
-#: Options that only this experiment has, with their defaults.
+#: Options that only this experiment has.
 OPTIONS = ("data", "languages", "part", "max_seconds", "at_once", "keep_weights", "set")
 #: Options of other experiments that it does not have.
 OTHERS = ("models", "rows", "tasks", "minutes", "reuse")

@@ -72,7 +72,7 @@ def choose_state_size(task: Task, targets: str = "label") -> StateSize:
     if targets == "state":
         enough_for_states = [size for size in STATE_SIZES if size >= MARGIN * len(table)]
         if not enough_for_states:
-            return StateSize(largest, f"the largest size; it is too small for a direction for each of {states}")
+            return StateSize(largest, f"the largest size; it may be too small for a direction for each of {states}")
         return StateSize(enough_for_states[0], f"at least {MARGIN:g} times the number of targets, {states}")
     if _is_group_of_labels(task):
         return StateSize(least, f"the smallest size, as groups have small representations; {states}")

@@ -47,12 +47,18 @@ class StreamedStrings:
 
     def __init__(self, task: Task, sampling: str, seed: int, device: torch.device) -> None:
         self.task, self.sampling, self.seed, self.device = task, sampling, seed, device
-        self._current: StringStream | None = None
+        # Shorter streams are kept: a thread may still read their tables on another CUDA stream. Lengths double, so that
+        # all of them together take about twice the memory of the last.
+        self._streams: list[StringStream] = []
         self._lock = Lock()  # several threads may evaluate models of one task
 
     def has_length(self, length: int) -> bool:
         """Whether the tables for strings of this length are small enough."""
-        return length < LENGTHS and length * self.task.minimal.table.size <= MOST_THRESHOLDS
+        return length <= self._greatest_length
+
+    @property
+    def _greatest_length(self) -> int:
+        return min(LENGTHS - 1, MOST_THRESHOLDS // self.task.minimal.table.size)
 
     def draw(self, count: int, length: int, *, part: int) -> tuple[Tensor, Tensor]:
         """Draw `count` strings of a length: tokens (count, L) and labels (count,); each part has its own strings."""
@@ -65,11 +71,11 @@ class StreamedStrings:
     def _stream(self, length: int) -> StringStream:
         """Return a stream for strings up to this length or more."""
         with self._lock:
-            stream = self._current
+            stream = self._streams[-1] if self._streams else None
             if stream is None or stream.max_length < length:
                 # Lengths may come in ascending order: with twice the length few tables are computed.
                 twice = length if stream is None else 2 * stream.max_length
-                longest = max(length, twice if self.has_length(twice) else 0)
+                longest = max(length, min(twice, self._greatest_length))
                 stream = StringStream(
                     self.task,
                     seeds=[self.seed],
@@ -80,5 +86,5 @@ class StreamedStrings:
                 )
                 if self.device.type == "cuda":  # other threads read the tables on other CUDA streams
                     torch.cuda.current_stream(self.device).synchronize()
-                self._current = stream
+                self._streams.append(stream)
             return stream

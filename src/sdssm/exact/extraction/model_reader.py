@@ -170,10 +170,6 @@ class ModelReader:
         """Whether each prefix of strings (B, L) is a valid string: (B, L)."""
         return np.asarray(self.accepting[self._trace_valid(tokens)])
 
-    def live_prefixes(self, tokens: Ints) -> NDArray[np.bool_]:
-        """Whether each prefix of strings (B, L) is a prefix of some valid string: (B, L)."""
-        return np.asarray(self.live[self._trace_valid(tokens)])
-
     def _trace_valid(self, tokens: Ints) -> Ints:
         return trace_states(self.valid_table, np.full(len(tokens), self.valid.start), tokens)
 

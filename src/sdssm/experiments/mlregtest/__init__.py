@@ -9,7 +9,11 @@ proofs          the automaton of a model, compared with the language
 records         what is known about a language after its training, one line of JSON
 batches         which languages train side by side
 campaign        the loop: train, measure, prove, write; it stops between batches when its time is up
-summary         tables by class and alphabet, failures with a reason, and the files in the results folder
+timing, pools   when a campaign has to be over; the processes that draw strings and prove
+ray_batches     the same loop for each batch on a node of a Ray cluster
+summary         shares by class and alphabet, targets, reasons of failures
+tables          these as text, Markdown and CSV, in the results folder
+reproduction    all of it in one call
 
 Source of the benchmark: van der Poel et al., "MLRegTest: A Benchmark for the Machine Learning of Regular Languages",
 Journal of Machine Learning Research 25 (2024), arXiv 2304.07687.

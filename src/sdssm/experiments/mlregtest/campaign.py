@@ -9,26 +9,25 @@ weights of a thousand models are not kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from math import inf
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from sdssm.devices import device_name
-from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.mlregtest.batches import LanguageBatch, model_state
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import Language
 from sdssm.experiments.mlregtest.length_strings import LengthStrings, draw_test_strings
+from sdssm.experiments.mlregtest.pools import call_on_one_core, open_pool
 from sdssm.experiments.mlregtest.proofs import Proof, model_arrays, prove_arrays
 from sdssm.experiments.mlregtest.readings import ModelReading, measure_models
 from sdssm.experiments.mlregtest.records import UNPROVED, LanguageRecord, RecordStore
+from sdssm.experiments.mlregtest.timing import Deadline, Timing
 from sdssm.formatting import count_of
 from sdssm.models import Classifier
 from sdssm.progress import SILENT, ProgressReporter
@@ -47,60 +46,8 @@ ROUND_STEPS = 10
 LAST_SHARE = 0.05
 
 
-class Deadline:
-    """A time at which a campaign has to be over; None for no limit.
-
-    >>> Deadline(None).remaining, Deadline(0.0).remaining <= 0
-    (inf, True)
-    """
-
-    def __init__(self, seconds: float | None, clock: Callable[[], float] = monotonic) -> None:
-        self.clock = clock
-        self._end = inf if seconds is None else clock() + seconds
-
-    @property
-    def remaining(self) -> float:
-        """The seconds that are left."""
-        return self._end - self.clock()
-
-
 class _TimeIsUpError(Exception):
     """The time is up while worker processes still work."""
-
-
-class Pool(Protocol):
-    """Where strings are drawn and proofs run."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
-        """Start a call, and return its future result."""
-
-
-class InlinePool:
-    """Runs each call at once in this process: for tests, and for machines without a core to spare."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:  # as a worker would
-            future.set_exception(error)
-        return future
-
-
-@contextmanager
-def open_pool(workers: int) -> Iterator[Pool]:
-    """Provide worker processes; with 0 workers the calls run in this process."""
-    if workers < 1:
-        yield InlinePool()
-        return
-    with worker_pool(workers) as pool:
-        yield pool
-
-
-def call_on_one_core(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a worker process with one thread: there are as many workers as cores."""
-    torch.set_num_threads(1)
-    return function(*arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +60,6 @@ class _Measured:
     train_accuracy: float
     is_alive: bool
     device_seconds: float
-
-
-@dataclass
-class _Timing:
-    """How long batches and proofs took so far."""
-
-    step_seconds: dict[Any, float] = field(default_factory=dict)  # by the shape of the batch
-    measure_seconds: float = 0.0
-    proof_seconds: list[float] = field(default_factory=list)
-
-    def expected(self, batch: LanguageBatch, workers: int) -> float:
-        """Return how long a batch takes, as far as is known: 0 before the first."""
-        slowest = max(self.step_seconds.values(), default=0.0)
-        training = batch.steps * self.step_seconds.get(batch.key, slowest)
-        proof = sum(self.proof_seconds) / max(1, len(self.proof_seconds))
-        proving = proof * (1 + len(batch) / max(workers, 1))
-        return training + self.measure_seconds + proving
 
 
 class Campaign:
@@ -163,7 +93,7 @@ class Campaign:
         self.configuration, self.fingerprints, self.store, self.device = configuration, fingerprints, store, device
         self.deadline, self.stop = deadline or Deadline(None), stop
         self.reporter, self.message, self.weights = reporter, message, weights
-        self._timing = _Timing()
+        self._timing = Timing()
         self._proofs: dict[Future[Proof], _Measured] = {}
         self._strings: dict[str, Future[list[LengthStrings]]] = {}  # by the name of the language
         self._trained = self._written = 0  # languages whose training has ended, and whose records are written

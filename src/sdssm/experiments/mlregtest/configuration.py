@@ -41,8 +41,8 @@ FORMAT = 1
 class Configuration:
     """How every language is trained, measured and proved.
 
-    `settings` replace those of the default preset of `model`. `lengths`, `strings` and `pairs` say on what the models
-    are measured.
+    `settings` replace those of the preset: `PRESET` for the SD-SSM, the default one for another `model`. `lengths`,
+    `strings` and `pairs` say on what the models are measured.
     """
 
     settings: Mapping[str, Any] = field(default_factory=lambda: dict(SETTINGS))

@@ -105,7 +105,8 @@ def run_languages(
     """
     from sdssm.devices import resolve_device
     from sdssm.experiments.mlregtest.batches import AT_ONCE, make_batches
-    from sdssm.experiments.mlregtest.campaign import Campaign, Deadline
+    from sdssm.experiments.mlregtest.campaign import Campaign
+    from sdssm.experiments.mlregtest.timing import Deadline
     from sdssm.training.signals import stop_on_signal
 
     deadline = Deadline(max_seconds)
