@@ -382,7 +382,11 @@ def test_strings_that_do_not_show_the_whole_machine_are_refused(capsys: pytest.C
             None,
             "a5: preset=scale-free (auto): trained on labels, which distinguish all 60 states of the automaton",
         ),
-        ("even_pairs", None, "do not distinguish all 5 states of the automaton, but uniform strings cover it"),
+        (
+            "even_pairs",
+            None,
+            "5 states of the automaton, but uniform strings cover it; --preset states trains on its states",
+        ),
         (
             "tomita4",
             None,

@@ -60,4 +60,4 @@ def _describe_targets(task: Task, settings: Mapping[str, Any], *, is_chosen: boo
     if labels == states:
         return f"trained on labels, which distinguish all {states:,} states of the automaton"
     hidden = f"trained on labels, which do not distinguish all {states:,} states of the automaton"
-    return f"{hidden}, but uniform strings cover it" if covered else hidden
+    return f"{hidden}, but uniform strings cover it; --preset states trains on its states" if covered else hidden
