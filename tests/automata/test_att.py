@@ -141,7 +141,7 @@ def test_mealy_machine_becomes_a_moore_machine() -> None:
     assert (moore.table.tolist(), moore.outputs.tolist()) == ([[1], [0]], [3, 5])
     partial = from_att("0 1 a on\n0 0 b off\n1 0 b off")
     assert partial.output("aa") == 0  # outputs 0 and 1: the sink rejects
-    with pytest.raises(FormatError, match="1 of 2 states are final, but the transitions have outputs"):
+    with pytest.raises(FormatError, match=r"line \d: symbols .* differ, .*; got 1 final of 2 states"):
         from_att("0 1 a b\n1 0 b b\n0")
 
 

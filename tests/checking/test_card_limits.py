@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sdssm.automata import Machine
 from sdssm.checking import check
 from sdssm.checking.accuracy_by_length import AccuracyByLength
-from sdssm.checking.accuracy_measurement import measure_accuracy
+from sdssm.checking.accuracy_measurement import AccuracyMeasurement, measure_accuracy
 from sdssm.checking.cost_measurement import measure_costs
 from sdssm.models import Classifier, wrap_module
 from sdssm.tasks import Task, get_task
@@ -88,6 +88,15 @@ def test_the_time_limit_is_roughly_kept() -> None:
     started = monotonic()
     costs = measure_costs(model, get_task("parity"), seconds=0.001)
     assert monotonic() - started < 0.5 and costs.batch == 8
+
+
+def test_samples_that_take_too_long_are_noted_once() -> None:
+    model = exact(get_task("parity").machine)
+    measurement = AccuracyMeasurement(model, get_task("parity"), 40, 8, 0, 0.0, None)
+    measurement.by_length = dict.fromkeys((100, 1000), (100.0, 99.0, 100.0, 8))
+    for done, length in ((40, 100), (100, 1000)):
+        measurement._measure_sampled({length}, 8, done)
+    assert measurement.notes == ["balanced and covering accuracy up to length 40 only, for lack of time"]
 
 
 def test_lengths_without_valid_strings_are_left_out() -> None:

@@ -354,9 +354,12 @@ def test_a_dry_run_prints_the_facts_and_trains_nothing(capsys: pytest.CaptureFix
     assert (code, err) == (0, "") and not Path("runs").exists()
     assert "4 runs of sd-ssm in runs/parity+tomita2-train_length=9; nothing was started." in out
     assert "training strings  uniform, up to 9 symbols: every transition ends as many" in out
+    assert re.search(r"^  training +[\d,]+ steps of [\d,]+ strings$", out, re.MULTILINE)
     assert "identified        yes; strings of up to 3 symbols are enough" in out
     code, out, err = run_command(capsys, "train", "--dry-run")
     assert code == 2 and "name a task" in err
+    code, out, err = run_command(capsys, "train", "regex:(a|b)*", "--dry-run")
+    assert (code, out) == (2, "") and "every valid string of regex:(a|b)* has the label 1" in err
 
 
 def test_strings_that_do_not_show_the_whole_machine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -374,8 +377,16 @@ def test_strings_that_do_not_show_the_whole_machine_are_refused(capsys: pytest.C
 @pytest.mark.parametrize(
     ("task", "preset", "line"),
     [
-        ("a5", None, "a5: preset=scale-free (auto): trained on labels, which show all 60 states of the automaton"),
-        ("even_pairs", None, "do not distinguish all 5 states of the automaton, but uniform strings cover it"),
+        (
+            "a5",
+            None,
+            "a5: preset=scale-free (auto): trained on labels, which distinguish all 60 states of the automaton",
+        ),
+        (
+            "even_pairs",
+            None,
+            "5 states of the automaton, but uniform strings cover it; --preset states trains on its states",
+        ),
         (
             "tomita4",
             None,

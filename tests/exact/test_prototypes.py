@@ -36,6 +36,9 @@ def test_a_drifting_model_with_prototypes_is_exact(every: int, tmp_path: Path) -
     snapped = snap(model, "d4", every=every)
     assert snapped.certificate.horizon is None and snapped.certificate.float_horizon is None
     assert snapped.difference is None
+    moved = "after every symbol" if every == 1 else "every 3 symbols"
+    proved = f"nearest prototype {moved}, is proved to emulate the extracted machine for every length."
+    assert snapped.to_table().notes[-1].endswith(proved)
     snapped.save(tmp_path)
     loaded = load(tmp_path)
     assert evaluate(model, task="d4", lengths=500, strings=16).runs[0].accuracy[0] < 80

@@ -75,15 +75,17 @@ def from_att(text: str, *, sink: bool = True, symbols: Sequence[str] | None = No
     number = {state: q for q, state in enumerate(states)}
     table = _table(transitions, number, alphabet)
     names, symbol_names = names_or_none(states), names_or_none(alphabet)
-    if all(edge.symbol == edge.output for edge in transitions):
+    mealy = next((edge for edge in transitions if edge.symbol != edge.output), None)
+    if mealy is None:
         outputs = [int(state in final) for state in states]
         return build_machine(
             table=table, start=number[start], outputs=outputs, states=names, symbols=symbol_names, sink=True
         )
     if final and len(final) < len(states):
         raise FormatError(
-            f"{len(final)} of {len(states)} states are final, but the transitions have outputs; "
-            "a Mealy machine has all states final, or none"
+            f"line {mealy.line}: symbols {format_value(mealy.symbol)} and {format_value(mealy.output)} differ, so the "
+            "second symbols are outputs, and all states must be final, or none; got "
+            f"{len(final)} final of {len(states)} states; if it is an acceptor, write the same symbol twice"
         )
     return _from_mealy(transitions, table, states, alphabet, number[start])
 
@@ -107,7 +109,9 @@ def check_language(machine: Machine) -> None:
     fault = "is empty" if outputs == {0} else "has all strings"
     if machine.n_outputs > 2:
         fault = f"has the output {min(outputs)} for all strings"
-    raise FormatError(f"the language {fault}, so there is nothing to learn; choose one that has some strings")
+    raise FormatError(
+        f"the language {fault}, so there is nothing to learn; choose one that has some strings, but not all"
+    )
 
 
 def to_att(machine: Any) -> str:

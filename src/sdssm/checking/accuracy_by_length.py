@@ -109,8 +109,9 @@ class AccuracyByLength:
         constant = [share for share in self.best_constant if share is not None]
         facts = {"chance": f"{format_chance(self.chance)} %"}
         if constant:
-            ends = f"{format_chance(constant[-1])} % at length {self.lengths[-1]:,}"
-            facts["best constant answer"] = f"{ends}, {format_chance(max(constant))} % at the length where it is best"
+            last, best = format_chance(constant[-1]), format_chance(max(constant))
+            elsewhere = "" if best == last else f", {best} % at the length where it is best"
+            facts["best constant answer"] = f"{last} % at length {self.lengths[-1]:,}{elsewhere}"
         for k, length in enumerate(self.lengths):
             if length in self._shown_lengths:
                 facts[f"length {length:,}"] = self._describe(k)
@@ -149,7 +150,8 @@ class AccuracyByLength:
         accuracy = f"{format_percent(self.accuracy[k])} % ({band}){beside}{trained}"
         sampled = [self._describe_sampled(name, self.lengths[k]) for name in MEASURES]
         known = [text for text in sampled if text]
-        return "; ".join([*known, f"accuracy {accuracy}"] if known else [accuracy])
+        has_several = any(getattr(self, name) is not None for name in MEASURES)
+        return "; ".join([*known, f"accuracy {accuracy}" if has_several else accuracy])
 
     def _describe_sampled(self, name: str, length: int) -> str:
         """Return the balanced or the covering accuracy at a length beside what a constant answer scores there."""

@@ -120,7 +120,7 @@ class AccuracyMeasurement:
         self.by_length: dict[int, tuple[float, float, float, int]] = {}
         self.sampled: dict[str, list[SampledAccuracy]] = {name: [] for name in MEASURES}
         self.notes: list[str] = []
-        self._done, self._reads_fresh = 0, False
+        self._done, self._reads_fresh, self._has_time_for_samples = 0, False, True
         self._fixed = self._rate = 0.0  # seconds of any evaluation, and for each symbol of each string
 
     def run(self, longest: int) -> str | None:
@@ -192,10 +192,11 @@ class AccuracyMeasurement:
         They need fresh strings for each length. Without the time for that, only the training lengths have them.
         """
         lengths = sorted(length for length in wanted & set(self.by_length) if done < length <= LONGEST_SAMPLED)
-        if not lengths or self.model.settings.state_embedding is not None:
+        if not self._has_time_for_samples or not lengths or self.model.settings.state_embedding is not None:
             return
         seconds = self._rate * sum(lengths) * count * len(MEASURES)
         if done and monotonic() + seconds > self.end:
+            self._has_time_for_samples = False  # nor for the longer strings of a later stage
             self.notes.append(f"balanced and covering accuracy up to length {done:,} only, for lack of time")
             return
         strings = EvaluationStrings(self.task, count, self.seed, self.model.device)

@@ -25,7 +25,7 @@ def describe_choices(task: Task, model: str, preset: str | None, settings: Mappi
 
     >>> from sdssm.tasks import get_task
     >>> print(*describe_choices(get_task("a5"), "sd-ssm", None, {"state": 64}))
-    preset=scale-free (auto): trained on labels, which show all 60 states of the automaton
+    preset=scale-free (auto): trained on labels, which distinguish all 60 states of the automaton
     """
     from sdssm.models.catalogue import DEFAULT_MODEL, get_preset
     from sdssm.runs.schema import choose_preset, chooses_state_size
@@ -58,6 +58,6 @@ def _describe_targets(task: Task, settings: Mapping[str, Any], *, is_chosen: boo
         because += "" if covered or not because else " and uniform strings do not cover the automaton"
         return f"{text}{because}; --preset scale-free trains on labels"
     if labels == states:
-        return f"trained on labels, which show all {states:,} states of the automaton"
+        return f"trained on labels, which distinguish all {states:,} states of the automaton"
     hidden = f"trained on labels, which do not distinguish all {states:,} states of the automaton"
-    return f"{hidden}, but uniform strings cover it" if covered else hidden
+    return f"{hidden}, but uniform strings cover it; --preset states trains on its states" if covered else hidden

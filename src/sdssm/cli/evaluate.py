@@ -30,7 +30,9 @@ MEASURES_NOTE = (
     "strings whose last transitions are equally frequent; accuracy: on uniform strings, beside the best constant answer"
 )
 #: Below a table with the column "radius".
-RADIUS_NOTE = "radius: the largest absolute eigenvalue of a symbol's matrix; above 1 states can grow"
+RADIUS_NOTE = (
+    "radius: the largest absolute eigenvalue of a symbol's matrix; above 1 a state that is not rescaled can grow"
+)
 
 
 def add_command(commands: Commands) -> None:

@@ -175,7 +175,8 @@ def _show_plan(plan: LanguagePlan) -> None:
     rows = [[kind, str(kinds[kind]), str(done[kind])] for kind in CLASSES if kinds[kind]]
     rows += [[kind, str(kinds[kind]), str(done[kind])] for kind in sorted(set(kinds) - set(CLASSES))]
     print_table(["class", "languages", "with a record"], rows, right=("languages", "with a record"))
-    print(f"{count_of(len(plan.missing), 'language')} of {len(plan.paths)} would be trained; nothing was started.")
+    left = count_of(len(plan.missing), "language")
+    print(f"{left} of {len(plan.paths)} would be trained; the files were not checked, nothing was started.")
 
 
 def _show_results(plan: LanguagePlan, configuration: Configuration, options: argparse.Namespace) -> None:

@@ -24,14 +24,21 @@ def add_command(commands: Commands) -> None:
         summary="replace a trained model by an exact one",
         description="Extract the automaton from a trained model, compile it into an exact model, and save that model "
         "with the evidence that both agree. The exact model does what the trained one has learned, even if that is "
-        "not the task; a warning then says on which string they first differ.",
+        "not the task; a warning then says on which string they first differ. With --every the trained matrices are "
+        "kept, and what is saved is the trained model with prototypes.",
         examples=[
             "sdssm snap runs/a5/seed-0 --out models/a5-exact",
             "sdssm snap runs/a5/seed-0 --every 1 --out models/a5-prototypes",
         ],
     )
     add_extraction_options(parser)
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the exact model")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="folder for the exact model, or the model with prototypes",
+    )
     parser.add_argument(
         "--every",
         metavar="N",
@@ -64,4 +71,5 @@ def _snap(options: argparse.Namespace) -> None:
         print_json({**snapped.to_json(), "folder": str(options.out)})
         return
     print_result(snapped.to_table())
-    print(f"\nExact model: {make_printable(str(options.out))}")
+    kind = "Exact model" if options.every is None else "Model with prototypes"
+    print(f"\n{kind}: {make_printable(str(options.out))}")

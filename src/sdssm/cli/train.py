@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sdssm.cli.options import Commands
     from sdssm.evaluation.sampled_accuracy import SampledAccuracy
     from sdssm.runs import RunFolder
+    from sdssm.runs.schema import Settings
+    from sdssm.tasks import Task
     from sdssm.tasks.facts import TaskFacts
 
 #: States of a run that `--resume` continues.
@@ -111,7 +113,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.dry_run:
         for line in choices:
             print_text(line)
-        _show_plan(facts, out, options)
+        _show_plan(facts, out, options, settings)
         return
     if not options.tasks:
         _resume(options, out)
@@ -147,10 +149,9 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> lis
     if options.out is not None and str(options.out) in ("", "."):
         raise SettingsError("--out is the current folder; name a folder for the runs, as in --out runs/a5")
     from sdssm.models.registry import find_entry
-    from sdssm.runs.schema import choose_preset, resolve_settings
     from sdssm.tasks.facts import describe_task
     from sdssm.tasks.library import get_task
-    from sdssm.tasks.reach import check_reach
+    from sdssm.tasks.reach import check_labels, check_reach
 
     if options.dry_run and not options.tasks:
         raise SettingsError("--dry-run describes a training that is not started; name a task, as in sdssm train a5")
@@ -162,9 +163,9 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> lis
     facts = []
     for name in options.tasks:
         task = get_task(name)
-        preset = options.preset or choose_preset(model, task, settings.get("train_length"))
-        resolved = resolve_settings(model, preset, task, settings)
+        resolved = _resolve(options, settings, task)
         length = resolved.train.train_length or task.train_length
+        check_labels(task)
         starts_anywhere = resolved.model.state_embedding is not None  # then every transition is taken
         if not starts_anywhere and not resolved.train.allow_unidentified:
             check_reach(task, length)
@@ -172,13 +173,25 @@ def _check_options(options: argparse.Namespace, settings: dict[str, Any]) -> lis
     return facts
 
 
-def _show_plan(facts: Sequence[TaskFacts], out: Path, options: argparse.Namespace) -> None:
+def _show_plan(facts: Sequence[TaskFacts], out: Path, options: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Print what would be trained, and the fact sheet of each task."""
+    from sdssm.tasks.library import get_task
+
     seeds = options.seeds or 1
     runs = len(facts) * (seeds if isinstance(seeds, int) else len(seeds))
     print(f"{count_of(runs, 'run')} of {options.model} in {format_path(out)}; nothing was started.\n")
-    for task_facts in facts:
-        print_facts(task_facts.task, task_facts.to_lines())
+    for name, task_facts in zip(options.tasks, facts, strict=True):
+        train = _resolve(options, settings, get_task(name)).train
+        steps = f"{count_of(train.steps, 'step')} of {count_of(train.batch, 'string')}"
+        print_facts(task_facts.task, {"training": steps, **task_facts.to_lines()})
+
+
+def _resolve(options: argparse.Namespace, settings: dict[str, Any], task: Task) -> Settings:
+    """Return the settings of the training on a task, with those of its preset."""
+    from sdssm.runs.schema import choose_preset, resolve_settings
+
+    preset = options.preset or choose_preset(options.model, task, settings.get("train_length"))
+    return resolve_settings(options.model, preset, task, settings)
 
 
 def _out_folder(options: argparse.Namespace, settings: dict[str, Any]) -> Path:

@@ -50,15 +50,19 @@ def choose_prototypes(
                 return prototypes
             failure = failure or latest
     assert failure is not None
-    raise _not_proved(graph, machine, failure)
+    raise _not_proved(graph, machine, failure, every)
 
 
-def _not_proved(graph: ClassGraph, machine: Machine, failure: Failure) -> ExactError:
+def _not_proved(graph: ClassGraph, machine: Machine, failure: Failure, every: int) -> ExactError:
     word = (*graph.words[failure.prototype + 1], *failure.word)
     what = "the label is wrong or not clear" if failure.is_label else "the nearest prototype is another state's"
     text = f"no prototypes are proved to be exact: after the string {machine.decode(word)[:80]!r} {what}"
+    if every == 1:
+        return ExactError(
+            f"{text}; train longer, or snap without every", shell=f"{text}; train longer, or omit --every"
+        )
     return ExactError(
-        f"{text}; pass a smaller every, or snap without every", shell=f"{text}; pass a smaller --every, or leave it out"
+        f"{text}; pass a smaller every, or snap without every", shell=f"{text}; pass a smaller --every, or omit it"
     )
 
 

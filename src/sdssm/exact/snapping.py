@@ -39,6 +39,7 @@ from sdssm.exact.watch import Watch, open_watch
 from sdssm.files import format_path
 from sdssm.models import Classifier, TokenModel
 from sdssm.models.model_folder import EVIDENCE_FILE, check_model_folder_free, is_model_folder
+from sdssm.models.snapped_recurrence import SnappedRecurrence
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_at_least, check_one_of
 from sdssm.tasks import Task
@@ -75,7 +76,11 @@ class SnappedModel(Displayed):
         """Return the table of the extraction, with what is proved about the snapped model."""
         table, certified = self.extraction.to_table(with_difference=False), self.certificate.horizon
         lengths = "for every length" if certified is None else f"up to length {certified:,}"
-        notes = [*table.notes, f"The exact model is proved to emulate the extracted machine {lengths}."]
+        module, model = getattr(self.model, "module", None), "exact model"
+        if isinstance(module, SnappedRecurrence):
+            moved = "after every symbol" if module.every == 1 else f"every {module.every:,} symbols"
+            model = f"trained model, with its state moved to the nearest prototype {moved},"
+        notes = [*table.notes, f"The {model} is proved to emulate the extracted machine {lengths}."]
         difference = self.extraction.describe_difference()
         title = table.title if difference is None else f"WARNING: {difference}\n{table.title}"
         return ResultTable(table.headers, table.rows, title=title, notes=notes, right=table.right)

@@ -14,6 +14,7 @@ from sdssm.tasks.identification import identifying_length
 from sdssm.tasks.ragged import validate_length
 from sdssm.tasks.string_ends import access_lengths, access_strings, completion_lengths
 from sdssm.tasks.task import Task
+from sdssm.tasks.validity import label_states
 
 Flags = NDArray[np.bool_]
 
@@ -78,6 +79,24 @@ class Reach:
         return completion_lengths(self.task.minimal)
 
 
+def check_labels(task: Task) -> None:
+    """Raise an error if the valid strings of a task do not have at least two labels: then nothing can be learned.
+
+    >>> from sdssm.tasks import get_task
+    >>> check_labels(get_task("regex:(a|b)*"))
+    Traceback (most recent call last):
+    sdssm.errors.TaskError: every valid string of regex:(a|b)* has the label 1, so there is nothing to learn; ...
+    """
+    labels = label_states(task.machine, task.valid).labels_of_strings()
+    if not labels:
+        raise TaskError(f"no string of {task.name} is valid; choose a task with valid strings")
+    if len(labels) == 1:
+        raise TaskError(
+            f"every valid string of {task.name} has the label {min(labels)}, so there is nothing to learn; "
+            "choose a task with two labels"
+        )
+
+
 def check_reach(task: Task, train_length: int) -> None:
     """Raise an error if longer strings take transitions that no string of up to `train_length` symbols takes.
 
@@ -96,7 +115,7 @@ def check_reach(task: Task, train_length: int) -> None:
             f"{possible:,} transitions of {task.name} (they reach {int(reach.states.sum()):,} of {states:,} states): "
             "nothing shows the labels of longer strings"
         )
-        length, enough = identifying_length(task), "from which on strings identify the machine"
+        length, enough = identifying_length(task), "the shortest length that identifies the machine"
         anyway = "allow_unidentified=true to train anyway"
         raise TaskError(
             f"{problem}; set train_length={length}, {enough}, or {anyway}",

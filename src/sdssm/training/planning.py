@@ -8,7 +8,7 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sdssm.errors import RunError, SettingsError, TaskError, format_value
+from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
@@ -16,8 +16,7 @@ from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
 from sdssm.runs.schema import RunConfig, choose_preset, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
-from sdssm.tasks.reach import check_reach
-from sdssm.tasks.validity import label_states
+from sdssm.tasks.reach import check_labels, check_reach
 
 if TYPE_CHECKING:
     import torch
@@ -96,14 +95,7 @@ def check_config(config: RunConfig, task: Task, device: torch.device | None = No
             f"validate_length is {limit}; {task.name} is tested beyond {task.train_length}, and test lengths must "
             f"not choose weights; set at most {task.train_length}"
         )
-    labels = label_states(task.machine, task.valid).labels_of_strings()
-    if len(labels) < 2:
-        raise TaskError(
-            f"every valid string of {task.name} has the label {min(labels)}, so there is nothing to learn; "
-            "choose a task with two labels"
-            if labels
-            else f"no string of {task.name} is valid; choose a task with valid strings"
-        )
+    check_labels(task)
     machine = task.machine
     if config.model.state_embedding is not None and machine.outputs.tolist() != list(range(machine.n_states)):
         raise SettingsError(

@@ -13,6 +13,7 @@ from statistics import fmean, median
 
 from sdssm.experiments.mlregtest.languages import CLASSES, OTHER
 from sdssm.experiments.mlregtest.records import EQUAL, LEARNED, LanguageRecord
+from sdssm.formatting import count_of
 
 #: The shares of held-out languages that the experiment aims at, in percent.
 BALANCED_TARGET, EQUAL_TARGET = 95.0, 90.0
@@ -138,8 +139,8 @@ def describe_time(records: Sequence[LanguageRecord]) -> str:
     seconds = sum(record.device_seconds for record in records)
     goal = SECONDS_TARGET * len(records)
     return (
-        f"training and measuring of {len(records)} languages: {seconds:,.0f} s (target {goal:,.0f} s: 20 minutes for "
-        "980 languages on one H200)"
+        f"training and measuring of {count_of(len(records), 'language')}: {seconds:,.0f} s (target {goal:,.0f} s: "
+        "20 minutes for 980 languages on one H200)"
     )
 
 

@@ -92,6 +92,7 @@ def _cells(row: ClassSummary) -> list[str]:
 
 
 TABLE_NOTE = (
+    "States: the median. "
     "Means over languages in percent, at the longest length: accuracy on uniform strings beside the best constant "
     "answer; balanced (both labels equally often) beside chance; covering (last transition uniform over states and "
     "symbols) beside the best constant answer; pairs of strings at edit distance 1 with different labels, both "
