@@ -333,3 +333,9 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "has all strings" in errors[0] and "is empty" in errors[1]
     assert main(["reproduce", "mlregtest"]) == 2
     assert main(["reproduce", "table1", "--data", str(tmp_path)]) == 2
+
+
+def test_the_fingerprint_covers_the_settings_of_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Configuration().fingerprint
+    monkeypatch.setattr("sdssm.models.catalogue.get_preset", lambda *names: {"steps": 1})
+    assert Configuration().fingerprint != before

@@ -61,12 +61,21 @@ class Configuration:
         if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
             raise SettingsError(f"lengths are {format_value(self.lengths)}; give different lengths in rising order")
 
+    @property
+    def preset(self) -> str:
+        """The preset of every language."""
+        from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
+
+        return PRESET if self.model == DEFAULT_MODEL else default_preset(self.model)
+
     @cached_property
     def fingerprint(self) -> str:
         """A short text that changes with everything that changes results, except for the language and the code."""
+        from sdssm.models.catalogue import get_preset
+
         values = {
             "format": FORMAT,
-            "settings": dict(self.settings),
+            "settings": {**get_preset(self.preset, self.model, ""), "largest": LARGEST_STATE, **self.settings},
             "model": self.model,
             "seed": self.seed,
             "budget": self.budget,
@@ -81,11 +90,10 @@ class Configuration:
 
     def run_config(self, task: Task) -> RunConfig:
         """Return the config of the training of one language."""
-        from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
         from sdssm.runs.schema import create_config, resolve_settings
         from sdssm.tasks.state_size import choose_state_size
 
-        preset = PRESET if self.model == DEFAULT_MODEL else default_preset(self.model)
+        preset = self.preset
         sizes = {}
         if preset == PRESET and "state" not in self.settings:
             sizes["state"] = min(choose_state_size(task, "state").size, LARGEST_STATE)
