@@ -29,6 +29,7 @@ from sdssm.settings import (
     setting_types,
     settings_to_dict,
 )
+from sdssm.tasks import get_task
 from sdssm.training import train
 
 
@@ -371,6 +372,15 @@ def test_unknown_models_and_presets_are_refused() -> None:
 )
 def test_default_folders(tasks: list[str], model: str, preset: str | None, settings: dict[str, Any], name: str) -> None:
     assert default_folder(tasks, model, preset, settings) == Path("runs") / name
+
+
+def test_a_preset_that_is_not_chosen_for_the_task_has_a_folder_of_its_own() -> None:
+    task, lr = get_task("tomita4"), {"lr": 1e-3}  # trained on states with 1e-2, unless a preset is named
+    folders = [default_folder([task], "sd-ssm", preset).name for preset in (None, "states", "scale-free")]
+    assert folders == ["tomita4", "tomita4", "tomita4-scale-free"]
+    assert default_folder([task], "sd-ssm", None, lr).name == "tomita4-lr=0.001"
+    assert default_folder([task], "sd-ssm", "scale-free", lr).name == "tomita4-scale-free"
+    assert default_folder([get_task("a5"), task], "sd-ssm", "scale-free").name == "a5+tomita4-scale-free"
 
 
 def test_default_folders_of_many_settings_are_short_and_differ() -> None:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from sdssm.automata import Machine, get_machine
 from sdssm.errors import TaskError
-from sdssm.tasks import Task, evaluation_strings, get_task
+from sdssm.tasks import Task, evaluation_strings, get_task, streamed_strings
 from sdssm.tasks.evaluation_strings import BLOCK, NEVER, EvaluationStrings
 from sdssm.tasks.positions import PositionSymbols
 from sdssm.tasks.stream import StringStream
-from sdssm.tasks.streamed_strings import cached_strings
+from sdssm.tasks.streamed_strings import StreamedStrings, cached_strings
 
 CPU = torch.device("cpu")
 
@@ -154,3 +154,15 @@ def test_models_of_a_task_share_the_tables_of_its_strings(sampling: str, monkeyp
     short, long = draw(10), draw(300)
     assert torch.equal(draw(300), long) and torch.equal(draw(10), short) and built == [10, 300]
     cached_strings.cache_clear()  # the stream of a monkeypatched class
+
+
+def test_tables_for_longer_strings_replace_none_that_a_thread_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = get_task("tomita4")
+    monkeypatch.setattr(streamed_strings, "MOST_THRESHOLDS", 100 * task.minimal.table.size)
+    growing = StreamedStrings(task, "covering", 3, CPU)
+    drawn = [growing.draw(8, length, part=0)[0] for length in (30, 31, 90, 100, 7)]
+    assert [stream.max_length for stream in growing._streams] == [30, 60, 100]  # twice as long, up to the limit
+    assert growing.has_length(100) and not growing.has_length(101)
+    for tokens in drawn:
+        fresh = StreamedStrings(task, "covering", 3, CPU)
+        assert torch.equal(tokens, fresh.draw(8, tokens.shape[1], part=0)[0])

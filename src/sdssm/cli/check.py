@@ -68,7 +68,7 @@ def add_command(commands: Commands) -> None:
     add("--task", metavar="TASK", help="task to check it on, such as a5 or my.json (default: that of the folder)")
     add("--train", action="store_true", help="train the model first; else it is checked as it is, with initial weights")
     add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps of --train")
-    add("--preset", help="named settings of the model (default: the model's own preset)")
+    add("--preset", help="named settings of the model (default: chosen for model and task)")
     add(
         "--set",
         metavar="NAME=VALUE",

@@ -64,7 +64,7 @@ def add_command(commands: Commands) -> None:
     add = parser.add_argument
     add("tasks", metavar="TASK", nargs="*", help="task to train on, such as a5 or my.json; see sdssm tasks")
     add_model_option(parser, f"model to train (default: {DEFAULT_MODEL}), or that of the runs to resume")
-    add("--preset", help="named settings of the model (default: the model's own preset); see sdssm models")
+    add("--preset", help="named settings of the model (default: chosen for model and task); see sdssm models")
     add("--seeds", metavar="N", type=parse_seeds, help="number of seeds, or a list such as 0,1,5 (default: 1)")
     add("--steps", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="number of training steps")
     add("--lr", metavar="X", type=parse_value, default=argparse.SUPPRESS, help="learning rate")

@@ -16,7 +16,7 @@ from sdssm.formatting import format_setting
 from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
-from sdssm.runs.schema import Settings, chooses_state_size, resolve_settings
+from sdssm.runs.schema import Settings, choose_preset, chooses_state_size, resolve_settings
 from sdssm.tasks import Task
 
 #: Settings in the name of a folder are written out up to this many characters.
@@ -109,21 +109,23 @@ def default_folder(
 ) -> Path:
     """Return the folder of the runs of these tasks if the user gives none.
 
-    It is runs/TASK, with the model, the preset and the settings appended if they are not the default ones: trainings
-    that differ have folders that differ. Many settings are written as a hash. A name stands for a task whose default
-    settings are those of all tasks.
+    It is runs/TASK, with the model, the preset and the settings appended if they are not those that are chosen for the
+    tasks: trainings that differ have folders that differ. Many settings are written as a hash. A name stands for a task
+    whose default settings are those of all tasks.
 
     >>> default_folder(["a5"], "sd-ssm").name, default_folder(["a5", "d4"], "lstm").name
     ('a5', 'a5+d4-lstm')
     >>> default_folder(["a5"], "sd-ssm", "paper", {"state": 32, "lr": 2e-5}).name  # the paper has this learning rate
     'a5-paper-state=32'
     """
-    preset_name = default_preset(model) if preset is None else preset
+    length = (settings or {}).get("train_length")
+    chosen = [default_preset(model) if isinstance(task, str) else choose_preset(model, task, length) for task in tasks]
+    presets = chosen if preset is None else [preset] * len(chosen)
     parts = ["+".join(folder_name(task if isinstance(task, str) else unique_name(task)) for task in tasks)]
     parts += [folder_name(model)] if model != DEFAULT_MODEL else []
-    parts += [folder_name(preset_name)] if preset_name != default_preset(model) else []
+    parts += [folder_name(presets[0])] if presets != chosen else []
     changed = dict[str, Any]()
-    for task in tasks:
+    for task, preset_name in zip(tasks, presets, strict=True):
         values = dict(settings or {})
         if chooses_state_size(model, values):  # as it does without the setting
             values.pop("state", None)

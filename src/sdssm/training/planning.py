@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdssm.errors import RunError, SettingsError, format_value
-from sdssm.models.catalogue import default_preset
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
@@ -53,8 +52,7 @@ def plan_runs(
     if steps is not None and "steps" in (settings or {}):
         raise SettingsError(f"steps is {steps}, and settings have steps too; leave one of them out")
     values = {**(settings or {}), **({} if steps is None else {"steps": steps})}
-    preset_name = default_preset(model) if preset is None else preset
-    path = _resolve_folder(out, tasks, model, preset_name, values)
+    path = _resolve_folder(out, tasks, model, preset, values)
     stamp = start_stamp()
     planned: list[RunPlan] = []
     for task in tasks:
@@ -255,7 +253,7 @@ def _is_table(value: Sequence[Any]) -> bool:
 
 
 def _resolve_folder(
-    out: str | Path | None, tasks: Sequence[Task], model: str, preset: str, settings: Mapping[str, Any]
+    out: str | Path | None, tasks: Sequence[Task], model: str, preset: str | None, settings: Mapping[str, Any]
 ) -> Path:
     if out is None:
         return default_folder(tasks, model, preset, settings)
