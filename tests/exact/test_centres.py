@@ -60,6 +60,17 @@ def test_certified_strings_are_classified_correctly(seed: int, noise: float) -> 
     assert certificate.horizon is None or (of_states is not None and certificate.horizon >= of_states)
 
 
+def test_matrices_that_stretch_the_unused_directions_are_certified() -> None:
+    """Training leaves a multiple of the identity on directions that no state has; it must not spoil the bounds."""
+    task = get_task("regex:(b|c|aa*b)*")
+    model = build_noisy(task, 16, 1e-5, rotate=False)
+    unused = torch.arange(task.minimal.n_states, 16)
+    model.dictionary.data[:, unused, unused] += 1.2
+    horizon = certify(model, task, strings=200, search=0).horizon
+    assert horizon is not None and horizon >= 4  # what is checked string by string
+    assert not wrong_strings(model, task.machine, horizon)
+
+
 def test_a_model_of_whole_numbers_with_centres_is_certified_for_every_length() -> None:
     task = get_task(random_machine(2, states=6))
     model = build_noisy(task, 6, 0.0, rotate=False)

@@ -22,6 +22,8 @@ from sdssm.exact.watch import UNWATCHED, Watch
 STRINGS, LENGTH = 512, 64
 #: Directions with a singular value below this fraction of the largest one are not part of the subspace.
 LEAST_USED = 1e-3
+#: If the projection shortens a direction of the subspace to less than this, an orthogonal one is taken instead.
+LEAST_KEPT = 0.1
 #: Approximate limit on the number of multiplications for averaging the inner products.
 MOST_WORK = 4e9
 #: Limits on the entries of a state, and on the bytes of the inner products and of the machine's transitions.
@@ -194,7 +196,11 @@ def _subspace(states: Floats) -> tuple[Floats, int]:
 
 
 def _projection(unit: Floats, basis: Floats) -> Floats:
-    """Return the functionals (d, N) that long words amplify most and the complement affects least."""
+    """Return the functionals (d, N) that long words amplify most and the complement affects least.
+
+    The projection is orthogonal if words amplify the complement more than the subspace, as they do if matrices start
+    near the identity: the functionals would be almost zero on the subspace, and the coordinates ill-conditioned.
+    """
     n, d = basis.shape
     total = np.eye(n)
     for _ in range(60):
@@ -202,7 +208,9 @@ def _projection(unit: Floats, basis: Floats) -> Floats:
         total /= np.trace(total)
     # The second term decides between directions that the words do not act on.
     total = total / np.linalg.norm(total, 2) + 1e-3 * basis @ basis.T
-    return np.asarray(np.linalg.eigh(total)[1][:, ::-1][:, :d].T)
+    amplified = np.asarray(np.linalg.eigh(total)[1][:, ::-1][:, :d].T)
+    kept = np.linalg.svd(amplified @ basis, compute_uv=False)
+    return amplified if kept.min() >= LEAST_KEPT else basis.T.copy()
 
 
 def _contracting_metric(rest: Floats) -> Floats:
