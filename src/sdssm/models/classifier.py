@@ -52,7 +52,7 @@ class Classifier(Stack, TokenModel):
         self.norm = make_layer_norm(settings.norm, self.outputs)
         self.readout = Readout(settings, self.outputs, n_classes, generator)
         if settings.centres is not None:
-            self._initial_state.requires_grad_(False)  # the centre of the start state, see `assign_states`
+            self._start_state().requires_grad_(False)  # the centre of the start state, see `assign_states`
         size = settings.state_embedding
         state = getattr(settings.mixer, "state", 0)
         self.start = None if size is None else initial.linear(size, state, generator, bias=False)
@@ -65,10 +65,9 @@ class Classifier(Stack, TokenModel):
     def assign_states(self, labels: Tensor, start: int) -> None:
         """Let the first centres stand for the states of an automaton with these labels (Q,), and start at `start`."""
         self.readout.assign_centres(labels)
-        self._initial_state.copy_(self.readout.weight[start])
+        self._start_state().copy_(self.readout.weight[start])
 
-    @property
-    def _initial_state(self) -> Tensor:
+    def _start_state(self) -> Tensor:
         start = self.mixers[0].initial_state
         assert isinstance(start, Tensor)  # `ModelSettings` checks this if there are centres
         return start
