@@ -75,13 +75,21 @@ def state_loss(
     A = symbols.A[: transitions.shape[1]]
     rows = min(len(before), max(1, MOST_PAIRS // len(A)))
     own = _distances(A, previous[:rows], centres[transitions[before[:rows]]]).mean()
-    if transitions.numel() <= MOST_CENTRES:
+    if compares_all_centres(transitions.numel()):
         is_used = (readout.centre_labels[: len(transitions)] >= 0).to(centres.dtype)
         exact = _distances(A, centres[: len(transitions)], centres[transitions], is_used / is_used.sum()).sum()
     else:  # those of the strings
         rows = min(len(before), max(1, MOST_CENTRES // len(A)))
         exact = _distances(A, centres[before[:rows]], centres[transitions[before[:rows]]]).mean(-1).sum()
     return loss + next_state * (own + exact), correct
+
+
+def compares_all_centres(transitions: int) -> bool:
+    """Whether `state_loss` moves the centres of all states, for a table with this many entries; else those of strings.
+
+    Tables of machines that train side by side are padded to the largest, so all of them must have the same answer.
+    """
+    return transitions <= MOST_CENTRES
 
 
 def _distances(A: Tensor, x: Tensor, goal: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from sdssm import ops
 from sdssm.errors import SettingsError
-from sdssm.models import Classifier, ModelSettings, TokenModel, state_targets
+from sdssm.models import Classifier, ModelSettings, TokenModel
 from sdssm.models.building import untrained_model
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.randomness import preserved_random_numbers
+from sdssm.models.state_targets import compares_all_centres
 from sdssm.models.train_settings import TrainSettings
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
@@ -367,7 +368,7 @@ def group_key(run: RunConfig, task: Task) -> tuple[Any, ModelSettings | ModuleSe
     """
     needs_same_task = task.valid is not None or run.model.state_embedding is not None
     tasks: tuple[Any, ...] = (task.digest,) if needs_same_task else (task.n_symbols, task.n_classes, task.train_length)
-    if run.train.targets == "state" and task.minimal.table.size > state_targets.MOST_CENTRES:
+    if run.train.targets == "state" and not compares_all_centres(task.minimal.table.size):
         tasks = (*tasks, "many states")
     train = replace(run.train, lr=0.0, weight_decay=0.0, train_length=None, schedule="constant", warmup=0.0)
     train = replace(train, shortest=1, curriculum="uniform", sampling="uniform", attraction=float(train.attraction > 0))
