@@ -158,6 +158,32 @@ def test_every_transition_has_a_tooltip(machine: Machine) -> None:
             assert edges & tooltips
 
 
+@every_machine
+def test_scripts_find_states_arrows_and_symbols(machine: Machine) -> None:
+    root = ET.fromstring(drawn(machine))
+    groups = list(root.iter(f"{SVG}g"))
+    assert [g.get("data-state") for g in parts(drawn(machine), "state")] == [str(q) for q in range(machine.n_states)]
+    assert [g.get("data-start") for g in groups if g.get("class") == "start"] == [str(machine.start)]
+    assert not [element for element in root.iter() if element.get("id")]  # a page may show several diagrams
+    transitions = sorted((q, a, int(p)) for q, row in enumerate(machine.table) for a, p in enumerate(row))
+    arrows = [g for g in groups if "arrow" in g.get("class", "").split() and g.get("data-source")]
+    assert sorted(t for arrow in arrows for t in stated_transitions(arrow)) == transitions
+    labelled = [stated_transitions(label) for label in parts(drawn(machine), "label")]
+    plain = [stated_transitions(arrow) for arrow in arrows if arrow.get("class") == "arrow"]
+    assert sorted(labelled) == sorted(plain)  # arrows without a colour of their own are those with a label
+    for entry in parts(drawn(machine), "symbol"):
+        if symbol := entry.get("data-symbol"):
+            assert titles([entry]) == [machine.symbol_names[int(symbol)]]
+
+
+def stated_transitions(arrow: ET.Element) -> list[tuple[int, int, int]]:
+    """Return the transitions (state, symbol, next state) that the attributes of an arrow name."""
+    source, target = int(arrow.get("data-source", "")), int(arrow.get("data-target", ""))
+    symbols = [int(symbol) for symbol in arrow.get("data-symbols", "").split()]
+    there = [(source, a, target) for a in symbols]
+    return there if arrow.get("data-both") is None else there + [(target, a, source) for a in symbols]
+
+
 def boxes(text: str) -> Floats:
     """Return the left, top, right and bottom of each label."""
     rectangles = [next(g.iter(f"{SVG}rect")) for g in parts(text, "label")]
@@ -261,7 +287,7 @@ def test_every_arrow_of_a_large_acceptor_has_a_label() -> None:
 @pytest.mark.parametrize("name", [WORDS, "tomita3", "arithmetic"])
 def test_loops_and_the_start_arrow_do_not_meet_at_a_state(name: str) -> None:
     root = ET.fromstring(drawn(get_machine(name)))
-    tip = head_tips(next(g for g in root.iter(f"{SVG}g") if g.get("id") == "start"))[0]
+    tip = head_tips(next(g for g in root.iter(f"{SVG}g") if g.get("class") == "start"))[0]
     gaps = sorted(float(np.hypot(*(other - tip))) for other in head_tips(root))
     assert gaps[0] == 0  # the start arrow itself
     assert gaps[1] > 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from sdssm.automata.drawing.canvas import Canvas, bezier, exit_time, subcurve
 from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.merging import Arrow, ArrowLabel, label_arrow
-from sdssm.automata.drawing.wording import LABEL_FONT, LETTER, MOST_NAMED, Style, escape_text, text_width
+from sdssm.automata.drawing.shapes import ArrowShape, LabelShape, TextLine
+from sdssm.automata.drawing.wording import LABEL_FONT, LETTER, MOST_NAMED, Style, text_width
 from sdssm.palette import LINE_COLOUR, TEXT_COLOUR
 
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
@@ -23,28 +24,27 @@ HEAD, HALF_HEAD, LANE = 8.0, 3.5, 7.5
 LINE_HEIGHT = 13.0
 #: The most pairs of connected states for which edges are bent; with more pairs no curve avoids all others.
 MOST_BENT = 500
-PAPER = "#ffffff"
-#: The style of arrows with labels, which have no colour of their own.
-LABELLED = Style(LINE_COLOUR, "")
+#: The style of arrows with labels, which have no colour of their own, and of the arrow to the start state.
+LABELLED, START = Style(LINE_COLOUR, ""), Style(TEXT_COLOUR, "", 2.0)
 
 
 class ArrowPainter:
-    """Draws the arrows of a machine on a canvas.
+    """Places the arrows of a machine on a canvas.
 
     An arrow with one symbol has the colour of the symbol, unless all arrows are labelled; an arrow with several symbols
-    is always labelled. The arrows are in `lines`, as one SVG group for each style, and the labels in `labels`.
+    is always labelled. The shapes are in `arrows`, those of one style after each other, and in `labels`.
     """
 
     def __init__(self, machine: Machine, canvas: Canvas, styles: list[Style], *, is_labelled: bool) -> None:
         self.machine, self.canvas, self.styles, self.is_labelled = machine, canvas, styles, is_labelled
-        self.labels: list[str] = []
-        self._shapes: dict[Style, list[str]] = defaultdict(list)
+        self.labels: list[LabelShape] = []
+        self._shapes: dict[Style, list[ArrowShape]] = defaultdict(list)
         self._curves: list[tuple[Arrow, Floats]] = []
 
     @property
-    def lines(self) -> list[str]:
+    def arrows(self) -> tuple[ArrowShape, ...]:
         """The arrows drawn so far."""
-        return [f"<g {style.line}>{''.join(shapes)}</g>" for style, shapes in self._shapes.items()]
+        return tuple(shape for shapes in self._shapes.values() for shape in shapes)
 
     def find_label(self, arrow: Arrow) -> ArrowLabel | None:
         """Return the label of an arrow, or None if its colour says enough."""
@@ -105,8 +105,8 @@ class ArrowPainter:
             if label:
                 self._draw_label(arrow, label, canvas.beside(q, angle, size, tip), size)
 
-    def draw_start_arrow(self) -> str:
-        """Draw the arrow that points to the start state."""
+    def draw_start_arrow(self) -> ArrowShape:
+        """Return the arrow that points to the start state."""
         machine, canvas = self.machine, self.canvas
         length = 30.0 if machine.n_states <= MOST_NAMED else 20.0
         at = canvas.at[machine.start]
@@ -117,8 +117,7 @@ class ArrowPainter:
         canvas.add(corners)
         canvas.add_head(corners[::-1])
         canvas.touch(machine.start, corners[-1])
-        marker = draw_arrow(corners, f"start: {machine.state_names[machine.start]}", TEXT_COLOUR, start=False, end=True)
-        return f'<g id="start" fill="none" stroke="{TEXT_COLOUR}" stroke-width="2">{marker}</g>'
+        return make_arrow(corners, f"start: {machine.state_names[machine.start]}", START, start=False, end=True)
 
     def _style(self, arrow: Arrow) -> Style:
         return LABELLED if self.is_labelled or len(arrow.symbols) > 1 else self.styles[arrow.symbols[0]]
@@ -133,7 +132,8 @@ class ArrowPainter:
         for has_head, curve in ((start, corners), (end, corners[::-1])):
             if has_head:
                 self.canvas.add_head(curve)
-        self._shapes[style].append(draw_arrow(corners, self._tooltip(arrow), style.colour, start=start, end=end))
+        shape = make_arrow(corners, self._tooltip(arrow), style, start=start, end=end, arrow=arrow)
+        self._shapes[style].append(shape)
         if arrow.source != arrow.target:
             self._curves.append((arrow, corners))
 
@@ -156,15 +156,21 @@ class ArrowPainter:
     def _draw_label(self, arrow: Arrow, label: ArrowLabel, centre: Floats, size: Floats) -> None:
         self.canvas.add_box(centre, size)
         (x, y), (width, height) = centre, size
-        corner = f'x="{x - width / 2:.1f}" y="{y - height / 2:.1f}"'
-        text = "".join(
-            f'<text x="{x:.1f}" y="{y + (k - (len(label.lines) - 1) / 2) * LINE_HEIGHT + LABEL_FONT * 0.35:.1f}">'
-            f"{escape_text(line)}</text>"
-            for k, line in enumerate(label.lines)
+        middle = (len(label.lines) - 1) / 2
+        lines = (
+            TextLine(x, y + (k - middle) * LINE_HEIGHT + LABEL_FONT * 0.35, line) for k, line in enumerate(label.lines)
         )
         self.labels.append(
-            f'<g class="label" font-size="{LABEL_FONT:g}"><title>{escape_text(self._tooltip(arrow))}</title>'
-            f'<rect {corner} width="{width:.1f}" height="{height:.1f}" rx="3" fill="{PAPER}"/>{text}</g>'
+            LabelShape(
+                left=x - width / 2,
+                top=y - height / 2,
+                width=width,
+                height=height,
+                lines=tuple(lines),
+                font=LABEL_FONT,
+                tooltip=self._tooltip(arrow),
+                arrow=arrow,
+            )
         )
 
 
@@ -214,29 +220,21 @@ def _curve(canvas: Canvas, p: int, q: int, bend: float, lane: int, lanes: int, s
     return subcurve(corners, exit_time(corners, a, rim), 1 - exit_time(corners[::-1], b, rim))
 
 
-def draw_arrow(corners: Floats, tooltip: str, colour: str, *, start: bool, end: bool) -> str:
-    """Draw a curve with arrowheads at its `start` and `end`.
+def make_arrow(
+    corners: Floats, tooltip: str, style: Style, *, start: bool, end: bool, arrow: Arrow | None = None
+) -> ArrowShape:
+    """Return a curve with arrowheads at its `start` and `end`.
 
-    Arrowheads are drawn as shapes because not every SVG viewer supports markers.
+    Arrowheads are shapes of their own because not every viewer of SVG supports markers.
     """
-    heads, times = "", [0.0, 1.0]
+    heads, times = [], [0.0, 1.0]
     for index, has_head, curve in ((0, start, corners), (1, end, corners[::-1])):
         if has_head:
             tip, time = curve[0], exit_time(curve, curve[0], HEAD - 1)
             back = bezier(curve, np.array([time]))[0] - tip
             back = back / np.hypot(*back) * HEAD
             side = np.array([-back[1], back[0]]) / HEAD * HALF_HEAD
-            heads += f'<path d="M{_xy(tip)}L{_xy(tip + back + side)}L{_xy(tip + back - side)}Z"/>'
+            heads.append(np.array([tip, tip + back + side, tip + back - side]))
             times[index] = abs(index - time)
-    if len(corners) == 3:
-        a, b, c = subcurve(corners, *times)
-        line = f"{_xy(a)}Q{_xy(b)} {_xy(c)}"
-    else:
-        line = "L".join(_xy(x) for x in bezier(corners, np.linspace(times[0], times[1], 25)))
-    return (
-        f'<g><title>{escape_text(tooltip)}</title><path d="M{line}"/><g fill="{colour}" stroke="none">{heads}</g></g>'
-    )
-
-
-def _xy(point: Iterable[float]) -> str:
-    return " ".join(f"{x:.1f}" for x in point)
+    line = subcurve(corners, *times) if len(corners) == 3 else bezier(corners, np.linspace(times[0], times[1], 25))
+    return ArrowShape(line, tuple(heads), style, tooltip, style not in (LABELLED, START), arrow)

@@ -1,4 +1,4 @@
-"""State diagrams as SVG text. No other program is needed."""
+"""State diagrams: where the shapes of a machine are. No other program is needed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sdssm.automata.drawing.arrows import LABELLED, PAPER, ArrowPainter, draw_arrow, least_distance
+from sdssm.automata.drawing.arrows import LABELLED, ArrowPainter, least_distance, make_arrow
 from sdssm.automata.drawing.canvas import Canvas
 from sdssm.automata.drawing.general import Floats
 from sdssm.automata.drawing.layout import Layout, lay_out
 from sdssm.automata.drawing.merging import Arrow, is_involution, merge_transitions
+from sdssm.automata.drawing.shapes import Diagram, LegendShape, StateShape, TextLine
+from sdssm.automata.drawing.svg import diagram_to_svg
 from sdssm.automata.drawing.wording import (
     FONT,
+    HEADING_FONT,
     LETTER,
     MOST_NAMED,
     RIM,
     Style,
-    escape_text,
     printable,
     shorten,
     state_labels,
@@ -26,7 +28,6 @@ from sdssm.automata.drawing.wording import (
 )
 from sdssm.automata.sources import as_machine
 from sdssm.errors import AutomatonError
-from sdssm.palette import FONT_FAMILY, LINE_COLOUR, TEXT_COLOUR
 
 if TYPE_CHECKING:  # used in annotations only: an import at run time would be circular
     from sdssm.automata.machine import Machine
@@ -34,7 +35,6 @@ if TYPE_CHECKING:  # used in annotations only: an import at run time would be ci
 
 #: The most states and arrows of a diagram.
 MOST_STATES, MOST_ARROWS = 200, 2_000
-FILL = "#f6f8fa"
 #: The width of a letter of the title, which is bold, relative to the font size.
 BOLD_LETTER = 0.7
 
@@ -49,10 +49,27 @@ def draw(machine: Any, *, title: str | None = None) -> str:
     double circles. Other states are labelled `name / output`, without the output if the output of every state is its
     number. Long texts are shortened; the tooltips of states and arrows show them in full.
 
+    Scripts and styles of a page find the parts by attributes: `data-state="q"` on a state; `data-source`, `data-target`
+    and `data-symbols="0 2"` (numbers of symbols) on an arrow and on its label, with `data-both` if the same symbols
+    lead back; `data-start="q"` on the arrow that marks the start state; `data-symbol` on a line of the legend. The
+    classes are automaton, paper, heading, state, arrow (and coloured, if it has the colour of its symbol), head, label,
+    start and symbol.
+
     >>> from sdssm.automata.machine import Machine
     >>> text = draw(Machine(table=[[0, 1], [1, 0]], states=["even", "odd"]), title="Parity")
     >>> text.startswith("<svg"), "even" in text
     (True, True)
+    """
+    return diagram_to_svg(make_diagram(machine, title=title))
+
+
+def make_diagram(machine: Any, *, title: str | None = None) -> Diagram:
+    """Return the shapes of the state diagram of a machine, which `draw` describes.
+
+    >>> from sdssm.automata.machine import Machine
+    >>> diagram = make_diagram(Machine(table=[[0, 1], [1, 0]]))
+    >>> len(diagram.states), [arrow.arrow.symbols for arrow in diagram.arrows]
+    (2, [(1,), (0,), (0,)])
     """
     machine = as_machine(machine)
     if machine.n_states > MOST_STATES:
@@ -80,13 +97,35 @@ def draw(machine: Any, *, title: str | None = None) -> str:
         painter.draw_loops(arrows)
         marker = painter.draw_start_arrow()
     painter.draw_edge_labels()
-    nodes = [_draw_state(machine, q, positions[q], radius, labels[q], font) for q in range(machine.n_states)]
+    states = tuple(_place_state(machine, q, positions[q], radius, labels[q], font) for q in range(machine.n_states))
     coloured = [] if is_labelled else sorted({arrow.symbols[0] for arrow in arrows if len(arrow.symbols) == 1})
-    legend = [LegendEntry(machine.symbol_names[a], styles[a], is_both=is_involution(machine, a)) for a in coloured]
+    legend = [
+        LegendEntry(machine.symbol_names[a], styles[a], is_both=is_involution(machine, a), symbol=a) for a in coloured
+    ]
     if legend and any(len(arrow.symbols) > 1 for arrow in arrows):
         legend.append(LegendEntry("several symbols, as labelled", LABELLED, is_both=False))
-    shapes = [*painter.lines, *painter.labels, marker, *nodes]
-    return _document(machine, title, canvas, legend, shapes)
+
+    left, top = np.minimum(canvas.low, positions.min(0) - radius) - 16
+    right, bottom = np.maximum(canvas.high, positions.max(0) + radius) + 16
+    heading = shorten(printable(title), 100) if title else ""
+    width = max(right - left, 150.0, text_width(heading) * BOLD_LETTER * HEADING_FONT + 32)
+    left -= (width - (right - left)) / 2
+    entries, bottom = _place_legend(legend, left, bottom, width)
+    top -= 30 if heading else 0
+    return Diagram(
+        left=float(left),
+        top=float(top),
+        width=float(width),
+        height=float(bottom - top),
+        name=title or repr(machine),
+        heading=TextLine(float(left + width / 2), float(top + 26), heading) if heading else None,
+        arrows=painter.arrows,
+        labels=tuple(painter.labels),
+        start=marker,
+        start_state=machine.start,
+        states=states,
+        legend=entries,
+    )
 
 
 class LegendEntry(NamedTuple):
@@ -95,6 +134,7 @@ class LegendEntry(NamedTuple):
     name: str
     style: Style
     is_both: bool
+    symbol: int | None = None  #: None: several symbols
 
 
 def _scale(machine: Machine, layout: Layout, arrows: list[Arrow], radius: float, *, is_labelled: bool) -> float:
@@ -113,58 +153,27 @@ def _scale(machine: Machine, layout: Layout, arrows: list[Arrow], radius: float,
     return scale
 
 
-def _draw_state(machine: Machine, q: int, position: Floats, radius: float, lines: list[str], font: float) -> str:
-    tooltip = f"{machine.state_names[q]} (state {q}, output {machine.outputs[q]})"
-    x, y = position
-    text = ""
-    for k, line in enumerate(lines):
-        baseline = y + (k - (len(lines) - 1) / 2) * 13 + font * 0.35
-        text += f'<text x="{x:.1f}" y="{baseline:.1f}">{escape_text(line)}</text>'
-    circles = _circle(position, radius, FILL)
-    if machine.is_acceptor and machine.outputs[q] == 1:
-        circles += _circle(position, radius - RIM, "none")
-    return f'<g class="state" font-size="{font:g}"><title>{escape_text(tooltip)}</title>{circles}{text}</g>'
-
-
-def _circle(position: Floats, radius: float, fill: str) -> str:
-    x, y = position
-    line = f'stroke="{LINE_COLOUR}" stroke-width="1.4"'
-    return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.1f}" fill="{fill}" {line}/>'
-
-
-def _document(
-    machine: Machine, title: str | None, canvas: Canvas, entries: list[LegendEntry], shapes: list[str]
-) -> str:
-    rim = canvas.radius
-    left, top = np.minimum(canvas.low, canvas.at.min(0) - rim) - 16
-    right, bottom = np.maximum(canvas.high, canvas.at.max(0) + rim) + 16
-    heading = shorten(printable(title), 100) if title else ""
-    width = max(right - left, 150.0, text_width(heading) * BOLD_LETTER * 15 + 32)
-    left -= (width - (right - left)) / 2
-    legend, bottom = _draw_legend(entries, left, bottom, width)
-    if heading:
-        top -= 30
-        position = f'x="{left + width / 2:.1f}" y="{top + 26:.1f}"'
-        shapes = [f'<text {position} font-size="15" font-weight="600">{escape_text(heading)}</text>', *shapes]
-    height = bottom - top
-    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-            f"<title>{escape_text(title or repr(machine))}</title>",
-            f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{PAPER}"/>',
-            f'<g font-family="{FONT_FAMILY}" text-anchor="middle" fill="{TEXT_COLOUR}">',
-            *shapes,
-            *legend,
-            "</g>",
-            "</svg>",
-            "",
-        ]
+def _place_state(
+    machine: Machine, q: int, position: Floats, radius: float, names: list[str], font: float
+) -> StateShape:
+    x, y = (float(value) for value in position)
+    middle = (len(names) - 1) / 2
+    return StateShape(
+        number=q,
+        x=x,
+        y=y,
+        radius=radius,
+        inner=radius - RIM if machine.is_acceptor and machine.outputs[q] == 1 else None,
+        lines=tuple(TextLine(x, y + (k - middle) * 13 + font * 0.35, name) for k, name in enumerate(names)),
+        font=font,
+        tooltip=f"{machine.state_names[q]} (state {q}, output {machine.outputs[q]})",
     )
 
 
-def _draw_legend(legend: list[LegendEntry], left: float, top: float, width: float) -> tuple[list[str], float]:
-    """Draw the legend, a sample line and a name for each entry, and return it with its lower end."""
+def _place_legend(
+    legend: list[LegendEntry], left: float, top: float, width: float
+) -> tuple[tuple[LegendShape, ...], float]:
+    """Place the legend, a sample line and a name for each entry, and return it with its lower end."""
     names = [shorten(printable(entry.name), 28) for entry in legend]
     widths = [34 + text_width(name) * LETTER * FONT + 16 for name in names]
     rows: list[list[int]] = [[]] if legend else []
@@ -178,10 +187,9 @@ def _draw_legend(legend: list[LegendEntry], left: float, top: float, width: floa
         x = left + (width - sum(widths[k] for k in row) + 16) / 2
         for k in row:
             entry = legend[k]
-            sample = np.array([[x, y], [x + 13, y], [x + 26, y]])
-            line = draw_arrow(sample, entry.name, entry.style.colour, start=entry.is_both, end=True)
-            text = f'<text x="{x + 32:.1f}" y="{y + 4:.1f}" text-anchor="start">{escape_text(names[k])}</text>'
-            shapes.append(f'<g class="symbol" font-size="{FONT:g}"><g {entry.style.line}>{line}</g>{text}</g>')
+            corners = np.array([[x, y], [x + 13, y], [x + 26, y]])
+            sample = make_arrow(corners, entry.name, entry.style, start=entry.is_both, end=True)
+            shapes.append(LegendShape(sample, TextLine(x + 32, y + 4, names[k]), FONT, entry.symbol))
             x += widths[k]
         y += 20
-    return shapes, y
+    return tuple(shapes), y

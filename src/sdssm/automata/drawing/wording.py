@@ -6,7 +6,6 @@ import re
 from colorsys import hls_to_rgb
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import east_asian_width
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -23,6 +22,10 @@ COLOURS = (*palette.COLOURS, "#882255", "#777722")
 DASHES = ("", "7 3", "2 3")
 #: The font sizes of states and legend, and of labels.
 FONT, LABEL_FONT = 12.0, 11.0
+#: The font size of the title.
+HEADING_FONT = 15.0
+#: The background, the inside of states, and the width of their circles.
+PAPER, STATE_FILL, STATE_LINE = "#ffffff", "#f6f8fa", 1.4
 #: The width of a letter relative to the font size: slightly more than in common sans-serif fonts.
 LETTER = 0.62
 #: The distance between the two circles of an accepting state.
@@ -35,13 +38,8 @@ class Style(NamedTuple):
     """The line style of a symbol."""
 
     colour: str
-    dash: str
-
-    @property
-    def line(self) -> str:
-        """The SVG attributes of the line."""
-        dashes = f' stroke-dasharray="{self.dash}"' if self.dash else ""
-        return f'stroke="{self.colour}" fill="none" stroke-width="1.6"{dashes}'
+    dash: str  #: the lengths of dashes and gaps, separated by spaces; empty: a solid line
+    width: float = 1.6
 
 
 def symbol_styles(n: int) -> list[Style]:
@@ -119,8 +117,3 @@ def text_width(text: str) -> float:
 def printable(text: str) -> str:
     """Return a text on one line, with the characters that XML forbids replaced."""
     return re.sub(r"[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", " ".join(text.split()) or "\u2423")
-
-
-def escape_text(text: str) -> str:
-    """Return a text for use in SVG."""
-    return escape(printable(text))
