@@ -44,6 +44,8 @@ def test_invalid_strings_are_no_part_of_what_can_be_reached() -> None:
     task = get_task("arithmetic")
     reach = Reach(task, 40)
     assert reach.is_complete and int((~reach.possible_states).sum()) == 1  # the strings that cannot become valid
+    reached = describe_task(task).to_lines()["reached"]
+    assert reached.startswith("50 of 50 states of the product with the automaton of valid strings and 200 of 200 ")
 
 
 def test_a_set_sampling_is_described_with_the_default() -> None:

@@ -6,15 +6,21 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
+from sdssm.cli.exact_options import (
+    TASK_HELP,
+    ResultStore,
+    add_limit_options,
+    add_store_option,
+    print_note,
+    print_result,
+)
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_json, print_text
+from sdssm.cli.output import make_printable, print_json
 from sdssm.exact.defaults import LONGEST_SEARCH, SHORT_STRINGS
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
-    from sdssm.runs import RunFolder
 
 #: Exit code of --strict.
 NOT_CERTIFIED = 1
@@ -59,52 +65,31 @@ def add_command(commands: Commands) -> None:
         action="store_true",
         help="exit with code 1 if a misclassified string was found, or if nothing is proved",
     )
-    add("--overwrite", action="store_true", help="replace a stored certificate even if it proves a greater length")
+    add_store_option(parser, "a stored certificate even if it proves a greater length")
     add_limit_options(parser, "print what is proved so far")
     parser.set_defaults(run=_certify)
 
 
 def _certify(options: argparse.Namespace) -> None:
     from sdssm.exact import certify
-    from sdssm.exact.certification.stored import store_certificate
 
     import_models([options.run_folder], options)
-    run = _find_run(options)
-    status = None if run is None else run.status  # before the weights are read: training may continue meanwhile
+    store = ResultStore(options.run_folder)
     certificate = certify(
-        options.run_folder if run is None else run,
+        store.source,
         options.task,
         strings=options.strings,
         search=options.search,
         max_seconds=options.max_seconds,
         progress=not options.quiet,
     )
-    note = None
-    if run is not None and status is not None and _is_own_task(run, options.task):
-        note = store_certificate(run, certificate, status, overwrite=options.overwrite)
+    note = store.keep(certificate, overwrite=options.overwrite)
     if options.json:
         noted = {} if note is None else {"note": note}
         print_json({"task": certificate.task, "run": str(options.run_folder), **certificate.to_json(), **noted})
     else:
         print(make_printable(str(options.run_folder)))
         print_result(certificate.to_table(where="--json prints all of it"))
-        if note is not None:
-            print_text(f"Note: {note}")
+        print_note(note)
     if options.strict and (certificate.counterexample is not None or certificate.proves_nothing):
         raise SystemExit(NOT_CERTIFIED)
-
-
-def _find_run(options: argparse.Namespace) -> RunFolder | None:
-    """Return the run of the folder; None if it holds a saved model."""
-    from sdssm.models.saved import is_model_folder
-    from sdssm.runs.single import folder_path, only_run
-
-    path = folder_path(options.run_folder)
-    return None if is_model_folder(path) else only_run(path)
-
-
-def _is_own_task(run: RunFolder, task: str | None) -> bool:
-    """Return whether a task, None if none was named, is the one that the run was trained on."""
-    from sdssm.tasks import get_task
-
-    return task is None or get_task(task).digest == run.config.digest

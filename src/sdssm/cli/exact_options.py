@@ -1,4 +1,4 @@
-"""What `sdssm certify`, `compile`, `extract`, `horizon` and `snap` share: options, and how results print."""
+"""What `sdssm certify`, `compile`, `extract`, `horizon` and `snap` share: options, how results print and are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from sdssm.cli.output import print_table, print_text
 from sdssm.errors import format_value
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sdssm.display import ResultTable
+    from sdssm.exact.stored import ExactResult
+    from sdssm.runs import RunFolder
 
 TASK_HELP = "the task, if the folder does not say it, or another task, such as a5 or my.json"
 OVERWRITE_HELP = "replace the model in the folder"
@@ -27,6 +31,35 @@ def add_limit_options(parser: argparse.ArgumentParser, what: str) -> None:
         help=f"stop after about this time and {what} (default: no limit)",
     )
     add_display_options(parser)
+
+
+def add_store_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --overwrite; `what` says which stored result is kept without it."""
+    parser.add_argument("--overwrite", action="store_true", help=f"replace {what}")
+
+
+class ResultStore:
+    """The run folder, if it is one, that a result for the run's own task is written into.
+
+    Build it before the weights are read: if training continues meanwhile, the result is not stored.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from sdssm.models.saved import is_model_folder
+        from sdssm.runs.single import folder_path, only_run
+
+        path = folder_path(path)
+        run = None if is_model_folder(path) else only_run(path)
+        self.source: RunFolder | Path = path if run is None else run  #: what to read the model from
+        self._run, self._status = run, None if run is None else run.status
+
+    def keep(self, result: ExactResult, *, overwrite: bool) -> str | None:
+        """Write a result into the run folder; return a note if it is not written although it is for its own task."""
+        from sdssm.exact import store_result
+
+        if self._run is None or result.digest != self._run.config.digest:
+            return None
+        return store_result(self._run, result, overwrite=overwrite, status=self._status)
 
 
 def add_display_options(parser: argparse.ArgumentParser) -> None:
@@ -58,3 +91,9 @@ def print_result(table: ResultTable) -> None:
         print_table(table.headers, table.rows, right=table.right)
     for note in table.notes:
         print_text(note)
+
+
+def print_note(note: str | None) -> None:
+    """Print why a result was not stored, if it was not."""
+    if note is not None:
+        print_text(f"Note: {note}")

@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
+from sdssm.cli.exact_options import (
+    TASK_HELP,
+    ResultStore,
+    add_limit_options,
+    add_store_option,
+    print_note,
+    print_result,
+)
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
 from sdssm.cli.output import check_suffix, make_printable, print_json
@@ -26,7 +33,10 @@ def add_command(commands: Commands) -> None:
         "extract",
         summary="extract the automaton that a model implements",
         description="Extract the automaton that a trained model implements, compare it with the automaton of the "
-        "task, and measure on random strings how often automaton and model agree.",
+        "task, and measure on random strings how often automaton and model agree. The result of a run that has ended, "
+        "for its own task, is also written into its folder as extraction.json, where reports find it. A stored "
+        "extraction that was not stopped by a time limit, or was compared on longer strings, is kept unless "
+        "--overwrite is given.",
         examples=["sdssm extract runs/a5/seed-0 --svg a5.svg --out a5.json"],
     )
     add_extraction_options(parser)
@@ -46,6 +56,7 @@ def add_command(commands: Commands) -> None:
     )
     add("--svg", metavar="FILE", type=Path, help="draw the state diagram into this .svg file (.dot: for Graphviz)")
     add("--out", metavar="FILE", type=Path, help="write the automaton into this .json, .dot or .att file")
+    add_store_option(parser, "a stored extraction even if it was compared on longer strings, or not stopped")
     add_limit_options(parser, "print what is known so far")
     parser.set_defaults(run=_extract)
 
@@ -81,8 +92,9 @@ def _extract(options: argparse.Namespace) -> None:
     check_suffix("--svg", options.svg, DRAWINGS, "a state diagram")
     check_suffix("--out", options.out, tuple(FORMATS), "an automaton")
     import_models([options.run_folder], options)
+    store = ResultStore(options.run_folder)
     extraction = extract(
-        options.run_folder,
+        store.source,
         task=options.task,
         method=options.method,
         lengths=options.lengths or COMPARED_LENGTHS,
@@ -92,14 +104,16 @@ def _extract(options: argparse.Namespace) -> None:
         max_seconds=options.max_seconds,
         progress=not options.quiet,
     )
+    note = store.keep(extraction, overwrite=options.overwrite)
     if options.json:
-        print_json(extraction.to_json())
+        print_json({**extraction.to_json(), **({} if note is None else {"storage_note": note})})
     else:
         print(make_printable(str(options.run_folder)))
         print_result(extraction.to_table())
         print(
             f"Explored {extraction.explored:,} states of the model, in {extraction.rounds} rounds of counterexamples."
         )
+        print_note(note)
     if options.out is not None:
         write_machine(extraction.machine, options.out)
         _announce("Machine", options.out, options.json)

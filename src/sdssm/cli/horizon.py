@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.exact_options import TASK_HELP, add_limit_options, print_result
+from sdssm.cli.exact_options import (
+    TASK_HELP,
+    ResultStore,
+    add_limit_options,
+    add_store_option,
+    print_note,
+    print_result,
+)
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
 from sdssm.cli.output import print_json
@@ -24,7 +31,9 @@ def add_command(commands: Commands) -> None:
         summary="measure the longest strings that are classified correctly",
         description="Read random strings at doubling lengths, and report the longest length at which 99.9 % of the "
         "predictions are still correct. The distance between states of the same class is measured too: its growth "
-        "predicts that length.",
+        "predicts that length. The result of a run that has ended, for its own task, is also written into its folder "
+        "as horizon.json, where reports find it. A stored measurement of longer strings, or of more of them, is kept "
+        "unless --overwrite is given.",
         examples=["sdssm horizon runs/a5/seed-0 --max-length 100000"],
     )
     add = parser.add_argument
@@ -52,6 +61,7 @@ def add_command(commands: Commands) -> None:
         default=MEASURED_SEED,
         help="seed of the strings (default: %(default)s)",
     )
+    add_store_option(parser, "a stored measurement even if it is of longer strings, or of more of them")
     add_limit_options(parser, "print the lengths read so far")
     parser.set_defaults(run=_horizon)
 
@@ -60,8 +70,9 @@ def _horizon(options: argparse.Namespace) -> None:
     from sdssm.exact import horizon
 
     import_models([options.run_folder], options)
+    store = ResultStore(options.run_folder)
     result = horizon(
-        options.run_folder,
+        store.source,
         task=options.task,
         max_length=options.max_length,
         strings=options.strings,
@@ -69,7 +80,10 @@ def _horizon(options: argparse.Namespace) -> None:
         max_seconds=options.max_seconds,
         progress=not options.quiet,
     )
+    note = store.keep(result, overwrite=options.overwrite)
     if options.json:
-        print_json({"run": str(options.run_folder), **result.to_json()})
+        noted = {} if note is None else {"storage_note": note}
+        print_json({"run": str(options.run_folder), **result.to_json(), **noted})
     else:
         print_result(result.to_table())
+        print_note(note)

@@ -109,7 +109,7 @@ def _prefix_logits(
     if model.is_recurrent:
         state, starts, position = None, strings.start_states(), 0
         for tokens, labels in strings.blocks(longest):
-            for piece, piece_labels in _split_to_memory(model, tokens, labels):
+            for piece, piece_labels in split_to_memory(model, tokens, labels):
                 logits, state = model.advance(piece, state, starts=starts)
                 yield slice(None), slice(position, position + piece.shape[1]), logits, piece_labels
                 position, starts = position + piece.shape[1], None
@@ -166,7 +166,7 @@ def has_growing_states(
     state: State = None
     tokens, _, starts = next(replace(strings, count=PROBED_STRINGS).draw_fresh(longest))
     with _inference(model):
-        for (piece,) in _split_to_memory(model, tokens):
+        for (piece,) in split_to_memory(model, tokens):
             state, starts = model.advance_state(piece, state, starts=starts), None
             on_read(piece.numel())
     assert state is not None
@@ -183,7 +183,7 @@ def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None, o
             on_read(rows.numel())
         return torch.cat(parts)
     state: State = None
-    *before, (end,) = _split_to_memory(model, tokens)
+    *before, (end,) = split_to_memory(model, tokens)
     for (piece,) in before:
         state, starts = model.advance_state(piece, state, starts=starts), None
         on_read(piece.numel())
@@ -192,7 +192,7 @@ def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None, o
     return logits
 
 
-def _split_to_memory(model: EvaluatedModel, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def split_to_memory(model: EvaluatedModel, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split tensors (B, T) along T into pieces whose logits and states fit into memory."""
     count = max(1, _memory_limit(tensors[0]) // (len(tensors[0]) * model.numbers_per_symbol))
     return zip(*(torch.split(tensor, count, dim=1) for tensor in tensors), strict=True)

@@ -28,13 +28,15 @@ from sdssm.evaluation.sources import (
     missing_task,
     own_task,
 )
-from sdssm.evaluation.stored import store_result
+from sdssm.evaluation.state_sample import sample_states
+from sdssm.evaluation.stored import store_evaluation, write_file
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import RunFolder, load
-from sdssm.runs.schema import Settings
+from sdssm.runs.folder import STATES_FILE
+from sdssm.runs.schema import RunConfig, Settings
 from sdssm.tasks import Task, get_task
 
 #: The test length of most tasks, for an estimate of the work before the task is known.
@@ -64,8 +66,9 @@ def evaluate(
     covering strings at a few lengths, see `SampledAccuracy`.
 
     The result for a run that has ended is also written into its folder, as evaluation.json or, with `lengths`, as
-    evaluation-lengths.json; a stored evaluation that covers more is kept, and the note of the result says so. A run
-    that diverged is evaluated at its last checkpoint and left out of the aggregate.
+    evaluation-lengths.json; a stored evaluation that covers more is kept, and the note of the result says so. Beside
+    evaluation.json goes a sample of the states of a recurrent model, see `StateSample`. A run that diverged is
+    evaluated at its last checkpoint and left out of the aggregate.
 
     Args:
         source: a model, a run, the path of a run, of a folder of runs or of a saved model, or several of these. A
@@ -195,7 +198,21 @@ def _evaluate_run(
     )
     if status.status == "running":  # the weights of a running training will change
         return result
-    return replace(result, note=join_notes(result.note, store_result(run, result, overwrite=overwrite)))
+    note = store_evaluation(run, result, overwrite=overwrite)
+    if note is None and result.lengths is None:
+        _store_states(run, model, config, result)
+    return replace(result, note=join_notes(result.note, note))
+
+
+def _store_states(run: RunFolder, model: TokenModel, config: RunConfig, result: RunEvaluation) -> None:
+    """Write a sample of the model's states into the run folder; the evaluation is complete without it."""
+    task, longest, sampling = config.load_task(), result.max_length, config.train.sampling
+    try:
+        sample = sample_states(model, task, longest, config.train_length, seed=result.string_seed, sampling=sampling)
+    except Exception:  # code of others may raise anything, and memory may be too small
+        return
+    if sample is not None:
+        write_file(run, STATES_FILE, sample.encode(task.digest), result.status, stacklevel=6)
 
 
 def _status_note(status: str, step: int) -> str | None:

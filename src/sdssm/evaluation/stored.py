@@ -10,12 +10,13 @@ from sdssm.errors import RunError, RunWarning
 from sdssm.evaluation.records import RunEvaluation
 from sdssm.files import describe_file_error, format_path
 from sdssm.runs import RunFolder
+from sdssm.runs.disk import encode_json
 
 #: The files in a run folder with its evaluation, at every length and at listed lengths.
 EVALUATION_FILE, LENGTHS_FILE = "evaluation.json", "evaluation-lengths.json"
 
 
-def store_result(run: RunFolder, result: RunEvaluation, *, overwrite: bool) -> str | None:
+def store_evaluation(run: RunFolder, result: RunEvaluation, *, overwrite: bool) -> str | None:
     """Write the result into the run folder, and return a note if the stored one is kept instead.
 
     A stored evaluation with longer strings, or with more strings or lengths up to the same length, is kept unless
@@ -33,9 +34,14 @@ def write_result(run: RunFolder, name: str, values: Mapping[str, Any], *, stackl
 
     If the file cannot be written that is a warning: the caller has the result anyway.
     """
+    write_file(run, name, encode_json(values), values["status"], stacklevel=stacklevel + 1)
+
+
+def write_file(run: RunFolder, name: str, data: bytes, status: str | None, *, stacklevel: int) -> None:
+    """Write the file of a result, as `write_result` does; `status` is that of the run before its weights were read."""
     try:
-        if run.status == values["status"]:
-            run.write_json(name, values)
+        if run.status == status:
+            run.write_result(name, data)
     except RunError as error:
         cause = error.__cause__  # without the advice on how to resume a training
         reason = describe_file_error(cause) if isinstance(cause, OSError) else str(error)

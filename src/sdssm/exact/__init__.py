@@ -5,6 +5,7 @@
 - `certify` proves a length up to which every valid string is classified correctly (`certification`).
 - `horizon` measures the longest length at which a model is still correct (`measurement`).
 - `snap` replaces a trained model by an exact one: `extract`, then `compile` (`snapping`).
+- `store_result` writes what `certify`, `extract` or `horizon` found into the folder of a run (`stored`).
 """
 
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sdssm.exact.extraction import Extraction, extract
     from sdssm.exact.measurement import Horizon, horizon
     from sdssm.exact.snapping import SnappedModel, snap
+    from sdssm.exact.stored import store_result
 else:
     __getattr__, __dir__ = import_on_use(
         __name__,
@@ -34,6 +36,7 @@ else:
             "extract": "sdssm.exact.extraction",
             "horizon": "sdssm.exact.measurement",
             "snap": "sdssm.exact.snapping",
+            "store_result": "sdssm.exact.stored",
         },
     )
 
@@ -50,4 +53,5 @@ __all__ = [
     "extract",
     "horizon",
     "snap",
+    "store_result",
 ]

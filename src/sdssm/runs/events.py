@@ -63,11 +63,19 @@ def _complete_size(file: BinaryIO) -> int:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return all events, without an incomplete last line: it may be being written right now."""
+    events, damaged = read_complete_lines(path)
+    for number in damaged:
+        warnings.warn(f"line {number} of {format_path(path)} is not an event; ignored", RunWarning, stacklevel=3)
+    return events
+
+
+def read_complete_lines(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the events of all complete lines, and the numbers of the lines, from 1, that are not events."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
-        return []
-    events = []
+        return [], []
+    events, damaged = list[dict[str, Any]](), list[int]()
     for number, line in enumerate(lines, start=1):
         try:
             event = json.loads(line)
@@ -76,8 +84,8 @@ def read(path: Path) -> list[dict[str, Any]]:
         if isinstance(event, dict):
             events.append(event)
         else:
-            warnings.warn(f"line {number} of {format_path(path)} is not an event; ignored", RunWarning, stacklevel=3)
-    return events
+            damaged.append(number)
+    return events, damaged
 
 
 def write(path: Path, events: Iterable[Mapping[str, Any]]) -> None:

@@ -6,7 +6,10 @@ events.jsonl                               the event log, one JSON object per li
 checkpoints/step-000040000.safetensors     the two newest checkpoints
 model.safetensors                          the weights alone, once the run has ended
 evaluation.json                            the accuracy of the model at every length
+evaluation-states.safetensors              its states after a sample of strings, beside those of the automaton
 certificate.json                           the length up to which it is proved to be correct
+extraction.json                            the automaton that was extracted from it
+horizon.json                               the length up to which it was measured to be correct
 owner                                      while it trains: the mark of the process that trains it
 """
 
@@ -42,8 +45,12 @@ KEPT_CHECKPOINTS = 2
 
 STATUS_FILE, EVENTS_FILE = "status.json", "events.jsonl"
 CHECKPOINTS = "checkpoints"
+#: The states that `sdssm evaluate` stores beside evaluation.json.
+STATES_FILE = "evaluation-states.safetensors"
+#: What `sdssm.exact.store_result` writes besides certificate.json.
+EXTRACTION_FILE, HORIZON_FILE = "extraction.json", "horizon.json"
 #: Results that are computed from the trained model. They are removed when the training is resumed.
-RESULTS = ("evaluation*.json", "certificate.json")
+RESULTS = ("evaluation*.json", STATES_FILE, "certificate.json", EXTRACTION_FILE, HORIZON_FILE)
 #: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
 OWN_FILES = (CONFIG_FILE, STATUS_FILE, EVENTS_FILE, MODEL, "step-*.safetensors", "events.out.tfevents.*")
 
@@ -294,10 +301,14 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a result, such as evaluation.json, with null for NaN."""
+        self.write_result(name, encode_json(value))
+
+    def write_result(self, name: str, data: bytes) -> None:
+        """Write the file of a result, such as evaluation-states.safetensors."""
         if not any(fnmatch(name, pattern) for pattern in RESULTS):
             raise RunError(f"{name!r} is not a file for results; use a name like {' or '.join(RESULTS)}")
         with write_errors(self.path / name):
-            write_atomic(self.path / name, encode_json(value))
+            write_atomic(self.path / name, data)
 
     def read_json(self, name: str) -> Any | None:
         """Return the contents of a JSON file in this folder, or None if there is no such file."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
-from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean
+from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean, format_value
 from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, default_preset, get_preset
 from sdssm.models.module_settings import ModuleSettings, why_no_setting
 from sdssm.models.registry import find_entry, registered_entry
@@ -200,6 +200,9 @@ class RunConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Return the config that `to_json` has written."""
+        for name in ("model", "train"):
+            if not isinstance(data.get(name, {}), Mapping):
+                raise RunError(f"{name} must be a JSON object, got {format_value(data[name])}")
         try:
             settings = Settings(
                 model=build_model_settings(data["model"]),
@@ -212,7 +215,7 @@ class RunConfig:
             machines = data.get("machines")
             return cls(
                 settings=settings,
-                machines=None if machines is None else tuple(machines),
+                machines=None if machines is None else _check_machines(machines),
                 versions=dict(data.get("versions", {})),
                 **others,
             )
@@ -244,6 +247,14 @@ class RunConfig:
     def matches(self, other: RunConfig) -> bool:
         """Return whether it is the same training, ignoring the versions and when it was started."""
         return replace(self, versions={}, commit=None, begun="") == replace(other, versions={}, commit=None, begun="")
+
+
+def _check_machines(machines: Any) -> tuple[str, str | None]:
+    """Return the JSON texts of the machine and of the machine of valid strings; raise an error if they are none."""
+    texts = tuple(machines) if isinstance(machines, list | tuple) else ()
+    if len(texts) != 2 or not isinstance(texts[0], str) or not isinstance(texts[1], str | None):
+        raise RunError(f"machines must be the JSON texts of two machines, got {format_value(machines)}")
+    return texts
 
 
 def create_config(task: Task, seed: int, settings: Settings, preset_name: str, begun: str = "") -> RunConfig:

@@ -44,6 +44,8 @@ class TaskFacts:
         unreached_string: a shortest string that ends with a transition that no training string takes; None if they take
             all that occur in valid strings.
         identifying_length: the shortest training length that identifies the machine.
+        every_string_valid: whether every string is valid; if not, the minimal machine is that of the product of the
+            task's machine and the automaton of valid strings.
     """
 
     task: str
@@ -63,6 +65,7 @@ class TaskFacts:
     identifying_length: int
     rarest_string: str = ""
     unreached_string: str | None = None
+    every_string_valid: bool = True
 
     @property
     def is_identified(self) -> bool:
@@ -80,11 +83,13 @@ class TaskFacts:
         missing = "" if self.unreached_string is None else f", not the last of {self.unreached_string}"
         rarest = f", the last of {self.rarest_string}," if self.rarest_string else ""
         chosen = "" if self.sampling == "uniform" else f", 1 in {one_in(self.rarest)} training strings"
+        product = "" if self.every_string_valid else " of the product with the automaton of valid strings"
         return {
             "chance": f"{format_chance(self.chance)} %; the best constant answer has {self._constants()}",
             "training strings": f"{self.sampling}, up to {length} symbols: {self.reason}",
-            "reached": f"{self.reached_states:,} of {self.states:,} states and {self.reached_transitions:,} of "
-            f"{self.transitions:,} transitions{missing}; the rarest of these{rarest} ends {uniform}{chosen}",
+            "reached": f"{self.reached_states:,} of {self.states:,} states{product} and "
+            f"{self.reached_transitions:,} of {self.transitions:,} transitions{missing}; "
+            f"the rarest of these{rarest} ends {uniform}{chosen}",
             "identified": f"yes; strings of up to {count_of(identifying, 'symbol')} are enough"
             if self.is_identified
             else f"no; strings of up to {count_of(identifying, 'symbol')} identify it",
@@ -144,6 +149,7 @@ def describe_task(task: Task, train_length: int | None = None, sampling: str = A
         identifying_length=identifying_length(task),
         rarest_string=_format_string(task, uniform.rarest_string),
         unreached_string=None if unreached is None else _format_string(task, unreached),
+        every_string_valid=task.valid is None,
     )
 
 

@@ -80,6 +80,7 @@ class Certificate(Displayed):
     task: str | None = None  #: the name of the task
     float_reason: str | None = None  #: why less is proved in float32; None if it is not less
     only_float_stopped: bool = False  #: whether the time limit ended only the proof in float32
+    digest: str | None = None  #: fingerprint of the task, independent of its name
 
     @property
     def fails_at(self) -> int | None:

@@ -94,18 +94,15 @@ def certify(
     else:
         task = source.find_task(machine, "certify")
         valid_strings = task.valid if valid is None else resolve_machine(valid)
+    task = replace(task, valid=valid_strings)
     with open_watch(f"certify {source.name}", progress, max_seconds) as watch:
         if classifier is None:
-            return _certify_prototypes(source.model, replace(task, valid=valid_strings), search, seed, watch)
-        return certify_machine(
-            classifier,
-            replace(task, valid=valid_strings),
-            strings=strings,
-            longest=longest,
-            search=search,
-            seed=seed,
-            watch=watch,
-        )
+            certificate = _certify_prototypes(source.model, task, search, seed, watch)
+        else:
+            certificate = certify_machine(
+                classifier, task, strings=strings, longest=longest, search=search, seed=seed, watch=watch
+            )
+    return replace(certificate, digest=task.digest)
 
 
 def certify_machine(

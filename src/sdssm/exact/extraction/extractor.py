@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
 from typing import Any, NamedTuple
@@ -53,6 +53,7 @@ class Extraction(Displayed):
     note: str | None = None
     task: str | None = None  #: the name of the task
     stopped: bool = False  #: whether the time limit ended the search or the comparison; `note` says which
+    digest: str | None = None  #: fingerprint of the task, independent of its name
     #: The states of the model that the machine was read from, if the model is a linear recurrence.
     graph: ClassGraph | None = field(default=None, compare=False)
 
@@ -108,6 +109,7 @@ class Extraction(Displayed):
             "difference": None if word is None else list(word),
             "note": self.note,
             "stopped": self.stopped,
+            "digest": self.digest,
         }
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -306,6 +308,7 @@ def _extract_machine(
         note=result.note,
         task=None if task is None else task.name,
         stopped=result.stopped,
+        digest=None if task is None else replace(task, valid=valid).digest,
         graph=graph,
     )
 

@@ -62,6 +62,7 @@ class Horizon(Displayed):
     n_classes: int = 0
     gains: MeasuredGains | None = None  #: of an SD-SSM at training lengths, and how fast its errors can grow
     stopped: bool = False  #: whether the time limit ended the measurement before `max_length`
+    digest: str | None = None  #: fingerprint of the task, independent of its name
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -228,6 +229,7 @@ def horizon(
         n_classes=classifier.n_classes,
         gains=measure_gains(classifier, resolved, seed=seed),
         stopped=is_stopped or watch.is_over,
+        digest=resolved.digest,
     )
 
 

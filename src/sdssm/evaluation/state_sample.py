@@ -1,0 +1,180 @@
+"""A sample of a model's states after strings of several lengths, beside the states of the automaton.
+
+`sdssm evaluate` stores it in the run folder: reports draw the states in two dimensions, and how they drift with length.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from sdssm.evaluation.correct_counts import EvaluatedModel, split_to_memory
+from sdssm.evaluation.measurement import choose_reader
+from sdssm.layers.mixer import flatten_state
+from sdssm.models import State, TokenModel
+from sdssm.models.reading import reading_mode
+from sdssm.tasks import Task
+from sdssm.tasks.evaluation_strings import EvaluationStrings
+
+#: The number of strings, and the number if each length has strings of its own: both cost 5 % of an evaluation.
+PREFIX_STRINGS, FRESH_STRINGS = 128, 64
+#: The number of lengths up to the training length, and beyond it.
+LENGTHS_WITHIN, LENGTHS_BEYOND = 4, 4
+#: The most numbers of a state. Larger states are not stored.
+MOST_NUMBERS = 1_024
+
+
+class StateReading(NamedTuple):
+    """What is known after S strings of one length: states (S, N), automaton states (S,) and predictions (S,)."""
+
+    states: Tensor
+    machine_states: np.ndarray
+    predictions: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class StateSample:
+    """The states of a model after S strings of each of T lengths.
+
+    Attributes:
+        lengths: the lengths, (T,).
+        states: the states of the model as real vectors, (T, S, N): float16, or float32 if they are too large for it.
+        machine_states: the state of the automaton after each string, (T, S).
+        labels: its output there, (T, S).
+        predictions: the label that the model predicts, (T, S); -1 if its logits are not finite.
+        sampling: how the strings were drawn.
+    """
+
+    lengths: Tensor
+    states: Tensor
+    machine_states: Tensor
+    labels: Tensor
+    predictions: Tensor
+    sampling: str
+
+    def encode(self, digest: str) -> bytes:
+        """Return the contents of a safetensors file; `digest` is the fingerprint of the task."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        # One entry: safetensors writes several in an arbitrary order, and equal samples should be equal files.
+        return save(tensors, {"sdssm": json.dumps({"digest": digest, "sampling": self.sampling})})
+
+
+def sample_states(
+    model: TokenModel, task: Task, longest: int, train_length: int, *, seed: int, sampling: str = "uniform"
+) -> StateSample | None:
+    """Return the states of a model after strings of lengths up to `longest`.
+
+    The strings of a length are prefixes of those of the next, unless the task or the sampling needs fresh ones.
+    Returns None for a model without a state of fixed shape and at most 1,024 numbers, and if states are not finite.
+
+    Args:
+        model: the model.
+        task: its task.
+        longest: the greatest length.
+        train_length: the greatest length that it was trained on; half of the lengths are up to this one.
+        seed: the seed of the strings.
+        sampling: how the strings are drawn, as in `Task.sample`.
+    """
+    if not model.is_recurrent:
+        return None
+    has_random_start = model.settings.state_embedding is not None
+    strings = EvaluationStrings(
+        task, PREFIX_STRINGS, seed, model.device, has_random_start, "uniform" if has_random_start else sampling
+    )
+    shortest = strings.shortest_length
+    lengths = sorted({task.longest_valid_length(n) for n in choose_ladder(longest, train_length) if n >= shortest})
+    reader, parts = choose_reader(model, strings, longest), list[StateReading]()
+    read = _read_prefixes if strings.positions is not None else _read_fresh
+    with reading_mode(model):
+        for reading in read(reader, strings, lengths):
+            size = reading.states.shape[-1]
+            if not 0 < size <= MOST_NUMBERS or (parts and size != parts[0].states.shape[-1]):
+                return None
+            parts.append(reading)
+    if not parts:
+        return None
+    states = torch.stack([part.states for part in parts]).cpu()
+    if not bool(states.isfinite().all()):
+        return None
+    machine_states = np.stack([part.machine_states for part in parts]).astype(np.int32)
+    is_small = bool(states.abs().max() <= torch.finfo(torch.float16).max)
+    return StateSample(
+        lengths=torch.tensor(lengths, dtype=torch.int32),
+        states=states.half() if is_small else states,
+        machine_states=torch.from_numpy(machine_states),
+        labels=torch.from_numpy(task.machine.outputs[machine_states].astype(np.int32)),
+        predictions=torch.stack([part.predictions for part in parts]).int().cpu(),
+        sampling=strings.sampling,
+    )
+
+
+def choose_ladder(longest: int, train_length: int) -> list[int]:
+    """Return about eight lengths up to `longest`: half of them up to the training length, each a multiple of the last.
+
+    >>> choose_ladder(500, 40), choose_ladder(20, 40), choose_ladder(41, 40)
+    ([5, 10, 20, 40, 75, 141, 266, 500], [2, 5, 10, 20], [5, 10, 20, 40, 41])
+    """
+    known = min(longest, train_length)
+    within = {max(1, known >> k) for k in range(LENGTHS_WITHIN)}
+    growth = (longest / known) ** (1 / LENGTHS_BEYOND)
+    return sorted(within | {round(known * growth**k) for k in range(1, LENGTHS_BEYOND + 1)})
+
+
+def _read_prefixes(reader: EvaluatedModel, strings: EvaluationStrings, lengths: list[int]) -> Iterator[StateReading]:
+    """Read one set of strings, and yield what is known after the prefixes of each length."""
+    state, starts, position = None, strings.start_states(), 0
+    machine_states = _first_machine_states(strings, starts)
+    for block, _ in strings.blocks(lengths[-1]):
+        ends = [length - position for length in lengths if position < length <= position + block.shape[1]]
+        for first, end in pairwise(sorted({0, *ends, block.shape[1]})):
+            piece = block[:, first:end]
+            logits, state = _read_piece(reader, piece, state, starts)
+            machine_states, starts = _walk(strings, machine_states, piece), None
+            if end in ends:
+                yield _make_reading(state, machine_states, logits)
+        position += block.shape[1]
+
+
+def _read_fresh(reader: EvaluatedModel, strings: EvaluationStrings, lengths: list[int]) -> Iterator[StateReading]:
+    """Read new strings of each length."""
+    strings = replace(strings, count=FRESH_STRINGS)
+    for length in lengths:
+        tokens, _, starts = next(strings.draw_fresh(length))  # so few strings fit into memory at once
+        logits, state = _read_piece(reader, tokens, None, starts)
+        yield _make_reading(state, _walk(strings, _first_machine_states(strings, starts), tokens), logits)
+
+
+def _read_piece(reader: EvaluatedModel, tokens: Tensor, state: State, starts: Tensor | None) -> tuple[Tensor, State]:
+    """Read the next symbols (S, L) of strings; return the logits (S, C) after the last of them, and the state."""
+    before, last = tokens[:, :-1], tokens[:, -1:]
+    if before.shape[1]:
+        for (piece,) in split_to_memory(reader, before):
+            state, starts = reader.advance_state(piece, state, starts=starts), None
+    logits, state = reader.advance(last, state, starts=starts)
+    return logits[:, -1], state
+
+
+def _make_reading(state: State, machine_states: np.ndarray, logits: Tensor) -> StateReading:
+    largest, prediction = logits.max(-1)
+    states = torch.cat([value.flatten(1).float() for value in flatten_state(state)], dim=1)
+    return StateReading(states, machine_states, torch.where(largest.isfinite(), prediction, -1))
+
+
+def _first_machine_states(strings: EvaluationStrings, starts: Tensor | None) -> np.ndarray:
+    return np.full(strings.count, strings.task.machine.start) if starts is None else starts.cpu().numpy()
+
+
+def _walk(strings: EvaluationStrings, machine_states: np.ndarray, tokens: Tensor) -> np.ndarray:
+    """Return the states of the automaton after further symbols: (S,), (S, L) -> (S,)."""
+    table = strings.task.machine.table
+    for symbols in tokens.t().cpu().numpy():
+        machine_states = table[machine_states, symbols]
+    return machine_states
