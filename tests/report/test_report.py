@@ -162,8 +162,8 @@ except MissingExtraError as error:
     assert "a plot needs matplotlib.figure; install sdssm[plots]" in run_without({"matplotlib"}, code)
 
 
-def test_report_imports_neither_torch_nor_models() -> None:
-    """Reports are made from files only: no torch, no models, no evaluation."""
+def test_tables_and_plots_import_neither_torch_nor_models() -> None:
+    """They are made from JSON only: no torch, no models, no evaluation. `tests/report/page` has the page's test."""
     for path in (Path(sdssm.__file__).parent / "report").glob("*.py"):
         names = set()
         for node in ast.walk(ast.parse(path.read_text())):

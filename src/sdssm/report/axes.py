@@ -7,9 +7,10 @@ from math import log10
 from typing import Any
 
 from sdssm.report.curves import Curve
+from sdssm.report.layouts import POINTS
 
-#: Inches of a character of a tick label, and between two labels.
-CHARACTER, SPACE = 0.085, 0.08
+#: The width of a character of a tick label, and the space between two labels, relative to the size of the letters.
+CHARACTER, SPACE = 0.644, 0.606
 #: Ticks on a linear axis, about.
 TICKS = 6
 
@@ -26,10 +27,10 @@ def set_limits(axes: Any, curves: Sequence[Curve], *, logarithmic: bool) -> None
     axes.margins(x=0)
 
 
-def set_ticks(axes: Any, curves: Sequence[Curve], *, logarithmic: bool) -> None:
+def set_ticks(axes: Any, curves: Sequence[Curve], *, logarithmic: bool, font: float) -> None:
     """Set the ticks to the lengths that were asked for; if it was every length, to round lengths and the last.
 
-    A tick whose label would cover the label of a greater length has none.
+    A tick whose label would cover the label of a greater length has none. `font` is the size of the labels in points.
     """
     listed = sorted({int(length) for curve in curves if curve.listed for length in curve.lengths})
     last = max(int(curve.lengths[-1]) for curve in curves)
@@ -40,8 +41,8 @@ def set_ticks(axes: Any, curves: Sequence[Curve], *, logarithmic: bool) -> None:
     labels, edge = [], float("inf")
     for tick in reversed(ticks):
         place = (float(axes.transData.transform((tick, 1))[0]) - left) / (right - left) * width
-        half = len(f"{tick:,}") * CHARACTER / 2
-        fits = place + half + SPACE <= edge
+        half = len(f"{tick:,}") * CHARACTER * font / POINTS / 2
+        fits = place + half + SPACE * font / POINTS <= edge
         labels.append(f"{tick:,}" if fits else "")
         edge = place - half if fits else edge
     axes.set_xticks(ticks, labels[::-1])

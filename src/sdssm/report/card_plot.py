@@ -12,7 +12,7 @@ import numpy as np
 from sdssm.formatting import format_chance
 from sdssm.palette import CHANCE_COLOUR, GRID_COLOUR, LINE_COLOUR
 from sdssm.report.axes import round_lengths
-from sdssm.report.plots import check_plot, new_figure, picture_look, write_figure
+from sdssm.report.pictures import check_plot, new_figure, picture_look, write_figure
 from sdssm.report.styles import model_colour
 
 #: Inches: the figure, the margins of the axes, and the column of facts.

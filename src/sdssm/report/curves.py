@@ -120,7 +120,7 @@ def _make_curve(detail: str, runs: Sequence[Mapping[str, Any]]) -> Curve:
         model=first["model"],
         detail=detail,
         has_label=bool(label),
-        listed=first.get("lengths") is not None,
+        listed=first.get("has_ticks_at_lengths", first.get("lengths") is not None),
         strings=first.get("strings"),
         best_constant=first.get("best_constant_mean"),
         balanced=_balanced(runs),

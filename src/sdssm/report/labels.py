@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from sdssm.palette import CHANCE_COLOUR, TEXT_COLOUR
+from sdssm.report.layouts import SCREEN, PlotLayout
 from sdssm.report.styles import LineStyle
 
-#: Characters in a line of a label, and names in a label at most.
-WRAP, MOST_NAMES = 22, 12
+#: Names in a label at most.
+MOST_NAMES = 12
 #: A space at which no line ends.
 NO_BREAK = "\u00a0"
-#: Points of the letters; inches of a line of text, and between two labels.
-FONT_SIZE, LINE, SPACE = 9.5, 0.165, 0.035
-#: Inches from the axes: where a leader ends, where the sample of the line starts and ends, and where the text starts.
-BEND, START, END, TEXT = 0.12, 0.16, 0.42, 0.47
+#: Inches between two labels.
+SPACE = 0.035
 
 
 @dataclass(frozen=True)
@@ -32,21 +31,20 @@ class LineLabel:
     width: float = 1.8  #: of the line, in points
     colour: str = TEXT_COLOUR  #: of the text
 
-    @property
-    def height(self) -> float:
-        """The height of the label, in inches, with the space to the next."""
-        return (self.text.count("\n") + 1) * LINE + SPACE
+    def height(self, layout: PlotLayout) -> float:
+        """Return the height of the label, in inches, with the space to the next."""
+        return (self.text.count("\n") + 1) * layout.text_line + SPACE
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Join names to the text of a label, in short lines.
+def join_names(names: Sequence[str], width: int = SCREEN.wrap) -> str:
+    """Join names to the text of a label, in lines of about `width` characters.
 
     >>> join_names(["parity", "even_pairs", "cycle"])
     'parity, even_pairs,\\ncycle'
     """
     shown = list(names) if len(names) <= MOST_NAMES else [*names[: MOST_NAMES - 1]]
     text = ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
-    lines = wrap(text, WRAP, break_long_words=len(text) > 3 * WRAP)
+    lines = wrap(text, width, break_long_words=len(text) > 3 * width)
     return "\n".join(lines).replace(NO_BREAK, " ")
 
 
@@ -79,7 +77,7 @@ def spread(places: Sequence[float], heights: Sequence[float], low: float, high: 
     return centres
 
 
-def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
+def draw_labels(axes: Any, labels: Sequence[LineLabel], layout: PlotLayout) -> None:
     """Draw labels on the right of the axes: a thin leader from each line, a sample of the line, and its name."""
     figure = axes.figure
     box = axes.get_position()
@@ -88,14 +86,14 @@ def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
     inches = figure.dpi_scale_trans
     x = axes.get_xlim()[1]
     ends = [float(axes.transData.transform((x, label.end))[1]) / figure.dpi for label in labels]
-    centres = spread(ends, [label.height for label in labels], low, high + SPACE)
+    centres = spread(ends, [label.height(layout) for label in labels], low, high + SPACE)
     for label, end, y in zip(labels, ends, centres, strict=True):
         # Thin and grey: a leader in the style of its line would look like data.
         leader = _line_class()(
-            [right + 0.03, right + BEND], [end, y], color=CHANCE_COLOUR, linewidth=0.6, transform=inches
+            [right + 0.03, right + layout.bend], [end, y], color=CHANCE_COLOUR, linewidth=0.6, transform=inches
         )
         sample = _line_class()(
-            [right + START, right + END],
+            [right + layout.bend + 0.04, right + layout.bend + 0.04 + layout.sample],
             [y, y],
             color=label.style.colour,
             linestyle=label.style.dashes,
@@ -105,7 +103,8 @@ def draw_labels(axes: Any, labels: Sequence[LineLabel]) -> None:
         figure.add_artist(leader)
         figure.add_artist(sample)
         figure.text(
-            right + TEXT, y, label.text, transform=inches, va="center_baseline", size=FONT_SIZE, color=label.colour,
+            right + layout.text_start, y, label.text, transform=inches, va="center_baseline", size=layout.font,
+            color=label.colour,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from sdssm.formatting import format_chance
 from sdssm.palette import CHANCE_COLOUR, GRID_COLOUR, LINE_COLOUR
 from sdssm.report.curves import Curve, short_names
 from sdssm.report.labels import NO_BREAK, LineLabel, join_names
+from sdssm.report.layouts import PlotLayout
 from sdssm.report.styles import LineStyle, line_style, stripes
 
 #: The two things that a panel can show.
@@ -29,8 +30,10 @@ MOST_MARKERS = 25
 MOST_BANDS = 8
 #: With more chance levels than this only their range is labelled.
 MOST_LEVELS = 5
-LINE_WIDTH, CHANCE_STYLE = 1.8, LineStyle(CHANCE_COLOUR, (0, (1, 1.5)))
+CHANCE_STYLE = LineStyle(CHANCE_COLOUR, (0, (1, 1.5)))
 CONSTANT_STYLE = LineStyle(CHANCE_COLOUR, (0, (5, 1.5)))
+#: The width of the lines of levels, relative to that of curves.
+LEVEL_WIDTH = 0.72
 #: The labels of the levels that a model without any knowledge has.
 CHANCE, CONSTANT = "chance", "best constant"
 #: The best constant answer has a line of its own if it is this many percent above chance.
@@ -85,7 +88,9 @@ def resolution(curves: Sequence[Curve]) -> float:
     return 100 / max(curve.strings or DEFAULT_STRINGS for curve in curves)
 
 
-def draw_panel(axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], kind: str) -> list[LineLabel]:
+def draw_panel(
+    axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], kind: str, layout: PlotLayout
+) -> list[LineLabel]:
     """Draw lines into axes whose scale of lengths is set, and return the labels to draw beside them.
 
     Args:
@@ -93,8 +98,9 @@ def draw_panel(axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], k
         lines: the lines, in the order of drawing.
         curves: all curves, for chance levels and training lengths.
         kind: "accuracy" or "error". Error rates are on a logarithmic axis, which is linear below one wrong string.
+        layout: the sizes of letters and lines.
     """
-    _set_scale(axes, curves, kind)
+    _set_scale(axes, curves, kind, layout)
     trained = sorted({curve.train_length for curve in curves})
     for length in trained:
         axes.axvspan(
@@ -112,17 +118,17 @@ def draw_panel(axes: Any, lines: Sequence[DrawnLine], curves: Sequence[Curve], k
         curve, colour = line.curve, line.style.colour
         marker = "o" if len(curve.lengths) <= MOST_MARKERS else ""
         axes.plot(
-            curve.lengths, mean, color=colour, ls=dashes, lw=LINE_WIDTH, marker=marker, ms=4.5,
+            curve.lengths, mean, color=colour, ls=dashes, lw=layout.line, marker=marker, ms=layout.marker,
             label=", ".join(line.names).replace(NO_BREAK, " "), clip_on=False, zorder=3, solid_capstyle="butt",
         )  # fmt: skip
         if has_band(curve) and len(lines) <= MOST_BANDS:
             axes.fill_between(curve.lengths, low, high, color=colour, alpha=0.16, lw=0, zorder=1)
-        labels.append(LineLabel(join_names(line.names), line.style, float(mean[-1]), LINE_WIDTH))
-    labels += _draw_levels(axes, curves, kind, CHANCE, CHANCE_STYLE)
-    return [*labels, *_draw_levels(axes, curves, kind, CONSTANT, CONSTANT_STYLE)]
+        labels.append(LineLabel(join_names(line.names, layout.wrap), line.style, float(mean[-1]), layout.line))
+    labels += _draw_levels(axes, curves, kind, CHANCE, CHANCE_STYLE, layout)
+    return [*labels, *_draw_levels(axes, curves, kind, CONSTANT, CONSTANT_STYLE, layout)]
 
 
-def _set_scale(axes: Any, curves: Sequence[Curve], kind: str) -> None:
+def _set_scale(axes: Any, curves: Sequence[Curve], kind: str, layout: PlotLayout) -> None:
     axes.grid(axis="y", color=GRID_COLOUR, lw=0.8, zorder=0.5)
     axes.set_axisbelow(True)
     if kind == ACCURACY:
@@ -143,7 +149,7 @@ def _set_scale(axes: Any, curves: Sequence[Curve], kind: str) -> None:
     text = f"1 of {round(100 / least):,} strings" if known else f"{least:.1g} %"
     axes.annotate(
         text, (1, least), (-3, 1.5), xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points", ha="right", va="bottom", size=7.5, color=CHANCE_COLOUR, zorder=2,
+        textcoords="offset points", ha="right", va="bottom", size=layout.remark, color=CHANCE_COLOUR, zorder=2,
     )  # fmt: skip
 
 
@@ -180,7 +186,9 @@ def _dashes(lines: Sequence[DrawnLine], heights: Sequence[np.ndarray]) -> list[A
     return dashes
 
 
-def _draw_levels(axes: Any, curves: Sequence[Curve], kind: str, name: str, style: LineStyle) -> list[LineLabel]:
+def _draw_levels(
+    axes: Any, curves: Sequence[Curve], kind: str, name: str, style: LineStyle, layout: PlotLayout
+) -> list[LineLabel]:
     """Draw a line at each chance level or best constant answer, and return labels with the level and its tasks."""
     tasks: dict[float, list[str]] = {}
     for curve in curves:
@@ -189,19 +197,20 @@ def _draw_levels(axes: Any, curves: Sequence[Curve], kind: str, name: str, style
             names = tasks.setdefault(round(level, 2), [])
             names += [curve.task] if curve.task and curve.task not in names else []
     several = len({curve.task for curve in curves}) > 1 and (name != CHANCE or len(tasks) > 1)
-    labels = []
+    labels, width = [], LEVEL_WIDTH * layout.line
     for level in sorted(tasks):
         shown = level if kind == ACCURACY else 100 - level
-        text = f"{name} {format_chance(shown)} %"
+        text = join_names([f"{name} {format_chance(shown)}{NO_BREAK}%"], layout.wrap)
         if several and tasks[level]:
-            text += "\n" + join_names([f"({', '.join(tasks[level])})"])
-        axes.axhline(shown, color=style.colour, ls=style.dashes, lw=1.3, zorder=2, label=text)
-        labels.append(LineLabel(text, style, shown, 1.3, LINE_COLOUR))
+            text += "\n" + join_names([f"({', '.join(tasks[level])})"], layout.wrap)
+        axes.axhline(shown, color=style.colour, ls=style.dashes, lw=width, zorder=2, label=text)
+        labels.append(LineLabel(text, style, shown, width, LINE_COLOUR))
     if len(labels) <= MOST_LEVELS:
         return labels
     middle = labels[len(labels) // 2].end
     levels = sorted(tasks) if kind == ACCURACY else [100 - level for level in tasks]
-    return [LineLabel(f"{name} {format_chance(*levels)} %\nby task", style, middle, 1.3, LINE_COLOUR)]
+    text = join_names([f"{name} {format_chance(*levels)}{NO_BREAK}%"], layout.wrap)
+    return [LineLabel(f"{text}\nby task", style, middle, width, LINE_COLOUR)]
 
 
 def _high_constant(curve: Curve) -> float | None:
