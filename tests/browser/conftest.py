@@ -1,0 +1,77 @@
+"""Fixtures of the tests in a browser. `page` is all that most tests need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import pytest
+
+from tests.browser.chromium import NO_BROWSER, find_browser, started_browser, watch
+from tests.browser.sample_pages import SamplePage, make_hostile_page, make_sample_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+DESKTOP, PHONE = 1280, 390
+
+
+class PageFactory(Protocol):
+    """Opens an empty page, in a session of its own."""
+
+    def __call__(self, *, width: int = DESKTOP, colours: Literal["light", "dark"] = "light") -> Page: ...
+
+
+@pytest.fixture(scope="package")  # not "session": the event loop of playwright would run during all later tests
+def browser() -> Iterator[Browser]:
+    """Chromium without a window; without one the test is skipped."""
+    path = find_browser()
+    if path is None:
+        pytest.skip(NO_BROWSER)
+    with started_browser(path) as browser:
+        yield browser
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    """What went wrong in the pages of a test so far. A test that provokes an error removes its line."""
+    return []
+
+
+@pytest.fixture
+def new_page(browser: Browser, problems: list[str]) -> Iterator[PageFactory]:
+    """Open pages of any width, light or dark; the test fails if `problems` is not empty in the end."""
+    contexts = []
+
+    def open_page(*, width: int = DESKTOP, colours: Literal["light", "dark"] = "light") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=colours, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        context.set_default_timeout(10_000)
+        page = context.new_page()
+        watch(page, problems)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+def page(new_page: PageFactory) -> Page:
+    """An empty page of 1280 pixels; the test fails on a console error, an exception, a dialog or a foreign request."""
+    return new_page()
+
+
+@pytest.fixture(scope="session")
+def sample_page(tmp_path_factory: pytest.TempPathFactory) -> SamplePage:
+    """A report of small runs, damaged runs among them."""
+    return make_sample_page(tmp_path_factory.mktemp("sample"))
+
+
+@pytest.fixture(scope="session")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> SamplePage:
+    """A report of a run in which all names are markup."""
+    return make_hostile_page(tmp_path_factory.mktemp("hostile"))

@@ -1,0 +1,212 @@
+"""The report page in a browser: every view by mouse and by keyboard, values, damaged folders, size and speed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.browser.sample_pages import SamplePage, make_large_page
+from tests.browser.views import scroll_through, settle, show_view
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+#: The sections of a run's view; each is there also if nothing is known.
+SECTIONS = [
+    "Accuracy against length",
+    "Training",
+    "How long can strings be?",
+    "Automaton read from the weights",
+    "Transition matrices",
+    "Eigenvalues",
+    "States in two dimensions",
+    "Settings, versions, command",
+]
+
+
+def test_all_views_by_clicking(page: Page, sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    assert page.get_by_role("heading", level=1).inner_text() == "sdssm report"
+    views = page.get_by_role("navigation", name="Views")
+    views.get_by_role("link", name="Tasks").click()
+    for task in ("parity", "d4"):
+        page.get_by_role("navigation", name="Tasks").get_by_role("link", name=task, exact=True).click()
+        assert page.get_by_role("heading", level=1).inner_text() == task
+        assert page.locator("svg [data-state]").count() >= 2
+    views.get_by_role("link", name="Tables").click()
+    page.get_by_role("cell").first.wait_for()
+    views.get_by_role("link", name="Overview").click()
+    boxes = page.get_by_role("checkbox", name=re.compile("^Compare parity"))
+    boxes.nth(0).check()
+    boxes.nth(1).check()
+    page.get_by_role("link", name="Compare 2 runs").click()
+    page.get_by_role("heading", name="Compare runs").wait_for()
+    assert page.get_by_role("button", name=re.compile("^Remove")).count() == 2
+    page.get_by_role("link", name=re.compile("^parity · sd-ssm.*seed 0")).first.click()
+    for name in SECTIONS:
+        assert page.get_by_role("heading", name=name, exact=True).is_visible(), name
+    page.go_back()
+    page.get_by_role("heading", name="Compare runs").wait_for()
+
+
+def test_charts_survive_a_window_narrower_than_their_margins(page: Page, sample_page: SamplePage) -> None:
+    # Chromium makes the window one pixel wide for a moment while it prints or takes a picture of a whole page.
+    page.goto(sample_page.url)
+    for address in sample_page.list_views().values():
+        show_view(page, address)
+        scroll_through(page)
+        page.set_viewport_size({"width": 1, "height": 800})
+        settle(page)
+        page.set_viewport_size({"width": 1280, "height": 800})
+        settle(page)
+        widths = page.locator(".chart-box > svg").evaluate_all("charts => charts.map(chart => chart.clientWidth)")
+        assert all(width > 40 for width in widths), address  # drawn again for the wide window
+
+
+def test_every_view_has_its_own_heading_and_title(page: Page, sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    titles = set()
+    for name, address in sample_page.list_views().items():
+        show_view(page, address)
+        scroll_through(page)
+        assert page.get_by_role("heading", level=1).count() == 1, name
+        titles.add(page.title() + page.get_by_role("heading", level=1).inner_text())
+    assert len(titles) == len(sample_page.list_views())
+
+
+def test_a_curve_tells_its_values_under_the_pointer(page: Page, sample_page: SamplePage) -> None:
+    run = sample_page.find_run("rnn/seed-0")
+    page.goto(sample_page.url)
+    show_view(page, f"#/run/{run['id']}")
+    chart = page.get_by_role("img", name=re.compile("^Accuracy on")).first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # the longest length
+    tip = chart.locator("[aria-label=tip] text").text_content() or ""
+    evaluation = json.loads((sample_page.runs / "rnn" / "seed-0" / "evaluation.json").read_text())
+    accuracy = evaluation["accuracy"][-1]
+    assert "length 60" in tip and "chance 50\u202f%" in tip
+    assert f"{accuracy:.1f}".removesuffix(".0") in tip, (tip, accuracy)
+    page.mouse.move(box["x"], box["y"] - 20)
+    assert chart.locator("[aria-label=tip] text").count() == 0
+
+
+def test_the_keyboard_is_enough(page: Page, sample_page: SamplePage) -> None:
+    def focused() -> str:
+        return str(page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText"))
+
+    def press_until(key: str, name: str) -> None:
+        for _ in range(60):
+            if focused().strip().startswith(name):
+                return
+            page.keyboard.press(key)
+        raise AssertionError(f"{key} does not reach {name!r}; it is at {focused()!r}")
+
+    page.goto(sample_page.url)
+    page.keyboard.press("Tab")
+    assert focused() == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Shift+Tab")
+    press_until("Shift+Tab", "Tasks")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.get_by_role("heading", level=1).inner_text() in ("parity", "d4")  # and it has the focus
+    assert focused() in ("parity", "d4")
+    linear = page.get_by_role("radio", name="linear").first
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.value") == "log":
+            break
+    page.keyboard.press("ArrowRight")
+    assert linear.is_checked()
+    press_until("Tab", "Status")
+    page.keyboard.press("Enter")
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Status")
+    press_until("Tab", "Run:")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.get_by_role("heading", name="Settings, versions, command").is_visible()
+
+
+def test_the_table_of_runs_is_sorted_and_filtered(page: Page, sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    table = page.get_by_role("region", name="Table of runs")
+    rows = table.locator("tbody tr")
+    total = len(sample_page.read_data()["runs"])
+    assert rows.count() == total
+    table.get_by_role("button", name="Seed").click()
+    seeds = [int(text) for text in table.locator("tbody tr td.number:nth-last-of-type(2)").all_inner_texts()]
+    assert len(seeds) == total and seeds == sorted(seeds)
+    table.get_by_role("button", name="Accuracy beyond them").click()
+    shown = [text.split("\u202f")[0] for text in table.locator("tbody tr td:nth-of-type(4)").all_inner_texts()]
+    beyond = [float(text) for text in shown if not text.startswith("–")]
+    assert beyond and beyond == sorted(beyond)
+    page.get_by_role("searchbox", name="Filter").fill("rnn seed=0")
+    assert 0 < rows.count() < total
+    assert all("rnn" in text for text in rows.all_inner_texts())
+    page.get_by_role("searchbox", name="Filter").fill("state=8")
+    assert rows.count() == 2
+    page.get_by_role("searchbox", name="Filter").fill("no such run")
+    assert rows.all_inner_texts() == ["No run matches."]
+
+
+def test_charts_far_from_the_screen_are_drawn_too(page: Page, sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    show_view(page, sample_page.list_views()["run of an SD-SSM"])
+    boxes = page.locator(".chart-box").count()
+    page.wait_for_function("n => document.querySelectorAll('.chart-box > svg').length === n", arg=boxes)
+    assert boxes > 3 and page.evaluate("scrollY") == 0
+
+
+def test_an_empty_comparison_offers_the_models_of_a_task(page: Page, sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    show_view(page, "#/compare")
+    page.get_by_role("link", name=re.compile("^Compare the [0-9]+ models of parity")).first.click()
+    page.get_by_role("region", name="Results of the runs").wait_for()
+    assert page.get_by_role("button", name=re.compile("^Remove parity")).count() >= 2
+
+
+def test_a_damaged_folder_is_a_row_that_says_what_is_wrong(page: Page, sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    problems = page.get_by_role("region", name="could not be read")
+    assert str(sample_page.runs / "no-config") in problems.inner_text()
+    run = sample_page.find_run("no-evaluation")
+    show_view(page, f"#/run/{run['id']}")
+    assert page.get_by_text("evaluation.json").first.is_visible()
+
+
+def test_fifty_runs_are_one_small_page_that_opens_quickly(page: Page, sample_page: SamplePage, tmp_path: Path) -> None:
+    large = make_large_page(tmp_path, sample_page, 50)
+    assert large.file.stat().st_size < 5_000_000
+    page.goto(large.url)
+    page.get_by_role("heading", name="Accuracy against length").wait_for()
+    # 0.3 s on an idle machine. The bound leaves room for test workers that share two cores with the browser.
+    assert page.evaluate("performance.getEntriesByType('navigation')[0].domComplete") < 3_000
+    assert page.get_by_text("50 runs").first.is_visible()
+
+
+def test_no_script_but_its_own_runs(page: Page, problems: list[str], sample_page: SamplePage) -> None:
+    page.goto(sample_page.url)
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content") or ""
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    assert re.search(r"script-src 'sha256-[^']+';", policy)
+    page.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "window.planted = 1";
+        document.body.append(script);
+        const box = document.createElement("div");
+        box.innerHTML = "<img src=data:, onerror='window.planted = 2'>";
+        document.body.append(box);
+        const frame = document.createElement("iframe");
+        frame.src = "data:text/html,<script>parent.postMessage(1, '*')</script>";
+        document.body.append(frame);
+    }""")
+    settle(page)
+    refused = [problem for problem in problems if "Content Security Policy" in problem]
+    problems[:] = [problem for problem in problems if "Content Security Policy" not in problem]
+    assert len(refused) >= 3
+    assert page.evaluate("window.planted") is None
