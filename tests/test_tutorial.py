@@ -1,4 +1,4 @@
-"""The tutorial docs/your-own-model.md: its files are written, and its commands run, in an empty folder."""
+"""The tutorial docs/tutorials/your-own-model.md: its files are written, and its commands run, in an empty folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from sdssm.cli import main
 from sdssm.models import registry
 
-PAGE = Path(__file__).parents[1] / "docs" / "your-own-model.md"
+PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "your-own-model.md"
 #: The modules that the tutorial writes.
 MODULES = ("my_model", "my_models")
 
