@@ -9,15 +9,26 @@ export PYTHONDONTWRITEBYTECODE :=
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 GPU_TESTS ?= tests/ops tests/layers tests/laws tests/models tests/tasks tests/training tests/evaluation
 
-.PHONY: help setup demo quick check test test-gpu test-install format bench dist clean
+# How pip installs into .venv: the versions of constraints.txt. Compiling the 19,000 Python files of all packages would take
+# most of a minute; Python compiles a file when it is first imported.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+ASSETS := src/sdssm/report/page/assets
+
+.PHONY: help setup demo quick check pytest test test-gpu test-install browser chromium web web-check docs gallery notebooks format bench dist clean
 
 help:
-	@echo "make demo          train on a group of 60 states from short strings, test on long ones, prove a length (2 minutes)"
+	@echo "make demo          train on a group of 60 states from short strings, test on long ones, prove a length, and write a page about it (2 minutes)"
 	@echo "make setup         create the environment in .venv (the other targets do it when needed)"
 	@echo "make quick         while editing: format, lint, types, and the tests listed in tests/quick.txt (30 seconds)"
-	@echo "make test          before a change lands: format, lint, types, all tests (8 minutes on two cores)"
+	@echo "make test          before a change lands: format, lint, types, all tests (11 minutes on two cores)"
 	@echo "make test-gpu      the tests of kernels, models and training on a GPU, with .venv or GPU_PYTHON=python3"
 	@echo "make test-install  install from the package index and use it, also with the oldest versions (minutes, 2 GB)"
+	@echo "make browser       install what the tests in a browser need: Chromium (Debian's packages) and playwright"
+	@echo "make web           build the scripts of the report page from web/ (needs node and npm; the result is committed)"
+	@echo "make web-check     check that the committed scripts are those that web/ builds"
+	@echo "make docs          build the documentation site in site/ (half a minute; open site/index.html)"
+	@echo "make gallery       train, measure and draw the nine tasks of the gallery in docs/gallery (half an hour without its runs)"
+	@echo "make notebooks     execute the notebooks of the documentation (a minute)"
 	@echo "make format        format the code and apply the linter's fixes"
 	@echo "make bench         run the benchmarks on this machine"
 	@echo "make dist          build the wheel and the source distribution in dist/"
@@ -28,8 +39,8 @@ help:
 .venv/done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sdssm needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --no-compile sktime
+	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --no-deps sktime
 	@touch $@
 
 setup: .venv/done
@@ -45,8 +56,10 @@ check: setup
 quick: check
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet @tests/quick.txt
 
-test: check
+pytest: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quiet
+
+test: check pytest
 
 test-gpu:
 	$(GPU_PYTHON) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "torch finds no GPU here")'
@@ -54,6 +67,45 @@ test-gpu:
 
 test-install: setup
 	$(BIN)/python -m tests.install_from_index $(if $(INSTALL_TESTS),--tests $(INSTALL_TESTS))
+
+# Playwright downloads no browser: Chromium comes from the system's packages.
+.venv/browser-done: .venv/done
+	$(INSTALL) --editable '.[browser]'
+	@touch $@
+
+chromium:
+	@tests/browser/install_chromium.sh
+
+browser: chromium .venv/browser-done
+	$(BIN)/python -m tests.browser
+
+# Neither the package nor the demo needs node: what it builds is committed.
+web/node_modules/.package-lock.json: web/package-lock.json
+	@web/check_node.sh
+	cd web && npm ci --no-audit --no-fund
+	@touch $@
+
+web: web/node_modules/.package-lock.json
+	cd web && npm run build
+
+web-check: web/node_modules/.package-lock.json
+	web/compare_assets.sh $(ASSETS)
+
+# The site and the notebooks need packages of their own, which make setup leaves out.
+.venv/docs-done: .venv/done
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
+docs: .venv/docs-done
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The documentation is in site/index.html"
+
+# Trains the runs that are missing in runs/gallery. The page, the pictures and the report are committed, the runs are not.
+gallery: setup
+	$(BIN)/python -m docs.site.gallery
+
+notebooks: .venv/docs-done
+	$(BIN)/python -m docs.site.notebooks
 
 format: setup
 	$(BIN)/ruff format .
@@ -69,5 +121,5 @@ dist: setup
 	$(BIN)/python -m hatchling build
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo examples-output dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo examples-output dist site .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -114,7 +114,7 @@ def report(runs: Sequence[Mapping[str, Any]], campaigns: Sequence[Mapping[str, A
     lines = [
         "# Forecast of the failing length",
         "",
-        "Written by `python -m benchmarks.forecast --score`; [docs/forecast.md](../../docs/forecast.md) explains it.",
+        "Written by `python -m benchmarks.forecast --score`; [how it is made](../../docs/explanation/forecast.md).",
         "A run fails where its accuracy falls below 90 %, beyond the training length and before length 50,000. A",
         "forecast counts if it is within a factor 2 of the measured length.",
         "",

@@ -27,10 +27,10 @@ have overflowed: an output that is not a number counts as misclassified.
 - Shortest misclassified: found by search, not sampled. "=" means that no shorter one exists.
 - Automaton: from the states of a model that has some, and learned from its labels by L* otherwise.
 - Forecast: the length at which the accuracy should fall below 90 %, if it does, from states at training lengths, and
-  where it does. [docs/forecast.md](../../docs/forecast.md) says how often a forecast is off.
+  where it does. [The page on forecasts](../../docs/explanation/forecast.md) says how often a forecast is off.
 - Speed: one model called from Python, a training batch of 128 strings of length 40 forward and backward, and one string
   symbol by symbol. `sdssm train` replays CUDA graphs of many models at once and is much faster on a GPU.
-- [docs/report-card.md](../../docs/report-card.md) describes how each of them is measured.
+- [The reference of the report card](../../docs/reference/report-card.md) describes how each of them is measured.
 """
 
 

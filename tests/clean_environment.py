@@ -73,7 +73,7 @@ def optional_modules(python: Path, folder: Path) -> set[str]:
 
 
 def use_installed_command(command: Path, folder: Path) -> None:
-    """Train, evaluate and certify a small model with an installed `sdssm`, in a folder that is not the checkout."""
+    """Train, evaluate, certify and report a small model with an installed `sdssm`, in a folder that is no checkout."""
     small = ["--set", "state=8", "batch=16", "train_length=8"]
     run_program([command, "train", "parity", "--steps", "40", *small, "--device", "cpu", "--out", "runs/tiny"], folder)
     evaluation = json.loads(run_program([command, "evaluate", "runs/tiny", "--lengths", "1,8,40", "--json"], folder))
@@ -81,3 +81,5 @@ def use_installed_command(command: Path, folder: Path) -> None:
     assert run["task"] == "parity" and len(run["accuracy"]) == 3
     certificate = json.loads(run_program([command, "certify", "runs/tiny/seed-0", "--json"], folder))
     assert certificate["task"] == "parity" and certificate["reason"]
+    assert run_program([command, "report"], folder).startswith("report.html: 1 run, 1 task;")
+    assert "</html>" in (folder / "report.html").read_text()

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from tests.interpreted import IN_INTERPRETER, belongs_to_this_process, patch_language_once
+from tests.browser.chromium import NO_BROWSER
+from tests.interpreted import IN_INTERPRETER, belongs_to_this_process, speed_up_interpreter
 
 # The tests also run on GPU machines where pytest is installed, but neither hypothesis nor plugins of pytest.
 if find_spec("hypothesis"):
@@ -25,7 +26,7 @@ else:
     sys.modules["hypothesis"] = no_hypothesis
 
 if IN_INTERPRETER:
-    patch_language_once()
+    speed_up_interpreter()
 
 
 @pytest.fixture
@@ -86,6 +87,13 @@ class FailurePrinter:
         terminal.write_line(f"FAILED {report.nodeid}", red=True)
         for line in text.splitlines()[:MESSAGE_LINES]:
             terminal.write_line(f"  {line}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in a line at the end that the tests in a browser did not run; a skipped test alone is easily missed."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NO_BROWSER in report.longreprtext]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests in a browser were skipped, {NO_BROWSER}", yellow=True)
 
 
 def start_position(item: pytest.Item) -> int:

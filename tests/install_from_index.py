@@ -37,7 +37,7 @@ def oldest_versions() -> list[str]:
     """Return the lower bounds of the dependencies in pyproject.toml, as exact versions.
 
     >>> [text.partition("==")[0] for text in oldest_versions()]
-    ['torch', 'numpy', 'safetensors']
+    ['torch', 'numpy', 'safetensors', 'jinja2']
     """
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     return [text.replace(">=", "==") for text in dependencies]
@@ -92,7 +92,7 @@ def replace_cuda_libraries(python: Path, packages: Path) -> None:
 
 def report_versions(title: str, python: Path, folder: Path) -> None:
     """Print the versions of an environment."""
-    names = ("torch", "numpy", "safetensors", "sdssm")
+    names = ("torch", "numpy", "safetensors", "jinja2", "sdssm")
     code = (
         "import sys; from importlib.metadata import version; "
         f"print(sys.version.split()[0], *(f'{{name}} {{version(name)}}' for name in {names}), sep=', ')"
@@ -103,7 +103,7 @@ def report_versions(title: str, python: Path, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Install the package from the package index, and use it.")
-    parser.add_argument("versions", nargs="*", help="exact versions of torch, numpy and safetensors; default: oldest")
+    parser.add_argument("versions", nargs="*", help="exact versions of the dependencies; default: oldest")
     parser.add_argument("--python", default=sys.executable, help="the Python of the environments (default: this one)")
     parser.add_argument("--tests", nargs="+", default=[], help="tests to run with these versions as well")
     arguments = parser.parse_args()

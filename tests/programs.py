@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +18,7 @@ from sdssm.cli import main
 #: The command as a program of its own.
 SDSSM = [sys.executable, "-m", "sdssm"]
 #: The required dependencies: besides the standard library, only these may be imported with the package.
-REQUIRED = {"torch", "numpy", "safetensors"}
+REQUIRED = {"torch", "numpy", "safetensors", "jinja2"}
 HIDE_MODULES = """
 import sys
 from importlib.machinery import PathFinder
@@ -63,3 +67,28 @@ def run_without(hidden: set[str], code: str) -> str:
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     return process.stdout
+
+
+@contextmanager
+def started_studio(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start a studio; yield the process and its port once it has printed its address."""
+    command = [*SDSSM, "studio", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if match := re.search(r"http://[\w.]+:(\d+)/", line):
+                    yield process, int(match[1])
+                    break
+            else:
+                raise AssertionError(process.communicate())
+        finally:
+            process.kill()
+
+
+def is_running(process: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

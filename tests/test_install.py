@@ -76,7 +76,7 @@ def test_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) 
     with tarfile.open(archive) as file:
         file.extractall(tmp_path, filter="data")
     unpacked = tmp_path / f"sdssm-{sdssm.__version__}"
-    for path in ("README.md", "docs/training.md", "examples/demo.py", "tests/test_install.py", "Makefile"):
+    for path in ("README.md", "docs/reference/settings.md", "examples/demo.py", "tests/test_install.py", "Makefile"):
         assert (unpacked / path).exists(), path
     assert build_distribution("wheel", unpacked, tmp_path / "wheel").read_bytes() == wheel.read_bytes()
 

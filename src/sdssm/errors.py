@@ -61,6 +61,10 @@ class RunError(SdssmError):
     """A run folder that cannot be read, written or trained in."""
 
 
+class StudioError(SdssmError):
+    """An address that cannot be served, or a request that a studio refuses."""
+
+
 class RunWarning(UserWarning):
     """Part of a run folder is damaged or unavailable and is ignored."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from sdssm.models.evidence import find_evidence
 from sdssm.models.model_card import make_card
 from sdssm.models.registry import find_entry, forget
 from sdssm.runs import find_runs
+from sdssm.studio import RunsWatcher
 from sdssm.tasks import get_task
 from tests.programs import run_command
 
@@ -224,6 +226,43 @@ def shown_by_sweep(run: Run) -> Shown:
 def shown_by_reproduce(run: Run) -> Shown:
     Path("constant.toml").write_text(EXPERIMENT.format(model=MODEL, task=RARE, scores=""))
     return first_cells(run("reproduce", "constant.toml", "--results", "results", "--device", "cpu", "--quiet"))
+
+
+def shown_by_report(run: Run) -> Shown:
+    run("report", "runs", "-o", "page.html")
+    text = Path("page.html").read_text()
+    data = re.search(r'<script type="application/json" id="sdssm-report">(.*?)</script>', text)
+    assert data is not None
+    entries = evaluated(json.loads(data[1])["runs"])
+    for entry in entries:
+        assert f"{entry['headline']} % {entry['headline_name']}, chance {entry['headline_chance']} %" in text
+    return [(str(entry["headline"]), str(entry["headline_chance"])) for entry in entries]
+
+
+def shown_by_playground(run: Run) -> Shown:
+    run("playground", "runs", "-o", "playground.html", code=2)  # a page has no module of others
+    return []
+
+
+def shown_by_studio(run: Run) -> Shown:
+    snapshot = RunsWatcher(Path("runs")).snapshot()  # what the server sends; the command itself waits for Ctrl-C
+    entries = evaluated(snapshot.runs.values())
+    assert {entry["headline_name"] for entry in entries} == {"balanced accuracy"}
+    return [(str(entry["headline"]), str(entry["headline_chance"])) for entry in entries]
+
+
+def evaluated(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The runs of a page that have a headline: other commands of this file may have trained more of them."""
+    known = [entry for entry in entries if entry["headline"] is not None]
+    assert known
+    return known
+
+
+def shown_by_figure(run: Run) -> Shown:
+    run("figure", "accuracy", "runs", "-o", "figure.svg")
+    text = Path("figure.svg").read_text()
+    assert ">best constant 100 %<" in text and ">chance 50 %<" in text  # the curve lies on a line with this name
+    return []
 
 
 def first_cells(out: str) -> Shown:

@@ -1,22 +1,17 @@
-"""`sdssm settings`: every setting with its meaning, and the page that documents them."""
+"""`sdssm settings`: every setting with its meaning."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from sdssm.cli.settings import describe_part
-from sdssm.formatting import format_setting
 from sdssm.layers import MIXERS
 from sdssm.layers.settings import MIXER_SETTINGS
 from sdssm.models import MODELS
-from sdssm.runs.schema import NOT_SETTINGS, Settings, resolve_settings, setting_names
+from sdssm.runs.schema import NOT_SETTINGS, resolve_settings, setting_names
 from sdssm.settings import describe_settings
 from tests.programs import run_command
-
-PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 def test_settings_of_all_models(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,16 +55,6 @@ def test_every_setting_has_a_meaning_and_values(name: str) -> None:
         for setting in describe_settings(type(part)):
             if setting.name not in NOT_SETTINGS:
                 assert len(setting.meaning) > 5 and setting.values, setting
-
-
-@pytest.mark.parametrize("part", ["mixer", "model", "train"])
-def test_the_page_documents_the_settings_as_the_command_does(part: str) -> None:
-    """If this fails, replace the rows of docs/training.md by these."""
-    rows = "".join(
-        f"| `{setting.name}` | {format_setting(setting.default)} | {setting.values} | {setting.meaning} |\n"
-        for setting in describe_part(Settings(), part)
-    )
-    assert rows in PAGE.read_text(), rows
 
 
 def test_one_setting_with_the_default_of_each_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,8 @@ WITHOUT_TORCH = [
     ["completion", "fish"],
     ["runs", str(DATA)],
     ["runs", "nowhere"],
+    ["report", "nowhere"],
+    ["figure", "states", "nowhere", "-o", "states.pdf"],
     ["reproduce", "--list"],
 ]
 RUN_ALL = """

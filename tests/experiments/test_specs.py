@@ -28,7 +28,7 @@ EXPECTED = {
     "default", "groups", "short", "more-models", "official", "beyond", "literature-search", "overview",
     "regular-21", "word-problem",
 }  # fmt: skip
-REFERENCE = Path(__file__).parents[2] / "docs" / "experiments-reference.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "experiments.md"
 TRAINED = sorted(EXPECTED - {"runtime", "claims"})
 UNPUBLISHED = {"more-models", "beyond", "overview", "word-problem"}  # the paper has no numbers for them
 

@@ -19,7 +19,7 @@ from tests.laws.test_models import build
 
 
 def predict(arrays: Any, string: list[int]) -> int:
-    """The runtime of docs/numpy.md, from an .npz file alone."""
+    """The runtime of docs/how-to/numpy.md, from an .npz file alone."""
     settings, x, W = json.loads(str(arrays["settings"])), arrays["initial_state"], arrays["readout.weight"]
     for symbol in string:
         x = arrays["symbol_matrices"][symbol] @ x

@@ -1,4 +1,4 @@
-"""The weight files hold what docs/numpy.md says: logits rebuilt in numpy equal those of the library."""
+"""The weight files hold what docs/how-to/numpy.md says: logits rebuilt in numpy equal those of the library."""
 
 from __future__ import annotations
 

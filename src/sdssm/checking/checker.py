@@ -77,7 +77,9 @@ def check(
             any `nn.Module`, a run, or the folder of a run or of a saved model.
         task: a name, a `Task` or a machine. A run and a saved model may know theirs.
         train: train the model first. Otherwise a name is checked with its initial weights.
-        steps, preset, settings: of the training, as in `sdssm.train`.
+        steps: of the training, as in `sdssm.train`.
+        preset: of the training.
+        settings: of the training.
         out: keep the run of the training in this folder; by default it is not kept.
         overwrite: replace a run that is in `out`.
         seed: of the training or of the initial weights, and of searches.

@@ -23,6 +23,7 @@ COMMANDS = (
     "evaluate",
     "check",
     "runs",
+    "studio",
     "compile",
     "extract",
     "certify",
@@ -31,6 +32,9 @@ COMMANDS = (
     "export",
     "reproduce",
     "sweep",
+    "report",
+    "playground",
+    "figure",
     "completion",
 )
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from sdssm.tasks import Task
     from sdssm.tasks.state_coverage import StateCoverage
 
-#: Names of symbols that are printed.
-MOST_SYMBOLS = 16
-
 
 def add_command(commands: Commands) -> None:
     """Declare the command."""
@@ -85,10 +82,11 @@ def add_command(commands: Commands) -> None:
 def _list_tasks(options: argparse.Namespace) -> None:
     from sdssm.automata.library import PATTERNS
     from sdssm.tasks.library import get_task, list_tasks
+    from sdssm.tasks.machine_facts import collect_machine_facts, describe_algebra, format_monoid_size
 
     tasks = [get_task(name) for name in list_tasks()]
     if options.json:
-        print_json([_facts(task) for task in tasks])
+        print_json([collect_machine_facts(task) for task in tasks])
         return
     rows = [
         [
@@ -97,7 +95,7 @@ def _list_tasks(options: argparse.Namespace) -> None:
             str(task.n_symbols),
             str(task.n_classes),
             describe_algebra(task),
-            _monoid_size(task),
+            format_monoid_size(task),
         ]
         for task in tasks
     ]
@@ -112,6 +110,7 @@ def _show_task(options: argparse.Namespace) -> None:
     from sdssm.automata.formats import FORMATS, check_diagram_path, write_diagram, write_machine
     from sdssm.tasks.facts import describe_task
     from sdssm.tasks.library import get_task
+    from sdssm.tasks.machine_facts import collect_machine_facts, format_machine_facts
     from sdssm.tasks.state_coverage import cover_states
 
     if options.svg is not None:
@@ -120,7 +119,7 @@ def _show_task(options: argparse.Namespace) -> None:
     task = get_task(options.name)
     training = describe_task(task, options.train_length)
     samples = _samples(task, task.longest_valid_length(options.length), options.seed)
-    facts = _facts(task)
+    facts = collect_machine_facts(task)
     if options.svg is not None:
         write_diagram(task.machine, options.svg, title=task.name)
     if options.out is not None:
@@ -130,7 +129,7 @@ def _show_task(options: argparse.Namespace) -> None:
         rows = {} if states is None else {"reached_states": [row.to_dict() for row in states]}
         print_json({**facts, "training": training.to_dict(), **rows, "samples": samples})
         return
-    print_facts(task.name, {**_format_facts(task, facts), **training.to_lines()})
+    print_facts(task.name, {**format_machine_facts(task), **training.to_lines()})
     if states is not None:
         _print_states(task, states)
     print(f"\nSample strings and the label after each symbol (seed {options.seed})")
@@ -152,6 +151,7 @@ def _show_task(options: argparse.Namespace) -> None:
 def _print_states(task: Task, states: Sequence[StateCoverage]) -> None:
     """Print how often training strings end in each state."""
     from sdssm.tasks.facts import one_in
+    from sdssm.tasks.machine_facts import MOST_SYMBOLS
 
     names = task.machine.symbol_names
     rows = [
@@ -170,26 +170,6 @@ def _print_states(task: Task, states: Sequence[StateCoverage]) -> None:
     print_table(headers, rows, right=[header for header in headers if header != "shortest string"])
 
 
-def describe_algebra(task: Task) -> str:
-    """Describe the algebra of a task's automaton in a few words."""
-    machine = task.machine
-    words = ["commutative" if machine.is_commutative else "not commutative"]
-    if machine.is_group:
-        words.append("group")
-    if machine.is_aperiodic:
-        words.append("aperiodic")
-    elif machine.is_solvable is not None:
-        words.append("solvable" if machine.is_solvable else "not solvable")
-    else:
-        words.append(machine.algebra.unknown)
-    return ", ".join(words)
-
-
-def _monoid_size(task: Task) -> str:
-    algebra = task.machine.algebra
-    return algebra.unknown if algebra.monoid_size is None else f"{algebra.monoid_size:,}"
-
-
 def _samples(task: Task, length: int, seed: int) -> list[dict[str, Any]]:
     from sdssm.tasks.examples import draw_examples
 
@@ -197,58 +177,3 @@ def _samples(task: Task, length: int, seed: int) -> list[dict[str, Any]]:
         {"tokens": tokens, "text": task.machine.decode(tokens), "labels": labels}
         for tokens, labels in draw_examples(task, 3, length, seed=seed)
     ]
-
-
-def _facts(task: Task) -> dict[str, Any]:
-    machine = task.machine
-    return {
-        "name": task.name,
-        "states": machine.n_states,
-        "minimal_states": machine.minimise().n_states,
-        "symbols": list(machine.symbol_names),
-        "classes": task.n_classes,
-        "start": machine.state_names[machine.start],
-        "every_string_valid": task.valid is None,
-        "commutative": machine.is_commutative,
-        "group": machine.is_group,
-        "solvable": machine.is_solvable,
-        "aperiodic": machine.is_aperiodic,
-        "monoid_size": machine.algebra.monoid_size,
-        "group_orders": machine.algebra.group_orders,
-        "theory": machine.theory,
-    }
-
-
-def _format_facts(task: Task, facts: dict[str, Any]) -> dict[str, str]:
-    """Return the facts as lines of text."""
-    unknown = task.machine.algebra.unknown if None in facts.values() else ""
-    states = f"{facts['states']:,}"
-    if facts["minimal_states"] != facts["states"]:
-        states += f", equivalent to {facts['minimal_states']:,}"
-    symbols, orders = facts["symbols"], facts["group_orders"]
-    more_symbols = " ..." if len(symbols) > MOST_SYMBOLS else ""
-    groups = unknown
-    if orders is not None:
-        groups = ", ".join(f"order {order:,}" for order in orders) or "trivial ones only"
-    return {
-        "states": f"{states}; the start state is {facts['start']}",
-        "symbols": f"{len(symbols)}: {' '.join(symbols[:MOST_SYMBOLS])}{more_symbols}",
-        "classes": f"{facts['classes']:,}",
-        "strings": "all strings" if task.valid is None else _valid_lengths(task),
-        "commutative": _yes_or_no(facts["commutative"], unknown),
-        "group": _yes_or_no(facts["group"], unknown),
-        "solvable": _yes_or_no(facts["solvable"], unknown),
-        "aperiodic": _yes_or_no(facts["aperiodic"], unknown),
-        "monoid": _monoid_size(task) + ("" if facts["monoid_size"] is None else " elements"),
-        "groups inside": groups,
-        "theory": facts["theory"],
-    }
-
-
-def _valid_lengths(task: Task) -> str:
-    lengths = [str(length) for length in range(1, 10) if task.has_length(length)]
-    return f"strings that a second automaton accepts (lengths {', '.join(lengths)}, ...)"
-
-
-def _yes_or_no(value: bool | None, unknown: str) -> str:
-    return unknown if value is None else "yes" if value else "no"

@@ -83,8 +83,13 @@ def reproduce(
 
     Args:
         experiment: a name of `list_experiments`, the path of a TOML file, or a `Spec`.
-        models, rows, tasks, seeds, budget: the part to train, as in `Selection`.
-        device, workers: where to train and evaluate, and the number of evaluation processes.
+        models: train only these, as in `Selection`.
+        rows: train only these rows of the table.
+        tasks: train only these tasks.
+        seeds: how many, or which.
+        budget: multiplies the steps.
+        device: where to train and evaluate.
+        workers: the number of evaluation processes.
         executor: another place to train and evaluate, such as `get_executor("ray")`, instead of `device`.
         out: the parent of the run folders.
         results: the parent of the results folder.

@@ -54,7 +54,7 @@ def export(
     Args:
         model: a model, any other module (then `task` is needed), a run, or the folder of a run or of a saved model.
         path: a folder for "onnx", a file for "npz" and "json"; default: `export/` in the folder of the model.
-        format: "onnx", "npz" or "json"; docs/export.md describes them.
+        format: "onnx", "npz" or "json"; docs/how-to/export.md describes them.
         task: the task, if the model does not know it. It names symbols and labels.
         overwrite: replace files that exist.
         trust: import the code of a model that is not part of this package, as its folder names it.

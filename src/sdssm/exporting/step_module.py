@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sdssm.errors import ModelError
-from sdssm.layers.mixer import map_state, state_tensors
+from sdssm.layers.mixer import flatten_state, map_state
 from sdssm.models import Classifier, TokenModel
 from sdssm.models.rescaled import RescaledModel
 from sdssm.models.token_model import State
@@ -164,15 +164,6 @@ def make_step_module(model: TokenModel) -> StepModule:
     with torch.no_grad():
         is_single = isinstance(model, Classifier) and model.is_single_sd_ssm
         return SymbolStep(model) if is_single else StepModule(model)  # type: ignore[arg-type]  # it is a Classifier
-
-
-def flatten_state(state: State) -> list[Tensor]:
-    """Return the tensors of a state as real tensors.
-
-    >>> [tuple(value.shape) for value in flatten_state((torch.zeros(5, 3), (None, torch.zeros(5, 4) * 1j)))]
-    [(5, 3), (5, 4, 2)]
-    """
-    return [torch.view_as_real(value) if value.is_complex() else value for value in state_tensors(state)]
 
 
 def unflatten_state(template: State, values: Sequence[Tensor]) -> State:

@@ -227,6 +227,15 @@ def state_tensors(state: MixerState) -> list[Tensor]:
     return tensors
 
 
+def flatten_state(state: MixerState) -> list[Tensor]:
+    """Return the tensors of a state as real tensors: a complex one gets a last axis of size 2.
+
+    >>> [tuple(value.shape) for value in flatten_state((torch.zeros(5, 3), (None, torch.zeros(5, 4) * 1j)))]
+    [(5, 3), (5, 4, 2)]
+    """
+    return [torch.view_as_real(value) if value.is_complex() else value for value in state_tensors(state)]
+
+
 def join_states(states: Sequence[MixerState]) -> MixerState:
     """Return the states of several batches as one.
 

@@ -216,7 +216,7 @@ class Classifier(Stack, TokenModel):
         """Return the transition matrix of each symbol of a single-layer SD-SSM, (V, N, N); else None.
 
         `A[v]` acts on a column vector: reading symbol v turns the state x into A[v] x, plus B u_v with an input matrix,
-        over its l2 norm with `rescale`. A[v][i, j] is the weight from entry j to entry i. The softmax mixture and the
+        over its l2 norm with `rescale`. `A[v][i, j]` is the weight from entry j to entry i. The softmax mixture and the
         division of the columns by their l_p norm are applied; B, the query and the rescaling are not part of A.
         The matrices depend on the parameters, and gradients flow through them.
 

@@ -1,4 +1,4 @@
-"""Gains: how much the matrix of each symbol of an SD-SSM stretches a state; see docs/gains.md."""
+"""Gains: how much the matrix of each symbol of an SD-SSM stretches a state; see docs/explanation/gains.md."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError(f"{format_path(path)} cannot be read: it is not JSON") from None
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise ModelError(f"{path} does not describe a model; pass a folder that a model or a run was saved in")

@@ -111,7 +111,7 @@ def check_mixer(mixer: Any, name: str) -> None:
 
     if mixer.__abstractmethods__:
         missing = ", ".join(sorted(mixer.__abstractmethods__))
-        raise ModelError(f"the mixer {mixer.__name__} does not define {missing}; see docs/add-a-mixer.md")
+        raise ModelError(f"the mixer {mixer.__name__} does not define {missing}; see docs/how-to/add-a-mixer.md")
     settings = getattr(mixer, "Settings", None)
     if not (inspect.isclass(settings) and issubclass(settings, MixerSettings)):
         raise ModelError(

@@ -1,7 +1,7 @@
 """Recurrences with gradients, on CPU and GPU: dense, block-diagonal, diagonal and non-linear scans.
 
 A scan returns (states, final). There are also the operations that a classifier needs before and after a scan: the
-matrices of every symbol, a causal filter, and readout with loss. See `docs/ops.md` for which one to use.
+matrices of every symbol, a causal filter, and readout with loss. See `docs/reference/ops.md` for which one to use.
 """
 
 from sdssm.ops.backend import use_backend

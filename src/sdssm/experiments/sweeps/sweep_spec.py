@@ -44,8 +44,9 @@ def make_sweep_spec(
 
     Args:
         tasks: the columns of the table.
-        model, preset, settings: what is trained, as for `sdssm.train`; without a preset the default one of the model,
-            whatever the task.
+        model: what is trained, as for `sdssm.train`.
+        preset: of the training; by default that of the model, whatever the task.
+        settings: of the training, those that are not searched.
         choices: values to try, by setting.
         ranges: ranges to sample from, by setting, such as 1e-5..1e-2; integers for a setting that is an integer.
         search: how candidates are chosen.

@@ -25,8 +25,8 @@ def dense_scan(
 
     A (..., L, N, N), b (..., L, N), x0 (..., N) -> states (..., L, N), final (..., N). Leading dimensions broadcast.
     Without x0 the recurrence starts from zeros, without b it is homogeneous. States past a row's length
-    (`lengths`, (...)) are zero and have no gradient; `final` is the state at that length. See `docs/ops.md` for
-    `rescale`, `mode` and `check_finite`.
+    (`lengths`, (...)) are zero and have no gradient; `final` is the state at that length. See
+    `docs/reference/ops.md` for `rescale`, `mode` and `check_finite`.
 
     >>> import torch
     >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]]).expand(3, 2, 2)

@@ -96,7 +96,7 @@ def mixture_scan(
     weights (..., B, L, K), b (..., B, L, N), x0 broadcasts to (..., B, N), lengths to (..., B) ->
     states (..., B, L, N), final (..., B, N). `p` is a number of at least 1, a tensor of them over the leading
     dimensions, or None for no normalisation; it is not differentiated. Only a few matrices exist at a time. See
-    `docs/ops.md` for the options.
+    `docs/reference/ops.md` for the options.
 
     >>> import torch
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])

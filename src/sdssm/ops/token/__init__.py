@@ -91,7 +91,7 @@ def token_scan(
 
     A (..., V, N, N), b (..., V, N) or None, tokens (..., B, L) integers in 0..V-1, x0 broadcasts to (..., B, N),
     lengths to (..., B) -> states (..., B, L, N), final (..., B, N). No tensor of size B x L x N x N is created. See
-    `docs/ops.md` for the options.
+    `docs/reference/ops.md` for the options.
 
     >>> import torch
     >>> keep, swap = torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
