@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import join
@@ -166,15 +167,13 @@ def _readable_end(output: bytes) -> str:
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
     """End a process and those that it started; kill what has not ended after STOP_SECONDS."""
-    for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
-        try:
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, number)
-            else:
-                process.terminate()
+    if not hasattr(os, "killpg"):
+        process.terminate()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+        os.killpg(process.pid, signal.SIGKILL)  # also what it started, if that ignored the first signal
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
