@@ -28,6 +28,12 @@ else:
 if IN_INTERPRETER:
     speed_up_interpreter()
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A worker has one core. Two threads of one worker would wait for each other while the other worker has the core; so
+    # would those of the programs that tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
