@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser.chromium import NO_BROWSER, find_browser, started_browser, watch
 from tests.browser.sample_pages import SamplePage, make_hostile_page, make_sample_page
+from tests.browser.views import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -48,7 +49,7 @@ def new_page(browser: Browser, problems: list[str]) -> Iterator[PageFactory]:
             viewport={"width": width, "height": 800}, color_scheme=colours, reduced_motion="reduce"
         )
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         watch(page, problems)
         return page

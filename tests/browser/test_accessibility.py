@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.conftest import PHONE, PageFactory
 from tests.browser.sample_pages import SamplePage
-from tests.browser.views import scroll_through, show_view
+from tests.browser.views import show_view, wait_for_title
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,13 +35,13 @@ def test_axe_finds_nothing_serious(
     found = {}
     for name, address in sample_page.list_views().items():
         show_view(page, address)
-        scroll_through(page)
         found[name] = find_violations(page)
     assert not any(found.values()), "\n".join(f"{name}: {line}" for name, lines in found.items() for line in lines)
 
 
 def test_axe_notices_a_planted_violation(page: Page, sample_page: SamplePage) -> None:
     page.goto(sample_page.url)
+    wait_for_title(page, "sdssm report")
     page.evaluate("document.querySelector('main').append(document.createElement('button'))")
     assert any(line.startswith("button-name") for line in find_violations(page))
 
@@ -52,6 +52,5 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(new_page: PageFacto
     widths = {}
     for name, address in sample_page.list_views().items():
         show_view(page, address)
-        scroll_through(page)
         widths[name] = page.evaluate("document.documentElement.scrollWidth")
     assert widths == dict.fromkeys(widths, PHONE)

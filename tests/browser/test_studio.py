@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.conftest import PHONE, PageFactory
+from tests.browser.views import expect
 from tests.programs import SDSSM, started_studio
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_a_training_is_watched_evaluated_and_survives_the_studio(
     with started_studio(str(runs), "--port", "0", "--allow-actions") as (studio, port):
         page.goto(f"http://127.0.0.1:{port}/")
         page.get_by_text("There are no runs in").wait_for()
-        assert page.get_by_text("sdssm train parity").is_visible()
+        expect(page.get_by_text("sdssm train parity")).to_be_visible()
 
         training.append(start_training(runs / "parity"))
         page.get_by_role("heading", name="Training now").wait_for()  # appears without a reload
@@ -88,11 +89,11 @@ def test_a_training_is_watched_evaluated_and_survives_the_studio(
 
         page.get_by_role("link", name=re.compile("^Run: parity")).click()
         evaluate = page.get_by_role("button", name="Evaluate")
-        assert evaluate.is_disabled()
+        expect(evaluate).to_be_disabled()
         training[0].send_signal(signal.SIGINT)  # saves the run and ends
         training[0].wait(60)
-        page.wait_for_function("button => !button.disabled", arg=evaluate.element_handle())
-        assert page.get_by_text("not evaluated yet").first.is_visible()
+        expect(evaluate).to_be_enabled(timeout=PATIENCE)
+        expect(page.get_by_text("not evaluated yet").first).to_be_visible()
         evaluate.click()
         page.get_by_text("has finished").first.wait_for()
         page.get_by_text("on random strings beyond them, up to length 500").wait_for()
@@ -113,7 +114,7 @@ def test_without_permission_there_are_no_buttons(page: Page, runs: Path) -> None
     with started_studio(str(runs), "--port", "0") as (_, port):
         page.goto(f"http://127.0.0.1:{port}/")
         page.get_by_role("link", name=re.compile("^Run: parity")).first.click()
-        page.get_by_role("heading", level=1).wait_for()
+        page.get_by_role("heading", name="Settings, versions, command").wait_for()  # the view of the run
         assert page.get_by_role("button", name="Evaluate").count() == 0
 
 
