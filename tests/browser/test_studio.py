@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 #: Milliseconds for what waits for a training or a command.
 PATIENCE = 90_000
+#: The page asks the studio every two seconds; so that the test waits less, it asks ten times as often.
+HURRY = """{
+    const wait = window.setTimeout;
+    window.setTimeout = (call, time, ...rest) => wait(call, time === 2000 ? 200 : time, ...rest);
+}"""
 #: The step that the label of the training curve names.
-STEP = re.compile(r"at step ([\d\u202f]+)")
+STEP = re.compile(r"at step ([\d,]+)")
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ def shown_step(page: Page) -> int:
     label = page.locator("[role=img][aria-label^='Training accuracy']").first.get_attribute("aria-label") or ""
     match = STEP.search(label)
     assert match is not None, label
-    return int(match[1].replace("\u202f", ""))
+    return int(match[1].replace(",", ""))
 
 
 def test_a_training_is_watched_evaluated_and_survives_the_studio(
@@ -71,6 +76,7 @@ def test_a_training_is_watched_evaluated_and_survives_the_studio(
 ) -> None:
     page = new_page()
     page.set_default_timeout(PATIENCE)
+    page.add_init_script(HURRY)
     with started_studio(str(runs), "--port", "0", "--allow-actions") as (studio, port):
         page.goto(f"http://127.0.0.1:{port}/")
         page.get_by_text("There are no runs in").wait_for()
@@ -82,8 +88,8 @@ def test_a_training_is_watched_evaluated_and_survives_the_studio(
         first = shown_step(page)
         page.wait_for_function(
             "first => [...document.querySelectorAll('[role=img]')].some(chart => {"
-            " const match = /Training accuracy.* at step ([\\d\u202f]+)/.exec(chart.ariaLabel);"
-            " return match && Number(match[1].replaceAll('\u202f', '')) > first; })",
+            " const match = /Training accuracy.* at step ([\\d,]+)/.exec(chart.ariaLabel);"
+            " return match && Number(match[1].replaceAll(',', '')) > first; })",
             arg=first,
         )
 
@@ -99,9 +105,11 @@ def test_a_training_is_watched_evaluated_and_survives_the_studio(
         page.get_by_text("on random strings beyond them, up to length 500").wait_for()
 
         studio.send_signal(signal.SIGINT)
-        studio.wait(20)
+        studio.wait(60)
         page.get_by_text("connection lost").wait_for()
-        assert problems and all("ERR_CONNECTION_REFUSED" in line for line in problems)
+        if not problems:  # the page asks again and again; its errors may arrive later than the text
+            page.wait_for_event("console")
+        assert problems and all("Failed to load resource: net::ERR_" in line for line in problems)
     with started_studio(str(runs), "--port", str(port)):
         page.get_by_role("status").get_by_text("live").wait_for()
         page.get_by_text("on random strings beyond them, up to length 500").wait_for()
@@ -126,9 +134,9 @@ def test_a_name_is_shown_as_text_and_the_page_has_no_serious_accessibility_probl
     copy_runs(runs / "<img src=x onerror=alert(1)>")
     (runs / "broken").mkdir()
     (runs / "broken" / "config.json").write_text("{")
-    for width, colours in ((1280, "light"), (PHONE, "dark")):
-        page = new_page(width=width, colours=colours)  # type: ignore[arg-type]  # one of two words
-        with started_studio(str(runs), "--port", "0", "--allow-actions") as (_, port):
+    with started_studio(str(runs), "--port", "0", "--allow-actions") as (_, port):
+        for width, colours in ((1280, "light"), (PHONE, "dark")):
+            page = new_page(width=width, colours=colours)  # type: ignore[arg-type]  # one of two words
             page.goto(f"http://127.0.0.1:{port}/")
             page.get_by_text("could not be read").wait_for()
             page.get_by_role("link", name=re.compile("^Run: parity")).first.click()
