@@ -202,3 +202,13 @@ def test_it_is_accessible(new_page: PageFactory, address: str, width: int, colou
     settle(page)
     assert find_violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_tiny_probability_is_one_line(page: Page, address: str) -> None:
+    page.goto(address)
+    values = page.locator(".player-panel").first.locator(".player-share-value")
+    page.keyboard.press("End")
+    expect(values).to_have_count(2)
+    values.first.evaluate("value => { value.textContent = '<\u202f0.01\u202f%'; }")  # the longest text
+    long, short = values.first.bounding_box(), values.nth(1).bounding_box()
+    assert long and short and long["height"] == short["height"]
