@@ -124,6 +124,7 @@ def test_without_permission_there_are_no_buttons(page: Page, runs: Path) -> None
         page.get_by_role("link", name=re.compile("^Run: parity")).first.click()
         page.get_by_role("heading", name="Settings, versions, command").wait_for()  # the view of the run
         assert page.get_by_role("button", name="Evaluate").count() == 0
+        page.close()  # before the studio ends, which the page would notice
 
 
 def test_a_name_is_shown_as_text_and_the_page_has_no_serious_accessibility_problem(

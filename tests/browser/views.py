@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, LocatorAssertions, Page
+    from playwright.sync_api import Locator, Page
+    from playwright.sync_api._generated import LocatorAssertions
 
 #: Milliseconds until a test gives up waiting. Long, because the browser shares its cores with other tests.
 PATIENCE = 30_000
