@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pytest
 
 from tests.browser.chromium import NO_BROWSER, find_browser, started_browser, watch
 from tests.browser.sample_pages import SamplePage, make_hostile_page, make_sample_page
+from tests.browser.views import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -48,7 +52,7 @@ def new_page(browser: Browser, problems: list[str]) -> Iterator[PageFactory]:
             viewport={"width": width, "height": 800}, color_scheme=colours, reduced_motion="reduce"
         )
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         watch(page, problems)
         return page
@@ -68,10 +72,26 @@ def page(new_page: PageFactory) -> Page:
 @pytest.fixture(scope="session")
 def sample_page(tmp_path_factory: pytest.TempPathFactory) -> SamplePage:
     """A report of small runs, damaged runs among them."""
-    return make_sample_page(tmp_path_factory.mktemp("sample"))
+    return make_once(tmp_path_factory, "sample", make_sample_page)
 
 
 @pytest.fixture(scope="session")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> SamplePage:
     """A report of a run in which all names are markup."""
-    return make_hostile_page(tmp_path_factory.mktemp("hostile"))
+    return make_once(tmp_path_factory, "hostile", make_hostile_page)
+
+
+def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], SamplePage]) -> SamplePage:
+    """Make a page that all workers of pytest-xdist share: the first one makes it, and the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        base = base.parent  # the folder of the test run; each worker has one below it
+    folder = base / f"{name}-page"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / "runs-folder"
+        if not done.exists():
+            page = make(folder)
+            done.write_text(str(page.runs), encoding="utf-8")
+    return SamplePage(folder / "report.html", Path(done.read_text(encoding="utf-8")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -12,9 +13,10 @@ from sdssm.tasks import get_task
 from tests.browser.conftest import DESKTOP, PHONE, PageFactory
 from tests.browser.player_pages import make_entry, make_untrained, pack_model, write_playground
 from tests.browser.test_accessibility import find_violations
+from tests.browser.views import expect, settle
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -35,31 +37,32 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_playground(folder / "page.html", entries)
 
 
-def read_string(page: Page) -> str:
-    """Return the string of the playground as text."""
+def show_string(page: Page) -> Locator:
+    """Open the field that shows the string of the playground as text, and return it."""
+    page.get_by_text("Paste a string").click()
     field = page.get_by_label("The string")
-    if not field.is_visible():
-        page.get_by_text("Paste a string").click()
-    return field.input_value()
+    field.wait_for()
+    return field
 
 
 def test_random_strings_are_valid(page: Page, address: str) -> None:
     page.goto(address)
     page.get_by_label("Model", exact=True).select_option("arithmetic: sd-ssm")
     task, symbols = get_task("arithmetic"), get_task("arithmetic").machine.symbol_names
-    seen = set()
+    field, texts = show_string(page), [""]
     for _ in range(5):
         page.get_by_role("button", name="40 symbols").click()
-        text = read_string(page)
-        seen.add(text)
+        expect(field).not_to_have_value(texts[-1])
+        page.get_by_label("symbol 0 of 39", exact=True).wait_for()
+        texts.append(text := field.input_value())
         tokens = torch.tensor([symbols.index(letter) for letter in text])
         assert len(text) == 39 and task.labels(tokens)[-1] >= 0  # no valid string has 40 symbols
-    assert len(seen) == 5
+    assert len(set(texts)) == 6
     page.get_by_role("button", name="clear").click()
-    assert page.get_by_role("button", name="+", exact=True).is_disabled()  # a string starts with a digit
+    expect(page.get_by_role("button", name="+", exact=True)).to_be_disabled()  # a string starts with a digit
     page.get_by_role("button", name="3", exact=True).click()
-    assert page.get_by_role("button", name="3", exact=True).is_disabled()
-    assert read_string(page) == "3"
+    expect(page.get_by_role("button", name="3", exact=True)).to_be_disabled()
+    expect(field).to_have_value("3")
 
 
 def test_keys_work_before_anything_has_the_focus(page: Page, address: str) -> None:
@@ -69,7 +72,7 @@ def test_keys_work_before_anything_has_the_focus(page: Page, address: str) -> No
     page.get_by_label("symbol 11 of 200").wait_for()
     page.keyboard.press("1")
     page.get_by_label("symbol 201 of 201").wait_for()
-    assert read_string(page).endswith("1")
+    expect(show_string(page)).to_have_value(re.compile("^[01]{200}1$"))
     page.keyboard.press("0")  # the field is not focused: the key appends a symbol
     page.get_by_label("symbol 202 of 202").wait_for()
     page.keyboard.press("Backspace")
@@ -88,37 +91,50 @@ def test_the_end_says_how_often_each_model_was_wrong(page: Page, address: str) -
     panel = page.locator(".player-panel").first
     panel.get_by_role("button", name="snapped").click()
     conclusion = page.locator(".player-conclusion")
-    assert conclusion.inner_text() == ""
+    expect(panel).to_contain_text("No mistake in 200 symbols")
+    expect(conclusion).to_have_text("")
     page.keyboard.press("End")
-    assert "sd-ssm (snapped) made no mistake in 200 symbols." in conclusion.inner_text()
-    assert f"{HOSTILE} was wrong" in conclusion.inner_text()
-    assert "right beyond symbol 40: 100" in panel.locator(".player-verdict").inner_text()
+    expect(conclusion).to_contain_text("sd-ssm (snapped) made no mistake in 200 symbols.")
+    expect(conclusion).to_contain_text(f"{HOSTILE} was wrong")
+    expect(panel.locator(".player-verdict")).to_contain_text("right beyond symbol 40: 100")
 
 
 def test_lengths_are_clamped_in_words_and_long_strings_play_faster(page: Page, address: str) -> None:
     page.goto(address)
-    assert page.get_by_label("speed: 20 a second").count() == 1
+    page.get_by_label("speed: 20 a second").wait_for()
     page.get_by_text("Paste a string").click()
     field = page.get_by_label("Length of a random string")
     field.fill("20000")
     field.press("Enter")
-    assert "The string has 10,000 symbols: that is the longest here" in page.locator(".player-notice").inner_text()
-    assert page.get_by_label("speed: 334 a second").count() == 1
+    notice = page.locator(".player-notice")
+    expect(notice).to_contain_text("The string has 10,000 symbols: that is the longest here")
+    page.get_by_label("speed: 334 a second").wait_for()
     page.get_by_role("button", name="40 symbols").click()
-    assert page.locator(".player-notice").count() == 0
+    expect(notice).to_have_count(0)  # it was there before
 
 
 def test_the_cursor_of_the_chart_follows_a_change_of_length(page: Page, address: str) -> None:
     page.goto(address)
-    page.keyboard.press("End")
-    page.get_by_role("button", name="40 symbols").click()
-    page.keyboard.press("End")
     chart = page.locator(".player-panel .uplot").first
-    plot, cursor = chart.locator(".u-over").bounding_box(), chart.locator(".player-cursor").bounding_box()
-    assert plot and cursor and abs(plot["x"] + plot["width"] - cursor["x"]) < 3
+    chart.wait_for()
+
+    def distance_to_the_end() -> float:
+        settle(page)
+        plot, cursor = chart.locator(".u-over").bounding_box(), chart.locator(".player-cursor").bounding_box()
+        assert plot and cursor
+        return abs(plot["x"] + plot["width"] - cursor["x"])
+
+    page.keyboard.press("End")
+    page.get_by_label("symbol 200 of 200").wait_for()
+    page.get_by_role("button", name="40 symbols").click()
+    page.get_by_label("symbol 0 of 40").wait_for()
+    assert distance_to_the_end() > 100
+    page.keyboard.press("End")
+    page.get_by_label("symbol 40 of 40").wait_for()
+    assert distance_to_the_end() < 3
     page.keyboard.press("Backspace")
-    moved = chart.locator(".player-cursor").bounding_box()
-    assert moved and abs(plot["x"] + plot["width"] - moved["x"]) < 3
+    page.get_by_label("symbol 39 of 39").wait_for()
+    assert distance_to_the_end() < 3
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
@@ -128,6 +144,7 @@ def test_the_play_button_can_be_read_under_the_pointer(
     page = new_page(colours=colours)
     page.goto(address)
     page.get_by_role("button", name="Play").hover()
+    page.locator("button.is-primary:hover").wait_for()
     assert find_violations(page) == []
 
 
@@ -135,22 +152,23 @@ def test_the_exact_model_makes_no_mistake_until_it_is_disturbed(page: Page, addr
     page.goto(address)
     panel = page.locator(".player-panel").first
     panel.get_by_role("button", name="snapped").click()
-    assert "No mistake in 200 symbols" in panel.inner_text()
+    expect(panel).to_contain_text("No mistake in 200 symbols")
     page.get_by_label("symbol 0 of 200").fill("100")
     page.get_by_label("size:").fill("200")
-    for _ in range(3):  # a kick is added to the state; more of them move it far enough
+    for place in (100, 101, 102):  # a kick is added to the state; more of them move it far enough
+        page.get_by_label(f"symbol {place} of 200").wait_for()
         page.get_by_role("button", name="Kick once, here").click()
         page.get_by_role("button", name="One symbol forward").click()
-    assert "After the first of 3 kicks, at symbol 100: " in panel.inner_text()
-    assert "(without the kicks: 0 wrong)" in panel.inner_text()
-    assert "noise on: kick at symbol 100, 101, 102" in page.locator(".player-badge").inner_text()
+    expect(panel).to_contain_text("After the first of 3 kicks, at symbol 100: ")
+    expect(panel).to_contain_text("(without the kicks: 0 wrong)")
+    expect(page.locator(".player-badge")).to_contain_text("noise on: kick at symbol 100, 101, 102")
     page.get_by_label("size:").fill("1")  # the kicks get the new size
-    assert "it stays right in 101 predictions" in panel.inner_text()
+    expect(panel).to_contain_text("it stays right in 101 predictions")
     page.get_by_label("size:").fill("200")
     page.get_by_label("after every symbol").check()
-    assert "First mistake at symbol" in panel.inner_text()
+    expect(panel).to_contain_text("First mistake at symbol")
     page.get_by_role("button", name="Remove noise").click()
-    assert "No mistake in 200 symbols" in panel.inner_text()
+    expect(panel).to_contain_text("No mistake in 200 symbols")
 
 
 def test_the_marks_of_the_diagram_are_on_the_states(page: Page, address: str) -> None:
@@ -160,16 +178,17 @@ def test_the_marks_of_the_diagram_are_on_the_states(page: Page, address: str) ->
     page.get_by_text("Paste a string").click()
     page.get_by_label("The string").fill("01")
     page.get_by_label("symbol 0 of 2").fill("2")
+    page.get_by_label("symbol 2 of 2").wait_for()
     odd = float(panel.locator('[data-state="1"] circle').first.get_attribute("cx") or "nan")
-    assert float(panel.locator(".player-mark-true circle").get_attribute("cx") or "nan") == odd
-    assert panel.locator(".player-mark-model.is-right").count() == 1
-    assert panel.locator('.arrow.is-lit[data-symbols~="1"]').count() == 1
-    assert panel.locator(".arrow.is-lit").count() == 1
+    expect(panel.locator(".player-mark-true circle")).to_have_attribute("cx", f"{odd:g}")
+    expect(panel.locator(".player-mark-model.is-right")).to_have_count(1)
+    expect(panel.locator('.arrow.is-lit[data-symbols~="1"]')).to_have_count(1)
+    expect(panel.locator(".arrow.is-lit")).to_have_count(1)
 
 
 def test_a_hostile_name_is_text(page: Page, address: str) -> None:
     page.goto(address)
-    assert page.get_by_role("heading", name=HOSTILE).count() == 1
+    expect(page.get_by_role("heading", name=HOSTILE)).to_have_count(1)
     assert page.locator("img").count() == 0
 
 
@@ -179,5 +198,17 @@ def test_it_is_accessible(new_page: PageFactory, address: str, width: int, colou
     page.goto(address)
     page.get_by_text("Paste a string").click()
     page.get_by_label("symbol 0 of 200").fill("57")
+    page.get_by_label("symbol 57 of 200").wait_for()
+    settle(page)
     assert find_violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_tiny_probability_is_one_line(page: Page, address: str) -> None:
+    page.goto(address)
+    values = page.locator(".player-panel").first.locator(".player-share-value")
+    page.keyboard.press("End")
+    expect(values).to_have_count(2)
+    values.first.evaluate("value => { value.textContent = '<\u202f0.01\u202f%'; }")  # the longest text
+    long, short = values.first.bounding_box(), values.nth(1).bounding_box()
+    assert long and short and long["height"] == short["height"]

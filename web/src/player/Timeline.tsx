@@ -48,7 +48,7 @@ export function Timeline({ session, lane }: TimelineProps) {
       font: "12px system-ui, sans-serif",
     };
     return {
-      padding: [2 * LINE + 4, 18, 0, 0],
+      padding: [2 * LINE + 4, 26, 0, 0], // the last label, "10,000", is centred at the end of the axis
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
       scales: {

@@ -1,17 +1,7 @@
 /** Numbers as the playground writes them, in text and on the axes of charts. */
 import { percentNumber } from "../report/format";
 
-/** A whole number with commas between groups of three digits: "10,000". */
-export function count(value: number): string {
-  return Math.round(value)
-    .toString()
-    .replace(/\B(?=(\d{3})+$)/g, ",");
-}
-
-/** "1 symbol", "2 symbols". */
-export function countOf(value: number, noun: string): string {
-  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
-}
+export { count, countOf } from "../report/format";
 
 /** Percent with one decimal; only exactly 100 reads "100 %". */
 export function percent(value: number): string {

@@ -21,12 +21,12 @@ export function chance(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : `${Number(value.toPrecision(3))}${THIN_SPACE}%`;
 }
 
-/** A whole number with thin spaces between groups of three digits. */
+/** A whole number with commas between groups of three digits, as the command line writes it: "10,000". */
 export function count(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   return Math.round(value)
     .toString()
-    .replace(/\B(?=(\d{3})+$)/g, THIN_SPACE);
+    .replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** "1 run", "2 runs". */
