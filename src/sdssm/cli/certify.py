@@ -16,8 +16,9 @@ from sdssm.cli.exact_options import (
 )
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_json
+from sdssm.cli.output import print_json
 from sdssm.exact.defaults import LONGEST_SEARCH, SHORT_STRINGS
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands

@@ -21,9 +21,10 @@ from sdssm.cli.options import (
     parse_value,
     parse_whole_number,
 )
-from sdssm.cli.output import make_lines_printable, make_printable, print_facts, print_json, print_text
+from sdssm.cli.output import print_facts, print_json, print_text
 from sdssm.errors import OutputError, SettingsError
 from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.printable import make_lines_printable, make_printable
 
 if TYPE_CHECKING:
     from sdssm.checking import ReportCard

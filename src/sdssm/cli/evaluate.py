@@ -16,7 +16,8 @@ from sdssm.cli.options import (
     parse_whole_number,
     parse_whole_numbers,
 )
-from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table, print_text
+from sdssm.cli.output import print_json, print_table, print_text
+from sdssm.printable import make_lines_printable, make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands

@@ -16,8 +16,9 @@ from sdssm.cli.exact_options import (
 )
 from sdssm.cli.model_options import add_trust_options, import_models
 from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import check_suffix, make_printable, print_json
+from sdssm.cli.output import check_suffix, print_json
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_text
+from sdssm.cli.output import print_text
+from sdssm.printable import make_printable
 from sdssm.report.figures import FigureOptions
 
 if TYPE_CHECKING:

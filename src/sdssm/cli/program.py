@@ -12,13 +12,19 @@ from typing import TextIO
 
 from sdssm.cli.options import BAD_INPUT
 from sdssm.cli.parser import make_parser
-from sdssm.errors import RunWarning, SdssmError
+from sdssm.errors import RunWarning, SdssmError, first_line
+from sdssm.printable import make_lines_printable, printable_output, shorten_line
 
 
 def run_command_line(typed: Sequence[str]) -> int:
-    """Run the command that was typed and return its exit code."""
+    """Run the command that was typed and return its exit code; what it prints has no control characters of others."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without some letters still shows the others
+    with printable_output():
+        return _run(typed)
+
+
+def _run(typed: Sequence[str]) -> int:
     try:
         options = make_parser(typed[0] if typed else None).parse_args(typed or ["--help"])
         options.typed = join(["sdssm", *typed])  # commands print it as the command to rerun
@@ -28,15 +34,30 @@ def run_command_line(typed: Sequence[str]) -> int:
         if sys.stdout is not None:  # None if the shell closed it, as in `sdssm tasks >&-`
             sys.stdout.flush()
     except SdssmError as error:
-        print(f"sdssm: {error.shell}", file=sys.stderr)
-        return BAD_INPUT
+        return _report(error.shell)
     except BrokenPipeError:  # the reader of a pipe has ended, as in `sdssm tasks | head`
         _discard_output()
     except OSError as error:  # errors of files are handled where they occur, so this is standard output
-        print(f"sdssm: cannot write the output: {error.strerror}", file=sys.stderr)
+        _report(f"cannot write the output: {error.strerror}")
         _discard_output()
         return BAD_INPUT
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return _report(f"there is not enough memory: {first_line(error, 120)}; use smaller sizes, such as --strings 64")
     return 0
+
+
+def _report(message: str) -> int:
+    """Print an error in one line of limited length, and return the exit code."""
+    print(shorten_line(f"sdssm: {message}"), file=sys.stderr)
+    return BAD_INPUT
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Return whether Python, numpy or torch could not allocate memory; torch has no class of its own for a CPU."""
+    texts = ("can't allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
 def _show_warning(
@@ -48,8 +69,9 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print warnings of this package in one line, and all others with their place in the code."""
-    text = f"sdssm: warning: {message}\n" if issubclass(category, RunWarning) else None
-    print(text or warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
+    text = f"{shorten_line(f'sdssm: warning: {message}')}\n" if issubclass(category, RunWarning) else None
+    text = text or make_lines_printable(warnings.formatwarning(message, category, filename, lineno, line))
+    print(text, end="", file=file or sys.stderr)
 
 
 def _discard_output() -> None:

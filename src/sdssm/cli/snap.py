@@ -10,7 +10,8 @@ from sdssm.cli.exact_options import OVERWRITE_HELP, add_limit_options, print_res
 from sdssm.cli.extract import add_extraction_options
 from sdssm.cli.model_options import import_models
 from sdssm.cli.options import declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_json
+from sdssm.cli.output import print_json
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands

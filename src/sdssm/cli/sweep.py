@@ -27,12 +27,12 @@ from sdssm.cli.options import (
     parse_whole_number,
     split_assignment,
 )
-from sdssm.cli.output import make_lines_printable
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
 from sdssm.errors import SettingsError, format_value
 from sdssm.experiments.default_folders import reused_folders
 from sdssm.models.catalogue import DEFAULT_MODEL
+from sdssm.printable import make_lines_printable
 from sdssm.text_tables import terminal_width
 
 if TYPE_CHECKING:

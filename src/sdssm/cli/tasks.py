@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.options import JSON_HELP, declare_command, whole_number_between
-from sdssm.cli.output import check_suffix, make_printable, print_facts, print_json, print_table
+from sdssm.cli.output import check_suffix, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
 from sdssm.formatting import format_symbols
 from sdssm.models.train_settings import LONGEST
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
