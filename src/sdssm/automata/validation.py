@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from sdssm.automata.refinement import Ints
 from sdssm.errors import AutomatonError, format_value
+from sdssm.limits import MOST_STATES, MOST_TRANSITIONS
 
 
 def format_names(names: Sequence[str], most: int = 8) -> str:
@@ -57,6 +58,7 @@ def validate_table(table: ArrayLike) -> Ints:
             _check_integers(row, f"the next states of state {q}")
     elif table.dtype.kind not in "iu":
         raise AutomatonError(f"the table holds {table.dtype} values; next states are whole numbers")
+    check_size(len(rows), len(rows[0]))
     array = _to_int64(table if isinstance(table, np.ndarray) else rows, "next states")
     if array.shape[1] == 0:
         raise AutomatonError("the alphabet is empty; a machine needs at least one symbol")
@@ -65,6 +67,16 @@ def validate_table(table: ArrayLike) -> Ints:
         q, a = outside[0]
         raise AutomatonError(f"symbol {a} sends state {q} to {array[q, a]}; states are 0..{len(array) - 1}")
     return _freeze(array)
+
+
+def check_size(n_states: int, n_symbols: int) -> None:
+    """Raise an error if a machine is too large: each step of its analysis takes time and memory of that size."""
+    if n_states > MOST_STATES:
+        raise AutomatonError(f"the machine has {n_states:,} states; the most is {MOST_STATES:,}, use a smaller one")
+    if n_states * n_symbols > MOST_TRANSITIONS:
+        raise AutomatonError(
+            f"the machine has {n_states:,} states x {n_symbols:,} symbols; the most is {MOST_TRANSITIONS:,} transitions"
+        )
 
 
 def validate_state(state: int, n_states: int, name: str) -> int:
