@@ -1,8 +1,8 @@
-"""Hostile arguments of every command: values that are empty, huge, not numbers, too long, or not printable, and bad paths.
+"""Hostile arguments of every command: values that are empty, huge, no numbers, too long, not printable, or bad paths.
 
 Plain data, and functions that combine it. A word in braces stands for a path that the caller makes: see `PLACES`. What
-must hold for each: exit code 0 or 2, no traceback, within seconds; after an error one line of at most 300 characters; and
-no control character in what is printed.
+must hold for each: exit code 0 or 2, no traceback, within seconds; after an error one line of at most 300 letters;
+and no control character in what is printed.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def make_places(root: Path, run: Path) -> dict[str, str]:
         if not (root / name).exists():
             os.mkfifo(root / name)
     nameless = os.fsdecode(os.fsencode(root) + b"/\xff\xfe")
-    os.makedirs(nameless, exist_ok=True)
+    Path(nameless).mkdir(exist_ok=True)
     names = ("out", "missing", "folder", "empty", "text", "fifo", "binary")
     return {"run": str(run), "nameless": nameless, **{name: str(root / name) for name in names}}
 

@@ -279,7 +279,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["parity", "--set", "state=small"], "state is 'small'; it must be a whole number"),
         (["parity", "--set", "state=2.5"], "state is 2.5; it must be a whole number"),
         (["parity", "--lr", "1e-3", "--set", "lr=1e-4"], "lr is set twice; keep one of them"),
-        (["parity", "--steps", "0"], "steps is 0; it must be at least 1"),
+        (["parity", "--steps", "0"], "steps is 0; it must be from 1 to"),
         (["parity", "--steps", "many"], "steps is 'many'; it must be a whole number"),
         (["parity", "--steps", "none"], "steps is None; it must be a whole number"),
         (["parity", "--lr", "nan"], "lr is nan; it must be a finite number"),

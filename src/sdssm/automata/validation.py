@@ -37,12 +37,16 @@ def validate_table(table: ArrayLike) -> Ints:
     """Return a table of next states (states x symbols), in which every entry is a state."""
     if isinstance(table, np.ndarray) and table.ndim != 2:
         raise AutomatonError(f"the table has {table.ndim} dimensions; it needs two, states x symbols")
+    if isinstance(table, np.ndarray):
+        check_size(*table.shape)
     rows = list(_items(table, "the table must be a list of rows, one row of next states for each state"))
     if not rows:
         raise AutomatonError("a machine needs at least one state; the table has no rows")
     if not isinstance(table, np.ndarray):
+        check_size(len(rows), 1)
         rows = [list(_items(row, f"row {q} of the table must be a list of next states")) for q, row in enumerate(rows)]
         widths = [len(row) for row in rows]
+        check_size(len(rows), max(widths))
         if min(widths) != max(widths):
             shortest = widths.index(min(widths))
             raise AutomatonError(
@@ -58,7 +62,6 @@ def validate_table(table: ArrayLike) -> Ints:
             _check_integers(row, f"the next states of state {q}")
     elif table.dtype.kind not in "iu":
         raise AutomatonError(f"the table holds {table.dtype} values; next states are whole numbers")
-    check_size(len(rows), len(rows[0]))
     array = _to_int64(table if isinstance(table, np.ndarray) else rows, "next states")
     if array.shape[1] == 0:
         raise AutomatonError("the alphabet is empty; a machine needs at least one symbol")
