@@ -12,7 +12,7 @@ from typing import TextIO
 
 from sdssm.cli.options import BAD_INPUT
 from sdssm.cli.parser import make_parser
-from sdssm.errors import RunWarning, SdssmError, first_line
+from sdssm.errors import RunWarning, SdssmError, first_line, format_value
 from sdssm.printable import make_lines_printable, printable_output, shorten_line
 
 
@@ -26,6 +26,7 @@ def run_command_line(typed: Sequence[str]) -> int:
 
 def _run(typed: Sequence[str]) -> int:
     try:
+        _check_words(typed)
         options = make_parser(typed[0] if typed else None).parse_args(typed or ["--help"])
         options.typed = join(["sdssm", *typed])  # commands print it as the command to rerun
         with warnings.catch_warnings():
@@ -37,7 +38,10 @@ def _run(typed: Sequence[str]) -> int:
         return _report(error.shell)
     except BrokenPipeError:  # the reader of a pipe has ended, as in `sdssm tasks | head`
         _discard_output()
-    except OSError as error:  # errors of files are handled where they occur, so this is standard output
+    except OSError as error:
+        if error.filename is not None:  # of a path that a command did not expect to be one, such as a name too long
+            return _report(f"cannot use {format_value(str(error.filename))}: {error.strerror}; choose another path")
+        # Errors of files are handled where they occur, so this is standard output.
         _report(f"cannot write the output: {error.strerror}")
         _discard_output()
         return BAD_INPUT
@@ -46,6 +50,17 @@ def _run(typed: Sequence[str]) -> int:
             raise
         return _report(f"there is not enough memory: {first_line(error, 120)}; use smaller sizes, such as --strings 64")
     return 0
+
+
+def _check_words(typed: Sequence[str]) -> None:
+    """Raise an error if an argument cannot be the name of a file, before any command uses it as one."""
+    for word in typed:
+        try:
+            is_valid = b"\0" not in os.fsencode(word)
+        except UnicodeEncodeError:
+            is_valid = False
+        if not is_valid:
+            raise SdssmError(f"the argument {format_value(word)} has a null byte or is no Unicode; leave it out")
 
 
 def _report(message: str) -> int:
