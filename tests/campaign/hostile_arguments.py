@@ -53,7 +53,7 @@ VALID: tuple[tuple[str, ...], ...] = (
     ("snap", "{run}", "--out", "{out}", "--every", "4", "--max-seconds", "1", "--quiet"),
     ("export", "{run}", "--format", "numpy", "--out", "{out}", "--json"),
     ("reproduce", "overview", "--no-train", "--budget", "0.01", "--seeds", "1", "--workers", "1", "--out", "{out}"),
-    ("reproduce", "overview", "--no-train", "--minutes", "1", "--results", "{out}", "--models", "sd-ssm"),
+    ("reproduce", "overview", "--no-train", "--results", "{out}", "--models", "sd-ssm"),
     ("reproduce", "mlregtest", "--dry-run", "--data", "{folder}", "--part", "1/2", "--at-once", "2"),
     ("sweep", "parity", "--dry-run", "--grid", "lr=1e-3,1e-2", "--seeds", "1", "--max-length", "9", "--name", "mine"),
     (
