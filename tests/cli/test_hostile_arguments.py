@@ -110,7 +110,7 @@ def test_every_number_of_the_settings_has_bounds() -> None:
     }
     assert {TrainSettings, ModelSettings} < kinds
     for kind in kinds:
-        rules: dict[str, SettingRule] = _rules(kind)
+        rules: dict[str, SettingRule] = _rules(kind)  # type: ignore[arg-type]  # classes are hashable
         for name, annotation in setting_types(kind).items():
             if "int" in str(annotation) and "tuple" not in str(annotation) and name in rules:
                 assert rules[name].most is not None, f"{kind.__name__}.{name}"

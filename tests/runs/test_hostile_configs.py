@@ -13,6 +13,7 @@ import pytest
 from sdssm.automata import formats, get_machine, library
 from sdssm.cli import main
 from sdssm.errors import ModelError, RunError, SdssmError
+from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models.building import SIZES, build_model, prepare_model, untrained_model
 from sdssm.models.classifier import Classifier
 from sdssm.models.names import tensors_for_file
@@ -41,7 +42,8 @@ def test_numbers_of_a_config_are_bounded(name: str) -> None:
 @pytest.mark.parametrize("name", ["steps", "batch", "train_length", "shortest", "validate_length", "log_every"])
 def test_settings_of_a_config_are_bounded(name: str) -> None:
     config = make_config().to_json()
-    for value in (10**18, 10**30, -1, 0, "x", [], {}):
+    hostile: tuple[Any, ...] = (10**18, 10**30, -1, 0, "x", [], {})
+    for value in hostile:
         with pytest.raises(SdssmError, match=name):
             RunConfig.from_json({**config, "train": {**config["train"], name: value}})
 
@@ -114,7 +116,9 @@ def test_a_run_of_a_file_needs_the_file_no_more(tmp_path: Path) -> None:
 
 
 def _saved(**settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    model = untrained_model(ModelSettings(mixer={"state": 4, "dictionary": 2}, **settings), 2, 3, seed=0)
+    model = untrained_model(
+        ModelSettings(mixer=SelectiveDenseSettings(state=4, dictionary=2), **settings), 2, 3, seed=0
+    )
     config = {"model": settings_to_dict(model.settings), "n_symbols": 2, "n_classes": 3}
     return config, tensors_for_file(model)
 
@@ -146,7 +150,8 @@ def test_a_model_is_compared_with_its_weights_before_it_is_allocated(changes: di
 @pytest.mark.parametrize("name", list(SIZES))
 def test_sizes_of_a_task_are_compared_too(name: str) -> None:
     config, weights = _saved()
-    for value in (10**9, 10**18, 10**30, -1, 0, 2.5, "x", None, []):
+    hostile: tuple[Any, ...] = (10**9, 10**18, 10**30, -1, 0, 2.5, "x", None, [])
+    for value in hostile:
         with pytest.raises(SdssmError) as caught:
             build_model({**config, name: value}, weights, "the folder")
         assert "\n" not in str(caught.value)
@@ -166,7 +171,7 @@ def test_shapes_are_named_if_they_differ() -> None:
 def test_the_memory_of_the_machine_limits_a_new_model() -> None:
     settings = ModelSettings(embedding=65_536, readout="mlp", hidden=65_536, layers=64, block="pre-norm")
     with pytest.raises(TooManyNumbersError, match="this machine has [0-9,]+ GB of memory; use smaller settings"):
-        untrained_model(replace(settings, mixer={"state": 4_096, "dictionary": 4_096}), 2, 2, seed=0)
+        untrained_model(replace(settings, mixer=SelectiveDenseSettings(state=4_096, dictionary=4_096)), 2, 2, seed=0)
     assert memory_limit().most > weights_limit([(1_000, 1_000)], is_module=False).most > 1_000_000
 
 
