@@ -201,7 +201,7 @@ def test_fresh_strings_and_a_note_about_an_unfinished_run(tmp_path: Path, capsys
         (["."], "there is no run folder in ."),
         ([], "the following arguments are required: DIR"),
         ([".", "--max-length", "x"], "'x' is not a whole number"),
-        ([".", "--max-length", "0"], "max_length is 0; it must be a whole number from 1 to 1,000,000"),
+        ([".", "--max-length", "0"], "'0' is not a whole number from 1 to 1,000,000"),
         ([".", "--max-length", "5", "--lengths", "5"], "not allowed with argument"),
         ([".", "--lengths", "2000000"], "'2000000' is not a whole number from 1 to 1,000,000"),
         ([".", "--lengths", "5;6"], "'5;6' is not a whole number"),
