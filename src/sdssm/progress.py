@@ -16,6 +16,7 @@ from typing import TextIO
 
 from sdssm.errors import SettingsError, format_value
 from sdssm.formatting import format_duration
+from sdssm.printable import make_printable, styled_stream
 
 #: Seconds before the first line; shorter calls show nothing.
 FIRST_SECONDS = 2.0
@@ -78,7 +79,7 @@ class ProgressEvent:
         time = f"{format_duration(self.seconds)} so far"
         if self.remaining is not None:
             time = f"about {format_duration(self.remaining)} left"
-        title, rest = self.title, f": {amount}{time}"
+        title, rest = make_printable(self.title), f": {amount}{time}"
         if width is not None and len(title) + len(rest) > width:
             room = max(width - len(rest) - 3, 8)
             title = f"{title[: room // 2]}...{title[len(title) - (room - room // 2) :]}"
@@ -136,7 +137,7 @@ class ProgressLine:
     """Shows events as one line that is rewritten on a terminal, and as a line now and then elsewhere."""
 
     def __init__(self, file: TextIO | None, *, clock: Callable[[], float] = monotonic) -> None:
-        self._file = file
+        self._file = None if file is None else styled_stream(file)
         self._clock = clock
         self._opened = clock()
         self._is_terminal = file is not None and file.isatty()

@@ -106,7 +106,7 @@ def test_runs_without_what_a_figure_needs(samples: Path, tmp_path: Path, capsys:
     assert "FIGURE is 'state'; did you mean 'states'?" in refuse("state", rnn)
     (bare / "evaluation.json").write_text("{")
     assert "evaluation.json" in refuse("accuracy", str(bare))
-    assert "--strings must be at least 1" in refuse("states", rnn, "--strings", "0")
+    assert "--strings: '0' is not a whole number from 1 to 65,536" in refuse("states", rnn, "--strings", "0")
 
 
 def test_every_figure_is_described() -> None:

@@ -213,7 +213,7 @@ def test_claims_come_last(capsys: pytest.CaptureFixture[str]) -> None:
         (("my files/one.toml", "--results", "other.toml"), "other.toml is a file, and results need a folder"),
         (
             ("my files/one.toml", "--workers", "0"),
-            "argument --workers: 0 is too small; give a whole number of at least",
+            "argument --workers: '0' is not a whole number from 1 to 1,024",
         ),
         (("my files/one.toml", "unsaid.toml"), "has no claim 'A'"),
         (("my files/one.toml", "other.toml", "--device", "cuda:99"), "cuda:99"),

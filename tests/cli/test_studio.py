@@ -96,7 +96,7 @@ def test_the_browser_is_opened_if_asked(tmp_path: Path, monkeypatch: pytest.Monk
         (["--host", "0.0.0.0"], "other machines reach the host 0.0.0.0; leave --host out, or add --allow-remote"),
         (["--host", "192.0.2.1", "--allow-remote"], "this machine has no address 192.0.2.1"),
         (["--host", ""], "is not a host"),
-        (["--port", "65536"], "is not a whole number from 0 to 65535"),
+        (["--port", "65536"], "is not a whole number from 0 to 65,535"),
         ([str(DATA / "experiment.toml")], "is a file; pass the folder"),
     ],
 )

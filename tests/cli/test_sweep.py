@@ -118,7 +118,7 @@ def test_ctrl_c_prints_the_command_to_rerun(
         (("a5", "--model", "mamb", "--grid", "lr=1"), "did you mean 'mamba'"),
         (("a5", "--grid", "lr=1", "--select", "best"), "sdssm: --select is 'best'"),
         (("a5", "--grid", "lr=1", "--name", "a/b"), "names a folder"),
-        (("a5", "--grid", "lr=1", "--max-length", "0"), "sdssm: --max-length is 0"),
+        (("a5", "--grid", "lr=1", "--max-length", "0"), "'0' is not a whole number from 1 to 1,000,000"),
         (("a5", "--grid", "lr=1", "--search", "randon", "--trials", "3"), "did you mean 'random'"),
         (("a5", "--grid", "lr=1", "--trials", "3"), "--search random or optuna"),
         (("a5", "--grid", "lr=1", "--search", "random"), "--trials"),

@@ -279,7 +279,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["parity", "--set", "state=small"], "state is 'small'; it must be a whole number"),
         (["parity", "--set", "state=2.5"], "state is 2.5; it must be a whole number"),
         (["parity", "--lr", "1e-3", "--set", "lr=1e-4"], "lr is set twice; keep one of them"),
-        (["parity", "--steps", "0"], "steps is 0; it must be at least 1"),
+        (["parity", "--steps", "0"], "steps is 0; it must be from 1 to"),
         (["parity", "--steps", "many"], "steps is 'many'; it must be a whole number"),
         (["parity", "--steps", "none"], "steps is None; it must be a whole number"),
         (["parity", "--lr", "nan"], "lr is nan; it must be a finite number"),
@@ -333,7 +333,8 @@ def test_a_missing_gpu_is_an_error(capsys: pytest.CaptureFixture[str], folder: P
     assert list(folder.iterdir()) == []
 
 
-def test_resuming_a_changed_task_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resuming_uses_the_stored_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run folder opens nothing outside of itself; a file that the user names is compared with it."""
     Path("my.json").write_text('{"table": [[0, 1], [1, 0]]}')
     code, _, err = run_command(capsys, "train", "my.json", "--steps", "40", "--quiet", "--out", "mine", *SMALL)
     assert code == 0, err
@@ -341,10 +342,12 @@ def test_resuming_a_changed_task_is_an_error(capsys: pytest.CaptureFixture[str])
     folder.rewind(20)
     folder.finish("stopped")
     Path("my.json").write_text('{"table": [[1, 1], [1, 0]]}')
-    code, out, err = run_command(capsys, "train", "--resume", "mine")
-    assert (code, out) == (2, "")
-    assert "changed since" in err
-    assert err.count("\n") == 1
+    code, out, err = run_command(capsys, "train", "my.json", "--steps", "40", "--resume", "--out", "mine", *SMALL)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    Path("my.json").unlink()
+    code, _, err = run_command(capsys, "train", "--resume", "mine", "--quiet")
+    assert code == 0, err
+    assert RunFolder.open("mine/seed-0").status == "finished"
 
 
 def test_a_dry_run_prints_the_facts_and_trains_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import mealy_table, number_outputs
 from sdssm.automata.partial import build_machine, names_or_none
 from sdssm.automata.sources import as_machine
-from sdssm.automata.validation import format_names
+from sdssm.automata.validation import check_size, format_names
 from sdssm.errors import FormatError, format_value
 
 #: How HFST writes symbols that would separate fields or lines.
@@ -262,6 +262,7 @@ def _alphabet(transitions: list[AttTransition], symbols: Sequence[str] | None) -
 def _table(transitions: list[AttTransition], number: dict[str, int], alphabet: list[str]) -> list[list[int | None]]:
     """Return the next states; None where a transition is missing."""
     column = {symbol: a for a, symbol in enumerate(alphabet)}
+    check_size(len(number), len(alphabet))
     rows: list[list[int | None]] = [[None] * len(alphabet) for _ in number]
     lines: dict[tuple[str, str], AttTransition] = {}
     for edge in transitions:

@@ -28,6 +28,7 @@ from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import mealy_table, number_outputs
 from sdssm.automata.partial import build_machine, names_or_none
 from sdssm.automata.sources import as_machine
+from sdssm.automata.validation import check_size
 from sdssm.errors import FormatError, format_value
 
 
@@ -125,6 +126,7 @@ def _from_mealy(edges: list[DotEdge], number: dict[str, int], start: str, sink: 
             outputs[edge.source, symbol.strip()] = int(output) if _is_number(output) else output
     symbols = list(dict.fromkeys(symbol for _, symbol in outputs))
     numbers = number_outputs(list(outputs.values()))
+    check_size(len(number), len(symbols))
     labels = [[numbers.get(outputs.get((node, symbol), ""), 0) for symbol in symbols] for node in number]
     rows, moore_outputs, pairs = mealy_table(_table(inputs, number, symbols), labels, number[start])
     texts, nodes = {k: str(value) for value, k in numbers.items()}, list(number)
@@ -155,6 +157,7 @@ def _is_number(text: str) -> bool:
 def _table(edges: list[DotEdge], number: dict[str, int], symbols: list[str]) -> list[list[int | None]]:
     """Return the next states; None where an edge is missing."""
     column = {symbol: a for a, symbol in enumerate(symbols)}
+    check_size(len(number), len(symbols))
     rows: list[list[int | None]] = [[None] * len(symbols) for _ in number]
     for edge in edges:
         for label in edge.symbols():

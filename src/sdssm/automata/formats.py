@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any, Protocol
 
 from sdssm.automata.att import from_att, to_att
@@ -72,6 +73,8 @@ class MachineReader(Protocol):
         """Return the machine of a text; with `sink`, missing transitions lead to a sink state."""
 
 
+#: The most bytes of a file with a machine: a million transitions as DOT have 50 MB.
+MOST_BYTES = 1 << 26
 #: File ending -> reader, writer.
 FORMATS: dict[str, tuple[MachineReader, Callable[[Machine], str]]] = {
     ".json": (from_json, to_json),
@@ -92,11 +95,7 @@ def read_machine(path: str | PathLike[str], *, sink: bool = False, symbols: Sequ
         if path.suffix != ".att":
             raise FormatError(f"{format_path(path)}: an alphabet is given for .att files only; add it to the file")
         reader = partial(from_att, symbols=symbols)
-    try:
-        with path.open(encoding="utf-8", newline="") as file:  # names may contain carriage returns: no translation
-            text = file.read()
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the path
-        raise FormatError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
+    text = _read_text(path)
     try:
         return reader(text, sink=sink)
     except MissingTransitionError as error:
@@ -105,6 +104,24 @@ def read_machine(path: str | PathLike[str], *, sink: bool = False, symbols: Sequ
         raise FormatError(f"{name}: {error.fact}; {advice}") from None
     except (AutomatonError, FormatError) as error:
         raise FormatError(f"{format_path(path)}: {error}") from None
+
+
+def _read_text(path: Path) -> str:
+    """Return the text of a file; raise an error if it cannot be read, is too large, or a pipe that may never end."""
+    try:
+        status = path.stat()
+        if not S_ISDIR(status.st_mode) and not S_ISREG(status.st_mode):
+            raise FormatError(f"cannot read {format_path(path)}: it is not a regular file; name one")
+        if status.st_size > MOST_BYTES:
+            raise FormatError(
+                f"cannot read {format_path(path)}: it has {status.st_size:,} bytes; the most is {MOST_BYTES:,}"
+            )
+        with path.open(encoding="utf-8", newline="") as file:  # names may contain carriage returns: no translation
+            return file.read()
+    except FormatError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the path
+        raise FormatError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
 
 
 def find_att_files(folder: str | PathLike[str]) -> list[Path]:

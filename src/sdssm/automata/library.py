@@ -102,6 +102,22 @@ def get_machine(source: Any, *, sink: bool = False) -> Machine:
     return from_object(source, sink=sink)
 
 
+def get_library_machine(name: str) -> Machine:
+    """Return the machine of a name that needs no file: names in folders of others must not make us open one.
+
+    >>> get_library_machine("a5").n_states
+    60
+    >>> get_library_machine("words.json")
+    Traceback (most recent call last):
+    sdssm.errors.UnknownNameError: 'words.json' is a file, which is not read here; ...
+    """
+    if machine_files(name):
+        raise UnknownNameError(
+            f"{format_value(name)} is a file, which is not read here; name it in the command, as in --task FILE"
+        )
+    return _get_named(name, False, files=False)
+
+
 def machine_files(name: str) -> list[Path]:
     """Return the files that the machine of a name is read from; none if the name alone defines it.
 
@@ -118,14 +134,14 @@ def _path(factor: str) -> Path:
     return Path(match[2] if match else factor.removeprefix(SINK))
 
 
-def _get_named(name: str, sink: bool) -> Machine:
+def _get_named(name: str, sink: bool, *, files: bool = True) -> Machine:
     """Return the machine of a name, which may be a product."""
     factors = _split_product(name)
     if len(factors) > 1 and "" in factors:
         raise UnknownNameError(f"{format_value(name)} has an empty factor; write a name on either side of each *")
-    machine = _get_factor(factors[0], sink)
+    machine = _get_factor(factors[0], sink, files)
     for factor in factors[1:]:
-        other = _get_factor(factor, sink)
+        other = _get_factor(factor, sink, files)
         groups.check_n_states(format_value(name), machine.n_states * other.n_states)
         machine = machine * other
     return machine
@@ -143,7 +159,7 @@ def _split_product(name: str) -> list[str]:
     return [*factors, name]
 
 
-def _get_factor(name: str, sink: bool) -> Machine:
+def _get_factor(name: str, sink: bool, files: bool) -> Machine:
     """Return the machine of a name that is not a product."""
     if match := re.fullmatch(r"regex(?:\[((?:\\.|[^\]\\])*)\])?:(.*)", name, re.DOTALL):
         return regex_machine(match[2], None if match[1] is None else expand_alphabet(match[1]))
@@ -173,10 +189,10 @@ def _get_factor(name: str, sink: bool) -> Machine:
             if match[5]:
                 return group(size).full_machine()
             return standard(size) if match[3] is None else group(size).random_machine(int(match[3]), int(match[4]))
-    if _is_folder(name):
+    if files and _is_folder(name):
         example = find_att_files(name)[0]
         raise FormatError(f"{format_value(name)} is a folder; name a file in it, such as {format_path(example)}")
-    if _is_file(name.removeprefix(SINK)):
+    if files and _is_file(name.removeprefix(SINK)):
         return read_machine(name.removeprefix(SINK))  # its error says which files are read
     raise UnknownNameError(f"no task or automaton is called {format_value(name)}; {_suggest(plain)}")
 

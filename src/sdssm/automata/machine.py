@@ -16,6 +16,7 @@ from sdssm.automata.refinement import Ints, coarsest_congruence, reachable_state
 from sdssm.automata.sources import as_machine
 from sdssm.automata.theory import summarise_theory
 from sdssm.automata.validation import (
+    check_size,
     format_names,
     quote_spaces,
     validate_accepting,
@@ -237,6 +238,7 @@ class Machine:
         `self_output * other.n_outputs + other_output`. The symbols keep the order of this machine.
         """
         other = comparison.align_symbols(self, as_machine(other))
+        check_size(self.n_states * other.n_states, self.n_symbols)
         return self._pair(other, comparison.product_table(self.table, other.table), self.symbols or other.symbols)
 
     def direct_product(self, other: Any) -> Machine:
@@ -246,6 +248,7 @@ class Machine:
         other.
         """
         other = as_machine(other)
+        check_size(self.n_states * other.n_states, self.n_symbols + other.n_symbols)
         own_next = np.broadcast_to(self.table[:, None, :], (self.n_states, other.n_states, self.n_symbols))
         other_next = np.broadcast_to(other.table[None, :, :], (self.n_states, other.n_states, other.n_symbols))
         p, q = np.arange(self.n_states)[:, None, None], np.arange(other.n_states)[None, :, None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sdssm.automata.validation import check_size
+
 
 def mealy_table(
     table: list[list[int | None]], outputs: list[list[int]], start: int
@@ -36,6 +38,7 @@ def mealy_table(
             if pair not in number:
                 number[pair] = len(pairs)
                 pairs.append(pair)
+                check_size(len(pairs), len(outputs[state]))
             row.append(number[pair])
         rows.append(row)
     return rows, [output for _, output in pairs], pairs

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sdssm.automata.machine import Machine
-from sdssm.errors import FormatError
+from sdssm.errors import FormatError, format_value
 
 #: Limits on the size of an expression: its pieces after repetitions are expanded, the moves between them that read no
 #: letter, the total size of the sets of states, and the states of its machine. Within them it takes a second or two.
@@ -69,9 +69,11 @@ def regex_machine(pattern: str, alphabet: str | None = None) -> Machine:
     try:
         letters = _RegexParser(pattern, None).letters() if alphabet is None else alphabet
         if len(set(letters)) != len(letters):
-            raise FormatError(f"the alphabet {letters!r} contains a letter twice; list each letter once")
+            raise FormatError(f"the alphabet {format_value(letters)} contains a letter twice; list each letter once")
         if not letters:
-            raise FormatError(f"the expression {pattern!r} has no letters; pass an alphabet, as in regex[01]:{pattern}")
+            raise FormatError(
+                f"the expression {format_value(pattern)} has no letters; pass an alphabet, as in regex[01]:..."
+            )
         first, last = _RegexParser(pattern, frozenset(letters)).parse()(nfa)
     except RecursionError:
         raise FormatError("the expression is nested too deeply; write it with fewer groups inside groups") from None
@@ -93,8 +95,8 @@ def expand_alphabet(text: str) -> str:
             high = tokens[position + 2][-1]
             if not ord(low) < ord(high) <= ord(low) + MOST_IN_RANGE - 1:
                 raise FormatError(
-                    f"the range {low}-{high} in the alphabet [{text}] is empty or longer than {MOST_IN_RANGE} letters; "
-                    "for the letter - write it first or last, or \\-"
+                    f"the range {low}-{high} in the alphabet {format_value(text)} is empty or longer than "
+                    f"{MOST_IN_RANGE} letters; for the letter - write it first or last, or \\-"
                 )
             letters += map(chr, range(ord(low), ord(high) + 1))
             position += 3
@@ -127,8 +129,7 @@ class _RegexParser:
         return piece
 
     def _error(self, message: str) -> FormatError:
-        excerpt = self.pattern if len(self.pattern) <= 60 else self.pattern[:57] + "..."
-        return FormatError(f"{message} at position {self.position} of the expression {excerpt!r}")
+        return FormatError(f"{message} at position {self.position} of the expression {format_value(self.pattern)}")
 
     def _peek(self) -> str:
         return self.pattern[self.position : self.position + 1]
@@ -228,7 +229,7 @@ class _RegexParser:
         foreign = sorted(letters - self.alphabet) if self.alphabet is not None else []
         if foreign:
             known = "".join(sorted(self.alphabet or ()))
-            raise self._error(f"the letter {foreign[0]!r} is not in the alphabet {known!r}")
+            raise self._error(f"the letter {foreign[0]!r} is not in the alphabet {format_value(known)}")
 
 
 def _is_digits(text: str) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from sdssm.automata.refinement import Ints
 from sdssm.errors import AutomatonError, format_value
+from sdssm.limits import MOST_STATES, MOST_TRANSITIONS
 
 
 def format_names(names: Sequence[str], most: int = 8) -> str:
@@ -36,12 +37,16 @@ def validate_table(table: ArrayLike) -> Ints:
     """Return a table of next states (states x symbols), in which every entry is a state."""
     if isinstance(table, np.ndarray) and table.ndim != 2:
         raise AutomatonError(f"the table has {table.ndim} dimensions; it needs two, states x symbols")
+    if isinstance(table, np.ndarray):
+        check_size(*table.shape)
     rows = list(_items(table, "the table must be a list of rows, one row of next states for each state"))
     if not rows:
         raise AutomatonError("a machine needs at least one state; the table has no rows")
     if not isinstance(table, np.ndarray):
+        check_size(len(rows), 1)
         rows = [list(_items(row, f"row {q} of the table must be a list of next states")) for q, row in enumerate(rows)]
         widths = [len(row) for row in rows]
+        check_size(len(rows), max(widths))
         if min(widths) != max(widths):
             shortest = widths.index(min(widths))
             raise AutomatonError(
@@ -65,6 +70,16 @@ def validate_table(table: ArrayLike) -> Ints:
         q, a = outside[0]
         raise AutomatonError(f"symbol {a} sends state {q} to {array[q, a]}; states are 0..{len(array) - 1}")
     return _freeze(array)
+
+
+def check_size(n_states: int, n_symbols: int) -> None:
+    """Raise an error if a machine is too large: each step of its analysis takes time and memory of that size."""
+    if n_states > MOST_STATES:
+        raise AutomatonError(f"the machine has {n_states:,} states; the most is {MOST_STATES:,}, use a smaller one")
+    if n_states * n_symbols > MOST_TRANSITIONS:
+        raise AutomatonError(
+            f"the machine has {n_states:,} states x {n_symbols:,} symbols; the most is {MOST_TRANSITIONS:,} transitions"
+        )
 
 
 def validate_state(state: int, n_states: int, name: str) -> int:

@@ -15,9 +15,11 @@ from sdssm.cli.exact_options import (
     print_result,
 )
 from sdssm.cli.model_options import add_trust_options, import_models
-from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_json
+from sdssm.cli.options import RUN_HELP, declare_command, whole_number_between
+from sdssm.cli.output import print_json
 from sdssm.exact.defaults import LONGEST_SEARCH, SHORT_STRINGS
+from sdssm.limits import LONGEST_STRING, MOST_CHECKED
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -49,14 +51,14 @@ def add_command(commands: Commands) -> None:
     add(
         "--strings",
         metavar="N",
-        type=parse_whole_number,
+        type=whole_number_between(0, MOST_CHECKED),
         default=SHORT_STRINGS,
         help=f"short strings to check one by one (default: {SHORT_STRINGS:,})",
     )
     add(
         "--search",
         metavar="N",
-        type=parse_whole_number,
+        type=whole_number_between(0, LONGEST_STRING),
         default=LONGEST_SEARCH,
         help=f"search for a misclassified string up to this length (default: {LONGEST_SEARCH:,})",
     )

@@ -18,12 +18,15 @@ from sdssm.cli.options import (
     collect_settings,
     declare_command,
     parse_device,
+    parse_length,
+    parse_seed,
+    parse_strings,
     parse_value,
-    parse_whole_number,
 )
-from sdssm.cli.output import make_lines_printable, make_printable, print_facts, print_json, print_text
+from sdssm.cli.output import print_facts, print_json, print_text
 from sdssm.errors import OutputError, SettingsError
 from sdssm.files import describe_file_error, format_path, write_atomic
+from sdssm.printable import make_lines_printable, make_printable
 
 if TYPE_CHECKING:
     from sdssm.checking import ReportCard
@@ -80,7 +83,7 @@ def add_command(commands: Commands) -> None:
     add(
         "--seed",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_seed,
         default=0,
         help="seed of training, weights and searches (default: 0)",
     )
@@ -88,10 +91,10 @@ def add_command(commands: Commands) -> None:
     add(
         "--max-length",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_length,
         help="longest strings (default: 50,000, or 2,000 for a model that cannot read in pieces)",
     )
-    add("--strings", metavar="N", type=parse_whole_number, help="strings per length (default: 512)")
+    add("--strings", metavar="N", type=parse_strings, help="strings per length (default: 512)")
     add(
         "--sections",
         metavar="NAME",

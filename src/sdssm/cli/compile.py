@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdssm.cli.exact_options import OVERWRITE_HELP, add_display_options
-from sdssm.cli.options import declare_command, whole_number_between
+from sdssm.cli.options import declare_command, parse_length, parse_seed, parse_strings, whole_number_between
 from sdssm.cli.output import print_facts, print_json
 from sdssm.errors import format_value
 from sdssm.exact.defaults import CHECKED_STRINGS, COLUMN_NORM, ENCODING, LAYERS, MODEL
@@ -59,20 +59,20 @@ def add_command(commands: Commands) -> None:
     add(
         "--seed",
         metavar="N",
-        type=whole_number_between(0, 2**63 - 1),
+        type=parse_seed,
         default=0,
         help="seed of random encodings and of the strings (default: %(default)s)",
     )
     add(
         "--length",
         metavar="N",
-        type=whole_number_between(1, 10**9),
+        type=parse_length,
         help="length of the strings (default: 10,000, and shorter with more than 500 states)",
     )
     add(
         "--strings",
         metavar="N",
-        type=whole_number_between(1, 1 << 16),
+        type=parse_strings,
         default=CHECKED_STRINGS,
         help="strings to check (default: %(default)s)",
     )

@@ -13,10 +13,13 @@ from sdssm.cli.options import (
     JSON_HELP,
     declare_command,
     parse_device,
-    parse_whole_number,
-    parse_whole_numbers,
+    parse_length,
+    parse_lengths,
+    parse_seed,
+    parse_strings,
 )
-from sdssm.cli.output import make_lines_printable, make_printable, print_json, print_table, print_text
+from sdssm.cli.output import print_json, print_table, print_text
+from sdssm.printable import make_lines_printable, make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -65,19 +68,17 @@ def add_command(commands: Commands) -> None:
     lengths.add_argument(
         "--max-length",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_length,
         help="test every length up to N (default: the task's, 500)",
     )
     lengths.add_argument(
         "--lengths",
         metavar="N,N,...",
-        type=parse_whole_numbers,
+        type=parse_lengths,
         help="test only these lengths, up to 1,000,000",
     )
-    add(
-        "--strings", metavar="N", type=parse_whole_number, default=512, help="strings per length (default: %(default)s)"
-    )
-    add("--seed", metavar="N", type=parse_whole_number, default=1, help="seed of the strings (default: %(default)s)")
+    add("--strings", metavar="N", type=parse_strings, default=512, help="strings per length (default: %(default)s)")
+    add("--seed", metavar="N", type=parse_seed, default=1, help="seed of the strings (default: %(default)s)")
     add(
         "--fresh", action="store_true", help="draw new strings for each length instead of reading prefixes of long ones"
     )

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_device, parse_seeds, parse_whole_number
+from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_device, parse_parallel, parse_seeds
 from sdssm.experiments.default_folders import OUT, RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
     add(
         "--workers",
         metavar="N",
-        type=parse_positive_number,
+        type=parse_parallel,
         help="processes that evaluate runs (default: 1; for mlregtest one for each core but one)",
     )
     add("--quiet", action="store_true", help="print no progress")
@@ -66,18 +66,6 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         metavar="HOST:PORT",
         help="address of the Ray cluster (default: RAY_ADDRESS if it is set, else a new cluster on this machine)",
     )
-
-
-def parse_positive_number(text: str) -> int:
-    """Parse a whole number from 1.
-
-    >>> parse_positive_number("4")
-    4
-    """
-    value = parse_whole_number(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small; give a whole number of at least 1")
-    return value
 
 
 def make_executor(options: argparse.Namespace) -> Executor:

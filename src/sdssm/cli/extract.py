@@ -15,9 +15,11 @@ from sdssm.cli.exact_options import (
     print_result,
 )
 from sdssm.cli.model_options import add_trust_options, import_models
-from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number, parse_whole_numbers
-from sdssm.cli.output import check_suffix, make_printable, print_json
+from sdssm.cli.options import RUN_HELP, declare_command, parse_lengths, parse_seed, parse_strings, whole_number_between
+from sdssm.cli.output import check_suffix, print_json
 from sdssm.exact.defaults import COMPARED_LENGTHS, COMPARED_STRINGS, MAX_STATES, METHOD
+from sdssm.limits import MOST_EXTRACTED
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -44,13 +46,13 @@ def add_command(commands: Commands) -> None:
     add(
         "--lengths",
         metavar="N,N,...",
-        type=parse_whole_numbers,
+        type=parse_lengths,
         help=f"lengths at which automaton and model are compared (default: {','.join(map(str, COMPARED_LENGTHS))})",
     )
     add(
         "--strings",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_strings,
         default=COMPARED_STRINGS,
         help="strings per length (default: %(default)s)",
     )
@@ -76,11 +78,11 @@ def add_extraction_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--max-states",
         metavar="N",
-        type=parse_whole_number,
+        type=whole_number_between(1, MOST_EXTRACTED),
         default=MAX_STATES,
         help="most states of the automaton (default: %(default)s)",
     )
-    add("--seed", metavar="N", type=parse_whole_number, default=0, help="seed of the strings (default: %(default)s)")
+    add("--seed", metavar="N", type=parse_seed, default=0, help="seed of the strings (default: %(default)s)")
 
 
 def _extract(options: argparse.Namespace) -> None:

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_text
+from sdssm.cli.options import declare_command, parse_strings, whole_number_between
+from sdssm.cli.output import print_text
+from sdssm.printable import make_printable
 from sdssm.report.figures import FigureOptions
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def add_command(commands: Commands) -> None:
     add("-o", "--out", metavar="FILE", type=Path, required=True, help="a .pdf, .svg or .png file")
     add(
         "--columns",
-        type=int,
-        choices=(1, 2),
+        type=whole_number_between(1, 2),
         default=DEFAULTS.columns,
         help="width: 1 is 3.3 in, 2 is 7 in (default: %(default)s)",
     )
@@ -66,7 +66,7 @@ def add_command(commands: Commands) -> None:
     add(
         "--strings",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_strings,
         default=DEFAULTS.strings,
         help="states: points of each length, at most (default: %(default)s)",
     )

@@ -15,7 +15,7 @@ from sdssm.cli.exact_options import (
     print_result,
 )
 from sdssm.cli.model_options import add_trust_options, import_models
-from sdssm.cli.options import RUN_HELP, declare_command, parse_whole_number
+from sdssm.cli.options import RUN_HELP, declare_command, parse_length, parse_seed, parse_strings
 from sdssm.cli.output import print_json
 from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
 
@@ -43,21 +43,21 @@ def add_command(commands: Commands) -> None:
     add(
         "--max-length",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_length,
         default=LONGEST_MEASURED,
         help=f"longest length to read (default: {LONGEST_MEASURED:,})",
     )
     add(
         "--strings",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_strings,
         default=MEASURED_STRINGS,
         help="number of strings (default: %(default)s)",
     )
     add(
         "--seed",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_seed,
         default=MEASURED_SEED,
         help="seed of the strings (default: %(default)s)",
     )

@@ -12,7 +12,7 @@ from shlex import join
 from typing import TYPE_CHECKING
 
 from sdssm.cli.exact_options import parse_seconds
-from sdssm.cli.options import parse_value, split_assignment
+from sdssm.cli.options import parse_parallel, parse_value, split_assignment
 from sdssm.cli.output import print_table, print_text
 from sdssm.errors import SettingsError, format_value
 from sdssm.experiments.mlregtest.reproduction import NAME
@@ -47,16 +47,9 @@ def add_language_options(parser: argparse.ArgumentParser) -> None:
         type=parse_seconds,
         help="stop about then, between two batches; the same command continues",
     )
-    add("--at-once", metavar="N", type=parse_count, help="languages that train side by side (default: 128, CPU: 8)")
+    add("--at-once", metavar="N", type=parse_parallel, help="languages that train side by side (default: 128, CPU: 8)")
     add("--keep-weights", action="store_true", help="keep the trained models in OUT/mlregtest")
     add("--set", metavar="NAME=VALUE", nargs="+", action="extend", help="change settings of all languages")
-
-
-def parse_count(text: str) -> int:
-    """Parse a whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{format_value(text)} is no number of languages; give one of at least 1")
-    return int(text)
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -65,7 +58,7 @@ def parse_part(text: str) -> tuple[int, int]:
     >>> parse_part("2/4")
     (2, 4)
     """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise argparse.ArgumentTypeError(f"{format_value(text)} is not a part; write 2/4 for the second of four")
     return int(match[1]), int(match[2])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdssm.devices import check_device_name
 from sdssm.errors import DeviceError, SettingsError, format_value
+from sdssm.limits import LARGEST_SEED, LONGEST_STRING, MOST_PARALLEL, MOST_SEEDS, MOST_STRINGS
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -22,6 +23,8 @@ JSON_HELP = "print JSON instead of tables"
 RUN_HELP = "folder of a run or of a saved model"
 #: Options of `sdssm train` that are settings under their own names.
 SETTING_OPTIONS = ("steps", "lr", "batch", "state", "train_length")
+#: The most lengths that an option lists.
+MOST_LENGTHS = 1_000
 EXAMPLES = "examples:\n  "
 
 
@@ -53,17 +56,6 @@ def declare_command(
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def parse_whole_number(text: str) -> int:
-    """Parse a whole number from 0, with or without underscores.
-
-    >>> parse_whole_number("5000"), parse_whole_number("5_000")
-    (5000, 5000)
-    """
-    if not re.fullmatch(r"\d[\d_]{0,20}", text, re.ASCII) or text.endswith("_") or "__" in text:
-        raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number")
-    return int(text)
-
-
 def whole_number_between(least: int, most: int) -> Callable[[str], int]:
     """Return a function that parses a whole number within bounds, with or without underscores.
 
@@ -72,24 +64,32 @@ def whole_number_between(least: int, most: int) -> Callable[[str], int]:
     """
 
     def parse(text: str) -> int:
-        try:
-            value = parse_whole_number(text)
-        except argparse.ArgumentTypeError:
-            value = least - 1
+        is_number = re.fullmatch(r"\d[\d_]{0,20}", text, re.ASCII) and not text.endswith("_") and "__" not in text
+        value = int(text) if is_number else least - 1
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"{format_value(text)} is not a whole number from {least} to {most:,}")
         return value
 
     return parse
 
 
-def parse_whole_numbers(text: str) -> list[int]:
-    """Parse whole numbers separated by commas.
+#: Parsers of numbers that several commands have.
+parse_seed = whole_number_between(0, LARGEST_SEED)
+parse_length = whole_number_between(1, LONGEST_STRING)
+parse_strings = whole_number_between(1, MOST_STRINGS)
+parse_parallel = whole_number_between(1, MOST_PARALLEL)
 
-    >>> parse_whole_numbers("500,5000")
+
+def parse_lengths(text: str) -> list[int]:
+    """Parse lengths of strings, separated by commas.
+
+    >>> parse_lengths("500,5000")
     [500, 5000]
     """
-    return [parse_whole_number(part.strip()) for part in text.split(",") if part.strip()]
+    lengths = [parse_length(part.strip()) for part in text.split(",") if part.strip()]
+    if len(lengths) > MOST_LENGTHS:
+        raise argparse.ArgumentTypeError(f"{len(lengths):,} lengths are too many; give at most {MOST_LENGTHS:,}")
+    return lengths
 
 
 def parse_number(text: str) -> float:
@@ -144,8 +144,12 @@ def parse_seeds(text: str) -> int | list[int]:
             f"{format_value(text)} is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"
         )
     if "," not in text:
+        if int(text) > MOST_SEEDS:
+            raise argparse.ArgumentTypeError(f"{text} seeds are too many; give at most {MOST_SEEDS:,}, or a list")
         return int(text)
     seeds = [int(part) for part in text.split(",") if part]
+    if len(seeds) > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{len(seeds):,} seeds are too many; give at most {MOST_SEEDS:,}")
     if len(set(seeds)) != len(seeds):
         raise argparse.ArgumentTypeError(f"{format_value(text)} has a seed twice; keep one of them")
     return seeds

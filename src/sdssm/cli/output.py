@@ -12,24 +12,11 @@ from typing import Any
 
 from sdssm.errors import OutputError
 from sdssm.files import format_path
+from sdssm.printable import make_printable, styled_stream
 from sdssm.text_tables import LEAST_WIDTH, fit_table, terminal_width, wrap_text
 
 #: How to see the columns of a table that a narrow terminal leaves out.
 NARROW_ADVICE = "to see them, widen the terminal or add | less -S"
-
-
-def make_printable(text: str) -> str:
-    """Escape characters that would move the cursor or break a line; names in a file may contain them.
-
-    >>> make_printable("two" + chr(10) + "lines") == "two" + chr(92) + "nlines"
-    True
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def make_lines_printable(text: str) -> str:
-    """Apply `make_printable` to each line of a text."""
-    return "\n".join(make_printable(line) for line in text.split("\n"))
 
 
 def quote_argument(argument: Any) -> str:
@@ -38,7 +25,8 @@ def quote_argument(argument: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1))
+    """Print a value as JSON in ASCII, in which every control character is escaped."""
+    print(json.dumps(value, indent=1).replace("\x7f", "\\u007f"))  # the one that json leaves as it is
 
 
 def _can_use_rich() -> bool:
@@ -59,7 +47,7 @@ def print_table(
     describes; a line below names them. `keep` and `drop` name columns that are never left out, or left out first.
     Returns the headers of the columns that were left out.
     """
-    rows = [[make_printable(cell) for cell in row] for row in rows]
+    headers, *rows = ([make_printable(cell) for cell in row] for row in [headers, *rows])
     width = terminal_width()
     fitted = fit_table(headers, rows, right=right, width=width, keep=keep, drop=drop)
     _print_bold(fitted.header)
@@ -94,8 +82,9 @@ def _print_bold(lines: Sequence[str]) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    console = Console(file=styled_stream(sys.stdout))
     for line in lines:
-        Console().print(Text(line, style="bold"), soft_wrap=True)
+        console.print(Text(line, style="bold"), soft_wrap=True)
 
 
 def check_suffix(option: str, path: Path | None, known: Sequence[str], what: str) -> None:

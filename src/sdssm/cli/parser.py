@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from sdssm import __version__
 from sdssm.cli.options import BAD_INPUT, HelpFormatter
-from sdssm.cli.output import make_printable
 from sdssm.errors import did_you_mean, format_value, most_similar
+from sdssm.printable import make_printable, shorten_line
 
 #: In the order of `sdssm --help`; each is a module of this package.
 COMMANDS = (
@@ -47,7 +47,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         more = "" if message.endswith("?") else f"; see {self.prog} --help"
-        self.exit(BAD_INPUT, f"{self.prog}: {message}{more}\n")
+        self.exit(BAD_INPUT, shorten_line(f"{self.prog}: {message}{more}") + "\n")
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]  # it has overloads
         """Parse arguments, and report unknown ones here, where the options of the command are known."""

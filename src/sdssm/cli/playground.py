@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import declare_command
-from sdssm.cli.output import make_printable, print_text
+from sdssm.cli.output import print_text
 from sdssm.cli.report import check_page_path
 from sdssm.errors import RunError
 from sdssm.formatting import count_of
+from sdssm.printable import make_printable
 from sdssm.report.page.page_files import write_page
 
 if TYPE_CHECKING:

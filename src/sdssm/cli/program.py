@@ -12,14 +12,21 @@ from typing import TextIO
 
 from sdssm.cli.options import BAD_INPUT
 from sdssm.cli.parser import make_parser
-from sdssm.errors import RunWarning, SdssmError
+from sdssm.errors import RunWarning, SdssmError, first_line, format_value
+from sdssm.printable import make_lines_printable, printable_output, shorten_line
 
 
 def run_command_line(typed: Sequence[str]) -> int:
-    """Run the command that was typed and return its exit code."""
+    """Run the command that was typed and return its exit code; what it prints has no control characters of others."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without some letters still shows the others
+    with printable_output():
+        return _run(typed)
+
+
+def _run(typed: Sequence[str]) -> int:
     try:
+        _check_words(typed)
         options = make_parser(typed[0] if typed else None).parse_args(typed or ["--help"])
         options.typed = join(["sdssm", *typed])  # commands print it as the command to rerun
         with warnings.catch_warnings():
@@ -28,15 +35,44 @@ def run_command_line(typed: Sequence[str]) -> int:
         if sys.stdout is not None:  # None if the shell closed it, as in `sdssm tasks >&-`
             sys.stdout.flush()
     except SdssmError as error:
-        print(f"sdssm: {error.shell}", file=sys.stderr)
-        return BAD_INPUT
+        return _report(error.shell)
     except BrokenPipeError:  # the reader of a pipe has ended, as in `sdssm tasks | head`
         _discard_output()
-    except OSError as error:  # errors of files are handled where they occur, so this is standard output
-        print(f"sdssm: cannot write the output: {error.strerror}", file=sys.stderr)
+    except OSError as error:
+        if error.filename is not None:  # of a path that a command did not expect to be one, such as a name too long
+            return _report(f"cannot use {format_value(str(error.filename))}: {error.strerror}; choose another path")
+        # Errors of files are handled where they occur, so this is standard output.
+        _report(f"cannot write the output: {error.strerror}")
         _discard_output()
         return BAD_INPUT
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return _report(f"there is not enough memory: {first_line(error, 120)}; use smaller sizes, such as --strings 64")
     return 0
+
+
+def _check_words(typed: Sequence[str]) -> None:
+    """Raise an error if an argument cannot be the name of a file, before any command uses it as one."""
+    for word in typed:
+        try:
+            is_valid = b"\0" not in os.fsencode(word)
+        except UnicodeEncodeError:
+            is_valid = False
+        if not is_valid:
+            raise SdssmError(f"the argument {format_value(word)} has a null byte or is no Unicode; leave it out")
+
+
+def _report(message: str) -> int:
+    """Print an error in one line of limited length, and return the exit code."""
+    print(shorten_line(f"sdssm: {message}"), file=sys.stderr)
+    return BAD_INPUT
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Return whether Python, numpy or torch could not allocate memory; torch has no class of its own for a CPU."""
+    texts = ("can't allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
 def _show_warning(
@@ -48,8 +84,9 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print warnings of this package in one line, and all others with their place in the code."""
-    text = f"sdssm: warning: {message}\n" if issubclass(category, RunWarning) else None
-    print(text or warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
+    text = f"{shorten_line(f'sdssm: warning: {message}')}\n" if issubclass(category, RunWarning) else None
+    text = text or make_lines_printable(warnings.formatwarning(message, category, filename, lineno, line))
+    print(text, end="", file=file or sys.stderr)
 
 
 def _discard_output() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import declare_command, parse_number
-from sdssm.cli.output import check_suffix, make_printable, print_text, quote_argument
+from sdssm.cli.output import check_suffix, print_text, quote_argument
 from sdssm.errors import OutputError
 from sdssm.files import format_path
 from sdssm.formatting import count_of
+from sdssm.printable import make_printable
 from sdssm.report.page.page_files import MAX_MB
 
 if TYPE_CHECKING:

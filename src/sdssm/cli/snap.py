@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from sdssm.cli.exact_options import OVERWRITE_HELP, add_limit_options, print_result
 from sdssm.cli.extract import add_extraction_options
 from sdssm.cli.model_options import import_models
-from sdssm.cli.options import declare_command, parse_whole_number
-from sdssm.cli.output import make_printable, print_json
+from sdssm.cli.options import declare_command, parse_length
+from sdssm.cli.output import print_json
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -42,7 +43,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--every",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_length,
         help="keep the trained matrices, and move the state to the nearest prototype every N symbols",
     )
     parser.add_argument("--overwrite", action="store_true", help=OVERWRITE_HELP)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.options import declare_command, whole_number_between
-from sdssm.cli.output import make_printable
 from sdssm.errors import RunWarning, StudioError
 from sdssm.files import format_path
+from sdssm.printable import make_printable
 from sdssm.studio.addresses import DEFAULT_HOST, DEFAULT_PORT
 
 if TYPE_CHECKING:

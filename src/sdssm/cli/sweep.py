@@ -21,18 +21,22 @@ from sdssm.cli.model_options import add_model_option
 from sdssm.cli.options import (
     collect_settings,
     declare_command,
+    parse_length,
     parse_number,
     parse_numbers,
+    parse_parallel,
+    parse_seed,
     parse_value,
-    parse_whole_number,
     split_assignment,
+    whole_number_between,
 )
-from sdssm.cli.output import make_lines_printable
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
 from sdssm.errors import SettingsError, format_value
 from sdssm.experiments.default_folders import reused_folders
+from sdssm.limits import MOST_TRIALS
 from sdssm.models.catalogue import DEFAULT_MODEL
+from sdssm.printable import make_lines_printable
 from sdssm.text_tables import terminal_width
 
 if TYPE_CHECKING:
@@ -76,18 +80,23 @@ def add_command(commands: Commands) -> None:
     ):
         add(*names, metavar=metavar, nargs="+", action="extend", default=[], help=text)
     add("--search", default="grid", metavar="KIND", help="grid, random or optuna (default: %(default)s)")
-    add("--trials", metavar="N", type=parse_whole_number, help="number of candidates of a random or Optuna search")
+    add(
+        "--trials",
+        metavar="N",
+        type=whole_number_between(1, MOST_TRIALS),
+        help="number of candidates of a random or Optuna search",
+    )
     add(
         "--search-seed",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_seed,
         default=0,
         help="seed of the search (default: %(default)s)",
     )
     add(
         "--parallel",
         metavar="N",
-        type=parse_whole_number,
+        type=parse_parallel,
         help="candidates that are trained at once (default: all; with optuna 8)",
     )
     add(
@@ -107,7 +116,7 @@ def add_command(commands: Commands) -> None:
         metavar="BY",
         help="rank by accuracy at training lengths (within) or at test lengths (score) (default: within)",
     )
-    add("--max-length", metavar="N", type=parse_whole_number, help="longest test string (default: the task's)")
+    add("--max-length", metavar="N", type=parse_length, help="longest test string (default: the task's)")
     add("--name", help="name of the results folder (default: sweep-TASK-MODEL-..., or that of the experiment)")
     add_experiment_options(parser, default_seeds="the experiment's, or 1 for a task")
     parser.set_defaults(run=_sweep)

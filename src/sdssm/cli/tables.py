@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sdssm.cli.output import make_lines_printable, make_printable
 from sdssm.formatting import count_of
+from sdssm.printable import make_lines_printable, make_printable
 from sdssm.progress import report_progress
 from sdssm.text_tables import terminal_width
 

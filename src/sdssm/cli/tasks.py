@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.cli.options import JSON_HELP, declare_command, whole_number_between
-from sdssm.cli.output import check_suffix, make_printable, print_facts, print_json, print_table
+from sdssm.cli.options import JSON_HELP, declare_command, parse_seed, whole_number_between
+from sdssm.cli.output import check_suffix, print_facts, print_json, print_table
 from sdssm.cli.parser import CommandParser
 from sdssm.formatting import format_symbols
-from sdssm.models.train_settings import LONGEST
+from sdssm.limits import LONGEST_TRAINED
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands
@@ -61,7 +62,7 @@ def add_command(commands: Commands) -> None:
     show.add_argument(
         "--train-length",
         metavar="N",
-        type=whole_number_between(1, LONGEST),
+        type=whole_number_between(1, LONGEST_TRAINED),
         help="length of the longest training strings that are described (default: that of the task)",
     )
     show.add_argument(
@@ -72,7 +73,7 @@ def add_command(commands: Commands) -> None:
     show.add_argument(
         "--seed",
         metavar="N",
-        type=whole_number_between(0, 2**63 - 1),
+        type=parse_seed,
         default=0,
         help="seed of the sample strings (default: %(default)s)",
     )

@@ -21,12 +21,13 @@ from sdssm.cli.options import (
     parse_seeds,
     parse_value,
 )
-from sdssm.cli.output import make_printable, print_facts, print_table, print_text, quote_argument
+from sdssm.cli.output import print_facts, print_table, print_text, quote_argument
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
 from sdssm.formatting import count_of, format_chance, format_loss, format_percent
 from sdssm.models.catalogue import DEFAULT_MODEL
+from sdssm.printable import make_printable
 
 if TYPE_CHECKING:
     from sdssm.cli.options import Commands

@@ -15,7 +15,8 @@ from sdssm.models.registry import registered_entry
 from sdssm.models.settings import unchanged_settings
 from sdssm.runs.events import to_json_value
 from sdssm.runs.schema import Settings, resolve_settings
-from sdssm.tasks import Task, get_task
+from sdssm.tasks import Task
+from sdssm.tasks.library import get_library_task
 
 #: Settings without influence on what is learned, and train_length, which has its own field in a record.
 NOT_COMPARED = ("checkpoint_every", "log_every", "train_length")
@@ -58,6 +59,6 @@ def canonical_task_name(task: Task) -> str:
     if name == task.name or "regex" in name or Path(name).suffix:
         return task.name
     try:
-        return name if get_task(name).digest == task.digest else task.name
+        return name if get_library_task(name).digest == task.digest else task.name
     except SdssmError:
         return task.name

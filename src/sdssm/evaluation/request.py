@@ -13,9 +13,10 @@ import torch
 from sdssm.devices import resolve_device
 from sdssm.errors import SdssmError, format_value
 from sdssm.evaluation.sampled_accuracy import MEASURES
+from sdssm.limits import LARGEST_SEED, LONGEST_STRING, MOST_STRINGS
 
 #: Limits of a request.
-MOST_LENGTH, MOST_STRINGS, MOST_SEED = 1_000_000, 1 << 16, (1 << 63) - 1
+MOST_LENGTH, MOST_SEED = LONGEST_STRING, LARGEST_SEED
 
 
 class EvaluationError(SdssmError):

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sdssm.errors import ModelError
+from sdssm.errors import ModelError, format_value
+from sdssm.limits import MOST_CLASSES, MOST_TRANSITIONS
 from sdssm.models.classifier import Classifier
 from sdssm.models.module_probe import check_reading
 from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.names import load_tensors
 from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings, recorded_name
+from sdssm.models.size_limit import NumberLimit, TooManyNumbersError, memory_limit, weights_limit
 from sdssm.models.token_model import TokenModel
 from sdssm.models.wrapped_module import WrappedModule, build_module
+from sdssm.settings import check_between, convert_value
+
+#: The greatest sizes of a task in a config.
+SIZES = {"n_symbols": MOST_TRANSITIONS, "n_classes": MOST_CLASSES}
 
 
-def untrained_model(settings: ModelSettings | ModuleSettings, n_symbols: int, n_classes: int, seed: int) -> TokenModel:
+class _MismatchError(ModelError):
+    """Settings and weights that do not belong together."""
+
+
+def untrained_model(
+    settings: ModelSettings | ModuleSettings,
+    n_symbols: int,
+    n_classes: int,
+    seed: int,
+    limit: NumberLimit | None = None,
+) -> TokenModel:
     """Return an untrained model, a function of its settings and the seed alone.
+
+    `limit` is how many numbers it may have; None: as many as the memory of this machine holds. Larger models raise an
+    error before they are allocated.
 
     >>> untrained_model(ModelSettings(name="lstm"), 2, 3, seed=0).name
     'lstm'
     """
     entry = find_recorded_entry(settings.name, settings.import_path, trust=False, source="the config")
-    if isinstance(settings, ModuleSettings):
-        return build_module(entry, settings, n_symbols, n_classes, seed)
-    return Classifier(settings, n_symbols, n_classes, generator=torch.Generator().manual_seed(seed))
+    with limit or memory_limit():
+        if isinstance(settings, ModuleSettings):
+            return build_module(entry, settings, n_symbols, n_classes, seed)
+        return Classifier(settings, n_symbols, n_classes, generator=torch.Generator().manual_seed(seed))
 
 
 def import_recorded_model(config: Mapping[str, Any], source: str, *, trust: bool) -> None:
@@ -43,15 +64,55 @@ def import_recorded_model(config: Mapping[str, Any], source: str, *, trust: bool
 
 def build_model(config: Mapping[str, Any], weights: Mapping[str, Tensor], source: str) -> TokenModel:
     """Build the model that a config describes, and load these weights."""
-    try:
+    model = prepare_model(config, {name: tuple(tensor.shape) for name, tensor in weights.items()}, source)
+    return fill_model(model, weights, source)
+
+
+def prepare_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], source: str) -> TokenModel:
+    """Build the model that a config describes, for weights of these shapes, as the header of their file states them.
+
+    A config that describes other weights is an error, however large the model is that it describes: the shapes are
+    compared before the weights are read, and nothing much larger than they are is allocated.
+    """
+    with _mismatches(source):
         settings = build_model_settings(config["model"])
-        model = untrained_model(settings, config["n_symbols"], config["n_classes"], seed=0)
+        sizes = [_check_size(name, config[name], most) for name, most in SIZES.items()]
+        limit = weights_limit(shapes.values(), is_module=isinstance(settings, ModuleSettings))
+        model = untrained_model(settings, sizes[0], sizes[1], seed=0, limit=limit)
+        expected = {model.file_name(name): tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        for name, shape in expected.items():
+            if shapes.get(name) != shape:
+                stored = f"has shape {shapes[name]}" if name in shapes else "is missing"
+                raise _MismatchError(f"{format_value(name)} {stored}, but the settings need {shape}")
+        unknown = next((name for name in shapes if name not in expected), None)
+        if unknown is not None:
+            raise _MismatchError(f"the settings have no parameter {format_value(unknown)}")
+    return model
+
+
+def fill_model(model: TokenModel, weights: Mapping[str, Tensor], source: str) -> TokenModel:
+    """Load weights into a model that was prepared for them."""
+    with _mismatches(source):
         if isinstance(model, Classifier):
             model = model.to(weights["readout.weight"].dtype)
         load_tensors(model, weights)
-    except (KeyError, RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise ModelError(f"{source} does not hold the model that its {CONFIG_FILE} describes: {reason}") from None
     if isinstance(model, WrappedModule):
         check_reading(model)  # a weight of zero in the untrained module may have hidden what it reads
     return model.eval()
+
+
+@contextmanager
+def _mismatches(source: str) -> Iterator[None]:
+    """Turn errors in the block into one that says that config and weights do not belong together."""
+    try:
+        yield
+    except (KeyError, RuntimeError, TypeError, _MismatchError, TooManyNumbersError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[-1].strip()
+        raise ModelError(f"{source} does not hold the model that its {CONFIG_FILE} describes: {reason}") from None
+
+
+def _check_size(name: str, value: Any, most: int) -> int:
+    """Return the number of symbols or classes in a config."""
+    size: int = convert_value(name, value, int)
+    check_between(name, size, 1, most)
+    return size

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sdssm.errors import ModelError, SettingsError
+from sdssm.limits import LONGEST_STRING, LONGEST_TRAINED, MOST_STEPS
 from sdssm.settings import check_settings, setting, setting_types
 from sdssm.tasks.sampling import SAMPLINGS
 
-#: The longest strings to train on.
-LONGEST = 100_000
 #: What a training is given besides settings. As a setting of a model, such a name would be mistaken for it.
 RUN_NAMES = ("task", "model", "preset", "seed", "seeds")
 
@@ -23,15 +22,15 @@ RUN_NAMES = ("task", "model", "preset", "seed", "seeds")
 class TrainSettings:
     """Settings of the training. The defaults are the scale-free recipe."""
 
-    steps: int = setting(40_000, "number of training steps", least=1)
+    steps: int = setting(40_000, "number of training steps", least=1, most=MOST_STEPS)
     batch: int = setting(128, "strings per step", least=1, most=1 << 20)
     train_length: int | None = setting(
         None,
         "L, the longest training strings; none: the default of the task, 40 (c2xc30 and d30: 90)",
         least=1,
-        most=LONGEST,
+        most=LONGEST_TRAINED,
     )
-    shortest: int = setting(1, "the shortest training strings", least=1, most=LONGEST)
+    shortest: int = setting(1, "the shortest training strings", least=1, most=LONGEST_TRAINED)
     curriculum: str = setting(
         "uniform",
         "one length per step: uniform on shortest..L; fixed: L; growing: uniform on a range that reaches L after half "
@@ -93,10 +92,13 @@ class TrainSettings:
         "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length; "
         "balanced accuracy if sampling is not uniform",
         least=1,
+        most=LONGEST_STRING,
     )
-    validate_every: int = setting(5_000, "steps between validations", least=1)
-    checkpoint_every: int | None = setting(None, "steps between checkpoints; none: about every minute", least=1)
-    log_every: int | None = setting(None, "steps between events; none: 200 times in a run", least=1)
+    validate_every: int = setting(5_000, "steps between validations", least=1, most=MOST_STEPS)
+    checkpoint_every: int | None = setting(
+        None, "steps between checkpoints; none: about every minute", least=1, most=MOST_STEPS
+    )
+    log_every: int | None = setting(None, "steps between events; none: 200 times in a run", least=1, most=MOST_STEPS)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -17,7 +17,8 @@ from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.presets import MIXER_DEFAULTS, MODULE_DEFAULTS
 from sdssm.models.registry import plugin_paths, registered_entry
 from sdssm.runs.schema import RunConfig, Settings, create_config, resolve_settings
-from sdssm.tasks import Task, get_task
+from sdssm.tasks import Task
+from sdssm.tasks.library import get_library_task
 
 #: The file for a machine that was passed to `train` as an object.
 MACHINE_FILE = "machine.json"
@@ -107,7 +108,7 @@ def _default_length(config: RunConfig) -> int | None:
     if config.machines is not None:
         return Task.train_length  # of a machine that is read from a file
     try:
-        return get_task(config.task).train_length
+        return get_library_task(config.task).train_length
     except SdssmError:
         return None
 

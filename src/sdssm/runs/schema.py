@@ -15,14 +15,22 @@ from typing import Any, Self
 
 from sdssm.automata.formats import from_json, to_json
 from sdssm.automata.library import machine_files
-from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean, format_value
+from sdssm.errors import RunError, SdssmError, SettingsError, did_you_mean, first_line, format_value
+from sdssm.limits import (
+    LARGEST_SEED,
+    LONGEST_STRING,
+    LONGEST_TRAINED,
+    MOST_CLASSES,
+    MOST_TRANSITIONS,
+)
 from sdssm.models.catalogue import DEFAULT_MODEL, DEFAULT_PRESET, default_preset, get_preset
 from sdssm.models.module_settings import ModuleSettings, why_no_setting
 from sdssm.models.registry import find_entry, registered_entry
-from sdssm.models.settings import ModelSettings, build_model_settings, default_settings
+from sdssm.models.settings import CONFIG_FILE, ModelSettings, build_model_settings, default_settings
 from sdssm.models.train_settings import TrainSettings
 from sdssm.settings import (
     build_settings,
+    check_between,
     check_settings,
     convert_value,
     setting_types,
@@ -30,12 +38,21 @@ from sdssm.settings import (
 )
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.coverage import choose_sampling
+from sdssm.tasks.library import get_library_task
 from sdssm.tasks.state_size import AUTO, MARGIN, choose_state_size
 
 #: Fields of a run config that `from_json` does not convert by their annotations.
 UNCONVERTED = ("settings", "machines", "versions")
 #: The values of training settings in configs that do not have them, written before there was a choice.
 UNRECORDED = {"sampling": "uniform"}
+#: The ranges of the numbers of a config that are not settings.
+RANGES = {
+    "seed": (0, LARGEST_SEED),
+    "n_symbols": (1, MOST_TRANSITIONS),
+    "n_classes": (1, MOST_CLASSES),
+    "train_length": (1, LONGEST_TRAINED),
+    "test_length": (1, LONGEST_STRING),
+}
 #: Fields of the settings classes that name the model or hold other settings, and cannot be set by name.
 NOT_SETTINGS = ("name", "import_path", "mixer", "options")
 
@@ -184,6 +201,10 @@ class RunConfig:
     commit: str | None = None
     begun: str = ""  #: time and process; only runs that were started together train side by side
 
+    def __post_init__(self) -> None:
+        for name, (least, most) in RANGES.items():
+            check_between(name, getattr(self, name), least, most)
+
     @property
     def model(self) -> ModelSettings | ModuleSettings:
         return self.settings.model
@@ -222,24 +243,32 @@ class RunConfig:
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SdssmError):
                 raise
-            raise RunError(f"the config does not describe a run: {error}") from None
+            raise RunError(f"the config does not describe a run: {first_line(error, 120)}") from None
 
     def load_task(self) -> Task:
-        """Return the task of the run; raise an error if its name now means another task."""
+        """Return the task of the run; raise an error if its name now means another task.
+
+        A machine that was read from a file is stored in the run: nothing outside of its folder is opened.
+        """
+        name = format_value(self.task)
         if self.machines is not None:
             machine, valid = (None if text is None else from_json(text) for text in self.machines)
             assert machine is not None
             task = Task(name=self.task, machine=machine, valid=valid)
-            current = get_task(self.task) if _is_read_from_a_file(self.task) else task
+        elif machine_files(self.task):
+            raise RunError(
+                f"the task of this run is the file {name}, which its {CONFIG_FILE} does not hold; restore the "
+                f"{CONFIG_FILE}, or train again with sdssm train FILE"
+            )
         else:
             try:
-                task = current = get_task(self.task)
+                task = get_library_task(self.task)
             except SdssmError as error:
-                raise RunError(f"the task {self.task} of this run no longer exists: {error}") from None
-        if current.digest != self.digest:
+                raise RunError(f"the task {name} of this run no longer exists: {error}") from None
+        if task.digest != self.digest:
             raise RunError(
-                f"the task {self.task} changed since this run was started (fingerprint {self.digest}, now "
-                f"{current.digest}); restore it or train again"
+                f"the task {name} changed since this run was started (fingerprint {format_value(self.digest)}, now "
+                f"{task.digest}); restore it or train again"
             )
         default_length = self.train_length if self.train.train_length is None else task.train_length
         return replace(task, train_length=default_length, test_length=self.test_length)

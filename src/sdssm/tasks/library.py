@@ -9,7 +9,7 @@ from typing import Any
 from sdssm.automata import Machine, get_machine
 from sdssm.automata.att import check_language
 from sdssm.automata.languages import arithmetic_strings
-from sdssm.automata.library import machine_files
+from sdssm.automata.library import get_library_machine, machine_files
 from sdssm.errors import FormatError, SdssmError
 from sdssm.files import format_path
 from sdssm.tasks.task import Task
@@ -66,7 +66,20 @@ def get_task(name: Any) -> Task:
     if not isinstance(name, str):
         path = os.fspath(name) if isinstance(name, os.PathLike) else "machine"
         return Task(name=_without_ending(path), machine=_checked(get_machine(name), path))
-    machine, name = _checked(get_machine(name), name), _without_ending(name.strip())
+    return _named_task(_checked(get_machine(name), name), _without_ending(name.strip()))
+
+
+def get_library_task(name: str) -> Task:
+    """Return the task of a name that needs no file, such as one in a run folder of someone else.
+
+    >>> get_library_task("A5").name
+    'a5'
+    """
+    return _named_task(get_library_machine(name), name.strip())
+
+
+def _named_task(machine: Machine, name: str) -> Task:
+    """Return the task of a machine, with what its name says about lengths and valid strings."""
     name = name.lower() if name.lower() in PAPER_TASKS else name  # one spelling for each of the paper's tasks
     plain = name.lower().replace("-", "_")
     valid = arithmetic_strings() if plain in ARITHMETIC else None

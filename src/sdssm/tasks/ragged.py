@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from sdssm.tasks.task import Task
 
+#: The longest strings that are drawn: a billion symbols take 8 GB.
+LONGEST_DRAWN = 1 << 30
+
 
 def validate_integer(number: int, name: str) -> int:
     """Return the number as an int, or raise TaskError."""
@@ -25,9 +28,9 @@ def validate_integer(number: int, name: str) -> int:
 
 
 def validate_length(length: int) -> int:
-    """Return the length as an int, or raise TaskError unless it is at least 1."""
-    if validate_integer(length, "length") < 1:
-        raise TaskError(f"length must be at least 1, got {length}")
+    """Return the length as an int, or raise TaskError unless it is at least 1 and not too long."""
+    if not 1 <= validate_integer(length, "length") <= LONGEST_DRAWN:
+        raise TaskError(f"length must be at least 1 and at most {LONGEST_DRAWN:,}, got {format_value(length)}")
     return index(length)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from sdssm.automata import Machine
 from sdssm.errors import TaskError, format_value
+from sdssm.limits import LONGEST_STRING
 from sdssm.tasks.batch import PADDING_LABEL, Batch
 from sdssm.tasks.ragged import (
     draw_lengths,
@@ -75,8 +76,9 @@ class Task:
                 f"{self.valid.n_symbols}; both need the same alphabet"
             )
         for name in ("train_length", "test_length"):
-            if validate_integer(getattr(self, name), name) < 1:
-                raise TaskError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            if not 1 <= validate_integer(getattr(self, name), name) <= LONGEST_STRING:
+                length = format_value(getattr(self, name))
+                raise TaskError(f"{name} is {length}; it must be at least 1 and at most {LONGEST_STRING:,}")
 
     @property
     def n_symbols(self) -> int:

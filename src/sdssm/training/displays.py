@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sdssm.errors import format_value
 from sdssm.formatting import format_chance, format_loss, format_percent
+from sdssm.printable import make_lines_printable, make_printable, styled_stream
 from sdssm.training.snapshot import Snapshot, StepRate, describe_start, group_by_folder
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class PlainLines:
     def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
         self._rate, self._snapshot, self._last_line = StepRate(steps, self._clock), None, None
         self._first_time = None
-        self._groups, self._constant = group_by_folder(names), list(constant)
+        self._groups, self._constant = group_by_folder([make_printable(name) for name in names]), list(constant)
         if first < steps:
             self.message(describe_start(len(names), steps, first))
 
@@ -80,7 +80,7 @@ class PlainLines:
     def message(self, text: str) -> None:
         file = sys.stdout if self._file is None else self._file
         if file is not None:  # None if the shell closed standard output
-            file.write(f"{text}\n")
+            file.write(f"{make_lines_printable(text)}\n")
             file.flush()
 
     def stop(self) -> None:
@@ -100,7 +100,8 @@ class LiveTable:
         from rich.live import Live
 
         # Drawn between steps: a refresh thread would take time from the training.
-        self._live = Live(console=console or Console(), auto_refresh=False, transient=not keep)
+        console = console or Console(file=styled_stream(sys.stdout))
+        self._live = Live(console=console, auto_refresh=False, transient=not keep)
         self._clock = clock
         self._rate = StepRate(0, clock)
         self._names: list[str] = []
@@ -110,8 +111,8 @@ class LiveTable:
         self._draw_time = -REFRESH_SECONDS
 
     def start(self, names: Sequence[str], steps: int, first: int, constant: Sequence[float] = ()) -> None:
-        self._names = [name if name.isprintable() else format_value(name) for name in names]
-        self._groups, self._constant = group_by_folder(names), list(constant)
+        self._names = [make_printable(name) for name in names]
+        self._groups, self._constant = group_by_folder(self._names), list(constant)
         self._rate, self._snapshot = StepRate(steps, self._clock), None
         self._live.start()
         if first < steps:
@@ -164,7 +165,7 @@ class LiveTable:
     def message(self, text: str) -> None:
         from rich.text import Text
 
-        self._live.console.print(Text(text))
+        self._live.console.print(Text(make_lines_printable(text)))
 
     def stop(self) -> None:
         self._draw()

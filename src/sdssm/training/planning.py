@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sdssm.errors import RunError, SettingsError, format_value
+from sdssm.limits import MOST_SEEDS
 from sdssm.models.registry import find_entry
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
@@ -189,9 +191,12 @@ def _check_gain_penalty(config: RunConfig, model: TokenModel) -> None:
 def expand_seeds(seeds: int | Sequence[int]) -> list[int]:
     """Return the seeds as a list: 0, 1, ... if their number is given."""
     try:
-        values = list(range(index(seeds))) if not isinstance(seeds, Iterable) else [index(seed) for seed in seeds]
+        given = range(index(seeds)) if not isinstance(seeds, Iterable) else seeds
+        values = [index(seed) for seed in islice(given, MOST_SEEDS + 1)]
     except TypeError:
         values = []
+    if len(values) > MOST_SEEDS:
+        raise SettingsError(f"seeds are {format_value(seeds)}; at most {MOST_SEEDS:,} are trained at once, give fewer")
     is_valid = all(0 <= seed < 1 << 63 for seed in values) and len(set(values)) == len(values)
     if not values or not is_valid or isinstance(seeds, bool):
         raise SettingsError(

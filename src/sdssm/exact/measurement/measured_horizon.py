@@ -10,7 +10,7 @@ import torch
 
 from sdssm import ops
 from sdssm.display import Displayed, ResultTable
-from sdssm.evaluation.request import MOST_LENGTH, MOST_STRINGS
+from sdssm.evaluation.request import MOST_LENGTH
 from sdssm.evaluation.sampled_accuracy import LONGEST_SAMPLED
 from sdssm.evaluation.sampled_measurement import measure_sampled
 from sdssm.exact.defaults import LONGEST_MEASURED, MEASURED_SEED, MEASURED_STRINGS
@@ -21,6 +21,7 @@ from sdssm.exact.measurement.word_matrices import WordMatrices
 from sdssm.exact.sources import MachineSource, ModelSource, check_task_fits, load_source
 from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
+from sdssm.limits import MOST_STRINGS
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_between

@@ -10,6 +10,7 @@ from sdssm.experiments.specs.scores import Score, mean_of_known
 from sdssm.experiments.specs.spec import Spec
 from sdssm.tasks import get_task
 from sdssm.tasks.label_shares import best_constants
+from sdssm.tasks.library import get_library_task
 
 
 def chance_by_cell(spec: Spec) -> dict[tuple[str, str], float]:
@@ -35,7 +36,7 @@ class BestConstants:
         key = (score.name, record.get("task"), record["train_length"], record["max_length"], random_start)
         if key not in self._known:
             try:
-                task = get_task(record["task"])
+                task = get_library_task(record["task"])
             except SdssmError:
                 return None
             lengths = score.lengths(record["train_length"], record["max_length"])

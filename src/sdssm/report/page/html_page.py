@@ -58,7 +58,7 @@ def render_page(
         live=live,
         token=token,
     )
-    return text
+    return text.encode("utf-8", "replace").decode()  # the name of a folder may have lone surrogates
 
 
 def encode_json(value: Any) -> str:

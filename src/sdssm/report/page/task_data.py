@@ -12,7 +12,8 @@ from sdssm.report.page.json_fields import LONGEST_NAME, LONGEST_TEXT, clip_text,
 from sdssm.report.page.machine_data import make_machine_data
 from sdssm.report.page.page_types import TaskData
 from sdssm.runs.schema import RunConfig
-from sdssm.tasks import Task, describe_task, get_task
+from sdssm.tasks import Task, describe_task
+from sdssm.tasks.library import get_library_task
 from sdssm.tasks.machine_facts import format_machine_facts
 
 #: Facts are computed for machines up to this many states; some take seconds for larger ones.
@@ -42,7 +43,7 @@ def load_library_task(name: str, digest: str | None) -> Task:
     if machine_files(name):
         raise RunError(f"the machine of the task {shown} is in a file of its own, which the page does not read")
     try:
-        task = get_task(name)
+        task = get_library_task(name)
     except SdssmError as error:
         raise RunError(f"the library has no task {shown}: {error}") from None
     if digest is not None and task.digest != digest:

@@ -1,0 +1,1 @@
+"""The campaign: attacks on the whole program."""
