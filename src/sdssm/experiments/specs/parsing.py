@@ -76,6 +76,8 @@ def parse_spec(text: str, *, source: str, folder: Path | None = None) -> Spec:
         return _parse_spec(tomllib.loads(text), source, folder)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{source} is not TOML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SpecError(f"{source} is nested too deeply; an experiment has tables in lists, and no more") from None
     except SdssmError as error:
         raise SpecError(f"{source}: {error}") from None
 
