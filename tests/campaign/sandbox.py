@@ -22,9 +22,9 @@ MEMORY = 1 << 30
 #: where processes share caches.
 CPU_SECONDS, BUSY_CPU_SECONDS = 2.0, 5.0
 #: Seconds of processor time after which the kernel ends an isolated call.
-CPU_LIMIT = 10
+CPU_LIMIT = 6
 #: Seconds after which an isolated call is killed. Much more than CPU_SECONDS, because a busy machine may delay it.
-WALL_LIMIT = 30.0
+WALL_LIMIT = 20.0
 #: The longest line of an error.
 LONGEST_LINE = 300
 #: The exit code of refused input.
@@ -46,6 +46,13 @@ class Outcome:
     def text(self) -> str:
         """Everything that was printed."""
         return self.out + self.err
+
+
+class _Captured(io.StringIO):
+    """What is printed. It has a file descriptor, as a real stream has, which leads nowhere."""
+
+    def fileno(self) -> int:
+        return 1
 
 
 def run_isolated(
@@ -88,7 +95,7 @@ def _serve_call(
 ) -> None:
     """Call the function, send its outcome, and end this process."""
     try:
-        out, err = io.StringIO(), io.StringIO()
+        out, err = _Captured(), _Captured()
         if folder is not None:
             os.chdir(folder)
         if memory is not None:
