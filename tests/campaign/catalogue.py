@@ -9,6 +9,7 @@ from tests.campaign.attack import Attack
 #: Modules with a tuple ATTACKS.
 MODULES = (
     "corruption",
+    "bit_flips",
     "hostile_folders",
     "malformed_texts",
     "malformed_commands",

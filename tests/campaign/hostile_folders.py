@@ -225,7 +225,10 @@ def attack_folder(random: Random, folder: Path) -> Iterator[Trial]:
         remove_checksums(inside / FINISHED)
     detail = MAKERS[kind](random, inside / FINISHED, outside)
     before = _contents(outside)
-    for arguments in random.sample(COMMANDS, 3):
+    chosen = random.sample(COMMANDS, 3)
+    if "outside" in kind:  # the commands that write are the ones that could follow a link
+        chosen[random.randrange(3)] = random.choice([words for words in COMMANDS if words[0] == "train"])
+    for arguments in chosen:
         outcome = run_sdssm(arguments, inside)
         fault = find_fault(outcome, allowance=BUSY_CPU_SECONDS)
         if fault is None and _contents(outside) != before:
