@@ -62,13 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     seed = SystemRandom().randrange(10**6) if options.seed is None else options.seed
     silence_threads()
+    for attack in attacks:
+        attack.prepare()
     make_templates()  # before the first fork, so that all forks share the folders and the imported modules
     with TemporaryDirectory(prefix="campaign-") as name:
         if options.trial is not None:
             tally = Tally(seed)
             tally.add(attacks[0].name, options.trial, make_attempt(attacks[0], seed, options.trial, Path(name)))
         else:
-            _print(f"{len(attacks)} attacks for {options.minutes:g} minutes in {options.workers} processes, seed {seed}")
+            _print(
+                f"{len(attacks)} attacks for {options.minutes:g} minutes in {options.workers} processes, seed {seed}"
+            )
             campaign = Campaign(
                 attacks, seed=seed, seconds=60 * options.minutes, workers=options.workers, folder=Path(name)
             )

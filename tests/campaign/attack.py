@@ -44,6 +44,7 @@ class Attack:
         isolated: whether every attempt gets a process of its own. Otherwise a process makes several attempts in turn,
             which is faster, and fine for an attempt that leaves nothing behind or forks by itself.
         in_slice: whether the short campaign of the test suite includes it.
+        prepare: called once before processes are forked, so that they share what takes long.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Attack:
     patience: float = 60.0
     isolated: bool = False
     in_slice: bool = True
+    prepare: Callable[[], object] = tuple  # the constructor of an empty tuple does nothing
 
     def random_numbers(self, seed: int, trial: int) -> Random:
         """Return the random numbers of an attempt; they depend on nothing else."""

@@ -13,6 +13,8 @@ MODULES = (
     "hostile_folders",
     "malformed_texts",
     "malformed_commands",
+    "forked_kills",
+    "process_kills",
     "concurrency",
     "full_disk",
     "report_page",

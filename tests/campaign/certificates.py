@@ -223,5 +223,6 @@ ATTACKS = (
         subject="perturbed compiled and trained models: no string within a certificate is misclassified",
         attempt=attack_certificate,
         share=2.0,
+        prepare=lambda: [*map(trained_weights, TRAINED), *map(compiled_model, COMPILED)],
     ),
 )

@@ -1,4 +1,4 @@
-"""Commands side by side in one folder: each succeeds or refuses in one line, and the weights are those of one training."""
+"""Commands side by side in one folder: each succeeds or refuses in one line, and the weights stay right."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def judge(name: str, file: str, damage: str, outcome: Outcome) -> str | None:
     fault = find_fault(outcome, allowance=None)
     if fault is not None:
         return fault
-    named = _is_named(file, outcome.text)
+    named = _is_named(file, outcome.text) or _names_more(file, outcome.value, before.value)
     if name == "verify":
         return None if named else f"--verify does not name the damage: {(outcome.err or outcome.out)[-100:]!r}"
     if outcome.code != 0:
@@ -188,12 +188,28 @@ def judge(name: str, file: str, damage: str, outcome: Outcome) -> str | None:
     if outcome.value == before.value and (named or outcome.out == before.out):
         return None  # nothing but what is right was shown
     if damage == "deleted" and name != "continue":
-        new = _numbers(outcome.out) - _numbers(before.out)
-        return f"with the file deleted it shows other numbers: {sorted(new)[:5]}" if new and not named else None
+        return _judge_deleted(file, outcome, before)
     if name == "continue":
         same = outcome.value == before.value
         return None if same else "the resumed training ended with other weights, and exit code 0"
     return None if named else f"exit code 0, and neither the same output nor a word about {name_of(file)}"
+
+
+def _judge_deleted(file: str, outcome: Outcome, before: Outcome) -> str | None:
+    """Return what is wrong if a file is gone: less may be shown, but nothing else, and the run stays finished."""
+    if file.endswith("status.json"):  # its numbers are taken from the event log
+        return None if "running" not in outcome.out else "without status.json a finished run counts as unfinished"
+    if file.endswith("config.json") and re.search(r"\b1 (of 2 )?seed", outcome.out):
+        return None  # a table of the other run, which says so
+    new = _numbers(outcome.out) - _numbers(before.out)
+    return f"with the file deleted it shows other numbers: {sorted(new)[:5]}" if new else None
+
+
+def _names_more(file: str, value: object, before: object) -> bool:
+    """Return whether a page names the file more often than it does without damage: in its list of problems."""
+    if not isinstance(value, str) or not isinstance(before, str):
+        return False
+    return value.count(name_of(file)) > before.count(name_of(file))
 
 
 def _is_named(file: str, text: str) -> bool:

@@ -21,7 +21,7 @@ MODEL = "runs/new/seed-0/model.safetensors"
 
 
 def fail_from(number: int, lasting: bool) -> Callable[[], None]:
-    """Return a function that makes the `number`-th call that writes fail with ENOSPC, and if `lasting` all later ones."""
+    """Return a function that makes the `number`-th call that writes fail, and if `lasting` all later ones."""
 
     def install() -> None:
         calls = 0
@@ -98,7 +98,10 @@ def attack_fake(random: Random, folder: Path) -> Iterator[Trial]:
     yield Trial(kind="training, failing call", problem=None if problem is None else f"{shown}: {problem}")
     file, arguments = random.choice(
         (
-            ("evaluation.json", ("evaluate", FINISHED, "--max-length", "10", "--strings", "4", "--quiet", "--overwrite")),
+            (
+                "evaluation.json",
+                ("evaluate", FINISHED, "--max-length", "10", "--strings", "4", "--quiet", "--overwrite"),
+            ),
             ("certificate.json", ("certify", FINISHED, "--quiet", "--strings", "16", "--search", "4", "--overwrite")),
             ("horizon.json", ("horizon", FINISHED, "--quiet", "--max-length", "8", "--overwrite")),
         )
@@ -112,7 +115,9 @@ def attack_fake(random: Random, folder: Path) -> Iterator[Trial]:
         fault = f"{file} is incomplete"
     if fault is None and not is_written and "full" not in outcome.text:
         fault = f"{file} was not written, and no line says that the disk is full: {outcome.err!r}"
-    yield Trial(kind="result, failing call", problem=None if fault is None else f"{arguments[0]}, write {number}: {fault}")
+    yield Trial(
+        kind="result, failing call", problem=None if fault is None else f"{arguments[0]}, write {number}: {fault}"
+    )
 
 
 def attack_quota(random: Random, folder: Path) -> Iterator[Trial]:

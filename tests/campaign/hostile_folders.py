@@ -165,7 +165,9 @@ def make_huge_machine(random: Random, run: Path, outside: Path) -> str:
 
 
 def make_many_events(random: Random, run: Path, outside: Path) -> str:
-    line = random.choice(('{"step": 1e400}', '{"step": 9999999999999999999999}', '{"loss": {}}', "null", '{"a": "\x1b"}'))
+    line = random.choice(
+        ('{"step": 1e400}', '{"step": 9999999999999999999999}', '{"loss": {}}', "null", '{"a": "\x1b"}')
+    )
     (run / "events.jsonl").write_text((line + "\n") * random.choice((1, 20_000)))
     return f"events.jsonl repeats {line!r}"
 
@@ -207,9 +209,14 @@ def _places(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def remove_checksums(run: Path) -> None:
-    """Remove checksums, as a stranger can, so that a changed value gets as far as possible."""
-    for name in ("checksums.json", "checksums", "sha256sums"):
-        (run / name).unlink(missing_ok=True)
+    """Remove the checksums of JSON files, as a stranger can, so that a changed value gets as far as possible."""
+    for path in [*run.glob("*.json"), *run.glob("*.jsonl")]:
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        values = [json.loads(line) for line in lines]
+        for value in values:
+            for field in ("checksum", "crc"):
+                value.pop(field, None)
+        path.write_text("".join(json.dumps(value) + "\n" for value in values))
 
 
 def attack_folder(random: Random, folder: Path) -> Iterator[Trial]:

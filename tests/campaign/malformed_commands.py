@@ -1,14 +1,15 @@
-"""Malformed commands: success, or one short line and exit code 2, whatever the arguments and the files that they name."""
+"""Malformed commands: success, or one short line and exit code 2, whatever the arguments and files are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from shlex import join
+from types import ModuleType
 
 from tests.campaign.attack import Attack, Trial
 from tests.campaign.corpus_files import read_commands
@@ -58,7 +59,8 @@ OPTIONS = (
 )  # fmt: skip
 #: Values that are far out of range or malformed; none makes a valid command merely slow.
 HOSTILE_VALUES = (
-    *HOSTILE_PIECES, "999999999999", "99999999999999999999", "-99999999999999999999", "1e400", "-0", "0.0000001", "1,,2",
+    *HOSTILE_PIECES, "999999999999", "99999999999999999999", "-99999999999999999999", "1e400", "-0", "0.0000001", 
+    "1,,2",
     "0,0", "1,2,x", "1..", "..1", "5..1", "nan..inf", "state=", "=8", "lr=nan", "state=-1", "state=99999999999",
     "batch=0", "steps=1e30", "cuda:99", "cpu:7", "meta", "/", "/etc/passwd", "/dev/null", "/dev/full", "/proc/self/mem",
     ".", "..", "runs", "runs/parity", "x" * 300, "x" * 300 + ".json", "x/" * 3000, "a.json", "a.dot", "a.att", "a.toml",
@@ -67,18 +69,23 @@ HOSTILE_VALUES = (
 )  # fmt: skip
 
 
-def foreign_commands() -> list[list[str]]:
-    """Return hostile commands of `hostile_arguments`, and those of the corpus."""
-    commands = read_commands()
-    if find_spec("tests.campaign.hostile_arguments") is not None:
-        module = import_module("tests.campaign.hostile_arguments")
-        commands += [list(arguments) for arguments in getattr(module, "HOSTILE_COMMANDS", ())]
-    return commands
-
-
 @cache
-def known_commands() -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(arguments) for arguments in foreign_commands())
+def hostile_arguments() -> ModuleType | None:
+    """Return the module with hostile arguments of every option; None where it is not there."""
+    name = "tests.campaign.hostile_arguments"
+    return import_module(name) if find_spec(name) is not None else None
+
+
+def choose_known(random: Random, folder: Path) -> list[str]:
+    """Return a command that once broke something, or a mutation of the other list of valid commands."""
+    module, known = hostile_arguments(), read_commands()
+    if module is None or random.random() < 0.3:
+        return random.choice(known)
+    places = module.make_places(folder, folder / FINISHED)
+    words = (
+        random.choice(module.FINDINGS) if random.random() < 0.2 else module.mutate(random.choice(module.VALID), random)
+    )
+    return _as_typed([word.replace(f"{folder}/", "") for word in module.fill(words, places)])
 
 
 def mutate_command(random: Random, arguments: tuple[str, ...]) -> list[str]:
@@ -96,14 +103,14 @@ def mutate_command(random: Random, arguments: tuple[str, ...]) -> list[str]:
             words[k] = mutate_text(random, words[k])
         elif free:
             words[random.choice(free)] = random.choice(HOSTILE_VALUES)
-    # The system itself refuses arguments with null bytes or lone surrogates that did not come from bytes.
-    return [word.replace("\x00", "").encode("utf-8", "surrogateescape" if _is_escaped(word) else "replace").decode(
-        "utf-8", "surrogateescape"
-    ) for word in words]  # fmt: skip
+    return _as_typed(words)
 
 
-def _is_escaped(word: str) -> bool:
-    return all(not 0xD800 <= ord(c) <= 0xDFFF or 0xDC80 <= ord(c) <= 0xDCFF for c in word)
+def _as_typed(words: Sequence[str]) -> list[str]:
+    """Return arguments as a process gets them: without null bytes, and undecodable bytes as Python decodes them."""
+    return [
+        word.replace("\x00", "").encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape") for word in words
+    ]
 
 
 def write_files(random: Random, arguments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
@@ -121,8 +128,8 @@ def attack_commands(random: Random, folder: Path) -> Iterator[Trial]:
     """Run mutated commands in a copy of the folders, each in a fork."""
     make_templates().copy(folder)
     for _ in range(COMMANDS):
-        if known_commands() and random.random() < 0.2:
-            arguments = list(random.choice(known_commands()))
+        if random.random() < 0.4:
+            arguments = choose_known(random, folder)
         else:
             base = random.choice(VALID)
             has_file = "MACHINE" in base or "SPEC" in base

@@ -32,8 +32,10 @@ RANGES = ("lr=1e-5..1e-2", "state=4..64", "batch=1..8")
 @cache
 def valid_texts(kind: str) -> tuple[str, ...]:
     """Return valid inputs of a parser, with those of the corpus."""
-    import sdssm.automata.formats as formats
     from sdssm.automata import Machine
+    from sdssm.automata.att import to_att
+    from sdssm.automata.dot import to_dot
+    from sdssm.automata.formats import to_json
     from sdssm.automata.library import get_machine
 
     machines = [get_machine(name) for name in ("parity", "regex:(ab)*", "cycle")]
@@ -43,14 +45,14 @@ def valid_texts(kind: str) -> tuple[str, ...]:
     data = Path(__file__).parents[1] / "data"
     texts: dict[str, tuple[str, ...]] = {
         "json": (
-            *map(formats.to_json, machines),
+            *map(to_json, machines),
             '{"p": {"a": "q"}, "q": {"a": "p"}, "accepting": ["p"]}',
             '{"table": [[0, 1], [1, 0]], "outputs": [[0, 1], [1, 0]]}',
             '{"p": {"a": ["q", "x"]}, "q": {"a": ["p", "y"]}}',
         ),
-        "dot": tuple(map(formats.to_dot, machines)),
+        "dot": tuple(map(to_dot, machines)),
         "att": (
-            formats.to_att(machines[1]),
+            to_att(machines[1]),
             *(path.read_text() for path in sorted((data / "mlregtest").glob("04*.att"))[:4]),
         ),
         "toml": (SPEC, (data / "written-by-0.1.0" / "experiment.toml").read_text()),
@@ -81,7 +83,9 @@ def read_range(text: str) -> Any:
 @cache
 def parsers() -> dict[str, Callable[[str], Any]]:
     """Return the parser of each kind of text."""
-    from sdssm.automata.formats import from_att, from_dot, from_json
+    from sdssm.automata.att import from_att
+    from sdssm.automata.dot import from_dot
+    from sdssm.automata.formats import from_json
     from sdssm.automata.regex import regex_machine
     from sdssm.experiments.specs.parsing import parse_spec
     from sdssm.tasks import get_task

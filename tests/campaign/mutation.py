@@ -7,9 +7,12 @@ from random import Random
 
 #: Pieces that often break parsers: numbers out of range, control characters, surrogates, markup, deep nesting.
 HOSTILE_PIECES = (
-    "0", "-1", "1e309", "nan", "inf", "1e-400", str(2**31), str(2**63), str(10**18), "9" * 5000, "0x10", "1_000", "٣",
-    "\x00", "\x1b[2J", "\r", "\u2028", "\u202e", "\ud800", "\ufeff", "é", "🙂", "\t", "\n", "\\", "\\n", '"', "'", "`",
-    "null", "true", "none", "[]", "{}", "[" * 2000, "{" * 300, "(" * 3000, "((a|b)*c)*" * 20, "*" * 50, "{1000000}", "%s",
+    "0", "-1", "1e309", "nan", "inf", "1e-400", str(2**31), str(2**63), str(10**18), "9" * 5000,
+    "0x10", "1_000", "٣",
+    "\x00", "\x1b[2J", "\r", "\u2028", "\u202e", "\ud800", "\ufeff",
+    "é", "🙂", "\t", "\n", "\\", "\\n", '"', "'", "`",
+    "null", "true", "none", "[]", "{}", "[" * 2000, "{" * 300, "(" * 3000, "((a|b)*c)*" * 20, "*" * 50, "{1000000}",
+    "%s",
     "../../etc/passwd", "/dev/zero", "<script>", "&amp;", "a" * 10_000, " ", "", ",", ":", ";", "=", "#", "//", "--", "*",
 )  # fmt: skip
 

@@ -40,7 +40,15 @@ ALLOWED = {
     "html", "head", "meta", "title", "style", "body", "div", "main", "h1", "h2", "noscript", "p", "table", "caption",
     "thead", "tbody", "tr", "th", "td", "ul", "li", "script",
 }  # fmt: skip
-FILES = ("config.json", "status.json", "events.jsonl", "evaluation.json", "certificate.json", "extraction.json", "horizon.json")
+FILES = (
+    "config.json",
+    "status.json",
+    "events.jsonl",
+    "evaluation.json",
+    "certificate.json",
+    "extraction.json",
+    "horizon.json",
+)
 PAGES = (("report", "runs", "results", "-o", "page.html"), ("playground", "runs", "-o", "page.html"))
 
 
@@ -145,7 +153,7 @@ def attack_page(random: Random, folder: Path) -> Iterator[Trial]:
 ATTACKS = (
     Attack(
         name="report-page",
-        subject="markup in names and values of all files: the page has no element and no script that it should not have",
+        subject="markup in names and values of all files: it stays text on the page",
         attempt=attack_page,
         share=1.0,
     ),

@@ -19,16 +19,31 @@ REQUESTS = 40
 #: Seconds within which the server answers a complete request.
 ANSWER_SECONDS = 15.0
 PATHS = (
-    "/", "/api/report", "/api/runs/x", "/api/actions", "/../secret.json", "/api/runs/../../secret.json", "/%2e%2e/secret.json",
-    "/api/runs/..%2f..%2fsecret.json", "/api/runs/%2fetc%2fpasswd", "//etc/passwd", "/api/runs/%00", "/api/runs/a%0d%0aX:1",
-    "/api/runs/\\..\\secret.json", "http://example.org/", "*", "secret.json", "/?x=/../secret.json", "/api/runs/" + "a" * 5000,
+    "/", "/api/report", "/api/runs/x", "/api/actions", "/../secret.json", "/api/runs/../../secret.json",
+    "/%2e%2e/secret.json",
+    "/api/runs/..%2f..%2fsecret.json", "/api/runs/%2fetc%2fpasswd", "//etc/passwd", "/api/runs/%00",
+    "/api/runs/a%0d%0aX:1",
+    "/api/runs/\\..\\secret.json", "http://example.org/", "*", "secret.json", "/?x=/../secret.json",
+    "/api/runs/" + "a" * 5000,
     "/api/runs/%ff%fe", "/api/runs/.", "/api/runs/runs", "/favicon.ico", "/#", "/api/runs/%252e%252e%252fsecret.json",
 )  # fmt: skip
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PATCH", "get", "X" * 100, "")
-HOSTS = ("OWN", "OWN", "OWN", "example.org", "127.0.0.1.example.org", "", "localhost@example.org", "0.0.0.0", "[::1]", "169.254.1.1")
+HOSTS = (
+    "OWN",
+    "OWN",
+    "OWN",
+    "example.org",
+    "127.0.0.1.example.org",
+    "",
+    "localhost@example.org",
+    "0.0.0.0",
+    "[::1]",
+    "169.254.1.1",
+)
 ORIGINS = (None, None, "OWN", "http://example.org", "null", "https://127.0.0.1", "http://127.0.0.1:1", "file://")
 BODIES = (
-    b"", b"{}", b"[" * 3000, b'{"run": 1, "action": "evaluate"}', b'{"run": "x", "action": "rm"}', b"\xff\xfe", b"x" * 5000,
+    b"", b"{}", b"[" * 3000, b'{"run": 1, "action": "evaluate"}', b'{"run": "x", "action": "rm"}', b"\xff\xfe",
+    b"x" * 5000,
     b'{"run": "../../secret", "action": "evaluate"}', b'{"run": {}, "action": []}',
 )  # fmt: skip
 

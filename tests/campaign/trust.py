@@ -46,7 +46,9 @@ def change_config(random: Random, path: Path) -> str:
     """Write the import path into one of the fields of a config that could name a model or a task."""
     data, name = json.loads(path.read_text()), random.choice(NAMES)
     data.setdefault("model", {})
-    place = random.choice(("model name", "import path", "both", "mixer", "task", "machines", "preset", "versions", "new"))
+    place = random.choice(
+        ("model name", "import path", "both", "mixer", "task", "machines", "preset", "versions", "new")
+    )
     if place in ("model name", "both"):
         data["model"]["name"] = name
     if place in ("import path", "both"):
