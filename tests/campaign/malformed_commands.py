@@ -59,7 +59,7 @@ OPTIONS = (
 )  # fmt: skip
 #: Values that are far out of range or malformed; none makes a valid command merely slow.
 HOSTILE_VALUES = (
-    *HOSTILE_PIECES, "999999999999", "99999999999999999999", "-99999999999999999999", "1e400", "-0", "0.0000001", 
+    *HOSTILE_PIECES, "999999999999", "99999999999999999999", "-99999999999999999999", "1e400", "-0", "0.0000001",
     "1,,2",
     "0,0", "1,2,x", "1..", "..1", "5..1", "nan..inf", "state=", "=8", "lr=nan", "state=-1", "state=99999999999",
     "batch=0", "steps=1e30", "cuda:99", "cpu:7", "meta", "/", "/etc/passwd", "/dev/null", "/dev/full", "/proc/self/mem",

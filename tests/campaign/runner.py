@@ -147,3 +147,5 @@ class Campaign:
         with suppress(ProcessLookupError):
             os.killpg(turn.process, signal.SIGKILL)  # the group of this process alone
         os.waitpid(turn.process, 0)
+        for left in self._folder.glob(f"{turn.attack.name}-*"):  # a process that was killed could not remove it
+            shutil.rmtree(left, ignore_errors=True)

@@ -17,6 +17,7 @@ import pytest
 import sdssm.exact
 from sdssm.errors import SdssmError
 from tests.campaign import (
+    bit_flips,
     certificates,
     concurrency,
     corruption,
@@ -78,7 +79,7 @@ def _allocate() -> int:
     [
         (_raise, "KeyError"),
         (_allocate, "MemoryError"),
-        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "SIGSEGV"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL"),
         (lambda: os._exit(3), "exit code 3"),
         (signal.pause, "did not end"),
     ],
@@ -166,6 +167,14 @@ def test_damage_that_goes_unnoticed_is_found(name: str, damage: str, outcome: Ou
 @pytest.mark.usefixtures("baseline")
 def test_damage_that_is_named_or_harmless_holds(name: str, outcome: Outcome) -> None:
     assert corruption.judge(name, "runs/parity/seed-0/config.json", "bit flip", outcome) is None
+
+
+def test_a_flipped_bit_that_no_command_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"out": "status.json  damaged\n"}
+    monkeypatch.setattr(bit_flips, "call_captured", lambda arguments: Outcome(code=1, **said))
+    assert bit_flips.find_silence("status.json") is None
+    said["out"] = "all files are intact\n"
+    assert "does not name" in (bit_flips.find_silence("status.json") or "")
 
 
 def test_markup_in_a_page_is_found() -> None:
