@@ -19,7 +19,9 @@ Counted = Callable[[Random, Path], tuple[int, int, list[str]]]
 KNOWN = (
     ("kills-of-processes", "kills", "kill_training", "killed processes of the command line, resumed", 7.0, False),
     ("signal-floods", "kills", "flood_with_signals", "hundreds of pairs of signals to one process", 0.3, False),
-    ("ray-faults", "ray_faults", "fault_workers", "Ray workers that are killed, slow file systems", 1.0, False),
+    ("ray-workers", "ray_faults", "kill_workers", "Ray workers that are killed while they train", 0.5, False),
+    ("ray-head", "ray_faults", "restart_head", "a Ray head node that restarts", 0.5, False),
+    ("late-renames", "ray_faults", "delay_renames", "a network file system that shows renames late", 0.3, False),
 )
 
 
