@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.campaign.attack import Attack, Trial
-from tests.campaign.sandbox import describe_crash
+from tests.campaign.sandbox import describe_crash, wall_factor
 from tests.campaign.tally import Tally
 
 #: Seconds that a process makes attempts before the next attack gets its turn: the least and the most.
@@ -46,6 +46,10 @@ class _Turn:
     heard: float = field(default_factory=time.monotonic)
 
 
+def _is_late(turn: _Turn) -> bool:
+    return time.monotonic() - turn.heard > turn.attack.patience * wall_factor()
+
+
 class Campaign:
     """Makes attempts in `workers` processes until the time is up. `tally` has the results at any time."""
 
@@ -70,7 +74,7 @@ class Campaign:
                 self._start_turns()
                 for ready in wait([turn.connection for turn in self._turns], timeout=0.5):
                     self._receive(next(turn for turn in self._turns if turn.connection is ready))
-                for turn in [turn for turn in self._turns if time.monotonic() - turn.heard > turn.attack.patience]:
+                for turn in [turn for turn in self._turns if _is_late(turn)]:
                     self._kill(turn, f"the attempt did not end within {turn.attack.patience:.0f} s")
                 if time.monotonic() - said > 60:
                     said = time.monotonic()

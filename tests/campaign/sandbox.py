@@ -23,7 +23,7 @@ MEMORY = 1 << 30
 CPU_SECONDS, BUSY_CPU_SECONDS = 2.0, 5.0
 #: Seconds of processor time after which the kernel ends an isolated call.
 CPU_LIMIT = 6
-#: Seconds after which an isolated call is killed. Much more than CPU_SECONDS, because a busy machine may delay it.
+#: Seconds after which an isolated call is killed; more on a busy machine, see `wall_factor`.
 WALL_LIMIT = 20.0
 #: The longest line of an error.
 LONGEST_LINE = 300
@@ -135,6 +135,7 @@ def _serve_call(
 
 def collect_outcome(process: int, reader: int, wall_limit: float = WALL_LIMIT) -> Outcome:
     """Wait for a process of `start_isolated`, kill it after `wall_limit` seconds, and return its outcome."""
+    wall_limit *= wall_factor()
     deadline = time.monotonic() + wall_limit
     pieces, is_late = list[bytes](), False
     while True:
@@ -202,6 +203,11 @@ def call_main(arguments: Sequence[str]) -> int:
 def cpu_allowance() -> float:
     """Return the seconds of processor time within which wrong input must be refused now."""
     return CPU_SECONDS if os.getloadavg()[0] <= (os.cpu_count() or 1) else BUSY_CPU_SECONDS
+
+
+def wall_factor() -> float:
+    """Return how much longer than on an idle machine something may take now."""
+    return min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def find_fault(outcome: Outcome, *, allowance: float | None = None) -> str | None:

@@ -1,10 +1,8 @@
-"""Each attack can fail: with a planted defect it reports a failure, and a campaign counts and repeats it."""
+"""Each attack can fail: with a planted defect it reports a failure."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,15 +25,12 @@ from tests.campaign import (
     malformed_texts,
     process_kills,
     report_page,
-    sandbox,
     studio_requests,
     trust,
 )
-from tests.campaign.__main__ import choose_attacks, parse_options
-from tests.campaign.attack import Attack, Trial
-from tests.campaign.runner import Campaign, make_attempt
+from tests.campaign.attack import Trial
 from tests.campaign.sandbox import Outcome, find_fault, run_isolated
-from tests.campaign.tally import Tally
+from tests.campaign.templates import FINISHED, TRAIN
 
 CLEAN = Outcome(code=0, out="fine\n")
 REFUSED = Outcome(code=2, err="sdssm: batch must be at least 1, got 0; pass --batch 128\n")
@@ -170,10 +165,10 @@ def test_damage_that_is_named_or_harmless_holds(name: str, outcome: Outcome) -> 
 
 
 def test_a_flipped_bit_that_no_command_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"out": "status.json  damaged\n"}
-    monkeypatch.setattr(bit_flips, "call_captured", lambda arguments: Outcome(code=1, **said))
+    named, silent = Outcome(code=1, out="status.json  damaged\n"), Outcome(code=0, out="all files are intact\n")
+    monkeypatch.setattr(bit_flips, "call_captured", lambda arguments: named)
     assert bit_flips.find_silence("status.json") is None
-    said["out"] = "all files are intact\n"
+    monkeypatch.setattr(bit_flips, "call_captured", lambda arguments: silent)
     assert "does not name" in (bit_flips.find_silence("status.json") or "")
 
 
@@ -212,7 +207,7 @@ def test_lost_weights_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     model.write_bytes(b"weights")
     assert forked_kills.find_difference(tmp_path) is None
     assert full_disk.judge_training(CLEAN, tmp_path) is None
-    pair = (concurrency.TRAIN, concurrency.TRAIN)
+    pair = (TRAIN, TRAIN)
     monkeypatch.setattr(concurrency, "_finish", lambda started: [CLEAN])
     monkeypatch.setattr(concurrency, "_start", lambda arguments, folder: (0, 0))
     assert concurrency._judge("two trainers", pair, [CLEAN, REFUSED], tmp_path) is None
@@ -226,7 +221,7 @@ def test_lost_weights_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_a_write_outside_of_the_folder_and_an_import_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Planted:
         def copy(self, folder: Path, *parts: str) -> Path:
-            run = folder / hostile_folders.FINISHED
+            run = folder / FINISHED
             run.mkdir(parents=True)
             for name in ("config.json", "status.json"):
                 (run / name).write_text('{"model": {}, "task": "parity"}')
@@ -265,77 +260,3 @@ def test_counts_of_others_become_trials() -> None:
     assert [trial.is_held for trial in attempt(Random(0), Path())] == [True, False, False]
     silent = process_kills.count_trials("kills", lambda random, folder: (2, 1, []))
     assert problems(iter(silent(Random(0), Path())))
-
-
-# -- the campaign ------------------------------------------------------------------------------------------------------
-
-
-def fail_at_random(random: Random, folder: Path) -> Iterator[Trial]:
-    assert not list(folder.iterdir())
-    number = random.randrange(4)
-    yield Trial(kind="number", problem=f"it is {number}" if number == 0 else None)
-    yield Trial(kind="never", skipped="not possible here")
-
-
-def die(random: Random, folder: Path) -> Iterator[Trial]:
-    yield Trial(kind="before")
-    os._exit(9)
-
-
-def hang(random: Random, folder: Path) -> Iterator[Trial]:
-    signal.pause()
-    yield Trial(kind="after")
-
-
-def crash(random: Random, folder: Path) -> Iterator[Trial]:
-    yield Trial(kind="before")
-    raise KeyError("a fault of the attack")
-
-
-def test_a_campaign_counts_repeats_and_survives_its_attacks(tmp_path: Path) -> None:
-    attacks = [
-        Attack(name="numbers", subject="", attempt=fail_at_random),
-        Attack(name="dies", subject="", attempt=die, isolated=True),
-        Attack(name="hangs", subject="", attempt=hang, patience=0.2),
-        Attack(name="crashes", subject="", attempt=crash, isolated=True),
-    ]
-    tally = Campaign(attacks, seed=5, seconds=0.5, workers=4, folder=tmp_path).run()
-    assert tally.tried["numbers", "number"] > 4 and not tally.tried["numbers", "never"]
-    failures = {failure.attack for failure in tally.failures}
-    assert failures == {"numbers", "dies", "hangs", "crashes"}
-    assert not tally.held["dies", "before"] and not tally.held["crashes", "before"]  # neither was seen to end
-    failure = next(failure for failure in tally.failures if failure.attack == "numbers")
-    repeated = make_attempt(attacks[0], failure.seed, failure.trial, tmp_path)
-    assert repeated[0].problem == failure.problem
-    rows = {(attack, kind): counts for attack, kind, *counts in tally.rows()}
-    assert all(tried == held + failed for tried, held, failed in rows.values())
-    assert re.search(r"numbers\s+number\s+\d+", tally.table()) and "| failed |" in tally.markdown("title")
-    assert "--only numbers --seed 5 --trial" in failure.describe() and "not checked" in tally.list_skipped()[0]
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_skipped_trial_is_neither_held_nor_failed() -> None:
-    tally = Tally(0)
-    tally.add("x", 0, [Trial(kind="k", skipped="no mount")])
-    assert not tally.tried and not tally.failures
-    with pytest.raises(ValueError, match="skipped"):
-        Trial(kind="k", problem="x", skipped="y")
-
-
-def test_options_name_attacks_and_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [attack.name for attack in choose_attacks(parse_options(["--only", "certificates"]))] == ["certificates"]
-    with pytest.raises(SystemExit, match="there is no attack"):
-        choose_attacks(parse_options(["--only", "nothing"]))
-    with pytest.raises(SystemExit):
-        parse_options(["--trial", "3"])
-    assert "--trial needs --seed" in capsys.readouterr().err
-    assert all(attack.name and attack.subject for attack in choose_attacks(parse_options([])))
-
-
-def test_the_corpus_is_readable() -> None:
-    from tests.campaign.corpus_files import CORPUS, read_commands, read_corpus
-
-    kinds = {path.suffix for path in CORPUS.iterdir()}
-    assert kinds <= {".argv", ".config", *(f".{kind}" for kind in malformed_texts.parsers())}
-    assert len(read_commands()) >= 10 and all(isinstance(json.loads(text), dict) for text in read_corpus("config"))
-    assert sandbox.cpu_allowance() >= sandbox.CPU_SECONDS
