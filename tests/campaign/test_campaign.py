@@ -87,3 +87,10 @@ def test_the_corpus_is_readable() -> None:
     assert kinds <= {".argv", ".config", *(f".{kind}" for kind in malformed_texts.parsers())}
     assert len(read_commands()) >= 10 and all(isinstance(json.loads(text), dict) for text in read_corpus("config"))
     assert sandbox.cpu_allowance() >= sandbox.CPU_SECONDS
+
+
+@pytest.mark.parametrize("kind", list(malformed_texts.parsers()))
+def test_texts_that_broke_a_parser_are_refused_or_read(kind: str) -> None:
+    """Such as an experiment nested so deeply that the TOML reader exhausts the stack."""
+    parse = malformed_texts.parsers()[kind]
+    assert [problem for text in read_corpus(kind) if (problem := malformed_texts.find_problem(parse, text))] == []
