@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -76,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             campaign = Campaign(
                 attacks, seed=seed, seconds=60 * options.minutes, workers=options.workers, folder=Path(name)
             )
+            for number in (signal.SIGINT, signal.SIGTERM):  # also where the shell has them ignored
+                signal.signal(number, signal.default_int_handler)
             try:
                 tally = campaign.run(_print)
             except KeyboardInterrupt:

@@ -14,13 +14,13 @@ MODULES = (
     "malformed_texts",
     "malformed_commands",
     "forked_kills",
-    "process_kills",
     "concurrency",
     "full_disk",
     "report_page",
     "studio_requests",
     "trust",
     "certificates",
+    "process_kills",  # last, because an attempt takes up to minutes
 )
 
 

@@ -103,6 +103,7 @@ class Campaign:
             try:
                 os.setpgid(0, 0)
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 receiver.close()
                 self._serve(attack, trial, deadline, sender)
                 os._exit(0)
