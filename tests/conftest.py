@@ -50,6 +50,7 @@ LONG_FILES = [
     "experiments/test_ray.py",
     "test_plugin_package.py",
     "test_install.py",
+    "campaign/test_slice.py",
     "test_examples.py",
     "test_tutorial.py",
     "cli/test_train.py",

@@ -76,8 +76,12 @@ def parse_spec(text: str, *, source: str, folder: Path | None = None) -> Spec:
         return _parse_spec(tomllib.loads(text), source, folder)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{source} is not TOML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SpecError(f"{source} is nested too deeply; an experiment has tables in lists, and no more") from None
     except SdssmError as error:
         raise SpecError(f"{source}: {error}") from None
+    except ValueError:  # Python refuses to read integers of thousands of digits
+        raise SpecError(f"{source} has a number that is too long; write it with fewer digits") from None
 
 
 def _parse_spec(data: Mapping[str, Any], source: str, folder: Path | None) -> Spec:

@@ -1,0 +1,97 @@
+"""Bit flips: many single flipped bits in each kind of file; `runs --verify` must name every one of them.
+
+`load` and `evaluate` are asked too where they read the file. All calls are made in one process, because thousands of
+flips are wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from tests.campaign.attack import Attack, Trial
+from tests.campaign.corruption import flip_bit, name_of
+from tests.campaign.sandbox import Outcome, call_main, describe_crash, find_fault
+from tests.campaign.templates import FINISHED, inside, make_templates
+
+#: Flips of one attempt, each in the undamaged file.
+FLIPS = 20
+FILES = (
+    "config.json",
+    "status.json",
+    "events.jsonl",
+    "model.safetensors",
+    "evaluation.json",
+    "evaluation-states.safetensors",
+    "certificate.json",
+    "extraction.json",
+    "horizon.json",
+    "checkpoints/step-000000010.safetensors",
+    "checkpoints/step-000000020.safetensors",
+)
+
+
+def call_captured(arguments: tuple[str, ...]) -> Outcome:
+    """Run a command in this process and capture what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    code, crash = None, None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = call_main(arguments)
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0
+        except Exception as error:
+            crash = describe_crash(error)
+    return Outcome(code=code, out=out.getvalue(), err=err.getvalue(), crash=crash)
+
+
+def find_silence(file: str) -> str | None:
+    """Return what is wrong about how the damaged file in the current folder is taken, or None."""
+    outcome = call_captured(("runs", FINISHED, "--verify"))
+    fault = find_fault(outcome)
+    if fault is not None:
+        return fault
+    if name_of(file) not in outcome.text or "no option --verify" in outcome.text:
+        return f"--verify does not name {file}: {outcome.text.strip()[-100:]!r}"
+    return find_wrong_model(file) if file in ("config.json", "model.safetensors") else None
+
+
+def find_wrong_model(file: str) -> str | None:
+    """Load the model; return what is wrong if that neither fails with an error of the package nor names the file."""
+    import sdssm
+    from sdssm.errors import SdssmError
+
+    try:
+        sdssm.load(FINISHED)
+    except SdssmError as error:
+        return None if file in str(error) else f"load does not name the file: {str(error)[:150]!r}"
+    except Exception as error:
+        return f"load: {describe_crash(error)}"
+    return "load accepts the damaged file"
+
+
+def attack_bits(random: Random, folder: Path) -> Iterator[Trial]:
+    """Flip one bit at a time in a file of a run."""
+    make_templates().copy(folder, FINISHED)
+    file = random.choice(FILES)
+    path = folder / FINISHED / file
+    data = path.read_bytes()
+    with inside(folder):
+        for _ in range(FLIPS):
+            path.write_bytes(flip_bit(random, data, b""))
+            problem = find_silence(file)
+            path.write_bytes(data)
+            yield Trial(kind="checkpoint" if "/" in file else file, problem=problem)
+
+
+ATTACKS = (
+    Attack(
+        name="bit-flips",
+        subject="single flipped bits in every file of a run: runs --verify and load name the file",
+        attempt=attack_bits,
+        share=1.5,
+    ),
+)
