@@ -18,20 +18,32 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from sdssm.checksums import ChecksumError, read_tensors_file
 from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
-from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, similar_path, write_atomic
+from sdssm.files import (
+    PARTIAL_SUFFIX,
+    describe_file_error,
+    format_path,
+    is_abandoned_part,
+    remove_file,
+    similar_path,
+    write_atomic,
+)
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.models.settings import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
-from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release_folder
+from sdssm.runs.claim import OWNER, check_owner, claim_folder, holds_folder, is_held, release_folder
 from sdssm.runs.disk import encode_json, read_json, write_errors
 from sdssm.runs.schema import RunConfig
+from sdssm.runs.status import FINAL_STATUSES, EndStatus, RunStatus, derive_status, event_step
 from sdssm.settings import build_settings
+
+__all__ = ["FINAL_STATUSES", "EndStatus", "RunFolder", "RunStatus"]
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,27 +65,6 @@ EXTRACTION_FILE, HORIZON_FILE = "extraction.json", "horizon.json"
 RESULTS = ("evaluation*.json", STATES_FILE, "certificate.json", EXTRACTION_FILE, HORIZON_FILE)
 #: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
 OWN_FILES = (CONFIG_FILE, STATUS_FILE, EVENTS_FILE, MODEL, "step-*.safetensors", "events.out.tfevents.*")
-
-EndStatus = Literal["finished", "stopped", "diverged"]
-#: The statuses of runs that are not trained further, the better one first.
-FINAL_STATUSES = ("finished", "diverged")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunStatus:
-    """The contents of status.json, with the accuracy in percent.
-
-    While the run is running they are a few seconds old, and its last checkpoint may be older: see `RunFolder.step`.
-    Loss and accuracy are moving averages over the last steps.
-    """
-
-    status: Literal["running"] | EndStatus = "running"
-    step: int = 0
-    steps: int
-    seconds: float = 0.0
-    loss: float | None = None
-    accuracy: float | None = None
-    device: str | None = None  #: the device on which it was last trained
 
 
 class RunFolder:
@@ -119,6 +110,7 @@ class RunFolder:
                 shell=f"{problem} --resume or replace it with --overwrite",
             )
         if names:
+            check_no_links(path)
             _read_config(path)  # refuses to replace the config.json of another program
 
     @classmethod
@@ -129,13 +121,16 @@ class RunFolder:
     def claim(self) -> None:
         """Claim the folder for this process until `finish`, and remove what killed writers have left.
 
-        All methods that write files of the training claim it too.
+        All methods that write files of the training claim it too. A folder with a link in place of one of its files is
+        refused.
         """
         with write_errors(self.path):
+            if not holds_folder(self.path):
+                check_no_links(self.path)
             if claim_folder(self.path):
                 for item in [*self.path.iterdir(), *self._checkpoints.glob(f"*{PARTIAL_SUFFIX}")]:
-                    if _is_partial_file(item):
-                        item.unlink(missing_ok=True)
+                    if _is_partial_file(item) or (_is_partial_result(item) and is_abandoned_part(item)):
+                        self._remove(item)
 
     def _remove_all_but_config(self) -> None:
         """Remove a run except for its config, so that it is still a run folder if the process is killed here."""
@@ -143,22 +138,27 @@ class RunFolder:
             for pattern in (*RESULTS, *OWN_FILES):
                 for file in [*self.path.glob(pattern), *self._checkpoints.glob(pattern)]:
                     if file.name != CONFIG_FILE:
-                        file.unlink()
+                        self._remove(file)
 
     # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> RunStatus:
-        """The contents of status.json, read from disk at each call."""
-        if not (self.path / STATUS_FILE).exists():
-            return RunStatus(steps=self.config.train.steps)
+        """The contents of status.json, read from disk at each call; without it, what the other files say."""
         try:
             data = self.read_json(STATUS_FILE)
-            return build_settings(RunStatus, data if isinstance(data, dict) else {})
+            if data is not None:
+                return build_settings(RunStatus, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
-            text = f"{format_path(self.path / STATUS_FILE)} is damaged; using the checkpoints instead"
+            text = f"{format_path(self.path / STATUS_FILE)} is damaged; using the other files of the run instead"
             warnings.warn(text, RunWarning, stacklevel=2)
-            return RunStatus(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
+        return self.derive_status()
+
+    def derive_status(self) -> RunStatus:
+        """Return the status that follows from checkpoints, events and model, without status.json."""
+        logged, _ = events.read_complete_lines(self.path / EVENTS_FILE)
+        has_model = (self.path / MODEL).exists()
+        return derive_status(self.config.train.steps, self.checkpoints(), logged, has_model=has_model)
 
     @property
     def status(self) -> str:
@@ -207,6 +207,8 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """Return the steps of the checkpoints, newest first; damage is detected when they are loaded."""
+        if self._checkpoints.is_symlink():
+            raise _link_error(self._checkpoints)
         matches = (re.fullmatch(r"step-(\d+)\.safetensors", item.name) for item in self._checkpoints.glob("step-*"))
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
@@ -228,7 +230,7 @@ class RunFolder:
             self._checkpoints.mkdir(exist_ok=True)
         self._write(f"{CHECKPOINTS}/{self._checkpoint_file(step).name}", encode(step, tensors))
         for old in self.checkpoints()[KEPT_CHECKPOINTS:]:
-            self._checkpoint_file(old).unlink(missing_ok=True)
+            self._remove(self._checkpoint_file(old))
         steps = self.config.train.steps
         status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
         self._write_status(status)
@@ -258,12 +260,12 @@ class RunFolder:
 
         path = self._checkpoint_file(step)
         try:
-            checkpoint = decode(path.read_bytes())
+            checkpoint = decode(read_tensors_file(path) if path.lstat().st_size else b"")
             if checkpoint.step != step:
                 raise RunError(f"it is of step {checkpoint.step}")
         except OSError as error:
             raise RunError(f"the checkpoint {format_path(path)} cannot be read: {describe_file_error(error)}") from None
-        except RunError as error:
+        except (RunError, ChecksumError) as error:
             raise RunError(f"the checkpoint {format_path(path)} is damaged: {error}") from None
         return checkpoint
 
@@ -283,14 +285,14 @@ class RunFolder:
         """Go back to a step: remove later events and checkpoints, the model and its results."""
         self.claim()
         with write_errors(self.path):
-            kept = [event for event in self.events() if _event_step(event) <= step]
+            kept = [event for event in self.events() if event_step(event) <= step]
             events.write(self.path / EVENTS_FILE, kept)
             for later in self.checkpoints():
                 if later > step:
-                    self._checkpoint_file(later).unlink()
+                    self._remove(self._checkpoint_file(later))
             for pattern in (*RESULTS, MODEL):
                 for file in self.path.glob(pattern):
-                    file.unlink()
+                    self._remove(file)
         progress = replace(self.progress, status="running")
         if progress.step > step:  # the process was killed after this checkpoint
             seconds = [event["seconds"] for event in kept if isinstance(event.get("seconds"), float | int)]
@@ -309,11 +311,17 @@ class RunFolder:
             raise RunError(f"{name!r} is not a file for results; use a name like {' or '.join(RESULTS)}")
         with write_errors(self.path / name):
             write_atomic(self.path / name, data)
+            for part in self.path.glob(f"{name}.*{PARTIAL_SUFFIX}"):
+                if is_abandoned_part(part):
+                    self._remove(part)
 
     def read_json(self, name: str) -> Any | None:
-        """Return the contents of a JSON file in this folder, or None if there is no such file."""
+        """Return the contents of a JSON file in this folder, without its checksum, or None if there is no such file.
+
+        Raises a RunError that names the file if it is damaged.
+        """
         path = self.path / name
-        return read_json(path) if path.exists() else None
+        return read_json(path) if path.exists() or path.is_symlink() else None
 
     def write_model(self, data: bytes) -> None:
         """Write model.safetensors."""
@@ -323,18 +331,39 @@ class RunFolder:
         """Write a file of the training, unless another process has claimed the folder."""
         check_owner(self.path)
         with write_errors(self.path / name):
-            write_atomic(self.path / name, data, durable=durable)
+            write_atomic(self.path / name, data, durable=durable, is_real_folder=name.startswith(f"{CHECKPOINTS}/"))
+
+    def _remove(self, file: Path) -> None:
+        """Remove a file of this folder or of its checkpoints, which must not be a link to another folder."""
+        with write_errors(file):
+            remove_file(file, is_real_folder=file.parent != self.path)
 
 
-def _event_step(event: Mapping[str, Any]) -> int:
-    """Return the step of an event, 0 if it has none."""
-    step = event.get("step")
-    return step if isinstance(step, int) else 0
+def check_no_links(path: Path) -> None:
+    """Raise an error if a link is in place of a file of the training or of the folder of checkpoints.
+
+    The run folder itself may be reached through a link.
+    """
+    with write_errors(path):
+        items = list(path.iterdir())
+        if path / CHECKPOINTS in items and not (path / CHECKPOINTS).is_symlink():
+            items += (path / CHECKPOINTS).glob("*")
+        for item in items:
+            is_own = item.name in (OWNER, CHECKPOINTS) or any(fnmatch(item.name, name) for name in OWN_FILES)
+            if is_own and item.is_symlink():
+                raise _link_error(item)
+
+
+def _link_error(path: Path) -> RunError:
+    return RunError(
+        f"{format_path(path)} is a symbolic link, and a training would write or remove files elsewhere; replace it by "
+        "what it points to, or remove it"
+    )
 
 
 def _is_leftover(path: Path) -> bool:
     """Return whether a killed process can have left this file without a run."""
-    return path.name == OWNER or _is_partial_file(path)
+    return path.name == OWNER or _is_partial_file(path) or _is_partial_result(path)
 
 
 def _is_partial_file(path: Path) -> bool:
@@ -343,6 +372,11 @@ def _is_partial_file(path: Path) -> bool:
     Partly written results do not count: an evaluation in another process may be writing them now.
     """
     return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN_FILES)
+
+
+def _is_partial_result(path: Path) -> bool:
+    """Return whether a file is a result that was written only in part."""
+    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in RESULTS)
 
 
 def _read_config(path: Path) -> RunConfig:
