@@ -100,7 +100,7 @@ class JsonSeal:
         if compact.endswith(field) and self.compute(compact.removesuffix(field) + b"}") == checksum:
             return True
         # Written anew by another program, which may have moved the field and escaped letters differently.
-        return self.compute(_compact(json.dumps(value).encode())) == checksum
+        return bool(self.compute(_compact(json.dumps(value).encode())) == checksum)
 
 
 def _compact(text: bytes) -> bytes:
@@ -200,7 +200,7 @@ def _parse_header(data: bytes) -> _Header:
     """Return the header at the start of a safetensors file."""
     try:
         size = int.from_bytes(data[:8], "little")
-        fields = json.loads(data[8 : 8 + size]) if 0 < size <= len(data) - 8 else None
+        fields: Any = json.loads(data[8 : 8 + size] if 0 < size <= len(data) - 8 else b"")
         metadata = fields.pop("__metadata__", {})
         entries = {
             name: _Entry(entry["dtype"], entry["shape"], *(int(place) for place in entry["data_offsets"]))

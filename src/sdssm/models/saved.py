@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from sdssm.devices import resolve_device
 from sdssm.errors import ModelError
 from sdssm.files import format_path
 from sdssm.models.building import build_model, import_recorded_model
 from sdssm.models.evidence import read_evidence
-from sdssm.models.model_folder import check_model_folder_free, is_model_folder, load_saved_task, read_model_config
+from sdssm.models.model_folder import (
+    check_model_folder_free,
+    is_model_folder,
+    load_saved_task,
+    read_model_config,
+)
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.models.token_model import TokenModel
+from sdssm.models.weight_file import read_weights
 
 __all__ = [
     "build_model",
@@ -38,10 +42,7 @@ def load_model(folder: str | Path, *, device: str | torch.device = "cpu", trust:
     path = folder / WEIGHTS_FILE
     if not path.exists():
         raise ModelError(f"{folder} has a {CONFIG_FILE} but no {WEIGHTS_FILE}; the training has not finished")
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from None
+    weights, _ = read_weights(folder, config)
     model = build_model(config, weights, str(path)).to(target)
     model.task, model.evidence = load_saved_task(folder), read_evidence(folder, model)
     return model

@@ -24,47 +24,59 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sdssm.checksums import ChecksumError, read_tensors_file
-from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
+from sdssm.errors import CheckpointWarning, RunError, RunWarning, SettingsError
 from sdssm.files import (
     PARTIAL_SUFFIX,
     describe_file_error,
     format_path,
     is_abandoned_part,
     remove_file,
-    similar_path,
     write_atomic,
 )
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.models.settings import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
-from sdssm.runs.claim import OWNER, check_owner, claim_folder, holds_folder, is_held, release_folder
+from sdssm.runs.claim import check_owner, claim_folder, holds_folder, is_held, release_folder
+from sdssm.runs.config_file import FORMAT, read_config
 from sdssm.runs.disk import encode_json, read_json, write_errors
+from sdssm.runs.own_files import (
+    CHECKPOINTS,
+    EVENTS_FILE,
+    EXTRACTION_FILE,
+    HORIZON_FILE,
+    OWN_FILES,
+    RESULTS,
+    STATES_FILE,
+    STATUS_FILE,
+    check_no_links,
+    is_leftover,
+    is_partial_file,
+    is_partial_result,
+    link_error,
+)
 from sdssm.runs.schema import RunConfig
 from sdssm.runs.status import FINAL_STATUSES, EndStatus, RunStatus, derive_status, event_step
 from sdssm.settings import build_settings
 
-__all__ = ["FINAL_STATUSES", "EndStatus", "RunFolder", "RunStatus"]
+__all__ = [
+    "EVENTS_FILE",
+    "EXTRACTION_FILE",
+    "FINAL_STATUSES",
+    "HORIZON_FILE",
+    "STATES_FILE",
+    "STATUS_FILE",
+    "EndStatus",
+    "RunFolder",
+    "RunStatus",
+]
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sdssm.runs.checkpoint import Checkpoint
 
-#: The newest format of run folders that this version reads, as written into config.json.
-FORMAT = 1
 #: The number of checkpoints to keep: if the newest is damaged, the one before it is used.
 KEPT_CHECKPOINTS = 2
-
-STATUS_FILE, EVENTS_FILE = "status.json", "events.jsonl"
-CHECKPOINTS = "checkpoints"
-#: The states that `sdssm evaluate` stores beside evaluation.json.
-STATES_FILE = "evaluation-states.safetensors"
-#: What `sdssm.exact.store_result` writes besides certificate.json.
-EXTRACTION_FILE, HORIZON_FILE = "extraction.json", "horizon.json"
-#: Results that are computed from the trained model. They are removed when the training is resumed.
-RESULTS = ("evaluation*.json", STATES_FILE, "certificate.json", EXTRACTION_FILE, HORIZON_FILE)
-#: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
-OWN_FILES = (CONFIG_FILE, STATUS_FILE, EVENTS_FILE, MODEL, "step-*.safetensors", "events.out.tfevents.*")
 
 
 class RunFolder:
@@ -100,7 +112,7 @@ class RunFolder:
         """
         path = Path(path)
         with write_errors(path):
-            names = [item.name for item in path.iterdir() if not _is_leftover(item)] if path.exists() else []
+            names = [item.name for item in path.iterdir() if not is_leftover(item)] if path.exists() else []
         if names and CONFIG_FILE not in names:
             raise RunError(f"{format_path(path)} holds files but no run; choose an empty or a new folder")
         if names and not overwrite:
@@ -111,12 +123,12 @@ class RunFolder:
             )
         if names:
             check_no_links(path)
-            _read_config(path)  # refuses to replace the config.json of another program
+            read_config(path)  # refuses to replace the config.json of another program
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
         """Open the run in this folder."""
-        return cls(Path(path), _read_config(Path(path)))
+        return cls(Path(path), read_config(Path(path)))
 
     def claim(self) -> None:
         """Claim the folder for this process until `finish`, and remove what killed writers have left.
@@ -129,7 +141,7 @@ class RunFolder:
                 check_no_links(self.path)
             if claim_folder(self.path):
                 for item in [*self.path.iterdir(), *self._checkpoints.glob(f"*{PARTIAL_SUFFIX}")]:
-                    if _is_partial_file(item) or (_is_partial_result(item) and is_abandoned_part(item)):
+                    if is_partial_file(item) or (is_partial_result(item) and is_abandoned_part(item)):
                         self._remove(item)
 
     def _remove_all_but_config(self) -> None:
@@ -208,7 +220,7 @@ class RunFolder:
     def checkpoints(self) -> list[int]:
         """Return the steps of the checkpoints, newest first; damage is detected when they are loaded."""
         if self._checkpoints.is_symlink():
-            raise _link_error(self._checkpoints)
+            raise link_error(self._checkpoints)
         matches = (re.fullmatch(r"step-(\d+)\.safetensors", item.name) for item in self._checkpoints.glob("step-*"))
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
@@ -337,88 +349,3 @@ class RunFolder:
         """Remove a file of this folder or of its checkpoints, which must not be a link to another folder."""
         with write_errors(file):
             remove_file(file, is_real_folder=file.parent != self.path)
-
-
-def check_no_links(path: Path) -> None:
-    """Raise an error if a link is in place of a file of the training or of the folder of checkpoints.
-
-    The run folder itself may be reached through a link.
-    """
-    with write_errors(path):
-        items = list(path.iterdir())
-        if path / CHECKPOINTS in items and not (path / CHECKPOINTS).is_symlink():
-            items += (path / CHECKPOINTS).glob("*")
-        for item in items:
-            is_own = item.name in (OWNER, CHECKPOINTS) or any(fnmatch(item.name, name) for name in OWN_FILES)
-            if is_own and item.is_symlink():
-                raise _link_error(item)
-
-
-def _link_error(path: Path) -> RunError:
-    return RunError(
-        f"{format_path(path)} is a symbolic link, and a training would write or remove files elsewhere; replace it by "
-        "what it points to, or remove it"
-    )
-
-
-def _is_leftover(path: Path) -> bool:
-    """Return whether a killed process can have left this file without a run."""
-    return path.name == OWNER or _is_partial_file(path) or _is_partial_result(path)
-
-
-def _is_partial_file(path: Path) -> bool:
-    """Return whether a file is one that the training has written only in part.
-
-    Partly written results do not count: an evaluation in another process may be writing them now.
-    """
-    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN_FILES)
-
-
-def _is_partial_result(path: Path) -> bool:
-    """Return whether a file is a result that was written only in part."""
-    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in RESULTS)
-
-
-def _read_config(path: Path) -> RunConfig:
-    name = format_path(path)
-    try:
-        is_folder, has_config = path.is_dir(), (path / CONFIG_FILE).exists()
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
-    if is_folder and not has_config:
-        raise RunError(
-            f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs lists those in the folder runs"
-        )
-    if path.is_file():
-        raise RunError(f"{name} is a file; pass the folder that it is in")
-    if not is_folder:
-        similar = similar_path(path)
-        hint = (
-            "sdssm runs lists those in the folder runs" if similar is None else f"did you mean {format_path(similar)}?"
-        )
-        raise RunError(f"there is no folder {name}; {hint}")
-    data = read_json(path / CONFIG_FILE)
-    version = data.pop("format", None) if isinstance(data, dict) else None
-    if version is None and isinstance(data, dict) and isinstance(data.get("model"), dict):
-        raise RunError(f"{name} holds a saved model and no run; sdssm evaluate {name} measures it")
-    if not isinstance(version, int):
-        raise RunError(
-            f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; "
-            "sdssm runs lists those in the folder runs"
-        )
-    if version > FORMAT:
-        raise RunError(
-            f"{name} was written by {_writer_name(data)} in format {version}; this version reads formats up to "
-            f"{FORMAT}: install a newer sdssm"
-        )
-    try:
-        return RunConfig.from_json(data)
-    except SdssmError as error:
-        raise RunError(f"{format_path(path / CONFIG_FILE)}: {error}") from None
-
-
-def _writer_name(data: dict[str, Any]) -> str:
-    """Return the program and version that wrote a config."""
-    versions = data.get("versions")
-    version = versions.get("sdssm") if isinstance(versions, dict) else None
-    return f"sdssm {version}" if isinstance(version, str) and version.isprintable() else "another sdssm"

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
+from sdssm.checksums import ChecksumError, check_tensors, read_tensors_file
 from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
@@ -18,7 +17,6 @@ from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.runs.find import natural_sort_key
-from sdssm.runs.folder import STATUS_FILE
 
 #: Cheap comparison of two runs before all of their settings are read: digest of the task, model, seed, steps.
 RunKey = tuple[Any, ...]
@@ -62,10 +60,11 @@ def _ended_runs(folders: Sequence[Path], keys: set[RunKey]) -> list[RunFolder]:
         config = read_json(path / CONFIG_FILE) or {}
         if _run_key(config) not in keys:
             continue
-        status = (read_json(path / STATUS_FILE) or {}).get("status")
         try:
+            run_folder = RunFolder.open(path)
+            status = run_folder.status
             if status in FINAL_STATUSES and _is_complete(path, status):
-                order.append((FINAL_STATUSES.index(status), natural_sort_key(str(path)), RunFolder.open(path)))
+                order.append((FINAL_STATUSES.index(status), natural_sort_key(str(path)), run_folder))
         except SdssmError:
             continue
     return [run_folder for *_, run_folder in sorted(order, key=lambda entry: entry[:2])]
@@ -93,11 +92,11 @@ def _run_key(config: Mapping[str, Any]) -> RunKey | None:
 
 
 def _is_complete(path: Path, status: str) -> bool:
-    """Return whether the weights can be read; a diverged run may have none."""
+    """Return whether the weights are there and not damaged; a diverged run may have none."""
     if status == "diverged" and not (path / WEIGHTS_FILE).exists():
         return True
     try:
-        with safe_open(path / WEIGHTS_FILE, framework="pt"):
-            return True
-    except (OSError, SafetensorError):
+        check_tensors(read_tensors_file(path / WEIGHTS_FILE))
+    except (OSError, ChecksumError):
         return False
+    return True
