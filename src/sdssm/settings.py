@@ -131,6 +131,7 @@ def _describe_values(annotation: Any, rule: SettingRule) -> str:
     return f"{text}, or none" if type(None) in options else text
 
 
+@cache  # a list of 10,000 runs asks a million times
 def _options(annotation: Any) -> tuple[Any, ...]:
     """Return the types of a union, or the type alone."""
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
@@ -211,6 +212,8 @@ def convert_value(name: str, value: Any, annotation: Any) -> Any:
 
 
 _INVALID = object()
+#: Types whose values need no conversion.
+_UNCHANGED = frozenset((str, bool, type(None)))
 #: Numbers from this size on, and infinity, are refused: float32 cannot represent their squares.
 TOO_LARGE = 1e18
 _DESCRIPTIONS = {
@@ -245,7 +248,7 @@ def _describe_list(kinds: tuple[Any, ...]) -> str:
 
 def _convert(value: Any, kind: Any) -> Any:
     """Convert a value to a type that is not a union; return _INVALID if that is not possible."""
-    if kind is Any:
+    if kind is Any or (type(value) is kind and kind in _UNCHANGED):
         return value
     if dataclasses.is_dataclass(kind):
         if isinstance(value, kind):  # type: ignore[arg-type]  # a class, not an instance

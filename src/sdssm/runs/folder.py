@@ -101,7 +101,7 @@ class RunFolder:
         folder.claim()
         folder._remove_all_but_config()
         folder._write(CONFIG_FILE, encode_json({"format": FORMAT, **config.to_json()}))
-        folder._write_status(RunStatus(steps=config.train.steps))
+        folder.write_status(RunStatus(steps=config.train.steps))
         return folder
 
     @staticmethod
@@ -194,7 +194,7 @@ class RunFolder:
         progress = self.progress
         # After a failed step, or if it diverged, the last checkpoint is older than the progress.
         step = max(self.checkpoints(), default=progress.step)
-        self._write_status(replace(progress, status=status, step=step))
+        self.write_status(replace(progress, status=status, step=step))
         release_folder(self.path)
 
     def write_progress(
@@ -203,9 +203,10 @@ class RunFolder:
         """Write how far a running training is, between checkpoints, without waiting for the disk."""
         steps = self.config.train.steps
         status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
-        self._write_status(status, durable=False)
+        self.write_status(status, durable=False)
 
-    def _write_status(self, status: RunStatus, *, durable: bool = True) -> None:
+    def write_status(self, status: RunStatus, *, durable: bool = True) -> None:
+        """Write status.json, unless another process has claimed the folder."""
         self._write(STATUS_FILE, encode_json(asdict(status)), durable=durable)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ class RunFolder:
             self._remove(self._checkpoint_file(old))
         steps = self.config.train.steps
         status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
-        self._write_status(status)
+        self.write_status(status)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of a step, by default the newest that is not damaged.
@@ -309,7 +310,7 @@ class RunFolder:
         if progress.step > step:  # the process was killed after this checkpoint
             seconds = [event["seconds"] for event in kept if isinstance(event.get("seconds"), float | int)]
             progress = replace(progress, seconds=float(max(seconds, default=0.0)))
-        self._write_status(replace(progress, step=step))
+        self.write_status(replace(progress, step=step))
 
     # -- other files -------------------------------------------------------------------------------------------------
 
@@ -334,6 +335,23 @@ class RunFolder:
         """
         path = self.path / name
         return read_json(path) if path.exists() or path.is_symlink() else None
+
+    def remove_result(self, name: str) -> None:
+        """Remove the file of a result, so that it is computed again."""
+        self._remove(self.path / name)
+
+    def remove_damaged_events(self) -> int:
+        """Remove the damaged lines of events.jsonl, and return their number."""
+        self.claim()
+        kept, damaged = events.read_complete_lines(self.path / EVENTS_FILE)
+        with write_errors(self.path):
+            events.write(self.path / EVENTS_FILE, kept)
+        return len(damaged)
+
+    def remove_checkpoint_file(self, name: str) -> None:
+        """Remove a checkpoint by the name of its file."""
+        self.claim()
+        self._remove(self._checkpoints / name)
 
     def write_model(self, data: bytes) -> None:
         """Write model.safetensors."""
