@@ -158,8 +158,8 @@ class RunFolder:
     def progress(self) -> RunStatus:
         """The contents of status.json, read from disk at each call; without it, what the other files say."""
         try:
-            data = self.read_json(STATUS_FILE)
-            if data is not None:
+            if (self.path / STATUS_FILE).exists() or (self.path / STATUS_FILE).is_symlink():
+                data = read_json(self.path / STATUS_FILE)
                 return build_settings(RunStatus, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
             text = f"{format_path(self.path / STATUS_FILE)} is damaged; using the other files of the run instead"
