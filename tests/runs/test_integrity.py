@@ -71,9 +71,9 @@ def edit_json(path: Path, **values: Any) -> None:
 
 
 def damage_tensors(path: Path) -> None:
-    """Set the last bytes of a file, which are weights, to zero."""
+    """Change the last bytes of a file, which are weights."""
     data = path.read_bytes()
-    path.write_bytes(data[:-64] + bytes(64))
+    path.write_bytes(data[:-64] + bytes(byte ^ 1 for byte in data[-64:]))
 
 
 @pytest.mark.parametrize("command", ["evaluate", "certify", "extract", "export"])
@@ -125,7 +125,9 @@ def test_a_damaged_config_is_refused_everywhere(sample: Path, capsys: pytest.Cap
         assert main([*command, str(sample)]) == 2
         error = capsys.readouterr().err
         assert "seed-0/config.json is damaged" in error and "remove its field checksum" in error
-    assert main(["runs", "--repair", str(sample)]) == 1
+    with pytest.raises(SystemExit) as code:
+        main(["runs", "--repair", str(sample)])
+    assert code.value.code == 1
     assert "config.json: cannot be repaired: restore it from a copy" in capsys.readouterr().out
     del config["checksum"]  # edited on purpose
     (sample / "config.json").write_text(json.dumps({**config, "preset": "mine"}))
@@ -194,7 +196,7 @@ def test_verify_and_repair(sample: Path, sample_path: Path, capsys: pytest.Captu
     assert "11 of 11 intact" in capsys.readouterr().out
     for name in ("model.safetensors", "evaluation-states.safetensors", "checkpoints/step-000000000.safetensors"):
         damage_tensors(sample / name)
-    edit_json(sample / "certificate.json", horizon=None)
+    edit_json(sample / "certificate.json", horizon=7)
     (sample / "status.json").write_text("{")
     (sample / "events.jsonl").write_text((sample / "events.jsonl").read_text().replace('"step": 10', '"step": 11'))
     with pytest.raises(SystemExit) as code:

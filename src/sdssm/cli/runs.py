@@ -93,9 +93,7 @@ def _verify_runs(options: argparse.Namespace) -> None:
     if options.json:
         print_json([check.to_json() for check in checks])
     else:
-        print_table(
-            ("folder", "state", "files", "damaged, missing or unverified"), [_check_row(item) for item in checks]
-        )
+        print_table(("folder", "state", "files", "not intact"), [_check_row(item) for item in checks])
         for check in checks:
             for file in check.files:
                 if file.state in ("damaged", "missing"):
