@@ -38,7 +38,7 @@ def summarise_run(run: RunFolder, best_constant: float | None = None) -> dict[st
     `training_constants` has computed it for many runs at once.
     """
     progress, evaluation = run.progress, _read_evaluation(run)
-    is_interrupted = run.is_interrupted
+    is_interrupted = progress.status == "running" and run.is_interrupted
     is_known = not is_interrupted or run.step == progress.step  # the checkpoint has no accuracy of its own
     return {
         "folder": str(run.path),
