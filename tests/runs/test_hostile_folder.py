@@ -161,7 +161,7 @@ def test_what_is_not_a_file_of_reasonable_size_is_not_read(
     HOSTILE[kind](sample / name)
     start = time.monotonic()
     tracemalloc.start()
-    codes = [main(["runs", str(sample)])]
+    codes: list[object] = [main(["runs", str(sample)])]
     for call in (lambda: sdssm.load(sample), lambda: RunFolder.open(sample).events()):
         try:
             call()

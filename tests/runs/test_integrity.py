@@ -247,3 +247,13 @@ def test_partly_written_results_of_dead_processes_are_removed(sample: Path) -> N
     old.write_text("{")
     run.write_json("horizon.json", {})
     assert not old.exists()
+
+
+def test_a_damaged_end_of_the_last_line_is_noticed(sample: Path) -> None:
+    path = sample / "events.jsonl"
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-1])
+    assert len(RunFolder.open(sample).events()) == 4  # the checksum says that it is complete
+    path.write_bytes(complete[:-1] + b"\x0b")
+    with pytest.warns(RunWarning, match="line 4 of"):
+        assert len(RunFolder.open(sample).events()) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,10 @@ from sdssm.files import (
     read_regular_file,
     write_atomic,
 )
+
+
+#: The end of a line that was written in full, and perhaps one more byte: a damaged line end.
+_HAS_CHECKSUM = re.compile(rb'"crc": "[0-9a-f]{8}"\}.?$', re.DOTALL)
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
@@ -105,11 +110,13 @@ def read_complete_lines(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
 def read_log(path: Path) -> LogLines:
     """Return all complete lines of a log; none if there is no such file. Raise a RunError if it cannot be read."""
     try:
-        lines = read_regular_file(path).split(b"\n")[:-1]
+        *lines, last = read_regular_file(path).split(b"\n")
     except FileNotFoundError:
         return LogLines([], [], 0)
     except OSError as error:
         raise RunError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
+    if _HAS_CHECKSUM.search(last):  # only its line end is missing, or damaged
+        lines.append(last)
     events, damaged, unverified = list[dict[str, Any]](), list[int](), 0
     for number, line in enumerate(lines, start=1):
         event, is_verified = decode_event(line)
