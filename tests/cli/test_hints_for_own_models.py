@@ -18,6 +18,7 @@ Capture = pytest.CaptureFixture[str]
 TINY = ("--device", "cpu", "--set", "batch=4", "train_length=4")
 MODELS = """
 from torch import nn
+from tests.edited_files import edit_text
 
 class Good(nn.Module):
     def __init__(self, n_symbols, n_classes):
@@ -46,7 +47,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_command_after_ctrl_c_names_the_model(stranger: Path, capsys: Capture) -> None:
     assert main(("train", "parity", "--model", SUM, "--steps", "2", "--out", "runs", "--quiet", *TINY)) == 0
     status = Path("runs/seed-0/status.json")
-    status.write_text(status.read_text().replace("finished", "stopped"))
+    edit_text(status, "finished", "stopped")
     with pytest.raises(KeyboardInterrupt), train._report_interrupt(Path("runs")):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.endswith(f"to continue: sdssm train --resume runs --model {SUM}\n")

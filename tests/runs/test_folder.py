@@ -484,6 +484,7 @@ def test_damaged_status(tmp_path: Path, text: str) -> None:
 def test_config_with_an_invalid_value_is_refused(tmp_path: Path, name: str, value: object) -> None:
     RunFolder.create(tmp_path, make_config())
     data = json.loads((tmp_path / "config.json").read_text())
+    del data["checksum"]  # edited on purpose
     (tmp_path / "config.json").write_text(json.dumps({**data, name: value}))
     with pytest.raises(RunError, match="config"):
         RunFolder.open(tmp_path)

@@ -23,7 +23,6 @@ from sdssm.files import (
     write_atomic,
 )
 
-
 #: The end of a line that was written in full, and perhaps one more byte: a damaged line end.
 _HAS_CHECKSUM = re.compile(rb'"crc": "[0-9a-f]{8}"\}.?$', re.DOTALL)
 

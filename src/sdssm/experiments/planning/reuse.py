@@ -17,6 +17,7 @@ from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.runs.find import natural_sort_key
+from sdssm.runs.folder import STATUS_FILE
 
 #: Cheap comparison of two runs before all of their settings are read: digest of the task, model, seed, steps.
 RunKey = tuple[Any, ...]
@@ -60,11 +61,10 @@ def _ended_runs(folders: Sequence[Path], keys: set[RunKey]) -> list[RunFolder]:
         config = read_json(path / CONFIG_FILE) or {}
         if _run_key(config) not in keys:
             continue
+        status = (read_json(path / STATUS_FILE) or {}).get("status")
         try:
-            run_folder = RunFolder.open(path)
-            status = run_folder.status
             if status in FINAL_STATUSES and _is_complete(path, status):
-                order.append((FINAL_STATUSES.index(status), natural_sort_key(str(path)), run_folder))
+                order.append((FINAL_STATUSES.index(status), natural_sort_key(str(path)), RunFolder.open(path)))
         except SdssmError:
             continue
     return [run_folder for *_, run_folder in sorted(order, key=lambda entry: entry[:2])]
