@@ -10,6 +10,7 @@ import pytest
 
 from sdssm.cli import main, train
 from sdssm.models import registry
+from tests.edited_files import edit_text
 from tests.programs import run_command
 from tests.strangers import SUM, stranger
 
@@ -18,7 +19,6 @@ Capture = pytest.CaptureFixture[str]
 TINY = ("--device", "cpu", "--set", "batch=4", "train_length=4")
 MODELS = """
 from torch import nn
-from tests.edited_files import edit_text
 
 class Good(nn.Module):
     def __init__(self, n_symbols, n_classes):
