@@ -32,6 +32,7 @@ ORDER = [
     "lazy",
     "extras",
     "files",
+    "checksums",
     "formatting",
     "palette",
     "text_tables",

@@ -1,11 +1,17 @@
-"""Atomic writes, and error messages about files."""
+"""Reading and writing of files: regular files only, atomic writes, no links where links are refused, error messages.
+
+A run folder may come from someone else. Its files are read with `read_regular_file`, which neither waits for a pipe nor
+reads a device nor follows a link. Its `checkpoints` folder is written with `is_real_folder`: a link in its place is
+refused. The run folder itself may be a link: the user chose it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
-from errno import EDQUOT, EIO, EISDIR, ENOSPC
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EDQUOT, EFBIG, EINVAL, EIO, EISDIR, ELOOP, ENOSPC
 from pathlib import Path
 
 from sdssm.errors import format_value, most_similar
@@ -14,42 +20,147 @@ from sdssm.errors import format_value, most_similar
 PARTIAL_SUFFIX = ".part"
 #: The error numbers of a full disk.
 DISK_FULL_ERRNOS = (ENOSPC, EDQUOT)
+#: Files in a run folder are read up to these sizes: JSON files and logs, and files of tensors.
+MAX_TEXT_BYTES, MAX_TENSOR_BYTES = 1 << 28, 1 << 31
+#: Why a link is refused.
+LINK_REFUSED = "it is a symbolic link, which is not followed here; replace it by a file or folder of its own"
+#: Flags that not every system has. Without O_NOFOLLOW links are looked for just before a file is opened.
+_NO_FOLLOW, _NO_WAIT, _BINARY, _FOLDER = (
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_DIRECTORY")
+)
+#: Whether files can be named relative to an open folder, which nothing can replace by a link meanwhile.
+_HAS_OPEN_FOLDERS = {os.open, os.unlink, os.rename} <= os.supports_dir_fd
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+def open_regular_file(path: Path, flags: int = os.O_RDONLY, *, follow_links: bool = False) -> int:
+    """Open a regular file and return its descriptor; a pipe, device, folder or link is an OSError at once.
+
+    `follow_links` allows a link to a regular file.
+    """
+    if follow_links:
+        with suppress(FileNotFoundError):
+            _check_regular(path.stat().st_mode)  # before it is opened: opening a device may have effects
+    else:
+        _refuse_link(path)
+    try:
+        links = 0 if follow_links else _NO_FOLLOW
+        descriptor = os.open(path, flags | links | _NO_WAIT | _BINARY, 0o666)
+    except OSError:
+        with suppress(FileNotFoundError):
+            _check_regular(path.lstat().st_mode)  # says what it is, if that is why
+        raise
+    try:
+        _check_regular(os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular_file(path: Path, max_bytes: int = MAX_TEXT_BYTES, *, follow_links: bool = False) -> bytes:
+    """Return the contents of a regular file of at most `max_bytes`; anything else is an OSError at once."""
+    with os.fdopen(open_regular_file(path, follow_links=follow_links), "rb") as file:
+        size = check_file_size(file.fileno(), max_bytes)
+        return file.read(size)
+
+
+def check_file_size(descriptor: int, max_bytes: int) -> int:
+    """Return the size of an open file; raise an OSError if it is greater than `max_bytes`."""
+    size = os.fstat(descriptor).st_size
+    if size > max_bytes:
+        raise OSError(EFBIG, f"it has {size:,} bytes, and at most {max_bytes:,} are read")
+    return size
+
+
+def _refuse_link(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISLNK(path.lstat().st_mode):
+            raise OSError(ELOOP, LINK_REFUSED)
+
+
+def _check_regular(mode: int) -> None:
+    """Raise an OSError that says what a file is, if it is not a regular file."""
+    if stat.S_ISLNK(mode):
+        raise OSError(ELOOP, LINK_REFUSED)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(EINVAL, "it is a pipe, a socket or a device, not a regular file")
+
+
+def write_atomic(path: Path, data: bytes, *, durable: bool = True, is_real_folder: bool = False) -> None:
     """Write `data` to a file atomically; on an error raise the OSError and leave the old file unchanged.
 
     The bytes are written to a temporary file in the same folder, which is renamed when all of them are on the disk: a
     killed process or a power cut leaves either the old file or the new one. Without `durable` it does not wait for the
-    disk, and a power cut may leave an empty file.
+    disk, and a power cut may leave an empty file. A link in place of the file is replaced, and its target unchanged;
+    with `is_real_folder` a link in place of the file's folder is refused.
     """
-    write_together({path: data}, durable=durable)
+    write_together({path: data}, durable=durable, is_real_folder=is_real_folder)
 
 
-def write_together(files: Mapping[Path, bytes], *, durable: bool = True) -> None:
+def write_together(files: Mapping[Path, bytes], *, durable: bool = True, is_real_folder: bool = False) -> None:
     """Write files that belong together, each as `write_atomic` does; on an error leave all old files unchanged.
 
     None is renamed before the bytes of all of them are written, so that a full disk does not mix old and new files.
     """
-    parts = {path: Path(f"{path}.{os.getpid()}{PARTIAL_SUFFIX}") for path in files}  # another process has other names
+    with ExitStack() as stack:
+        opened = {folder: stack.enter_context(_open_folder(folder, is_real_folder)) for folder in _folders(files)}
+        places = {path: (_in_folder(path, opened[path.parent]), opened[path.parent]) for path in files}
+        parts = {path: f"{name}.{os.getpid()}{PARTIAL_SUFFIX}" for path, (name, _) in places.items()}
+        try:
+            for path, (_, folder) in places.items():
+                if path.is_dir():
+                    raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+                _write_part(parts[path], folder, files[path], durable)
+            for path, (name, folder) in places.items():
+                os.replace(parts[path], name, src_dir_fd=folder, dst_dir_fd=folder)
+            for folder in opened.values() if durable else ():
+                with suppress(OSError):  # some file systems cannot write a renamed entry to the disk
+                    if folder is not None:
+                        os.fsync(folder)
+        except BaseException:  # Ctrl-C too
+            for path, (_, folder) in places.items():
+                with suppress(OSError, ValueError):
+                    os.unlink(parts[path], dir_fd=folder)
+            raise
+
+
+def remove_file(path: Path, *, is_real_folder: bool = False) -> None:
+    """Remove a file or a link, if it exists; with `is_real_folder` its folder must not be a link."""
+    with suppress(FileNotFoundError), _open_folder(path.parent, is_real_folder) as folder:
+        os.unlink(_in_folder(path, folder), dir_fd=folder)
+
+
+def _folders(files: Mapping[Path, bytes]) -> list[Path]:
+    return list(dict.fromkeys(path.parent for path in files))
+
+
+@contextmanager
+def _open_folder(folder: Path, is_real_folder: bool) -> Iterator[int | None]:
+    """Hold a folder open while files in it are written; None on systems that cannot name files relative to it."""
+    if is_real_folder:
+        _refuse_link(folder)
+    if not _HAS_OPEN_FOLDERS:
+        yield None
+        return
+    descriptor = os.open(folder, os.O_RDONLY | _FOLDER | (_NO_FOLLOW if is_real_folder else 0))
     try:
-        for path, part in parts.items():
-            if path.is_dir():
-                raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-            _write_part(part, files[path], durable)
-        for path, part in parts.items():
-            part.replace(path)
-        for folder in {path.parent for path in files} if durable else ():
-            _sync_folder(folder)
-    except BaseException:  # Ctrl-C too
-        for part in parts.values():
-            with suppress(OSError, ValueError):
-                part.unlink(missing_ok=True)
-        raise
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _write_part(part: Path, data: bytes, durable: bool) -> None:
-    with part.open("wb") as file:
+def _in_folder(path: Path, folder: int | None) -> str:
+    """Return how a file is named: relative to the open folder, or by its path."""
+    return str(path) if folder is None else path.name
+
+
+def _write_part(part: str, folder: int | None, data: bytes, durable: bool) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=folder)  # of a killed process with the same number, or a link that was put there
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o666, dir_fd=folder)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         if os.fstat(file.fileno()).st_size != len(data):  # some file systems write less without an error
@@ -58,14 +169,24 @@ def _write_part(part: Path, data: bytes, durable: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
-    """Write a renamed entry of the folder to the disk; some file systems do not support that."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def is_abandoned_part(path: Path) -> bool:
+    """Return whether a file was left, partly written, by a process that no longer exists on this machine.
+
+    >>> is_abandoned_part(Path(f"evaluation.json.{os.getpid()}.part")), is_abandoned_part(Path("evaluation.json"))
+    (False, False)
+    """
+    number = path.name.removesuffix(PARTIAL_SUFFIX).rpartition(".")[2]
+    if not path.name.endswith(PARTIAL_SUFFIX) or not number.isascii() or not number.isdigit():
+        return False
+    if os.name == "nt":  # os.kill would end the process there
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:  # it belongs to someone else
+        return False
+    return False
 
 
 def describe_file_error(error: OSError | ValueError) -> str:

@@ -73,6 +73,7 @@ def make_hostile_page(folder: Path) -> SamplePage:
     sdssm.evaluate(run, max_length=20, strings=16, device="cpu")
     find_all(run.path)
     config = json.loads((run.path / "config.json").read_text())
+    del config["checksum"]  # edited on purpose
     config |= {"versions": {HOSTILE: HOSTILE}, "preset": HOSTILE}
     (run.path / "config.json").write_text(json.dumps(config))
     (runs / "broken").mkdir()
@@ -86,6 +87,7 @@ def make_large_page(folder: Path, sample: SamplePage, number: int) -> SamplePage
     for seed in range(number):
         run = shutil.copytree(sample.runs / "parity" / "seed-0", runs / f"seed-{seed}")
         config = json.loads((run / "config.json").read_text())
+        del config["checksum"]
         (run / "config.json").write_text(json.dumps(config | {"seed": seed}))
     return write_page(folder / "report.html", runs)
 

@@ -10,6 +10,7 @@ import pytest
 
 from sdssm.cli import main, train
 from sdssm.models import registry
+from tests.edited_files import edit_text
 from tests.programs import run_command
 from tests.strangers import SUM, stranger
 
@@ -46,7 +47,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_command_after_ctrl_c_names_the_model(stranger: Path, capsys: Capture) -> None:
     assert main(("train", "parity", "--model", SUM, "--steps", "2", "--out", "runs", "--quiet", *TINY)) == 0
     status = Path("runs/seed-0/status.json")
-    status.write_text(status.read_text().replace("finished", "stopped"))
+    edit_text(status, "finished", "stopped")
     with pytest.raises(KeyboardInterrupt), train._report_interrupt(Path("runs")):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.endswith(f"to continue: sdssm train --resume runs --model {SUM}\n")

@@ -79,7 +79,10 @@ def test_damaged_folders_are_reported_in_one_line(runs: Path, capsys: pytest.Cap
     code, out, err = run_command(capsys, "runs", "runs")
     assert code == 0
     assert len(out.splitlines()) == 4
-    assert err == "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out\n"
+    assert err.splitlines() == [
+        "sdssm: warning: runs/a5/seed-2/config.json is damaged: it is not JSON; left out",
+        "sdssm: warning: runs/a5/seed-10/evaluation.json is damaged: it is not JSON; it counts as missing",
+    ]
 
 
 def test_saved_models_beside_runs_are_not_damaged_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,10 +107,10 @@ def test_a_full_disk_leaves_the_model_as_it_was(tmp_path: Path, monkeypatch: pyt
     assert set(before) == {"config.json", "model.safetensors", "task.json", "extraction.json"}
     write_part = files._write_part
 
-    def write_until_full(path: Path, data: bytes, durable: bool) -> None:
-        if path.name.startswith(full):
+    def write_until_full(part: str, folder: int | None, data: bytes, durable: bool) -> None:
+        if Path(part).name.startswith(full):
             raise OSError(ENOSPC, "no space left")
-        write_part(path, data, durable)
+        write_part(part, folder, data, durable)
 
     monkeypatch.setattr(files, "_write_part", write_until_full)
     for full in before:

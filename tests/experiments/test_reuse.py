@@ -14,6 +14,7 @@ from sdssm.errors import RunError
 from sdssm.experiments import Selection, Spec, evaluate_plan, make_plan, reuse_runs, run_plan, write_results
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
+from tests.edited_files import edit_text
 
 SETTINGS = {"state": 4, "batch": 8, "steps": 20, "train_length": 6}
 SPEC = """
@@ -127,7 +128,7 @@ def test_other_trainings_are_not_reused(spec: Spec, before: Path, tmp_path: Path
 def damage(folder: Path, how: str) -> None:
     if how == "running":
         path = folder / "status.json"
-        path.write_text(path.read_text().replace("finished", "running"))
+        edit_text(path, "finished", "running")
     elif how == "short weights":
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-9])
@@ -135,7 +136,7 @@ def damage(folder: Path, how: str) -> None:
         (folder / "model.safetensors").unlink()
     elif how == "unknown setting":
         path = folder / "config.json"
-        path.write_text(path.read_text().replace('"lr"', '"rate"'))
+        edit_text(path, '"lr"', '"rate"')
     else:
         (folder / how).write_bytes(b'{"a": [' if how == "config.json" else b"\xff")
 
@@ -153,7 +154,7 @@ def test_damaged_folders_are_skipped(spec: Spec, before: Path, tmp_path: Path, h
 def test_finished_run_is_preferred_to_a_diverged_one(spec: Spec, before: Path, tmp_path: Path) -> None:
     shutil.copytree(before / "by hand", before / "another")
     for path in (before / "another").rglob("status.json"):
-        path.write_text(path.read_text().replace("finished", "diverged"))
+        edit_text(path, "finished", "diverged")
     runs = reuse_runs(make_plan(spec, tmp_path / "runs"), [before]).runs
     assert {run.folder.parent.name for run in runs[:2]} == {"by hand"}
     shutil.rmtree(before / "by hand")
@@ -165,6 +166,7 @@ def test_only_candidates_are_opened(spec: Spec, before: Path, tmp_path: Path, mo
     for number in range(2, 12):
         copy = shutil.copytree(before / "by hand" / "seed-0", before / f"seed-{number}")
         config = json.loads((copy / "config.json").read_text())
+        del config["checksum"]  # edited on purpose
         (copy / "config.json").write_text(json.dumps({**config, "seed": number}))
     plan = make_plan(spec, tmp_path / "runs")
     opened: list[Path] = []

@@ -224,6 +224,7 @@ def test_run_folder_with_another_training_is_refused(spec: Spec, finished: Path,
     shutil.copytree(finished, out)
     run = make_plan(spec, out).runs[0]
     config = json.loads((run.folder / "config.json").read_text())
+    del config["checksum"]  # edited on purpose
     config["train"]["lr"] = 0.5
     (run.folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(RunError, match="holds another training"):

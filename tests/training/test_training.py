@@ -23,6 +23,7 @@ from sdssm.formatting import format_percent
 from sdssm.models.names import tensors_for_file
 from sdssm.training import Runs, TrainingStopped
 from sdssm.training.progress import SilentProgress
+from tests.edited_files import edit_text
 from tests.training.exploding import EXPLODING, explode
 
 SMALL: dict[str, Any] = {"state": 6, "dictionary": 2, "batch": 8, "train_length": 7, "log_every": 10}
@@ -382,7 +383,7 @@ def test_checkpoint_of_another_size_than_the_config_is_refused(tmp_path: Path) -
     with pytest.raises(TrainingStopped):
         train(tmp_path, seeds=1, progress=StopAt(20))
     config = tmp_path / "seed-0/config.json"
-    config.write_text(config.read_text().replace('"state": 6', '"state": 7'))
+    edit_text(config, '"state": 6', '"state": 7')
     with pytest.raises(RunError, match="dictionary of the checkpoint is"):
         sdssm.resume(tmp_path, device="cpu")
 

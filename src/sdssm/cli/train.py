@@ -223,6 +223,7 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
             f"--resume keeps the settings of the runs, but {option} was given; leave it out, or name the tasks to train"
         )
     from sdssm.runs import find_runs
+    from sdssm.runs.repair import restore_model
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
 
@@ -231,7 +232,8 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     # Runs that have ended need no code, but --model must be theirs.
     import_models(unfinished if options.model is None else [out], options)
     if not unfinished:
-        print(f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
+        restored = [line for run in existing if (line := restore_model(run)) is not None]
+        print("\n".join(restored) or f"Nothing to do: all {len(existing)} runs in {format_path(out)} have ended.")
         return
     with _report_interrupt(out):
         runs = resume(

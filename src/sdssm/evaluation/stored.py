@@ -50,14 +50,23 @@ def write_file(run: RunFolder, name: str, data: bytes, status: str | None, *, st
 
 
 def read_result(run: RunFolder, name: str, status: str | None, digest: str | None) -> dict[str, Any] | None:
-    """Return a stored result for this status of the run and this task; None if there is none, or if it is damaged."""
-    try:
-        stored = run.read_json(name)
-    except RunError:
-        return None
+    """Return a stored result for this status of the run and this task; None if there is none, or if it is damaged.
+
+    A damaged result is a warning.
+    """
+    stored = read_stored(run, name)
     if not isinstance(stored, dict) or (stored.get("status"), stored.get("digest")) != (status, digest):
         return None
     return stored
+
+
+def read_stored(run: RunFolder, name: str) -> Any | None:
+    """Return the contents of a result file; None if there is none, or with a warning if it is damaged."""
+    try:
+        return run.read_json(name)
+    except RunError as error:
+        warnings.warn(f"{error}; it counts as missing", RunWarning, stacklevel=2)
+        return None
 
 
 def _describe_larger(run: RunFolder, name: str, result: RunEvaluation) -> str | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from sdssm.checksums import FILE_SEAL, ChecksumError
+from sdssm.files import read_regular_file
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the object in a JSON file, or None if the file is missing or invalid."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content, _ = FILE_SEAL.open(read_regular_file(path, follow_links=True))
+    except (OSError, ChecksumError):
         return None
     return content if isinstance(content, dict) else None

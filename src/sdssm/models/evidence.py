@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE
+from sdssm.checksums import FILE_SEAL, ChecksumError
+from sdssm.errors import RunWarning
+from sdssm.files import describe_file_error, format_path, read_regular_file
+from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE, is_model_folder
 from sdssm.tasks import Task, chance_accuracy
 from sdssm.tasks.label_shares import best_constants
 
@@ -98,10 +101,14 @@ def digest_weights(model: TokenModel) -> str:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if there is none, or if it is damaged."""
+    """Return the JSON object in a file; None if there is none, or if it is damaged, which is a warning."""
+    if not path.exists():
+        return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values, _ = FILE_SEAL.open(read_regular_file(path, follow_links=is_model_folder(path.parent)))
+    except (OSError, ChecksumError) as error:
+        reason = describe_file_error(error) if isinstance(error, OSError) else str(error)
+        warnings.warn(f"{format_path(path)} is damaged: {reason}; ignored", RunWarning, stacklevel=2)
         return None
     return values if isinstance(values, dict) else None
 

@@ -6,7 +6,6 @@ and only if the caller trusts it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 import torch
 
+from sdssm.checksums import encode_sealed_json
 from sdssm.errors import ModelError, OutputError, first_line, format_value
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -82,7 +82,7 @@ def save_pretrained(
     files = {CARD_FILE: make_card(model, evidence, license=license, repository=repository).encode()}
     for name, values in ((EVALUATION_FILE, evidence.evaluation), (CERTIFICATE_FILE, evidence.certificate)):
         if values is not None:
-            files[name] = (json.dumps(dict(values), indent=1) + "\n").encode()
+            files[name] = encode_sealed_json(dict(values))
     config = model.to_config()
     if repository is not None and is_file_path(config["model"].get("import_path")):
         config["model"]["import_path"] = None  # a file of this machine, whose path concerns no one else

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.automata import from_json, to_json
+from sdssm.checksums import FILE_SEAL, ChecksumError, encode_sealed_json
 from sdssm.errors import ModelError, OutputError, SdssmError
-from sdssm.files import describe_file_error, format_path, write_together
+from sdssm.files import describe_file_error, format_path, read_regular_file, write_together
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.tasks import Task
 
@@ -33,18 +34,23 @@ DESCRIPTIONS = (TASK_FILE, EVIDENCE_FILE, EVALUATION_FILE, CERTIFICATE_FILE, CAR
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
-    """Read the config.json of a folder; raise ModelError if it is missing or does not describe a model."""
+    """Read the config.json of a folder; raise ModelError if it is missing, damaged or does not describe a model.
+
+    The files of a saved model may be links to regular files, as in the cache of the Hugging Face Hub; those of a run
+    may not, and `RunFolder.open` refuses them.
+    """
     path = folder / CONFIG_FILE
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config, _ = FILE_SEAL.open(read_regular_file(path, follow_links=True))
     except (FileNotFoundError, NotADirectoryError):
         raise ModelError(
             f"{format_path(folder)} has no {CONFIG_FILE}; pass a folder that a model or a run was saved in"
         ) from None
     except OSError as error:
         raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
-    except (ValueError, RecursionError):
-        raise ModelError(f"{format_path(path)} cannot be read: it is not JSON") from None
+    except ChecksumError as error:
+        edited = f"; if it was edited on purpose, remove its field {FILE_SEAL.field}" if "match" in str(error) else ""
+        raise ModelError(f"{format_path(path)} is damaged and cannot be read: {error}{edited}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise ModelError(f"{path} does not describe a model; pass a folder that a model or a run was saved in")
     return config
@@ -107,12 +113,12 @@ def write_model_folder(
     """
     check_model_folder_free(folder, overwrite=overwrite)
     replaces_model = is_model_folder(folder)
-    files = {CONFIG_FILE: json.dumps(config, indent=1).encode(), WEIGHTS_FILE: weights, **(descriptions or {})}
+    files = {CONFIG_FILE: encode_sealed_json(config), WEIGHTS_FILE: weights, **(descriptions or {})}
     foreign = next((name for name in files if not replaces_model and (folder / name).exists()), None)
     if foreign is not None:
         raise OutputError(f"{format_path(folder)} holds another {foreign}; choose an empty or a new folder")
     if task is not None:
-        files[TASK_FILE] = _task_to_json(task).encode()
+        files[TASK_FILE] = FILE_SEAL.seal(_task_to_json(task).encode()) + b"\n"
     try:
         outdated = _own_descriptions(folder) if replaces_model else ()
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +136,7 @@ def _own_descriptions(folder: Path) -> tuple[str, ...]:
     Those that `save_pretrained` writes have names that a user may use as well: they are ours beside our model card.
     """
     card = folder / CARD_FILE
-    has_card = card.exists() and CARD_MARK in card.read_bytes()
+    has_card = card.exists() and CARD_MARK in read_regular_file(card, follow_links=True)
     return DESCRIPTIONS if has_card else (TASK_FILE, EVIDENCE_FILE)
 
 
@@ -149,7 +155,7 @@ def load_saved_task(folder: str | Path) -> Task | None:
     if not path.exists() or not is_model_folder(Path(folder)):
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values, _ = FILE_SEAL.open(read_regular_file(path, follow_links=True))
         machine, valid = (
             None if values[key] is None else from_json(json.dumps(values[key])) for key in ("machine", "valid")
         )

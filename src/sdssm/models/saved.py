@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 
 from sdssm.devices import resolve_device
-from sdssm.errors import ModelError, first_line
+from sdssm.errors import ModelError
 from sdssm.files import format_path
-from sdssm.models.building import build_model, fill_model, import_recorded_model, prepare_model
+from sdssm.models.building import build_model, import_recorded_model
 from sdssm.models.evidence import read_evidence
-from sdssm.models.model_folder import check_model_folder_free, is_model_folder, load_saved_task, read_model_config
+from sdssm.models.model_folder import (
+    check_model_folder_free,
+    is_model_folder,
+    load_saved_task,
+    read_model_config,
+)
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.models.token_model import TokenModel
+from sdssm.models.weight_file import read_weights
 
 __all__ = [
     "build_model",
@@ -40,16 +44,7 @@ def load_model(folder: str | Path, *, device: str | torch.device = "cpu", trust:
         raise ModelError(
             f"{format_path(folder)} has a {CONFIG_FILE} but no {WEIGHTS_FILE}; the training has not finished"
         )
-    try:
-        model = prepare_model(config, _read_shapes(path), format_path(path))  # before anything of that size is read
-        model = fill_model(model, load_file(path), format_path(path)).to(target)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{format_path(path)} cannot be read: {first_line(error)}") from None
+    weights, _ = read_weights(folder, config)
+    model = build_model(config, weights, format_path(path)).to(target)
     model.task, model.evidence = load_saved_task(folder), read_evidence(folder, model)
     return model
-
-
-def _read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all tensors in a file of weights, from its header."""
-    with safe_open(path, framework="pt") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  # not a dict

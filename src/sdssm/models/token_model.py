@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from sdssm.checksums import seal_tensors
 from sdssm.errors import ModelError
 from sdssm.models.evidence import Evidence
 from sdssm.models.model_folder import write_model_folder
@@ -156,9 +157,10 @@ class TokenModel(nn.Module, ABC):
         return {"model": settings_to_dict(self.settings), "n_symbols": self.n_symbols, "n_classes": self.n_classes}
 
     def to_safetensors(self) -> bytes:
-        """Return the weights as the bytes of a safetensors file."""
+        """Return the weights as the bytes of a safetensors file with a checksum."""
         # A copy of each: the format refuses tensors that share memory, as tied weights do.
-        return save({name: value.detach().cpu().contiguous().clone() for name, value in tensors_for_file(self).items()})
+        copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors_for_file(self).items()}
+        return seal_tensors(save(copies))
 
     # -- the Hugging Face Hub ------------------------------------------------------------------------------------------
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from sdssm.checksums import ChecksumError, check_tensors, seal_tensors
 from sdssm.errors import RunError
 
 #: Prefixes of the names in a checkpoint that belong to the training, not to the model.
 TRAINING_PREFIXES = ("adam.", "window.", "best")
+#: The prefix of the best weights so far, in the checkpoints of a training with a validation.
+BEST_PREFIX = "best."
 #: Written before the name of a tensor of the model that starts with one of them, as those of others' modules may.
 MODEL_PREFIX = "model:"
 
@@ -23,6 +23,7 @@ MODEL_PREFIX = "model:"
 def name_model_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors of a model under names that no tensor of the training has.
 
+    >>> import torch
     >>> list(name_model_tensors({"weight": torch.ones(1), "window.weight": torch.ones(1)}))
     ['weight', 'model:window.weight']
     """
@@ -50,12 +51,13 @@ class Checkpoint:
 def encode(step: int, tensors: Mapping[str, Tensor]) -> bytes:
     """Return the bytes of a checkpoint file.
 
+    >>> import torch
     >>> decode(encode(7, {"x": torch.ones(2)})).tensors
     {'x': tensor([1., 1.])}
     """
     # Copied, because safetensors refuses tensors that share memory, such as the rows of several replicas.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    return save(copies, metadata={"step": str(step), "sha256": _checksum(step, copies)})
+    return seal_tensors(save(copies), {"step": str(step)})
 
 
 def decode(data: bytes) -> Checkpoint:
@@ -63,20 +65,27 @@ def decode(data: bytes) -> Checkpoint:
     if not data:
         raise RunError("the file is empty")
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        step, checksum = int(header["__metadata__"]["step"]), header["__metadata__"]["sha256"]
-        tensors = load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise RunError("the file is truncated or not a checkpoint") from None
-    if _checksum(step, tensors) != checksum:
-        raise RunError("the checksum does not match the contents")
-    return Checkpoint(step=step, tensors=tensors)
+        metadata, is_verified = check_tensors(data)
+        if not is_verified:
+            raise RunError("the file is truncated or not a checkpoint")
+        return Checkpoint(step=int(metadata["step"]), tensors=load(data))
+    except ChecksumError as error:
+        if "checksum" in str(error):
+            raise RunError(str(error)) from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, RunError):
+            raise
+    raise RunError("the file is truncated or not a checkpoint")
 
 
-def _checksum(step: int, tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of the step and of the names, dtypes, shapes and bytes of all tensors."""
-    digest = sha256(f"step {step}\n".encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{json.dumps(name)} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def restore_model_file(checkpoint: Checkpoint) -> bytes:
+    """Return model.safetensors as the training writes it after this checkpoint, to the last byte.
+
+    With a validation these are the best weights so far, which the checkpoint holds too.
+    """
+    best = {
+        name.removeprefix(BEST_PREFIX): value
+        for name, value in checkpoint.tensors.items()
+        if name.startswith(BEST_PREFIX)
+    }
+    return seal_tensors(save({**select_model_tensors(checkpoint.tensors), **best}))

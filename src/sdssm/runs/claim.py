@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sdssm.errors import RunError
-from sdssm.files import format_path
+from sdssm.files import format_path, open_regular_file, read_regular_file
 
 try:
     import fcntl
@@ -28,6 +28,8 @@ except ImportError:
 #: The file with the mark of the process that trains in a folder. It is removed when the training ends; the mark of a
 #: killed process has no effect.
 OWNER = "owner"
+#: The most bytes of a mark.
+MAX_MARK_BYTES = 1_000
 #: Files that a training opens besides the folders that it holds: the number to allow for, and the minimum.
 SPARE_FILES, MIN_SPARE_FILES = 256, 8
 #: The folders that this process holds: (device, inode) -> (open file descriptor, mark). The kernel releases the locks
@@ -77,13 +79,28 @@ def claim_folder(path: Path) -> bool:
     descriptor = -1 if fcntl is None else _open_locked(path)
     mark = f"process {os.getpid()} {secrets.token_hex(8)}\n"
     try:
-        (path / OWNER).write_text(mark)  # in place: other machines see this sooner than a new file of the same name
+        _write_mark(path / OWNER, mark)
     except OSError:
         if descriptor >= 0:
             os.close(descriptor)
         raise
     _held[key] = descriptor, mark
     return True
+
+
+def _write_mark(path: Path, mark: str) -> None:
+    """Write the mark in place: other machines see this sooner than a new file of the same name. A link is refused."""
+    with suppress(FileNotFoundError):
+        if path.lstat().st_nlink > 1:  # the same file has another name, perhaps in another folder
+            path.unlink()
+    with os.fdopen(open_regular_file(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+        file.truncate(0)
+        file.write(mark.encode())
+
+
+def holds_folder(path: Path) -> bool:
+    """Return whether this process holds the folder."""
+    return _key(path) in _held
 
 
 def check_owner(path: Path) -> None:
@@ -98,7 +115,7 @@ def check_owner(path: Path) -> None:
 
 def _read_mark(path: Path) -> str | None:
     try:
-        return (path / OWNER).read_text()
+        return read_regular_file(path / OWNER, MAX_MARK_BYTES).decode()
     except (OSError, ValueError):
         return None
 
@@ -152,7 +169,7 @@ def release_folder(path: Path) -> None:
     with suppress(OSError):
         descriptor, mark = _held.pop(_key(path), (-1, None))
         if mark is not None and _read_mark(path) == mark:
-            (path / OWNER).unlink(missing_ok=True)
+            (path / OWNER).unlink(missing_ok=True)  # a link itself, not its target
         if descriptor >= 0:
             os.close(descriptor)
 

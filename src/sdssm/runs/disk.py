@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sdssm.checksums import FILE_SEAL, ChecksumError, encode_sealed_json
 from sdssm.errors import RunError, SdssmError
-from sdssm.files import DISK_FULL_ERRNOS, describe_file_error, format_path
+from sdssm.files import DISK_FULL_ERRNOS, describe_file_error, format_path, read_regular_file
 from sdssm.runs.events import to_json_value
 
 
@@ -28,16 +28,25 @@ def write_errors(path: Path) -> Iterator[None]:
         raise RunError(f"cannot write {format_path(path)}: {describe_file_error(error)}") from None
 
 
-def encode_json(value: Any) -> bytes:
-    """Encode a value as JSON, with null for NaN."""
-    return json.dumps(to_json_value(value), indent=1, allow_nan=False).encode() + b"\n"
+def encode_json(value: Mapping[str, Any]) -> bytes:
+    """Encode a mapping as a JSON file with its checksum, and with null for NaN."""
+    return encode_sealed_json(to_json_value(value))
 
 
 def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file; raise a RunError if it cannot be read."""
+    """Return the contents of a JSON file without its checksum; raise a RunError if it is damaged or cannot be read.
+
+    A file without a checksum, such as one of an earlier version, is read as it is.
+    """
+    return open_json(path)[0]
+
+
+def open_json(path: Path) -> tuple[Any, bool]:
+    """Return what `read_json` returns, and whether the file has a checksum."""
     try:
-        return json.loads(path.read_bytes())
+        return FILE_SEAL.open(read_regular_file(path))
     except OSError as error:
         raise RunError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
-    except (ValueError, RecursionError):
-        raise RunError(f"{format_path(path)} is damaged: it is not JSON") from None
+    except ChecksumError as error:
+        edited = f"; if it was edited on purpose, remove its field {FILE_SEAL.field}" if "match" in str(error) else ""
+        raise RunError(f"{format_path(path)} is damaged: {error}{edited}") from None

@@ -1,26 +1,48 @@
-"""The event log events.jsonl: one JSON object per line, appended as it happens."""
+"""The event log events.jsonl: one JSON object per line with a checksum of its own, appended as it happens."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from sdssm.errors import RunWarning
-from sdssm.files import format_path, write_atomic
+from sdssm.checksums import LINE_SEAL, ChecksumError
+from sdssm.errors import RunError, RunWarning
+from sdssm.files import (
+    MAX_TEXT_BYTES,
+    check_file_size,
+    describe_file_error,
+    format_path,
+    open_regular_file,
+    read_regular_file,
+    write_atomic,
+)
+
+#: The end of a line that was written in full, and perhaps one more byte: a damaged line end.
+_HAS_CHECKSUM = re.compile(rb'"crc": "[0-9a-f]{8}"\}.?$', re.DOTALL)
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
-    """Encode an event as one line of strict JSON, with null for numbers that are not finite.
+    """Encode an event as one line of strict JSON with its checksum, and with null for numbers that are not finite.
 
     >>> encode_event({"step": 3, "loss": float("nan")})
-    b'{"step": 3, "loss": null}\\n'
+    b'{"step": 3, "loss": null, "crc": "a7fcd08e"}\\n'
     """
-    return json.dumps(to_json_value(event), allow_nan=False).encode() + b"\n"
+    return LINE_SEAL.seal(json.dumps(to_json_value(event), allow_nan=False).encode()) + b"\n"
+
+
+def decode_event(line: bytes) -> tuple[dict[str, Any] | None, bool]:
+    """Return the event of a line, None if the line is damaged, and whether it has a checksum."""
+    try:
+        event, is_verified = LINE_SEAL.open(line)
+    except ChecksumError:
+        return None, False
+    return (event, is_verified) if isinstance(event, dict) else (None, False)
 
 
 def to_json_value(value: Any) -> Any:
@@ -39,11 +61,12 @@ def to_json_value(value: Any) -> Any:
 
 
 def append(path: Path, event: Mapping[str, Any]) -> None:
-    """Append an event to the file.
+    """Append an event to the file, which must not be a link.
 
     An incomplete last line, which a killed process or a full disk may leave, is removed first.
     """
-    with path.open("a+b") as file:
+    with os.fdopen(open_regular_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b") as file:
+        check_file_size(file.fileno(), MAX_TEXT_BYTES)
         end = _complete_size(file)
         file.truncate(end)
         file.write(encode_event(event))
@@ -65,27 +88,43 @@ def read(path: Path) -> list[dict[str, Any]]:
     """Return all events, without an incomplete last line: it may be being written right now."""
     events, damaged = read_complete_lines(path)
     for number in damaged:
-        warnings.warn(f"line {number} of {format_path(path)} is not an event; ignored", RunWarning, stacklevel=3)
+        warnings.warn(f"line {number} of {format_path(path)} is damaged; ignored", RunWarning, stacklevel=3)
     return events
 
 
+class LogLines(NamedTuple):
+    """The events of a log, the numbers of its damaged lines, from 1, and how many events have no checksum."""
+
+    events: list[dict[str, Any]]
+    damaged: list[int]
+    unverified: int
+
+
 def read_complete_lines(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the events of all complete lines, and the numbers of the lines, from 1, that are not events."""
+    """Return the events of all complete lines, and the numbers of the lines, from 1, that are damaged."""
+    lines = read_log(path)
+    return lines.events, lines.damaged
+
+
+def read_log(path: Path) -> LogLines:
+    """Return all complete lines of a log; none if there is no such file. Raise a RunError if it cannot be read."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        *lines, last = read_regular_file(path).split(b"\n")
     except FileNotFoundError:
-        return [], []
-    events, damaged = list[dict[str, Any]](), list[int]()
+        return LogLines([], [], 0)
+    except OSError as error:
+        raise RunError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
+    if _HAS_CHECKSUM.search(last):  # only its line end is missing, or damaged
+        lines.append(last)
+    events, damaged, unverified = list[dict[str, Any]](), list[int](), 0
     for number, line in enumerate(lines, start=1):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if isinstance(event, dict):
-            events.append(event)
-        else:
+        event, is_verified = decode_event(line)
+        if event is None:
             damaged.append(number)
-    return events, damaged
+        else:
+            events.append(event)
+            unverified += not is_verified
+    return LogLines(events, damaged, unverified)
 
 
 def write(path: Path, events: Iterable[Mapping[str, Any]]) -> None:

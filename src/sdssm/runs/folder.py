@@ -18,62 +18,65 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from sdssm.errors import CheckpointWarning, RunError, RunWarning, SdssmError, SettingsError
-from sdssm.files import PARTIAL_SUFFIX, describe_file_error, format_path, similar_path, write_atomic
+from sdssm.checksums import ChecksumError, read_tensors_file
+from sdssm.errors import CheckpointWarning, RunError, RunWarning, SettingsError
+from sdssm.files import (
+    PARTIAL_SUFFIX,
+    describe_file_error,
+    format_path,
+    is_abandoned_part,
+    remove_file,
+    write_atomic,
+)
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.models.settings import WEIGHTS_FILE as MODEL
 from sdssm.runs import events
-from sdssm.runs.claim import OWNER, check_owner, claim_folder, is_held, release_folder
+from sdssm.runs.claim import check_owner, claim_folder, holds_folder, is_held, release_folder
+from sdssm.runs.config_file import FORMAT, read_config
 from sdssm.runs.disk import encode_json, read_json, write_errors
+from sdssm.runs.own_files import (
+    CHECKPOINTS,
+    EVENTS_FILE,
+    EXTRACTION_FILE,
+    HORIZON_FILE,
+    OWN_FILES,
+    RESULTS,
+    STATES_FILE,
+    STATUS_FILE,
+    check_no_links,
+    is_leftover,
+    is_partial_file,
+    is_partial_result,
+    link_error,
+)
 from sdssm.runs.schema import RunConfig
+from sdssm.runs.status import FINAL_STATUSES, EndStatus, RunStatus, derive_status, event_step
 from sdssm.settings import build_settings
+
+__all__ = [
+    "EVENTS_FILE",
+    "EXTRACTION_FILE",
+    "FINAL_STATUSES",
+    "HORIZON_FILE",
+    "STATES_FILE",
+    "STATUS_FILE",
+    "EndStatus",
+    "RunFolder",
+    "RunStatus",
+]
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sdssm.runs.checkpoint import Checkpoint
 
-#: The newest format of run folders that this version reads, as written into config.json.
-FORMAT = 1
 #: The number of checkpoints to keep: if the newest is damaged, the one before it is used.
 KEPT_CHECKPOINTS = 2
-
-STATUS_FILE, EVENTS_FILE = "status.json", "events.jsonl"
-CHECKPOINTS = "checkpoints"
-#: The states that `sdssm evaluate` stores beside evaluation.json.
-STATES_FILE = "evaluation-states.safetensors"
-#: What `sdssm.exact.store_result` writes besides certificate.json.
-EXTRACTION_FILE, HORIZON_FILE = "extraction.json", "horizon.json"
-#: Results that are computed from the trained model. They are removed when the training is resumed.
-RESULTS = ("evaluation*.json", STATES_FILE, "certificate.json", EXTRACTION_FILE, HORIZON_FILE)
-#: Files that the training itself writes, the last one for TensorBoard. No other files are ever removed.
-OWN_FILES = (CONFIG_FILE, STATUS_FILE, EVENTS_FILE, MODEL, "step-*.safetensors", "events.out.tfevents.*")
-
-EndStatus = Literal["finished", "stopped", "diverged"]
-#: The statuses of runs that are not trained further, the better one first.
-FINAL_STATUSES = ("finished", "diverged")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunStatus:
-    """The contents of status.json, with the accuracy in percent.
-
-    While the run is running they are a few seconds old, and its last checkpoint may be older: see `RunFolder.step`.
-    Loss and accuracy are moving averages over the last steps.
-    """
-
-    status: Literal["running"] | EndStatus = "running"
-    step: int = 0
-    steps: int
-    seconds: float = 0.0
-    loss: float | None = None
-    accuracy: float | None = None
-    device: str | None = None  #: the device on which it was last trained
 
 
 class RunFolder:
@@ -98,7 +101,7 @@ class RunFolder:
         folder.claim()
         folder._remove_all_but_config()
         folder._write(CONFIG_FILE, encode_json({"format": FORMAT, **config.to_json()}))
-        folder._write_status(RunStatus(steps=config.train.steps))
+        folder.write_status(RunStatus(steps=config.train.steps))
         return folder
 
     @staticmethod
@@ -109,7 +112,7 @@ class RunFolder:
         """
         path = Path(path)
         with write_errors(path):
-            names = [item.name for item in path.iterdir() if not _is_leftover(item)] if path.exists() else []
+            names = [item.name for item in path.iterdir() if not is_leftover(item)] if path.exists() else []
         if names and CONFIG_FILE not in names:
             raise RunError(f"{format_path(path)} holds files but no run; choose an empty or a new folder")
         if names and not overwrite:
@@ -119,23 +122,27 @@ class RunFolder:
                 shell=f"{problem} --resume or replace it with --overwrite",
             )
         if names:
-            _read_config(path)  # refuses to replace the config.json of another program
+            check_no_links(path)
+            read_config(path)  # refuses to replace the config.json of another program
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
         """Open the run in this folder."""
-        return cls(Path(path), _read_config(Path(path)))
+        return cls(Path(path), read_config(Path(path)))
 
     def claim(self) -> None:
         """Claim the folder for this process until `finish`, and remove what killed writers have left.
 
-        All methods that write files of the training claim it too.
+        All methods that write files of the training claim it too. A folder with a link in place of one of its files is
+        refused.
         """
         with write_errors(self.path):
+            if not holds_folder(self.path):
+                check_no_links(self.path)
             if claim_folder(self.path):
                 for item in [*self.path.iterdir(), *self._checkpoints.glob(f"*{PARTIAL_SUFFIX}")]:
-                    if _is_partial_file(item):
-                        item.unlink(missing_ok=True)
+                    if is_partial_file(item) or (is_partial_result(item) and is_abandoned_part(item)):
+                        self._remove(item)
 
     def _remove_all_but_config(self) -> None:
         """Remove a run except for its config, so that it is still a run folder if the process is killed here."""
@@ -143,22 +150,27 @@ class RunFolder:
             for pattern in (*RESULTS, *OWN_FILES):
                 for file in [*self.path.glob(pattern), *self._checkpoints.glob(pattern)]:
                     if file.name != CONFIG_FILE:
-                        file.unlink()
+                        self._remove(file)
 
     # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> RunStatus:
-        """The contents of status.json, read from disk at each call."""
-        if not (self.path / STATUS_FILE).exists():
-            return RunStatus(steps=self.config.train.steps)
+        """The contents of status.json, read from disk at each call; without it, what the other files say."""
         try:
-            data = self.read_json(STATUS_FILE)
-            return build_settings(RunStatus, data if isinstance(data, dict) else {})
+            if (self.path / STATUS_FILE).exists() or (self.path / STATUS_FILE).is_symlink():
+                data = read_json(self.path / STATUS_FILE)
+                return build_settings(RunStatus, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
-            text = f"{format_path(self.path / STATUS_FILE)} is damaged; using the checkpoints instead"
+            text = f"{format_path(self.path / STATUS_FILE)} is damaged; using the other files of the run instead"
             warnings.warn(text, RunWarning, stacklevel=2)
-            return RunStatus(steps=self.config.train.steps, step=max(self.checkpoints(), default=0))
+        return self.derive_status()
+
+    def derive_status(self) -> RunStatus:
+        """Return the status that follows from checkpoints, events and model, without status.json."""
+        logged, _ = events.read_complete_lines(self.path / EVENTS_FILE)
+        has_model = (self.path / MODEL).exists()
+        return derive_status(self.config.train.steps, self.checkpoints(), logged, has_model=has_model)
 
     @property
     def status(self) -> str:
@@ -182,7 +194,7 @@ class RunFolder:
         progress = self.progress
         # After a failed step, or if it diverged, the last checkpoint is older than the progress.
         step = max(self.checkpoints(), default=progress.step)
-        self._write_status(replace(progress, status=status, step=step))
+        self.write_status(replace(progress, status=status, step=step))
         release_folder(self.path)
 
     def write_progress(
@@ -191,9 +203,10 @@ class RunFolder:
         """Write how far a running training is, between checkpoints, without waiting for the disk."""
         steps = self.config.train.steps
         status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
-        self._write_status(status, durable=False)
+        self.write_status(status, durable=False)
 
-    def _write_status(self, status: RunStatus, *, durable: bool = True) -> None:
+    def write_status(self, status: RunStatus, *, durable: bool = True) -> None:
+        """Write status.json, unless another process has claimed the folder."""
         self._write(STATUS_FILE, encode_json(asdict(status)), durable=durable)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
@@ -207,6 +220,8 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """Return the steps of the checkpoints, newest first; damage is detected when they are loaded."""
+        if self._checkpoints.is_symlink():
+            raise link_error(self._checkpoints)
         matches = (re.fullmatch(r"step-(\d+)\.safetensors", item.name) for item in self._checkpoints.glob("step-*"))
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
@@ -228,10 +243,10 @@ class RunFolder:
             self._checkpoints.mkdir(exist_ok=True)
         self._write(f"{CHECKPOINTS}/{self._checkpoint_file(step).name}", encode(step, tensors))
         for old in self.checkpoints()[KEPT_CHECKPOINTS:]:
-            self._checkpoint_file(old).unlink(missing_ok=True)
+            self._remove(self._checkpoint_file(old))
         steps = self.config.train.steps
         status = RunStatus(step=step, steps=steps, seconds=seconds, loss=loss, accuracy=accuracy, device=device)
-        self._write_status(status)
+        self.write_status(status)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of a step, by default the newest that is not damaged.
@@ -258,12 +273,12 @@ class RunFolder:
 
         path = self._checkpoint_file(step)
         try:
-            checkpoint = decode(path.read_bytes())
+            checkpoint = decode(read_tensors_file(path) if path.lstat().st_size else b"")
             if checkpoint.step != step:
                 raise RunError(f"it is of step {checkpoint.step}")
         except OSError as error:
             raise RunError(f"the checkpoint {format_path(path)} cannot be read: {describe_file_error(error)}") from None
-        except RunError as error:
+        except (RunError, ChecksumError) as error:
             raise RunError(f"the checkpoint {format_path(path)} is damaged: {error}") from None
         return checkpoint
 
@@ -283,19 +298,19 @@ class RunFolder:
         """Go back to a step: remove later events and checkpoints, the model and its results."""
         self.claim()
         with write_errors(self.path):
-            kept = [event for event in self.events() if _event_step(event) <= step]
+            kept = [event for event in self.events() if event_step(event) <= step]
             events.write(self.path / EVENTS_FILE, kept)
             for later in self.checkpoints():
                 if later > step:
-                    self._checkpoint_file(later).unlink()
+                    self._remove(self._checkpoint_file(later))
             for pattern in (*RESULTS, MODEL):
                 for file in self.path.glob(pattern):
-                    file.unlink()
+                    self._remove(file)
         progress = replace(self.progress, status="running")
         if progress.step > step:  # the process was killed after this checkpoint
             seconds = [event["seconds"] for event in kept if isinstance(event.get("seconds"), float | int)]
             progress = replace(progress, seconds=float(max(seconds, default=0.0)))
-        self._write_status(replace(progress, step=step))
+        self.write_status(replace(progress, step=step))
 
     # -- other files -------------------------------------------------------------------------------------------------
 
@@ -309,11 +324,34 @@ class RunFolder:
             raise RunError(f"{name!r} is not a file for results; use a name like {' or '.join(RESULTS)}")
         with write_errors(self.path / name):
             write_atomic(self.path / name, data)
+            for part in self.path.glob(f"{name}.*{PARTIAL_SUFFIX}"):
+                if is_abandoned_part(part):
+                    self._remove(part)
 
     def read_json(self, name: str) -> Any | None:
-        """Return the contents of a JSON file in this folder, or None if there is no such file."""
+        """Return the contents of a JSON file in this folder, without its checksum, or None if there is no such file.
+
+        Raises a RunError that names the file if it is damaged.
+        """
         path = self.path / name
-        return read_json(path) if path.exists() else None
+        return read_json(path) if path.exists() or path.is_symlink() else None
+
+    def remove_result(self, name: str) -> None:
+        """Remove the file of a result, so that it is computed again."""
+        self._remove(self.path / name)
+
+    def remove_damaged_events(self) -> int:
+        """Remove the damaged lines of events.jsonl, and return their number."""
+        self.claim()
+        kept, damaged = events.read_complete_lines(self.path / EVENTS_FILE)
+        with write_errors(self.path):
+            events.write(self.path / EVENTS_FILE, kept)
+        return len(damaged)
+
+    def remove_checkpoint_file(self, name: str) -> None:
+        """Remove a checkpoint by the name of its file."""
+        self.claim()
+        self._remove(self._checkpoints / name)
 
     def write_model(self, data: bytes) -> None:
         """Write model.safetensors."""
@@ -323,68 +361,9 @@ class RunFolder:
         """Write a file of the training, unless another process has claimed the folder."""
         check_owner(self.path)
         with write_errors(self.path / name):
-            write_atomic(self.path / name, data, durable=durable)
+            write_atomic(self.path / name, data, durable=durable, is_real_folder=name.startswith(f"{CHECKPOINTS}/"))
 
-
-def _event_step(event: Mapping[str, Any]) -> int:
-    """Return the step of an event, 0 if it has none."""
-    step = event.get("step")
-    return step if isinstance(step, int) else 0
-
-
-def _is_leftover(path: Path) -> bool:
-    """Return whether a killed process can have left this file without a run."""
-    return path.name == OWNER or _is_partial_file(path)
-
-
-def _is_partial_file(path: Path) -> bool:
-    """Return whether a file is one that the training has written only in part.
-
-    Partly written results do not count: an evaluation in another process may be writing them now.
-    """
-    return any(fnmatch(path.name, f"{name}.*{PARTIAL_SUFFIX}") for name in OWN_FILES)
-
-
-def _read_config(path: Path) -> RunConfig:
-    name = format_path(path)
-    try:
-        is_folder, has_config = path.is_dir(), (path / CONFIG_FILE).exists()
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {name}: {describe_file_error(error)}") from None
-    if is_folder and not has_config:
-        raise RunError(
-            f"{name} is not a run folder: it has no {CONFIG_FILE}; sdssm runs lists those in the folder runs"
-        )
-    if path.is_file():
-        raise RunError(f"{name} is a file; pass the folder that it is in")
-    if not is_folder:
-        similar = similar_path(path)
-        hint = (
-            "sdssm runs lists those in the folder runs" if similar is None else f"did you mean {format_path(similar)}?"
-        )
-        raise RunError(f"there is no folder {name}; {hint}")
-    data = read_json(path / CONFIG_FILE)
-    version = data.pop("format", None) if isinstance(data, dict) else None
-    if version is None and isinstance(data, dict) and isinstance(data.get("model"), dict):
-        raise RunError(f"{name} holds a saved model and no run; sdssm evaluate {name} measures it")
-    if not isinstance(version, int):
-        raise RunError(
-            f"{name} is not a run folder: its {CONFIG_FILE} is not that of a run; "
-            "sdssm runs lists those in the folder runs"
-        )
-    if version > FORMAT:
-        raise RunError(
-            f"{name} was written by {_writer_name(data)} in format {version}; this version reads formats up to "
-            f"{FORMAT}: install a newer sdssm"
-        )
-    try:
-        return RunConfig.from_json(data)
-    except SdssmError as error:
-        raise RunError(f"{format_path(path / CONFIG_FILE)}: {error}") from None
-
-
-def _writer_name(data: dict[str, Any]) -> str:
-    """Return the program and version that wrote a config."""
-    versions = data.get("versions")
-    version = versions.get("sdssm") if isinstance(versions, dict) else None
-    return f"sdssm {version}" if isinstance(version, str) and version.isprintable() else "another sdssm"
+    def _remove(self, file: Path) -> None:
+        """Remove a file of this folder or of its checkpoints, which must not be a link to another folder."""
+        with write_errors(file):
+            remove_file(file, is_real_folder=file.parent != self.path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sdssm.display import ResultTable
-from sdssm.errors import RunError, SdssmError
+from sdssm.errors import RunError, RunWarning, SdssmError
 from sdssm.formatting import UNKNOWN, format_chance, format_loss, format_percent
 from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.folder import RunFolder
@@ -27,16 +28,17 @@ NUMBERS = (
 )
 
 
-def summarise_run(run: RunFolder) -> dict[str, Any]:
+def summarise_run(run: RunFolder, best_constant: float | None = None) -> dict[str, Any]:
     """Return what a run trains, its progress and its accuracy, as plain values.
 
     `accuracy` is that of the training strings, a moving average over the last steps, and `best_constant` what the best
     constant answer scores on them. `balanced` is the mean balanced accuracy of the evaluation up to `max_length`,
     `mean` its accuracy over all lengths and `mean_constant` the best constant answer there; all are None if the run was
-    not evaluated, and the first if the evaluation was made by a version without it.
+    not evaluated, and the first if the evaluation was made by a version without it. Pass `best_constant` if
+    `training_constants` has computed it for many runs at once.
     """
     progress, evaluation = run.progress, _read_evaluation(run)
-    is_interrupted = run.is_interrupted
+    is_interrupted = progress.status == "running" and run.is_interrupted
     is_known = not is_interrupted or run.step == progress.step  # the checkpoint has no accuracy of its own
     return {
         "folder": str(run.path),
@@ -49,7 +51,7 @@ def summarise_run(run: RunFolder) -> dict[str, Any]:
         "steps": progress.steps,
         "seconds": progress.seconds,
         "accuracy": progress.accuracy if is_known else None,
-        "best_constant": training_constants([run.config])[0],
+        "best_constant": training_constants([run.config])[0] if best_constant is None else best_constant,
         "chance": chance_accuracy(run.config.n_classes),
         "loss": progress.loss if is_known else None,
         "balanced": evaluation.get("balanced"),
@@ -93,7 +95,8 @@ def _read_evaluation(run: RunFolder) -> dict[str, Any]:
     """Return mean accuracies, best constant answer and longest length of evaluation.json; empty if there is none."""
     try:
         evaluation = run.read_json("evaluation.json")
-    except RunError:  # a damaged file counts as none
+    except RunError as error:
+        warnings.warn(f"{error}; it counts as missing", RunWarning, stacklevel=3)
         return {}
     if not isinstance(evaluation, dict) or not isinstance(evaluation.get("mean"), float | int):
         return {}

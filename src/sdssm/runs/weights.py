@@ -17,6 +17,7 @@ from sdssm.models.model_folder import read_model_config
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs.checkpoint import select_model_tensors
 from sdssm.runs.folder import RunFolder
+from sdssm.runs.own_files import check_no_links
 from sdssm.runs.single import RunSource, folder_path, only_run
 
 
@@ -40,11 +41,19 @@ def load(source: RunSource, *, device: str | torch.device = "cpu", trust: bool =
         raise RunError("a model was passed, which needs no loading; use it as it is")
     path, device = _model_folder(source), resolve_device(device)
     config = read_model_config(path)
+    if "format" in config:
+        check_no_links(path)
     import_recorded_model(config, format_path(path), trust=trust)
     run = RunFolder.open(path) if "format" in config else None  # it refuses a newer format
     if run is None:
         return load_model(path, device=device)
-    if (path / WEIGHTS_FILE).exists():
+    has_weights = (path / WEIGHTS_FILE).exists()
+    if not has_weights and run.status == "finished":
+        raise RunError(
+            f"{format_path(path / WEIGHTS_FILE)} is missing, although the run is finished; sdssm runs --repair "
+            f"{format_path(path)} restores it"
+        )
+    if has_weights:
         model = load_model(path, device=device)
     else:
         checkpoint = run.load_checkpoint()

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from sdssm.runs.checkpoint import BEST_PREFIX
 from sdssm.training.replicas import Replicas
 
 #: Names in a checkpoint: the prefix of the best weights so far, and their validation accuracy.
-BEST, SCORE = "best.", "best_score"
+BEST, SCORE = BEST_PREFIX, "best_score"
 
 
 class BestWeights:

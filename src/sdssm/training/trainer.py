@@ -23,6 +23,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.constant_answers import training_constants
+from sdssm.runs.repair import restore_model
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.training.deferred_errors import DeferredErrors
@@ -150,6 +151,7 @@ def train_runs(
         for folder, task, config in planned
         if folder not in existing
     ]
+    _restore_models([run for run, _ in old], progress)
     groups = _unfinished_groups(old, tensorboard, until)
     groups += [
         ReplicaGroup(members, tensorboard=tensorboard, until=until) for members in group_runs(new, _config_and_task)
@@ -191,9 +193,18 @@ def resume(
         for folder in folders:
             use_recorded_name(entry, folder.config.model.name, folder.config.model.import_path)
     folders = [_with_imported_model(folder, trust) for folder in folders]
+    _restore_models(folders, progress)
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
     return _run(Runs(path, folders), TrainingQueue(groups, device), progress)
+
+
+def _restore_models(runs: Sequence[RunFolder], progress: Progress) -> None:
+    """Restore models of finished runs that are damaged or missing from the checkpoints, with a line for each."""
+    for run in runs:
+        line = restore_model(run)
+        if line is not None:
+            progress.message(line)
 
 
 def _with_imported_model(folder: RunFolder, trust: bool) -> RunFolder:

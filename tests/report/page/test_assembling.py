@@ -20,6 +20,7 @@ def write_fifty_runs(folder: Path, dictionary: int) -> Path:
     """Write run folders of A5 with the default sizes, evaluated to length 500, with all files."""
     original = write_run(folder / "original", "a5", settings={"dictionary": dictionary}, max_length=500, events=2_000)
     config = json.loads((original / "config.json").read_text())
+    del config["checksum"]  # edited on purpose
     for number in range(TRAININGS * SEEDS):
         training, seed = divmod(number, SEEDS)
         copy = shutil.copytree(original, folder / f"training-{training}" / f"seed-{seed}")

@@ -17,6 +17,7 @@ from sdssm.report.page.run_data import PageRun, read_run
 from sdssm.report.page.run_detail import DetailReader
 from sdssm.report.page.state_cloud import make_state_cloud
 from sdssm.report.page.symbol_matrices import compute_symbol_matrices
+from tests.edited_files import edit_json
 from tests.report.page.sample_runs import write_run
 
 
@@ -34,10 +35,6 @@ def unpack(packed: Any) -> np.ndarray:
     types = {"float32": "<f4", "int32": "<i4", "uint8": "u1"}
     values = np.frombuffer(b64decode(packed["data"]), dtype=types[packed["dtype"]]).reshape(packed["shape"])
     return packed["scale"] * (values.astype(float) - 128) if packed["dtype"] == "uint8" else values
-
-
-def edit_json(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 def test_packed_numbers_are_the_numbers() -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from sdssm.report.page.collecting import collect_page
 from sdssm.report.page.page_types import TrainingData
+from tests.edited_files import edit_json
 from tests.report.page.sample_runs import TINY, write_run
-
-
-def edit_json(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 def read_trainings(folder: Path) -> list[TrainingData]:

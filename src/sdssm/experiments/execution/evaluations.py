@@ -16,7 +16,7 @@ from sdssm.devices import resolve_device
 from sdssm.errors import ModelError, RunError
 from sdssm.evaluation import evaluate
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
-from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
+from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE, read_stored
 from sdssm.experiments.execution.sent_models import SentModel, import_sent_models, send_models
 from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
 from sdssm.experiments.planning.plan import Plan
@@ -193,10 +193,7 @@ def evaluate_file(
 
 
 def _read(run: RunFolder, name: str) -> dict[str, Any]:
-    try:
-        content = run.read_json(name)
-    except RunError:  # a damaged file counts as missing
-        return {}
+    content = read_stored(run, name)
     return content if isinstance(content, dict) else {}
 
 

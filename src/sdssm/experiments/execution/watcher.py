@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +11,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from sdssm.checksums import FILE_SEAL
 from sdssm.experiments.planning.plan import PlannedRun
+from sdssm.files import open_regular_file, read_regular_file
 from sdssm.runs.constant_answers import training_constants
+from sdssm.runs.events import decode_event
 from sdssm.runs.folder import EVENTS_FILE, STATUS_FILE
 from sdssm.training.progress import Progress
 from sdssm.training.schedules import last_step
@@ -41,8 +44,8 @@ def read_progress(folder: Path) -> RunProgress:
         loss = event["loss"] if isinstance(event.get("loss"), float) else loss
         accuracy = event["accuracy"] if isinstance(event.get("accuracy"), float) else accuracy
         diverged = bool(event.get("diverged", False))
-    with suppress(OSError, ValueError):
-        status = json.loads((folder / STATUS_FILE).read_bytes())
+    with suppress(OSError, ValueError):  # a damaged file is a ValueError too
+        status, _ = FILE_SEAL.open(read_regular_file(folder / STATUS_FILE))
         step, diverged = max(step, int(status["step"])), diverged or status["status"] == "diverged"
     return RunProgress(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
 
@@ -55,18 +58,13 @@ def least_step(folders: Sequence[Path]) -> int:
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular_file(path), "rb") as file:
             end = file.seek(0, 2)
             file.seek(max(0, end - TAIL))
             lines = file.read().split(b"\n")[0 if end <= TAIL else 1 : -1]
     except OSError:
         return []
-    events = []
-    for line in lines:
-        with suppress(ValueError):
-            event = json.loads(line)
-            events += [event] if isinstance(event, dict) else []
-    return events
+    return [event for event, _ in map(decode_event, lines) if event is not None]
 
 
 class ProgressWatcher:

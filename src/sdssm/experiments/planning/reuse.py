@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
+from sdssm.checksums import ChecksumError, check_tensors, read_tensors_file
 from sdssm.errors import RunError, SdssmError
 from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.fingerprints import fingerprint, is_same_training
@@ -93,11 +92,11 @@ def _run_key(config: Mapping[str, Any]) -> RunKey | None:
 
 
 def _is_complete(path: Path, status: str) -> bool:
-    """Return whether the weights can be read; a diverged run may have none."""
+    """Return whether the weights are there and not damaged; a diverged run may have none."""
     if status == "diverged" and not (path / WEIGHTS_FILE).exists():
         return True
     try:
-        with safe_open(path / WEIGHTS_FILE, framework="pt"):
-            return True
-    except (OSError, SafetensorError):
+        check_tensors(read_tensors_file(path / WEIGHTS_FILE))
+    except (OSError, ChecksumError):
         return False
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -101,12 +101,11 @@ def read_run(path: Path) -> PageRun:
 
     Other files that are damaged are left out, and the problems of the run say so.
     """
-    config = RunFolder.open(path).config
+    run = RunFolder.open(path)
+    config = run.config
     task = load_run_task(config)
     files = RunFiles(path)
-    progress = files.read(STATUS_FILE, TrainingProgress.from_fields) or TrainingProgress(
-        "running", 0, config.train.steps
-    )
+    progress = files.read(STATUS_FILE, TrainingProgress.from_fields) or TrainingProgress(**asdict(run.derive_status()))
     status, folder = progress.status, quote(str(path))
 
     def read_result(name: str, convert: Any, command: str) -> Any:

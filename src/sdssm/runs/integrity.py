@@ -1,0 +1,185 @@
+"""Which files of a run or of a saved model are intact, without a checksum, damaged or missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sdssm.checksums import ChecksumError, check_tensors, read_tensors_file
+from sdssm.errors import RunError, SdssmError, SettingsError
+from sdssm.files import describe_file_error
+from sdssm.models.model_folder import DESCRIPTIONS
+from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
+from sdssm.runs.disk import open_json
+from sdssm.runs.events import read_log
+from sdssm.runs.folder import RunFolder, RunStatus
+from sdssm.runs.own_files import CHECKPOINTS, EVENTS_FILE, RESULTS, STATUS_FILE
+from sdssm.settings import build_settings
+
+FileState = Literal["intact", "unverified", "damaged", "missing"]
+#: From good to bad. An unverified file has no checksum: an earlier version wrote it, or someone edited it on purpose.
+STATES: tuple[FileState, ...] = ("intact", "unverified", "missing", "damaged")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCheck:
+    """The state of one file, with a detail in words if it is damaged or missing."""
+
+    name: str
+    state: FileState
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderCheck:
+    """The states of all files of a run or of a saved model."""
+
+    path: Path
+    files: tuple[FileCheck, ...]
+
+    @property
+    def state(self) -> FileState:
+        """The worst state of a file."""
+        return max((file.state for file in self.files), key=STATES.index)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a file is damaged or missing."""
+        return self.state in ("damaged", "missing")
+
+    def find(self, name: str) -> FileCheck | None:
+        """Return the check of a file; None if the folder neither has nor needs it."""
+        return next((file for file in self.files if file.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the folder, its state and those of its files as JSON values."""
+        return {"folder": str(self.path), "state": self.state, "files": [vars(file) for file in self.files]}
+
+
+def find_folders(path: Path) -> list[Path]:
+    """Return the folders below `path` that hold a run or a saved model, also those whose config.json is lost."""
+    folders = []
+    for folder, subfolders, files in os.walk(path):
+        is_run = STATUS_FILE in files and (EVENTS_FILE in files or CHECKPOINTS in subfolders)
+        if CONFIG_FILE in files or is_run:
+            subfolders.clear()  # a run contains no other runs
+            folders.append(Path(folder))
+    if not folders:
+        raise RunError(f"there is no run folder in {path} or below; sdssm runs lists those in the folder runs")
+    return sorted(folders)
+
+
+def check_folder(path: Path) -> FolderCheck:
+    """Read and verify every file of a run or of a saved model."""
+    return FolderCheck(path=path, files=tuple(_check_files(path)))
+
+
+def _check_files(path: Path) -> Iterator[FileCheck]:
+    is_run = (path / STATUS_FILE).exists() or (path / CHECKPOINTS).exists() or (path / EVENTS_FILE).exists()
+    config, run = _check_json(path, CONFIG_FILE), None
+    if config.state in ("intact", "unverified"):
+        content, _ = open_json(path / CONFIG_FILE)
+        if isinstance(content, dict) and "format" not in content and not is_run:
+            yield config
+            yield _check_weights(path, content)
+            yield from (_check_json(path, name) for name in DESCRIPTIONS if _is_json_there(path, name))
+            return
+        try:
+            run = RunFolder.open(path)
+        except SdssmError as error:
+            config = FileCheck(name=CONFIG_FILE, state="damaged", detail=str(error))
+    yield config
+    yield from _check_run_files(path, run)
+
+
+def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
+    """Check all files but the config; without a config nothing says whether the run should have a model."""
+    status = _check_json(path, STATUS_FILE)
+    if status.state in ("intact", "unverified"):
+        try:
+            values = open_json(path / STATUS_FILE)[0]
+            progress: RunStatus | None = build_settings(RunStatus, values)
+        except (TypeError, AttributeError, SettingsError) as error:
+            progress, status = None, FileCheck(name=STATUS_FILE, state="damaged", detail=str(error))
+    else:
+        progress = None if run is None else _derive_status(run)
+    yield status
+    if (path / EVENTS_FILE).exists() or (path / EVENTS_FILE).is_symlink():
+        yield _check_log(path)
+    for file in sorted((path / CHECKPOINTS).glob("step-*.safetensors")):
+        yield _check_tensors(path, f"{CHECKPOINTS}/{file.name}", is_checkpoint=True)
+    has_weights = (path / WEIGHTS_FILE).exists() or (path / WEIGHTS_FILE).is_symlink()
+    if has_weights:
+        yield _check_weights(path, {"format": 0, "model": {"import_path": _import_path(run)}})
+    elif progress is not None and progress.status == "finished":
+        yield FileCheck(name=WEIGHTS_FILE, state="missing", detail="the run is finished")
+    for pattern in RESULTS:
+        for file in sorted(path.glob(pattern)):
+            yield _check_json(path, file.name) if file.suffix == ".json" else _check_tensors(path, file.name)
+
+
+def _derive_status(run: RunFolder) -> RunStatus | None:
+    try:
+        return run.derive_status()
+    except RunError:
+        return None
+
+
+def _import_path(run: RunFolder | None) -> str | None:
+    return "" if run is None else run.config.model.import_path
+
+
+def _is_json_there(path: Path, name: str) -> bool:
+    return name.endswith(".json") and (path / name).exists()
+
+
+def _check_json(path: Path, name: str) -> FileCheck:
+    if not (path / name).exists() and not (path / name).is_symlink():
+        return FileCheck(name=name, state="missing", detail="there is no such file")
+    try:
+        _, is_verified = open_json(path / name)
+    except RunError as error:
+        return FileCheck(name=name, state="damaged", detail=str(error))
+    return _readable(name, is_verified)
+
+
+def _check_log(path: Path) -> FileCheck:
+    try:
+        lines = read_log(path / EVENTS_FILE)
+    except RunError as error:
+        return FileCheck(name=EVENTS_FILE, state="damaged", detail=str(error))
+    if lines.damaged:
+        others = f" and {len(lines.damaged) - 1} more" if len(lines.damaged) > 1 else ""
+        return FileCheck(name=EVENTS_FILE, state="damaged", detail=f"line {lines.damaged[0]}{others} is damaged")
+    return _readable(EVENTS_FILE, not lines.unverified)
+
+
+def _check_tensors(path: Path, name: str, *, is_checkpoint: bool = False) -> FileCheck:
+    try:
+        metadata, is_verified = check_tensors(read_tensors_file(path / name))
+        step = int(Path(name).stem.removeprefix("step-")) if is_checkpoint else None
+        if is_checkpoint and (not is_verified or metadata.get("step") != str(step)):
+            return FileCheck(name=name, state="damaged", detail=f"it is not a checkpoint of step {step}")
+    except (OSError, ChecksumError, ValueError) as error:
+        detail = describe_file_error(error) if isinstance(error, OSError) else str(error)
+        return FileCheck(name=name, state="damaged", detail=detail)
+    return _readable(name, is_verified)
+
+
+def _check_weights(path: Path, config: dict[str, Any]) -> FileCheck:
+    from sdssm.models.weight_file import read_weights  # needs torch, which listing runs does not
+
+    if not (path / WEIGHTS_FILE).exists() and not (path / WEIGHTS_FILE).is_symlink():
+        return FileCheck(name=WEIGHTS_FILE, state="missing", detail="there is no such file")
+    try:
+        _, is_verified = read_weights(path, config)
+    except SdssmError as error:
+        return FileCheck(name=WEIGHTS_FILE, state="damaged", detail=str(error))
+    return _readable(WEIGHTS_FILE, is_verified)
+
+
+def _readable(name: str, is_verified: bool) -> FileCheck:
+    return FileCheck(name=name, state="intact" if is_verified else "unverified")
