@@ -1,0 +1,56 @@
+"""Fuzzing by libFuzzer through atheris; run as a program, since libFuzzer ends the process.
+
+`pip install atheris` into an environment of its own: it is no dependency of the project.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+#: The packages whose branches guide the fuzzer.
+GUIDES = [
+    "sdssm.automata",
+    "sdssm.experiments.specs",
+    "sdssm.experiments.sweeps",
+    "sdssm.settings",
+    "tomllib",
+    "json.decoder",
+]
+
+
+def fuzz_in_child(target: str, seconds: int, folder: Path, seed: int) -> int:
+    """Fuzz a target in a new process; return its exit code, which is not 0 if an input hung it or killed it."""
+    command = [sys.executable, "-m", "tests.fuzzing.atheris_fuzzer", target, str(seconds), str(folder), str(seed)]
+    return subprocess.run(command, check=False).returncode
+
+
+def _fuzz(name: str, seconds: int, folder: Path, seed: int) -> None:
+    atheris = importlib.import_module("atheris")
+    with atheris.instrument_imports(include=GUIDES):
+        from tests.fuzzing.findings import Findings
+        from tests.fuzzing.targets import MOST_BYTES, TARGETS, limited_memory, without_imports
+
+    target = TARGETS[name]
+    findings = Findings(target, folder)
+    with tempfile.TemporaryDirectory() as scratch, limited_memory(), without_imports():
+        corpus = Path(scratch, "corpus")
+        corpus.mkdir()
+        for k, text in enumerate(target.seeds):
+            (corpus / f"seed-{k}").write_text(text, encoding="utf-8")
+        for path in Path(__file__).parent.glob(f"corpus/{name}-*"):
+            (corpus / path.name).write_bytes(path.read_bytes())
+        words = Path(scratch, "words")
+        escaped = ("".join(f"\\x{byte:02x}" for byte in word.encode()) for word in target.words)
+        words.write_text("".join(f'"{word}"\n' for word in escaped))
+        options = [f"-max_total_time={seconds}", f"-max_len={MOST_BYTES}", "-timeout=60", "-rss_limit_mb=4096"]
+        options += [f"-seed={seed}", f"-dict={words}", f"-artifact_prefix={folder}/{name}-", "-print_final_stats=1"]
+        atheris.Setup([sys.argv[0], *options, "-verbosity=1", str(corpus)], findings.try_input)
+        atheris.Fuzz()  # ends the process
+
+
+if __name__ == "__main__":
+    _fuzz(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
