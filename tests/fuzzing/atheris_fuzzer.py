@@ -22,10 +22,22 @@ GUIDES = [
 ]
 
 
+#: The longest that a process fuzzes, in seconds: atheris itself leaks some kilobytes with each input.
+ROUND_SECONDS = 120
+
+
 def fuzz_in_child(target: str, seconds: int, folder: Path, seed: int) -> int:
-    """Fuzz a target in a new process; return its exit code, which is not 0 if an input hung it or killed it."""
-    command = [sys.executable, "-m", "tests.fuzzing.atheris_fuzzer", target, str(seconds), str(folder), str(seed)]
-    return subprocess.run(command, check=False).returncode
+    """Fuzz a target in processes of their own; return an exit code, not 0 if an input hung or killed one of them.
+
+    The inputs that reached new branches are kept in `folder`/corpus for the next process.
+    """
+    codes = []
+    for start in range(0, seconds, ROUND_SECONDS):
+        share = min(ROUND_SECONDS, seconds - start)
+        command = [sys.executable, "-m", "tests.fuzzing.atheris_fuzzer", target, str(share), str(folder), str(seed)]
+        codes.append(subprocess.run(command, check=False).returncode)
+        seed += seed > 0  # 0: another one each time
+    return max(map(abs, codes))
 
 
 def _fuzz(name: str, seconds: int, folder: Path, seed: int) -> None:
@@ -37,8 +49,8 @@ def _fuzz(name: str, seconds: int, folder: Path, seed: int) -> None:
     target = TARGETS[name]
     findings = Findings(target, folder)
     with tempfile.TemporaryDirectory() as scratch, limited_memory(), without_imports():
-        corpus = Path(scratch, "corpus")
-        corpus.mkdir()
+        corpus = folder / "corpus" / name
+        corpus.mkdir(parents=True, exist_ok=True)
         for k, text in enumerate(target.seeds):
             (corpus / f"seed-{k}").write_text(text, encoding="utf-8")
         for path in Path(__file__).parent.glob(f"corpus/{name}-*"):

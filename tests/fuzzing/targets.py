@@ -94,7 +94,7 @@ def _read_regex(text: str) -> None:
 
 def _compare_with_re(machine: Machine, pattern: str) -> None:
     """Compare outputs on all short strings with Python's `re`, if the pattern means the same there."""
-    if re.search(r"\{|\[\^?\]|[*+?]\+|[*?]\?", pattern):
+    if re.search(r"\{|\[\^?\]|[*+?]\+|[*+?]\?", pattern):
         return  # literal braces, ] as the first letter of a set, possessive and lazy repetition
     try:
         expected = re.compile(pattern, re.DOTALL)
