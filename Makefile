@@ -14,7 +14,7 @@ GPU_TESTS ?= tests/ops tests/layers tests/laws tests/models tests/tasks tests/tr
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 ASSETS := src/sdssm/report/page/assets
 
-.PHONY: help setup demo quick check pytest test test-gpu test-install browser chromium web web-check docs gallery notebooks format bench dist clean
+.PHONY: help setup demo quick check pytest test test-gpu test-install browser chromium web web-check docs gallery notebooks format bench audit dist clean
 
 help:
 	@echo "make demo          train on a group of 60 states from short strings, test on long ones, prove a length, and write a page about it (2 minutes)"
@@ -31,6 +31,7 @@ help:
 	@echo "make notebooks     execute the notebooks of the documentation (a minute)"
 	@echo "make format        format the code and apply the linter's fixes"
 	@echo "make bench         run the benchmarks on this machine"
+	@echo "make audit         ask for known vulnerabilities of the pinned packages (needs network and pipx)"
 	@echo "make dist          build the wheel and the source distribution in dist/"
 	@echo "make clean         remove .venv and caches"
 
@@ -115,6 +116,10 @@ bench: setup
 	$(BIN)/python benchmarks/tasks.py
 	$(BIN)/python benchmarks/scan.py --sections targets
 	$(BIN)/python -m benchmarks.train
+
+# Not a part of make test: it asks the package index, and its answer changes from day to day.
+audit:
+	pipx run pip-audit --disable-pip --no-deps --requirement constraints.txt
 
 dist: setup
 	rm -rf dist

@@ -29,7 +29,9 @@ KINDS = ("tutorials", "how-to", "reference", "explanation", "gallery")
 PAGES = sorted(DOCS.rglob("*.md"))
 NOTEBOOKS = sorted((DOCS / "tutorials" / "notebooks").glob("*.ipynb"))
 #: Markdown files of the repository with links.
-LINKED = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")] + PAGES
+LINKED = [
+    ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+] + PAGES
 
 
 def name_path(path: Path) -> str:

@@ -14,7 +14,14 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 #: Files of the repository that are pages of the site; patterns relative to the root.
-PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md", "results/**/*.md")
+PAGES = (
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benchmarks/RESULTS.md",
+    "results/**/*.md",
+)
 #: Files that pages may link to and that the site has as they are.
 FILES = {".svg", ".png", ".csv", ".txt", ".html"}
 #: The target of a link or a picture in Markdown, or of an attribute in HTML.

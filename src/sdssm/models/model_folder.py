@@ -159,10 +159,11 @@ def load_saved_task(folder: str | Path) -> Task | None:
         machine, valid = (
             None if values[key] is None else from_json(json.dumps(values[key])) for key in ("machine", "valid")
         )
-        assert machine is not None
+        if machine is None:
+            raise TypeError("the machine is null")
         lengths = {key: int(values[key]) for key in ("train_length", "test_length")}
         return Task(name=str(values["name"]), machine=machine, valid=valid, **lengths)
-    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f": {error}" if isinstance(error, SdssmError) else ""
         raise ModelError(
             f"{format_path(path)} does not describe a task{reason}; remove it, or save the model again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -225,10 +226,7 @@ class RunConfig:
             if not isinstance(data.get(name, {}), Mapping):
                 raise RunError(f"{name} must be a JSON object, got {format_value(data[name])}")
         try:
-            settings = Settings(
-                model=build_model_settings(data["model"]),
-                train=build_settings(TrainSettings, {**UNRECORDED, **data["train"]}),
-            )
+            settings = _read_settings(data["model"], data["train"])
             types = {
                 name: hint for name, hint in setting_types(cls).items() if name in data and name not in UNCONVERTED
             }
@@ -276,6 +274,26 @@ class RunConfig:
     def matches(self, other: RunConfig) -> bool:
         """Return whether it is the same training, ignoring the versions and when it was started."""
         return replace(self, versions={}, commit=None, begun="") == replace(other, versions={}, commit=None, begun="")
+
+
+def _read_settings(model: Mapping[str, Any], train: Mapping[str, Any]) -> Settings:
+    """Return the settings that a config holds; those of the catalogue are built once for all runs that share them."""
+    if "options" in model or model.get("import_path") is not None:  # what they mean depends on what was imported
+        return _build_settings(model, train)
+    try:
+        text = json.dumps([model, train])
+    except (TypeError, ValueError, RecursionError):  # not from a file
+        return _build_settings(model, train)
+    return _build_settings_once(text)
+
+
+@lru_cache(maxsize=256)  # most of the time to list runs was to convert the same values for each seed
+def _build_settings_once(text: str) -> Settings:
+    return _build_settings(*json.loads(text))
+
+
+def _build_settings(model: Mapping[str, Any], train: Mapping[str, Any]) -> Settings:
+    return Settings(model=build_model_settings(model), train=build_settings(TrainSettings, {**UNRECORDED, **train}))
 
 
 def _check_machines(machines: Any) -> tuple[str, str | None]:
@@ -362,7 +380,7 @@ def _commit() -> str | None:
     """Return the commit of the working tree that contains this package, if there is one."""
     try:
         result = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
+            ["git", "rev-parse", "HEAD"],  # noqa: S607  # the git that the user would call
             capture_output=True,
             text=True,
             check=True,

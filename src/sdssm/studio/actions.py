@@ -131,7 +131,7 @@ class ActionQueue:
     def _start(self, action: str, folder: Path) -> subprocess.Popen[bytes]:
         # A path that starts with a dash would be an option.
         path = f"./{folder}" if str(folder).startswith("-") else str(folder)
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603  # a fixed list of commands; the path is one of the served run folders
             [*self._program, action, path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

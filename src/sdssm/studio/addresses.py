@@ -56,7 +56,8 @@ class ServedAddress:
     @property
     def url(self) -> str:
         """The address to open in a browser of this machine."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared with, not bound to
+        host = everywhere.get(self.host, self.host)
         return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
 
     def is_own_name(self, header: str) -> bool:

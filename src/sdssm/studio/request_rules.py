@@ -10,7 +10,7 @@ from http import HTTPStatus
 from sdssm.studio.addresses import ServedAddress
 
 #: The header that carries the token of the page.
-TOKEN_HEADER = "X-Sdssm-Token"
+TOKEN_HEADER = "X-Sdssm-Token"  # noqa: S105  # the name of a header, no secret
 #: Bytes that the body of a request may have.
 MAX_BODY = 4096
 

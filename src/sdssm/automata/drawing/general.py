@@ -30,7 +30,7 @@ def graphviz_layout(table: Ints) -> Floats | None:
     edges = " ".join(f"{p} -> {q};" for p, q in neighbours(table))
     nodes = " ".join(f"{q};" for q in range(len(table)))
     try:
-        answer = subprocess.run(  # only numbers are passed, no names
+        answer = subprocess.run(  # noqa: S603  # only numbers are passed, no names
             [program, "-Tplain"],
             input=f"digraph {{ {attributes} {nodes} {edges} }}",
             capture_output=True,

@@ -143,7 +143,7 @@ def list_gpus() -> list[tuple[str, int]]:
     """Return name and bytes of memory of each GPU of this node; empty if the driver does not answer."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)  # noqa: S603  # fixed
         rows = [line.rpartition(",") for line in result.stdout.splitlines() if line.strip()]
         return [(name.strip(), int(mebibytes) * 2**20) for name, _, mebibytes in rows]
     except (OSError, subprocess.SubprocessError, ValueError):

@@ -156,5 +156,5 @@ def choose_tuning(sizes: dict[str, int], count: int = 100, seed: int = 0) -> lis
 
     ordered = sorted(sizes, key=key)
     step = len(ordered) / count
-    start = Random(seed).random() * step
+    start = Random(seed).random() * step  # noqa: S311  # no secret: a sample that can be repeated
     return sorted(ordered[int(start + step * number)] for number in range(count))

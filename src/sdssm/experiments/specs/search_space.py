@@ -152,7 +152,8 @@ class SearchSpace:
         >>> next(space.samples(seed=0))
         {'state': 64, 'lr': 0.00328}
         """
-        generator, seen, size, repeats = random.Random(seed), set[str](), self.size(), 0
+        generator = random.Random(seed)  # noqa: S311  # no secret: a search that can be repeated
+        seen, size, repeats = set[str](), self.size(), 0
         while (size is None or len(seen) < size) and repeats < PATIENCE:
             candidate = {name: values[generator.randrange(len(values))] for name, values in self.choices.items()}
             candidate |= {name: bounds.sample(generator) for name, bounds in self.ranges.items()}
