@@ -224,7 +224,9 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.runs import find_runs
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
+    from sdssm.training.trainer import create_planned
 
+    create_planned(out, print_text)
     existing = find_runs(out)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
     # Runs that have ended need no code, but --model must be theirs.
@@ -321,8 +323,9 @@ def _mean_and_least(shares: Sequence[float]) -> str:
 
 @contextmanager
 def _report_interrupt(out: Path) -> Iterator[None]:
-    """On Ctrl-C, print on standard error at which step the runs stopped and how to continue."""
+    """On Ctrl-C or another signal, print on standard error at which step the runs stopped and how to continue."""
     from sdssm.runs import find_runs
+    from sdssm.runs.plan_file import missing_runs
 
     try:
         yield
@@ -333,7 +336,10 @@ def _report_interrupt(out: Path) -> Iterator[None]:
         except SdssmError:
             unfinished = None  # it stopped before there were run folders
         folder = quote_argument(out)
-        if unfinished:
+        if planned := missing_runs(out):
+            missing = f"{count_of(len(planned), 'run')} in {folder} not yet created"
+            print(f"sdssm: stopped with {missing}; to continue: sdssm train --resume {folder}", file=sys.stderr)
+        elif unfinished:
             first, last = min(run.step for run in unfinished), max(run.step for run in unfinished)
             reached = f"{first:,}" if first == last else f"{first:,} to {last:,}"
             command = f"sdssm train --resume {folder}{_model_option(unfinished)}"
