@@ -240,7 +240,8 @@ def create_planned(path: Path, message: Callable[[str], None]) -> list[Path]:
     if created:
         names = [format_path(folder.relative_to(path.absolute())) for folder in created]
         shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-        message(f"{count_of(len(created), 'run')} that were planned and not yet created are started now: {shown}")
+        were, are = ("was", "is") if len(created) == 1 else ("were", "are")
+        message(f"{count_of(len(created), 'run')} that {were} planned and not yet created {are} started now: {shown}")
     return [path / folder.relative_to(path.absolute()) for folder in created]
 
 
