@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -335,15 +335,17 @@ def _report_interrupt(out: Path) -> Iterator[None]:
             unfinished = [run for run in find_runs(out) if run.status in UNFINISHED]
         except SdssmError:
             unfinished = None  # it stopped before there were run folders
-        folder = quote_argument(out)
+        folder, line = quote_argument(out), ""
         if planned := missing_runs(out):
             missing = f"{count_of(len(planned), 'run')} in {folder} not yet created"
-            print(f"sdssm: stopped with {missing}; to continue: sdssm train --resume {folder}", file=sys.stderr)
+            line = f"stopped with {missing}; to continue: sdssm train --resume {folder}"
         elif unfinished:
             first, last = min(run.step for run in unfinished), max(run.step for run in unfinished)
             reached = f"{first:,}" if first == last else f"{first:,} to {last:,}"
             command = f"sdssm train --resume {folder}{_model_option(unfinished)}"
-            print(f"sdssm: stopped at step {reached}; to continue: {command}", file=sys.stderr)
+            line = f"stopped at step {reached}; to continue: {command}"
         elif unfinished is not None:
-            print(f"sdssm: stopped; all runs in {folder} had ended", file=sys.stderr)
+            line = f"stopped; all runs in {folder} had ended"
+        with suppress(OSError):  # the terminal may be closed, which is what SIGHUP says
+            print(f"sdssm: {line}" if line else "sdssm: stopped before the first run was created", file=sys.stderr)
         raise

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,6 +27,7 @@ from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
 from sdssm.experiments.execution.ray_cluster import ClusterError, first_line, join, ray_module
 from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
 from sdssm.experiments.execution.ray_tasks import (
+    SEEN_WITHIN,
     DeviceShare,
     TaskOutcome,
     evaluate_files,
@@ -36,7 +38,7 @@ from sdssm.experiments.execution.ray_tasks import (
 from sdssm.experiments.execution.sent_models import send_models
 from sdssm.experiments.execution.watcher import ProgressWatcher, least_step
 from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
-from sdssm.experiments.planning.remaining import training_groups
+from sdssm.experiments.planning.remaining import training_groups, unfinished_runs
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
 from sdssm.models.settings import CONFIG_FILE
@@ -150,6 +152,8 @@ class RayExecutor:
         try:
             with planned_start(plan.out, missing):  # the workers create them when their turn comes
                 is_stopped = run_jobs(self._ray, jobs, display.message, watcher.update)
+                if not is_stopped:
+                    wait_until_ended(replace(plan, runs=tuple(runs)), display.message)
             watcher.update(force=True)
         finally:
             display.stop()
@@ -270,6 +274,22 @@ class RayExecutor:
 
     def _device_share(self, share: float) -> DeviceShare:
         return DeviceShare(device=self._device, memory=share or 1.0)
+
+
+def wait_until_ended(plan: TrainingPlan, message: Callable[[str], None]) -> None:
+    """Wait until this machine sees that all runs of a plan have ended, as their workers have reported.
+
+    On a network file system it may see older files for a while: a run would seem unfinished, and not be evaluated.
+    """
+    deadline = monotonic() + SEEN_WITHIN
+    while left := unfinished_runs(plan):
+        if monotonic() > deadline:
+            message(
+                f"{len(left)} of {len(plan.runs)} runs have ended, but this machine does not see it after "
+                f"{SEEN_WITHIN:.0f} s, such as {left[0].folder}; run the command again when it does"
+            )
+            return
+        sleep(0.1)
 
 
 def with_planned_configs(plan: AnyPlan) -> AnyPlan:
