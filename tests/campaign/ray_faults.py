@@ -162,10 +162,11 @@ def _late_renames(random: Random, out: Path) -> Iterator[None]:
     A process sees its own writes at once, so tasks of workers, which run in this process, see the files as they are.
     """
     from sdssm.experiments.execution import ray_executor
+    from sdssm.experiments.execution.ray_tasks import train_sent_group
 
     replaced: dict[Path, tuple[float, bytes | None]] = {}
     is_worker = [False]
-    replace, read_bytes, exists, train = Path.replace, Path.read_bytes, Path.exists, ray_executor.train_sent_group
+    replace, read_bytes, exists, train = Path.replace, Path.read_bytes, Path.exists, train_sent_group
 
     def late_replace(self: Path, target: Any) -> Any:
         path = Path(target)

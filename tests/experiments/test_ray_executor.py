@@ -106,10 +106,9 @@ def test_driver_waits_until_it_sees_the_runs_ended(
     spec: Spec, ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a network file system the status of a run may be older than the report of its worker."""
-    original, stale = PlannedRun.status.fget, [20]
+    original, stale = vars(PlannedRun)["status"].fget, [20]
 
     def status(self: PlannedRun) -> str:
-        assert original is not None
         current = str(original(self))
         stale[0] -= current == "finished"
         return "running" if current == "finished" and stale[0] >= 0 else current
