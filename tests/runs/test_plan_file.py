@@ -177,7 +177,7 @@ def test_damaged_and_hostile_plans_start_nothing(tmp_path: Path, change: str) ->
     name = {"outside": "/tmp/evil", "above": "../evil", "link": "link/seed-0"}.get(change, "seed-0")
     out.mkdir()
     (out / "link").symlink_to(tmp_path)
-    plan = StartPlan(file=out / "plan-0.json", configs={out / "seed-0": make_config()})
+    plan = StartPlan(file=out / "plan-00000000.json", configs={out / "seed-0": make_config()})
     plan.write()
     content = json.loads(plan.file.read_text())
     content["runs"][0]["folder"], sums = name, content.pop("sha256")
@@ -189,7 +189,7 @@ def test_damaged_and_hostile_plans_start_nothing(tmp_path: Path, change: str) ->
     content["configs"][0]["train"]["lr"] *= 2 if change == "flip" else 1
     text = json.dumps({**content, "sha256": sums})
     plan.file.write_text(text[:-9] if change == "not JSON" else text)
-    with pytest.warns(RunWarning, match="plan-0.json is damaged") as caught:
+    with pytest.warns(RunWarning, match="plan-00000000.json is damaged") as caught:
         assert not missing_runs(out)
     assert all(len(str(warning.message)) < 300 for warning in caught)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
@@ -209,4 +209,17 @@ def test_kill_between_the_last_checkpoints_of_a_group(tmp_path: Path, uninterrup
         train(tmp_path)
     assert [run.checkpoints() for run in find_runs(tmp_path)] == [[10, 0]] * 4
     sdssm.resume(tmp_path, device="cpu")
+    assert weights(tmp_path) == uninterrupted
+
+
+def test_a_stop_while_the_plan_of_an_earlier_training_is_completed(
+    tmp_path: Path, uninterrupted: dict[str, bytes]
+) -> None:
+    """The plan stays as it is: the runs still train beside those that were created before."""
+    kill_while_creating(tmp_path, 1)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TrainingStopped):
+        fail_at(patch, 1, lambda: signal.raise_signal(signal.SIGTERM))
+        train(tmp_path, resume=True)
+    assert [folder.name for folder in missing_runs(tmp_path)] == ["seed-3"]
+    train(tmp_path, resume=True)
     assert weights(tmp_path) == uninterrupted

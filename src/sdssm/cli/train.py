@@ -224,7 +224,7 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.runs import find_runs
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
-    from sdssm.training.trainer import create_planned
+    from sdssm.training.starting import create_planned
 
     create_planned(out, print_text)
     existing = find_runs(out)

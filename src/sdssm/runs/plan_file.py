@@ -35,8 +35,8 @@ try:
 except ImportError:  # on Windows files are not locked
     fcntl = None  # type: ignore[assignment]  # a module or None
 
-#: The name of a plan file, and the newest format that this version reads.
-PATTERN, FORMAT = "plan-*.json", 1
+#: The names of plan files, which no other file is likely to have, and the newest format that this version reads.
+PATTERN, FORMAT = f"plan-{'[0-9a-f]' * 8}.json", 1
 #: The most bytes of a plan that are read. Configs that differ only in the seed are stored once.
 MAX_BYTES = 64 * 2**20
 #: Folders between that of all runs and those that hold the seeds, as in out/TASK/VARIANT/seed-0.

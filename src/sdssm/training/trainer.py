@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -15,7 +15,6 @@ from sdssm.devices import resolve_device
 from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.extras import import_extra
 from sdssm.files import format_path
-from sdssm.formatting import count_of
 from sdssm.models import DEFAULT_MODEL
 from sdssm.models.building import import_recorded_model
 from sdssm.models.import_paths import check_not_importing
@@ -25,7 +24,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.constant_answers import training_constants
-from sdssm.runs.plan_file import create_missing, planned_start
+from sdssm.runs.plan_file import create_missing
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.training.deferred_errors import DeferredErrors
@@ -37,6 +36,7 @@ from sdssm.training.progress import Progress, WarningProgress, resolve_progress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.schedules import last_step
 from sdssm.training.signals import Interrupted, StopFlag, stop_on_signal
+from sdssm.training.starting import create_folders, create_planned
 from sdssm.training.trained_runs import Runs
 
 #: Seconds of work that are queued on a GPU before the results are read and signals are checked; on a CPU, seconds
@@ -45,8 +45,6 @@ ROUND_SECONDS = 1.0
 #: The least number of logging windows in a round on a GPU, with which a training starts: if steps are slow, a whole
 #: window may take minutes.
 LEAST_WINDOWS = 1 / 500
-#: How many runs a message names.
-NAMES_SHOWN = 8
 
 
 class TrainingStopped(Interrupted):
@@ -158,35 +156,17 @@ def train_runs(
             members = [(RunFolder.open(folder), task) for folder, task, _ in planned if folder in existing]
             reserve_open_files(len(planned) - sum(run.status in FINAL_STATUSES for run, _ in members))
             missing = [plan for plan in planned if plan[0] not in existing]
-            members += _create_folders(path, missing, overwrite, stop)
+            if not stop():  # otherwise the plan of the earlier training stays
+                members += create_folders(path, missing, overwrite=overwrite, stop=stop)
             folders = {run.path: run for run, _ in members}
             runs = Runs(path, [folders[folder] for folder, _, _ in planned if folder in folders])
-            if stop():
+            if len(runs) < len(planned):
                 raise TrainingStopped(runs, stop.number)
             groups = _unfinished_groups(members, tensorboard, until, new={folder for folder, _, _ in missing})
             return _run(runs, TrainingQueue(groups, device, at_once), progress, stop)
         finally:
             for folder, _, _ in planned:  # another process may resume them
                 release_folder(folder)
-
-
-def _create_folders(
-    path: Path, planned: Sequence[RunPlan], overwrite: bool, stop: Callable[[], bool]
-) -> list[tuple[RunFolder, Task]]:
-    """Create the folders of new runs; the plan of all of them is on disk before the first.
-
-    If a signal stops this, the folders that exist are marked as stopped, and a resume creates the others.
-    """
-    created: list[tuple[RunFolder, Task]] = []
-    with planned_start(path, {folder: config for folder, _, config in planned}, overwrite=overwrite):
-        for folder, task, config in planned:
-            if stop():
-                break
-            created.append((RunFolder.create(folder, config, overwrite=overwrite), task))
-    if stop():
-        for run, _ in created:
-            run.finish("stopped")
-    return created
 
 
 def resume(
@@ -227,22 +207,6 @@ def resume(
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
     with stop_on_signal() as stop:
         return _run(Runs(path, folders), TrainingQueue(groups, device), progress, stop)
-
-
-def create_planned(path: Path, message: Callable[[str], None]) -> list[Path]:
-    """Create the run folders that a killed training had planned in `path` and did not come to create; name them.
-
-    Signals have their usual effect meanwhile: the plan stays until all folders exist.
-    """
-    if (path / CONFIG_FILE).exists():  # one run alone
-        return []
-    created = create_missing(path, below=True)
-    if created:
-        names = [format_path(folder.relative_to(path.absolute())) for folder in created]
-        shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-        were, are = ("was", "is") if len(created) == 1 else ("were", "are")
-        message(f"{count_of(len(created), 'run')} that {were} planned and not yet created {are} started now: {shown}")
-    return [path / folder.relative_to(path.absolute()) for folder in created]
 
 
 def _with_imported_model(folder: RunFolder, trust: bool) -> RunFolder:
