@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
@@ -52,11 +53,15 @@ KILLS = 20
 LAG_SECONDS = 0.3
 #: Seconds after which a driver counts as hanging; Ray itself waits a minute for a head that is gone.
 PATIENCE = 300.0
+#: The cluster that is started here has a token of its own, so that no other process joins it.
+WITH_TOKEN = {**ENVIRONMENT, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
 #: A driver: the address of the cluster, the file of the experiment, the folder of its runs.
 DRIVER = """
 import sys
 from pathlib import Path
 from sdssm.experiments import get_executor, get_spec, make_plan
+from sdssm.experiments.execution import ray_cluster
+ray_cluster.JOIN_SECONDS, ray_cluster.PROBE_SECONDS = 60, 90  # this machine may be busy
 with get_executor("ray", device="cpu", address=sys.argv[1]) as executor:
     executor.run_plan(make_plan(get_spec(Path(sys.argv[2])), Path(sys.argv[3])))
 """
@@ -113,26 +118,27 @@ def restart_head(random: Random, folder: Path) -> Outcome:
     """Kill the head of a cluster during a training, start another one, and run the driver again."""
     _, expected = _train_here(folder, 600)
     out, file, port = folder / "there", folder / "tiny.toml", random.randint(20_000, 30_000)
-    problems, codes = [], list[int]()
+    problems, codes, endings, text = list[str](), list[int](), list[str](), ""
     for attempt in range(2):
         with _head(port) as head:
             command = [sys.executable, "-c", DRIVER, f"127.0.0.1:{port}", str(file), str(out)]
             with subprocess.Popen(
-                command, env=ENVIRONMENT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                command, env=WITH_TOKEN, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             ) as driver:
                 try:
                     if attempt == 0:
                         _wait_for_checkpoint(out, driver)
                         os.killpg(head.pid, signal.SIGKILL)
-                    driver.communicate(timeout=PATIENCE)
+                    text = driver.communicate(timeout=PATIENCE)[0].decode().strip()
                 except subprocess.TimeoutExpired:
                     problems.append(f"the driver hangs {'after its head was killed' if attempt == 0 else ''}")
                     os.killpg(driver.pid, signal.SIGKILL)
                     driver.communicate()
             codes.append(driver.returncode)
+            endings.append(text.splitlines()[-1] if text else "")
         _wait_until_released(out)
     if codes[-1] != 0:
-        problems.append(f"the drivers ended with {codes}")
+        problems.append(f"the drivers ended with {codes}: {endings}")
     problems += _compare(out, expected)
     return 1, int(not problems), problems
 
@@ -256,10 +262,10 @@ def _head(port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start the head of a cluster in a process group of its own, and end that group."""
     script = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
     options = ["start", "--head", f"--port={port}", "--num-cpus=1", "--include-dashboard=false", "--block"]
-    options += ["--object-store-memory=100000000", "--disable-usage-stats"]
+    options += ["--object-store-memory=100000000", "--disable-usage-stats", "--node-ip-address=127.0.0.1"]
     with subprocess.Popen(
         [sys.executable, "-c", script, *options],
-        env=ENVIRONMENT,
+        env=WITH_TOKEN,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from errno import ENOTDIR
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -92,7 +93,6 @@ class StartPlan:
             "runs": runs,
         }
         with write_errors(self.file):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.file, encode_json({**content, "sha256": _checksum(content)}))
 
     @classmethod
@@ -154,6 +154,10 @@ def planned_start(out: Path, configs: Mapping[Path, RunConfig], *, overwrite: bo
     if not configs:
         yield
         return
+    with write_errors(out):
+        if out.is_file():
+            raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR))
+        out.mkdir(parents=True, exist_ok=True)
     _remove_old_parts(out)
     file = out.absolute() / f"plan-{secrets.token_hex(4)}.json"
     plan = StartPlan(
