@@ -99,7 +99,7 @@ def test_ctrl_c_prints_the_command_to_rerun(
         "1",
     )
     code, _, err = run_command(capsys, command, "my files/mine.toml", *places)
-    assert code == 130
+    assert code == 128 + signal.SIGTERM
     assert err.endswith(f"run the same command again: sdssm {command} 'my files/mine.toml' {' '.join(places)}\n")
 
 

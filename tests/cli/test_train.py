@@ -309,7 +309,7 @@ def test_tensorboard(capsys: pytest.CaptureFixture[str]) -> None:
         (["--resume", "full"], "there is no run folder in full or below"),
         (["--resume", "full", "--lr", "1"], "--resume keeps the settings of the runs, but --lr was given"),
         (["--resume", "full", "--seeds", "2"], "--resume keeps the settings of the runs, but --seeds was given"),
-        (["parity", "--out", "full/note"], "cannot write full/note/seed-0: Not a directory"),
+        (["parity", "--out", "full/note"], "cannot write full/note: Not a directory"),
     ],
 )
 def test_bad_input_is_one_line_and_creates_nothing(

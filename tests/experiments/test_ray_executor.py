@@ -15,12 +15,15 @@ import pytest
 from sdssm.errors import RunError
 from sdssm.experiments import Selection, Spec, make_plan, make_plans, merge_plans, reuse_runs, run_plan
 from sdssm.experiments.execution.evaluations import missing_files
-from sdssm.experiments.execution.ray_executor import RayExecutor
+from sdssm.experiments.execution.ray_executor import RayExecutor, absolute, wait_until_ended
 from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
 from sdssm.experiments.execution.ray_tasks import TaskOutcome
+from sdssm.experiments.planning.plan import PlannedRun
 from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.runs import RunFolder
+from sdssm.runs.claim import release_folder
+from sdssm.runs.plan_file import PATTERN, planned_start
 from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
 
@@ -97,6 +100,43 @@ def test_progress_up_to_a_share_of_the_steps(spec: Spec, ray: FakeRay, tmp_path:
     RayExecutor("cpu").run_plan(replace(make_plan(spec, tmp_path), until=0.25), recorder)
     assert (recorder.steps[:2], recorder.steps[-1]) == ([10, 0], 10)  # of 10, not of 40
     assert [run.status for run in make_plan(spec, tmp_path).runs] == ["stopped"] * 2
+
+
+def test_driver_waits_until_it_sees_the_runs_ended(
+    spec: Spec, ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network file system the status of a run may be older than the report of its worker."""
+    original, stale = vars(PlannedRun)["status"].fget, [20]
+
+    def status(self: PlannedRun) -> str:
+        current = str(original(self))
+        stale[0] -= current == "finished"
+        return "running" if current == "finished" and stale[0] >= 0 else current
+
+    monkeypatch.setattr(PlannedRun, "status", property(status))
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.sleep", lambda _: None)
+    executor, plan = RayExecutor("cpu"), make_plan(spec, tmp_path)
+    executor.run_plan(plan)
+    assert not list(tmp_path.glob(PATTERN))
+    assert len(missing_files(plan)) == len(plan.runs)  # all of them can be evaluated
+    monkeypatch.setattr("sdssm.experiments.execution.ray_executor.SEEN_WITHIN", -1.0)
+    stale[0], lines = 10**9, list[str]()
+    wait_until_ended(plan, lines.append)
+    assert len(lines) == 1 and "this machine does not see it" in lines[0]
+
+
+def test_driver_continues_the_plan_of_a_killed_one(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:
+    """A group of which only some folders were created is completed, and trains as one task."""
+    plan = absolute(make_plan(spec, tmp_path))
+    configs = {run.folder: run.config for run in plan.runs}
+    with planned_start(tmp_path, configs):
+        RunFolder.create(plan.runs[0].folder, plan.runs[0].config)
+        release_folder(plan.runs[0].folder)
+    later = make_plan(spec, tmp_path)
+    assert len({run.config.begun for run in later.runs}) == 2
+    RayExecutor("cpu").run_plan(later)
+    assert {RunFolder.open(folder).config.begun for folder in configs} == {plan.runs[0].config.begun}
+    assert not list(tmp_path.glob(PATTERN))
 
 
 def test_merged_plans_share_tasks(spec: Spec, ray: FakeRay, tmp_path: Path) -> None:

@@ -18,14 +18,16 @@ from sdssm.errors import RunError
 from sdssm.evaluation import evaluate
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
 from sdssm.experiments.execution.evaluations import missing_evaluations
-from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
+from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.specs.parsing import parse_spec
+from sdssm.training.signals import interrupt_on_signal
 
 #: A process with two workers that are busy for a long time; each writes a file named after its process id.
 BUSY = """
 import os, sys, time
 from pathlib import Path
-from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
+from sdssm.experiments.execution.workers import worker_pool
+from sdssm.training.signals import interrupt_on_signal
 
 def busy(number):
     (Path(sys.argv[1]) / f"{os.getpid()}").touch()
@@ -33,7 +35,7 @@ def busy(number):
 
 if __name__ == "__main__":
     try:
-        with sigterm_as_interrupt(), worker_pool(2) as pool:
+        with interrupt_on_signal(), worker_pool(2) as pool:
             list(pool.map(busy, range(9)))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -120,7 +122,7 @@ def test_other_threads_ignore_the_signal_handler() -> None:
     calls = []
 
     def enter() -> None:
-        with sigterm_as_interrupt():
+        with interrupt_on_signal():
             calls.append(True)
 
     thread = threading.Thread(target=enter)

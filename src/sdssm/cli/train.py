@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -226,7 +226,9 @@ def _resume(options: argparse.Namespace, out: Path) -> None:
     from sdssm.runs.repair import restore_model
     from sdssm.training import resume
     from sdssm.training.progress import progress_for
+    from sdssm.training.starting import create_planned
 
+    create_planned(out, print_text)
     existing = find_runs(out)
     unfinished = [run.path for run in existing if run.status in UNFINISHED]
     # Runs that have ended need no code, but --model must be theirs.
@@ -324,8 +326,9 @@ def _mean_and_least(shares: Sequence[float]) -> str:
 
 @contextmanager
 def _report_interrupt(out: Path) -> Iterator[None]:
-    """On Ctrl-C, print on standard error at which step the runs stopped and how to continue."""
+    """On Ctrl-C or another signal, print on standard error at which step the runs stopped and how to continue."""
     from sdssm.runs import find_runs
+    from sdssm.runs.plan_file import missing_runs
 
     try:
         yield
@@ -335,12 +338,17 @@ def _report_interrupt(out: Path) -> Iterator[None]:
             unfinished = [run for run in find_runs(out) if run.status in UNFINISHED]
         except SdssmError:
             unfinished = None  # it stopped before there were run folders
-        folder = quote_argument(out)
-        if unfinished:
+        folder, line = quote_argument(out), ""
+        if planned := missing_runs(out):
+            missing = f"{count_of(len(planned), 'run')} in {folder} not yet created"
+            line = f"stopped with {missing}; to continue: sdssm train --resume {folder}"
+        elif unfinished:
             first, last = min(run.step for run in unfinished), max(run.step for run in unfinished)
             reached = f"{first:,}" if first == last else f"{first:,} to {last:,}"
             command = f"sdssm train --resume {folder}{_model_option(unfinished)}"
-            print(f"sdssm: stopped at step {reached}; to continue: {command}", file=sys.stderr)
+            line = f"stopped at step {reached}; to continue: {command}"
         elif unfinished is not None:
-            print(f"sdssm: stopped; all runs in {folder} had ended", file=sys.stderr)
+            line = f"stopped; all runs in {folder} had ended"
+        with suppress(OSError):  # the terminal may be closed, which is what SIGHUP says
+            print(f"sdssm: {line}" if line else "sdssm: stopped before the first run was created", file=sys.stderr)
         raise

@@ -85,6 +85,8 @@ def _intact_steps(run: RunFolder) -> set[int]:
             intact.add(run.load_checkpoint(step).step)
         except RunError as error:
             warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=3)
+    if steps and not intact and run.checkpoints() != steps:  # another machine has just replaced them
+        return _intact_steps(run)
     if steps and not intact:
         raise RunError(f"every checkpoint of {format_path(run.path)} is damaged; start again with --overwrite")
     return intact

@@ -255,7 +255,7 @@ class RunFolder:
         """
         steps = self.checkpoints()
         if not steps:
-            raise RunError(f"{format_path(self.path)} has no checkpoint yet; train it first")
+            raise self._no_checkpoint()
         if step is not None:
             if step not in steps:
                 known = " and ".join(map(str, steps))
@@ -265,8 +265,16 @@ class RunFolder:
             try:
                 return self._load(newest)
             except RunError as error:
+                if not self._checkpoint_file(newest).exists():  # the run trains: newer checkpoints have replaced it
+                    return self.load_checkpoint()
                 warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=2)
         raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start again with --overwrite")
+
+    def _no_checkpoint(self) -> RunError:
+        name = format_path(self.path)
+        if is_held(self.path):
+            return RunError(f"{name} is being trained by another process and has no checkpoint yet; try again soon")
+        return RunError(f"{name} has no checkpoint yet; train it first, as with sdssm train --resume {name}")
 
     def _load(self, step: int) -> Checkpoint:
         from sdssm.runs.checkpoint import decode

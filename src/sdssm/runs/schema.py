@@ -339,7 +339,7 @@ def _choose_sampling(task: Task, length: int) -> str:
 
 def start_stamp() -> str:
     """Return the time and the process id, which runs that are started together have in common."""
-    return f"{datetime.now(UTC).isoformat(timespec='seconds')} process {os.getpid()}"
+    return f"{datetime.now(UTC).isoformat(timespec='microseconds')} process {os.getpid()}"
 
 
 def _machines_json(task: Task) -> tuple[str, str | None]:

@@ -181,18 +181,25 @@ class ReplicaGroup:
     def _finish_runs(self) -> None:
         """Write the last checkpoint, model.safetensors and the status of each replica that is alive.
 
-        After a failed step nothing is saved: the previous checkpoint remains the last.
+        After a failed step nothing is saved: the previous checkpoint remains the last. All checkpoints are written
+        before the first run is marked as finished: if the process is killed in between, the runs that are not saved
+        resume beside the others and not alone, and their numbers are the same to the last bit.
         """
         is_finished = self.is_consistent and self.is_done and self.end_step >= self.train.steps
         status: EndStatus = "finished" if is_finished else "stopped"
         errors, means = DeferredErrors(), self._last_means()
-        for replica, folder in enumerate(self.folders):
+        saved = []
+        for replica in range(len(self.folders)):
             if self.alive[replica]:
                 with errors:
                     if self.is_consistent:
                         self._save_replica(replica, *means[replica][:2])
-                        folder.write_model(self._best_model(replica).to_safetensors())
-                    folder.finish(status)
+                    saved.append(replica)
+        for replica in saved:
+            with errors:
+                if self.is_consistent:
+                    self.folders[replica].write_model(self._best_model(replica).to_safetensors())
+                self.folders[replica].finish(status)
         if self._board is not None:
             self._board.close()
         errors.raise_first()

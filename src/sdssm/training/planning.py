@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import index
@@ -16,6 +16,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder, default_folder, find_runs, folder_name
 from sdssm.runs.find import unique_name
 from sdssm.runs.folder import STATUS_FILE
+from sdssm.runs.plan_file import check_not_starting, missing_runs
 from sdssm.runs.schema import RunConfig, choose_preset, create_config, resolve_settings, start_stamp
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.reach import check_labels, check_reach
@@ -205,11 +206,24 @@ def expand_seeds(seeds: int | Sequence[int]) -> list[int]:
     return values
 
 
-def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overwrite: bool) -> None:
+def planned_before(path: Path, planned: Sequence[RunPlan]) -> set[Path]:
+    """Return the folders of these runs that a killed training had planned too, but not created."""
+    missing = missing_runs(path)
+    return {
+        folder
+        for folder, _, config in planned
+        if folder.absolute() in missing and missing[folder.absolute()].matches(config)
+    }
+
+
+def check_folders(
+    path: Path, planned: Sequence[RunPlan], *, resume: bool, overwrite: bool, started: Collection[Path] = ()
+) -> None:
     """Raise an error if a folder is not free and does not hold the planned run to resume.
 
-    No folder is changed.
+    No folder is changed. `started` are the folders of `planned_before`, which are created as they were planned.
     """
+    check_not_starting(path, [folder for folder, _, _ in planned])
     seen = dict[Path, RunConfig]()
     for folder, _, config in planned:
         if folder in seen:
@@ -221,6 +235,8 @@ def check_folders(path: Path, planned: Sequence[RunPlan], *, resume: bool, overw
         for parent in folder.absolute().parents:
             if (parent / CONFIG_FILE).exists() and (parent / STATUS_FILE).exists():
                 raise RunError(f"{parent} is a run itself; choose a folder outside of it")
+        if folder in started:
+            continue
         if resume and (folder / CONFIG_FILE).exists():
             if not RunFolder.open(folder).config.matches(config):
                 raise RunError(

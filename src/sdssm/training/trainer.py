@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -23,6 +24,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
 from sdssm.runs.constant_answers import training_constants
+from sdssm.runs.plan_file import create_missing
 from sdssm.runs.repair import restore_model
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
@@ -30,11 +32,12 @@ from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.execution import is_in_catalogue
 from sdssm.training.group import ReplicaGroup
 from sdssm.training.memory import keep_freed_memory
-from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs
+from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs, planned_before
 from sdssm.training.progress import Progress, WarningProgress, resolve_progress
 from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
 from sdssm.training.schedules import last_step
-from sdssm.training.signals import stop_on_signal
+from sdssm.training.signals import Interrupted, StopFlag, stop_on_signal
+from sdssm.training.starting import create_folders, create_planned
 from sdssm.training.trained_runs import Runs
 
 #: Seconds of work that are queued on a GPU before the results are read and signals are checked; on a CPU, seconds
@@ -45,11 +48,14 @@ ROUND_SECONDS = 1.0
 LEAST_WINDOWS = 1 / 500
 
 
-class TrainingStopped(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C or SIGTERM after every run was saved; `runs` are its run folders."""
+class TrainingStopped(Interrupted):
+    """Training was stopped by a signal after every run was saved; `runs` are its run folders, `number` the signal.
 
-    def __init__(self, runs: Runs) -> None:
-        super().__init__(f"training stopped; continue with resume({str(runs.path)!r})")
+    The signal is SIGINT (Ctrl-C), SIGTERM or SIGHUP (a closed terminal).
+    """
+
+    def __init__(self, runs: Runs, number: int = signal.SIGINT) -> None:
+        super().__init__(f"training stopped; continue with resume({str(runs.path)!r})", number=number)
         self.runs = runs
 
 
@@ -142,23 +148,27 @@ def train_runs(
     resolve_at_once(at_once, device)
     if tensorboard:
         import_extra("tensorboard", "tensorboard=True")
-    check_folders(path, planned, resume=resume, overwrite=overwrite)
-    existing = {folder for folder, _, _ in planned if resume and (folder / CONFIG_FILE).exists()}
-    old = [(RunFolder.open(folder), task) for folder, task, _ in planned if folder in existing]
-    reserve_open_files(len(planned) - sum(run.status in FINAL_STATUSES for run, _ in old))
-    new = [
-        (RunFolder.create(folder, config, overwrite=overwrite), task)
-        for folder, task, config in planned
-        if folder not in existing
-    ]
-    _restore_models([run for run, _ in old], progress)
-    groups = _unfinished_groups(old, tensorboard, until)
-    groups += [
-        ReplicaGroup(members, tensorboard=tensorboard, until=until) for members in group_runs(new, _config_and_task)
-    ]
-    folders = {run.path: run for run, _ in (*old, *new)}
-    runs = Runs(path, [folders[folder] for folder, _, _ in planned])
-    return _run(runs, TrainingQueue(groups, device, at_once), progress)
+    started = planned_before(path, planned) if resume else set[Path]()
+    check_folders(path, planned, resume=resume, overwrite=overwrite, started=started)
+    with stop_on_signal() as stop:
+        try:
+            create_missing(path, only={folder.absolute() for folder in started}, stop=stop)
+            existing = {folder for folder, _, _ in planned if resume and (folder / CONFIG_FILE).exists()}
+            members = [(RunFolder.open(folder), task) for folder, task, _ in planned if folder in existing]
+            _restore_models([run for run, _ in members], progress)
+            reserve_open_files(len(planned) - sum(run.status in FINAL_STATUSES for run, _ in members))
+            missing = [plan for plan in planned if plan[0] not in existing]
+            if not stop():  # otherwise the plan of the earlier training stays
+                members += create_folders(path, missing, overwrite=overwrite, stop=stop)
+            folders = {run.path: run for run, _ in members}
+            runs = Runs(path, [folders[folder] for folder, _, _ in planned if folder in folders])
+            if len(runs) < len(planned):
+                raise TrainingStopped(runs, stop.number)
+            groups = _unfinished_groups(members, tensorboard, until, new={folder for folder, _, _ in missing})
+            return _run(runs, TrainingQueue(groups, device, at_once), progress, stop)
+        finally:
+            for folder, _, _ in planned:  # another process may resume them
+                release_folder(folder)
 
 
 def resume(
@@ -182,12 +192,14 @@ def resume(
     something else, such as a counter in Python. The arguments are those of `train`.
     """
     device, progress = resolve_device(device), resolve_progress(progress)
-    if isinstance(source, Runs | RunFolder):
-        path, folders = source.path, [source] if isinstance(source, RunFolder) else list(source)
-    elif isinstance(source, str | Path) and str(source):
-        path, folders = Path(source), find_runs(source)
-    else:
+    if not isinstance(source, Runs | RunFolder | str | Path) or not str(source):
         raise RunError(f"{format_value(source)} holds no runs; pass their folder, a run, or what train returned")
+    path = Path(source) if isinstance(source, str | Path) else source.path
+    created = create_planned(path, progress.message)
+    if isinstance(source, Runs | RunFolder):
+        folders = [source] if isinstance(source, RunFolder) else [*source, *map(RunFolder.open, created)]
+    else:
+        folders = find_runs(source)
     if model is not None:
         entry = find_entry(model)
         for folder in folders:
@@ -196,7 +208,8 @@ def resume(
     _restore_models(folders, progress)
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
-    return _run(Runs(path, folders), TrainingQueue(groups, device), progress)
+    with stop_on_signal() as stop:
+        return _run(Runs(path, folders), TrainingQueue(groups, device), progress, stop)
 
 
 def _restore_models(runs: Sequence[RunFolder], progress: Progress) -> None:
@@ -216,15 +229,20 @@ def _with_imported_model(folder: RunFolder, trust: bool) -> RunFolder:
 
 
 def _unfinished_groups(
-    runs: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until: float = 1.0
+    runs: Sequence[tuple[RunFolder, Task]], tensorboard: bool, until: float = 1.0, new: Collection[Path] = ()
 ) -> list[ReplicaGroup]:
     """Return the groups of the runs that have not ended, each to be resumed from where it stopped.
+
+    new: the folders of runs that were just created.
 
     A run that diverged stays in its group, but is not trained: the others then have as many replicas side by side as
     before, and their numbers are the same to the last bit.
     """
     groups = []
     for members in group_runs(runs, _config_and_task):
+        if all(folder.path in new for folder, _ in members):
+            groups.append(ReplicaGroup(members, tensorboard=tensorboard, until=until))
+            continue
         unfinished = [folder for folder, _ in members if folder.status in ("running", "stopped")]
         diverged = [folder for folder, _ in members if folder.status == "diverged"]
         parts = group_by_resume_step(unfinished) if unfinished else []
@@ -242,7 +260,7 @@ def _config_and_task(member: tuple[RunFolder, Task]) -> tuple[RunConfig, Task]:
     return member[0].config, member[1]
 
 
-def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
+def _run(runs: Runs, queue: TrainingQueue, progress: Progress, stop: StopFlag) -> Runs:
     """Train all groups of the queue until they are done or a signal stops them.
 
     An error in one group is raised after all groups have been saved.
@@ -251,37 +269,14 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
         return runs
     names = [_display_name(folder.path, runs.path) for folder in queue.folders]
     progress.start(names, queue.steps, queue.step, training_constants([folder.config for folder in queue.folders]))
-    is_cpu = queue.device.type == "cpu"
-    if is_cpu:
-        keep_freed_memory()
-    windows = 1.0 if is_cpu else LEAST_WINDOWS  # logging windows in a round
-    shown: set[str] = set()  # how models of others are executed
     try:
         queue.claim_folders()
-        with stop_on_signal() as stop:
-            try:
-                while not queue.is_done and not stop():
-                    round_start = monotonic()
-                    _show_plans(queue.start_groups(), shown, progress)
-                    groups = [group for group in queue.training if not group.is_done]
-                    errors = DeferredErrors()  # raised when all groups are at the end of the round and can be saved
-                    turn_seconds = ROUND_SECONDS / max(len(groups), 1)
-                    for _ in _interleave([group.advance(windows, stop, turn_seconds) for group in groups], errors):
-                        if is_cpu:  # a GPU has not finished these steps yet
-                            queue.show_if_due(progress, ROUND_SECONDS)
-                    for group in groups:
-                        group.write_results(progress.message, errors)
-                    errors.raise_first()
-                    queue.show(progress)
-                    queue.write_progress()
-                    queue.end_done_groups()
-                    if not is_cpu:
-                        seconds = max(monotonic() - round_start, 1e-3)
-                        windows = max(LEAST_WINDOWS, min(2 * windows, windows * ROUND_SECONDS / seconds))
-            except Exception:
-                with suppress(Exception):  # the first error is the one to report
-                    queue.end()
-                raise
+        try:
+            _advance_all(queue, progress, stop)
+        except Exception:
+            with suppress(Exception):  # the first error is the one to report
+                queue.end()
+            raise
         queue.end()
     except torch.OutOfMemoryError as error:
         raise out_of_memory_error(queue.device) from error
@@ -290,8 +285,35 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress) -> Runs:
         for folder in runs:  # another process may resume them
             release_folder(folder.path)
     if stop():  # even if all groups are done: the caller must not start the work that would follow
-        raise TrainingStopped(runs)
+        raise TrainingStopped(runs, stop.number)
     return runs
+
+
+def _advance_all(queue: TrainingQueue, progress: Progress, stop: StopFlag) -> None:
+    """Train in rounds: each advances all groups on the device, and writes what they did."""
+    is_cpu = queue.device.type == "cpu"
+    if is_cpu:
+        keep_freed_memory()
+    windows = 1.0 if is_cpu else LEAST_WINDOWS  # logging windows in a round
+    shown: set[str] = set()  # how models of others are executed
+    while not queue.is_done and not stop():
+        round_start = monotonic()
+        _show_plans(queue.start_groups(), shown, progress)
+        groups = [group for group in queue.training if not group.is_done]
+        errors = DeferredErrors()  # raised when all groups are at the end of the round and can be saved
+        turn_seconds = ROUND_SECONDS / max(len(groups), 1)
+        for _ in _interleave([group.advance(windows, stop, turn_seconds) for group in groups], errors):
+            if is_cpu:  # a GPU has not finished these steps yet
+                queue.show_if_due(progress, ROUND_SECONDS)
+        for group in groups:
+            group.write_results(progress.message, errors)
+        errors.raise_first()
+        queue.show(progress)
+        queue.write_progress()
+        queue.end_done_groups()
+        if not is_cpu:
+            seconds = max(monotonic() - round_start, 1e-3)
+            windows = max(LEAST_WINDOWS, min(2 * windows, windows * ROUND_SECONDS / seconds))
 
 
 def _show_plans(groups: Sequence[ReplicaGroup], shown: set[str], progress: Progress) -> None:

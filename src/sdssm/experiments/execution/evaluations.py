@@ -18,12 +18,13 @@ from sdssm.evaluation import evaluate
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE, read_stored
 from sdssm.experiments.execution.sent_models import SentModel, import_sent_models, send_models
-from sdssm.experiments.execution.workers import sigterm_as_interrupt, worker_pool
+from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.progress import SILENT, ProgressEvent, ProgressOption, ProgressReporter, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.tasks import Task
+from sdssm.training.signals import interrupt_on_signal
 
 #: The seed of the test strings, the same for all runs.
 STRING_SEED = 1
@@ -90,7 +91,7 @@ def evaluate_locally(
         reporter.update(done + (min(event.done / event.total, 1.0) if event.total else 0.0))
 
     pool_context = nullcontext() if is_serial else stream_pool(device) if has_streams else worker_pool(workers)
-    with sigterm_as_interrupt(), pool_context as pool:
+    with interrupt_on_signal(), pool_context as pool:
         if pool is None:
             completed: Iterator[None] = map(partial(call, progress=report_part), files)
         else:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,6 +27,7 @@ from sdssm.experiments.execution.gpu_memory import bytes_needed, share_of
 from sdssm.experiments.execution.ray_cluster import ClusterError, first_line, join, ray_module
 from sdssm.experiments.execution.ray_jobs import RayJob, run_jobs
 from sdssm.experiments.execution.ray_tasks import (
+    SEEN_WITHIN,
     DeviceShare,
     TaskOutcome,
     evaluate_files,
@@ -36,12 +38,13 @@ from sdssm.experiments.execution.ray_tasks import (
 from sdssm.experiments.execution.sent_models import send_models
 from sdssm.experiments.execution.watcher import ProgressWatcher, least_step
 from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
-from sdssm.experiments.planning.remaining import training_groups
+from sdssm.experiments.planning.remaining import training_groups, unfinished_runs
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
+from sdssm.runs.plan_file import missing_runs, planned_start
 from sdssm.training.planning import check_folders
 from sdssm.training.progress import Progress, SilentProgress
 from sdssm.training.trained_runs import Runs
@@ -135,17 +138,22 @@ class RayExecutor:
         A group whose node is lost resumes on another. On Ctrl-C all groups are saved, and `TrainingStopped` is raised.
         """
         plan = absolute(plan)
-        groups = training_groups(plan)
-        if not groups:
+        if not training_groups(plan):
             return
         check_folders(plan.out, plan.trainings(), resume=True, overwrite=False)
         send_models(run.config.model for run in plan.own_runs())  # an error is raised before anything is written
+        plan = with_planned_configs(plan)
+        groups = training_groups(plan)
         mark, display = make_mark(plan.out), progress or SilentProgress()
         jobs = [self._training_job(group, plan, mark) for group in groups]
         runs = [run for group in groups for run in group if run.status not in FINAL_STATUSES]
         watcher = ProgressWatcher(runs, plan.out, display, plan.until)
+        missing = {run.folder: run.config for run in runs if run.status == "missing"}
         try:
-            is_stopped = run_jobs(self._ray, jobs, display.message, watcher.update)
+            with planned_start(plan.out, missing):  # the workers create them when their turn comes
+                is_stopped = run_jobs(self._ray, jobs, display.message, watcher.update)
+                if not is_stopped:
+                    wait_until_ended(replace(plan, runs=tuple(runs)), display.message)
             watcher.update(force=True)
         finally:
             display.stop()
@@ -266,6 +274,37 @@ class RayExecutor:
 
     def _device_share(self, share: float) -> DeviceShare:
         return DeviceShare(device=self._device, memory=share or 1.0)
+
+
+def wait_until_ended(plan: TrainingPlan, message: Callable[[str], None]) -> None:
+    """Wait until this machine sees that all runs of a plan have ended, as their workers have reported.
+
+    On a network file system it may see older files for a while: a run would seem unfinished, and not be evaluated.
+    """
+    deadline = monotonic() + SEEN_WITHIN
+    while left := unfinished_runs(plan):
+        if monotonic() > deadline:
+            message(
+                f"{len(left)} of {len(plan.runs)} runs have ended, but this machine does not see it after "
+                f"{SEEN_WITHIN:.0f} s, such as {left[0].folder}; run the command again when it does"
+            )
+            return
+        sleep(0.1)
+
+
+def with_planned_configs(plan: AnyPlan) -> AnyPlan:
+    """Return the plan with the configs that a killed process had planned for runs that it did not come to create.
+
+    They say which runs were started together, and so which train side by side.
+    """
+    missing = missing_runs(plan.out)
+    runs = tuple(
+        replace(run, config=missing[run.folder])
+        if run.folder in missing and run.config.matches(missing[run.folder])
+        else run
+        for run in plan.runs
+    )
+    return replace(plan, runs=runs)
 
 
 def absolute(plan: AnyPlan) -> AnyPlan:

@@ -24,6 +24,7 @@ from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held, release_folder, reserve_open_files
+from sdssm.runs.folder import CHECKPOINTS
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.training.planning import RunPlan
@@ -106,6 +107,7 @@ def train_group(
             with _memory_limit(share):
                 if is_retry:
                     _wait_until_free(folders)
+                    _wait_until_readable(folders)
                 for folder, _, config in planned:
                     # A lost worker may have created only some of the folders: the group starts with all of them.
                     if not (folder / CONFIG_FILE).exists():
@@ -192,6 +194,24 @@ def _wait_until_free(folders: Sequence[Path]) -> None:
     deadline = time.monotonic() + FREE_WITHIN
     while time.monotonic() < deadline and any(folder.is_dir() and is_held(folder) for folder in folders):
         time.sleep(0.2)
+
+
+def _wait_until_readable(folders: Sequence[Path]) -> None:
+    """Wait until this node sees the checkpoints of a lost worker: on a network file system a listing may be old.
+
+    After the deadline the checkpoints that can be read are used.
+    """
+    deadline = time.monotonic() + SEEN_WITHIN
+    while time.monotonic() < deadline and any(_lists_removed_files(folder / CHECKPOINTS) for folder in folders):
+        time.sleep(0.2)
+
+
+def _lists_removed_files(folder: Path) -> bool:
+    """Return whether the listing of a folder names files that do not exist."""
+    try:
+        return not all(path.exists() for path in folder.iterdir())
+    except OSError:  # there is no such folder yet
+        return False
 
 
 @contextmanager
