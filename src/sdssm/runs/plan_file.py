@@ -11,23 +11,20 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import ENOTDIR
 from fnmatch import fnmatch
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from sdssm.errors import RunError, RunWarning, SdssmError
-from sdssm.files import PARTIAL_SUFFIX, format_path, write_atomic
+from sdssm.files import PARTIAL_SUFFIX, format_path, is_abandoned_part, write_atomic
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.claim import is_held, release_folder
-from sdssm.runs.disk import encode_json, write_errors
+from sdssm.runs.disk import encode_json, open_json, write_errors
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.schema import RunConfig
 
@@ -38,12 +35,8 @@ except ImportError:  # on Windows files are not locked
 
 #: The names of plan files, which no other file is likely to have, and the newest format that this version reads.
 PATTERN, FORMAT = f"plan-{'[0-9a-f]' * 8}.json", 1
-#: The most bytes of a plan that are read. Configs that differ only in the seed are stored once.
-MAX_BYTES = 64 * 2**20
 #: Folders between that of all runs and those that hold the seeds, as in out/TASK/VARIANT/seed-0.
 PARENTS = 2
-#: Seconds after which a partly written plan is of a process that was killed.
-OLD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,25 +86,25 @@ class StartPlan:
             "runs": runs,
         }
         with write_errors(self.file):
-            write_atomic(self.file, encode_json({**content, "sha256": _checksum(content)}))
+            write_atomic(self.file, encode_json(content))
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
         """Return the plan in a file; None, with a warning, if the file is damaged."""
         try:
-            data = _read_bytes(file)
-            if data is None:  # it was completed and removed meanwhile
-                return None
-            return cls._from_json(file, json.loads(data))
+            content, is_verified = open_json(file)
+            if not is_verified or content["format"] != FORMAT:
+                raise RunError("it is not a plan")
+            return cls._from_json(file, content)
         except (SdssmError, OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+            if not os.path.lexists(file):  # it was completed and removed meanwhile
+                return None
             text = f"{format_path(file)} is damaged; runs that were planned there and not created are not started"
             warnings.warn(f"{text}: name the tasks to train, or remove it", RunWarning, stacklevel=3)
             return None
 
     @classmethod
     def _from_json(cls, file: Path, content: dict[str, Any]) -> Self:
-        if content.pop("sha256") != _checksum(content) or content["format"] != FORMAT:
-            raise RunError("the checksum does not match")
         configs = [RunConfig.from_json(config) for config in content["configs"]]
         runs, out = dict[Path, RunConfig](), file.parent.resolve()
         for run in content["runs"]:
@@ -208,6 +201,7 @@ def create_missing(
     Nothing is trained. Plans of which all runs exist are removed.
     """
     created: list[Path] = []
+    _remove_old_parts(path)
     for plan in find_plans(path, below=below):
         if plan.is_held:
             continue
@@ -249,25 +243,6 @@ def _supersede_plans(new: StartPlan) -> None:
             replace(plan, configs=kept).write()
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of all other fields."""
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _read_bytes(file: Path) -> bytes | None:
-    """Return the bytes of a regular file; None if it does not exist."""
-    try:
-        status = file.lstat()
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-        raise RunError("it is not a plan")
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
 def _modified(file: Path) -> int:
     try:
         return file.lstat().st_mtime_ns
@@ -278,6 +253,5 @@ def _modified(file: Path) -> int:
 def _remove_old_parts(out: Path) -> None:
     """Remove plans that killed processes have written only in part."""
     with suppress(OSError):
-        for part in out.glob(f"{PATTERN}.*{PARTIAL_SUFFIX}"):
-            if time.time() - part.lstat().st_mtime > OLD_SECONDS:
-                part.unlink(missing_ok=True)
+        for part in filter(is_abandoned_part, out.glob(f"{PATTERN}.*{PARTIAL_SUFFIX}")):
+            part.unlink(missing_ok=True)
