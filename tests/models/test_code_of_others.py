@@ -23,6 +23,7 @@ from sdssm.models.recorded_models import find_recorded_entry
 from sdssm.models.registry import find_entry, register
 from sdssm.models.settings import default_settings
 from sdssm.runs.schema import create_config, resolve_settings
+from tests.edited_files import edit_json
 
 CODE = """
 import torch
@@ -212,7 +213,7 @@ def test_options_that_a_file_cannot_hold_are_refused_in_one_line(options: Any, m
     path = Path("runs/seed-0/config.json")
     config = json.loads(path.read_text())
     assert config["model"]["options"] == {"values": 3}
-    path.write_text(json.dumps({**config, "model": {**config["model"], "options": options}}))
+    edit_json(path, model={**config["model"], "options": options})
     if options == {"values": 1}:
         sdssm.load("runs")
         monkeypatch.setattr(registry, "_registered", {})

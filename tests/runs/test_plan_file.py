@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import sdssm
+from sdssm.checksums import encode_sealed_json
 from sdssm.cli import main
 from sdssm.errors import RunError, RunWarning
 from sdssm.runs import RunFolder, find_runs
@@ -180,14 +181,12 @@ def test_damaged_and_hostile_plans_start_nothing(tmp_path: Path, change: str) ->
     plan = StartPlan(file=out / "plan-00000000.json", configs={out / "seed-0": make_config()})
     plan.write()
     content = json.loads(plan.file.read_text())
-    content["runs"][0]["folder"], sums = name, content.pop("sha256")
-    if change in ("outside", "above", "link", "newer"):
-        from sdssm.runs.plan_file import _checksum
-
-        content["format"] = 2 if change == "newer" else 1
-        sums = _checksum(content)
-    content["configs"][0]["train"]["lr"] *= 2 if change == "flip" else 1
-    text = json.dumps({**content, "sha256": sums})
+    content["runs"][0]["folder"], checksum = name, content.pop("checksum")
+    content["format"] = 2 if change == "newer" else 1
+    text = encode_sealed_json(content).decode()  # a stranger can compute checksums too
+    if change == "flip":
+        content["configs"][0]["train"]["lr"] *= 2
+        text = json.dumps({**content, "checksum": checksum})
     plan.file.write_text(text[:-9] if change == "not JSON" else text)
     with pytest.warns(RunWarning, match="plan-00000000.json is damaged") as caught:
         assert not missing_runs(out)

@@ -123,11 +123,11 @@ def test_a_padded_batch_works_with_cross_entropy_and_with_the_loss_of_a_model() 
     ("length", "message"),
     [
         ([3, 4], r"the lengths are \[3, 4\] for 3 strings; pass one length for each string"),
-        ([3, 0, 4], "length must be at least 1, got 0"),
+        ([3, 0, 4], "length must be at least 1 and at most .*, got 0"),
         ([3, 4, 2.5], "length is 2.5; it must be a whole number"),
         (torch.ones(3, 1).long(), "length is .*; it must be a whole number"),
         ((9, 5), r"the lengths are \(9, 5\); pass the least length first, as in \(5, 9\)"),
-        ((0, 5), "length must be at least 1, got 0"),
+        ((0, 5), "length must be at least 1 and at most .*, got 0"),
         ((2, 2), "arithmetic has no valid string of length 2 to 2; the nearest with one: 1 and 3"),
         ([1, 2, 3], "arithmetic has no valid string of length 2; the nearest with one: 1 and 3"),
     ],
