@@ -65,8 +65,17 @@ def measure_training(groups: int, seeds: int, steps: int, checkpoint_every: int)
     recorder = MemoryRecorder(each)
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = {"model": "rnn", "steps": each, "device": "cpu", "out": folder, "settings": settings}
-        runs = sdssm.train("parity", seeds=seeds, variants=variants, progress=recorder, **arguments)
+        runs = sdssm.train(
+            "parity",
+            model="rnn",
+            seeds=seeds,
+            steps=each,
+            variants=variants,
+            settings=settings,
+            device="cpu",
+            out=folder,
+            progress=recorder,
+        )
         if any(run.status != "finished" for run in runs):
             raise SystemExit("a run did not finish; nothing is reported")
     gc.collect()

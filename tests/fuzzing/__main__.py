@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.fuzzing.atheris_fuzzer import fuzz_in_child
 from tests.fuzzing.coverage_fuzzer import fuzz_here
 from tests.fuzzing.findings import Findings
-from tests.fuzzing.targets import TARGETS, limited_memory, without_imports
+from tests.fuzzing.targets import TARGETS, without_imports
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def main() -> int:
             tried = "atheris, see above"
         else:
             findings = Findings(TARGETS[name], options.out)
-            with limited_memory(), without_imports():
+            with without_imports():
                 fuzz_here(findings, options.seconds, options.seed)
             code, tried = 0, f"{findings.tried:,} inputs"
         new = sorted(path.name for path in set(options.out.glob(f"{name}-*")) - before)

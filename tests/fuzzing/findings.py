@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzzing.targets import BrokenRuleError, Target
+from tests.fuzzing.targets import BrokenRuleError, Target, limited_memory
 
 
 @dataclass
@@ -24,7 +24,8 @@ class Findings:
         """Check an input; store it, and print a line, if it breaks a rule in a new way or is shorter."""
         self.tried += 1
         try:
-            self.target.check(data)
+            with limited_memory():
+                self.target.check(data)
         except Exception as error:  # whatever a reader may raise
             self._store(data, error)
 

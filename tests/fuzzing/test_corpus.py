@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sdssm.automata import get_machine
 from sdssm.errors import FormatError
 from tests.fuzzing import targets
 from tests.fuzzing.coverage_fuzzer import fuzz_here
@@ -57,8 +58,7 @@ def test_a_slow_reader_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_machine_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = targets.get_machine
-    monkeypatch.setattr(targets, "get_machine", lambda name: right(name.replace("+", "*")))
+    monkeypatch.setattr(targets, "get_machine", lambda name: get_machine(name.replace("+", "*")))
     TARGETS["regex"].check(b":a*b")
     with pytest.raises(BrokenRuleError, match="differ"):
         TARGETS["regex"].check(b":a+b")
