@@ -28,6 +28,8 @@ SOURCE = ROOT / "src" / "sdssm"
 FILES = sorted(SOURCE.rglob("*.py"))
 #: Import order: a module imports only from its own package and from the packages before it.
 ORDER = [
+    "limits",
+    "printable",
     "errors",
     "lazy",
     "extras",

@@ -132,8 +132,8 @@ def test_a_saved_model_needs_a_task(capsys: Capture, tmp_path: Path) -> None:
         (["lstm", "--task", "a5", "--out", "."], "--out is the current folder"),
         (["lstm", "--task", "a5", "--max-seconds", "x"], "'x' is not a number of seconds"),
         (["lstm", "--task", "a5", "--max-seconds", "0"], "--max-seconds is 0.0; pass a number of seconds above 0"),
-        (["lstm", "--task", "a5", "--max-length", "0"], "max_length is 0"),
-        (["lstm", "--task", "a5", "--strings", "0"], "strings is 0"),
+        (["lstm", "--task", "a5", "--max-length", "0"], "'0' is not a whole number from 1 to 1,000,000"),
+        (["lstm", "--task", "a5", "--strings", "0"], "'0' is not a whole number from 1 to 65,536"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -14,6 +14,7 @@ import pytest
 
 from sdssm.experiments import list_experiments
 from sdssm.experiments.planning.estimates import StepTime
+from tests.edited_files import edit_json
 from tests.experiments.test_runner import ONE_SECOND
 from tests.programs import run_command
 
@@ -283,7 +284,7 @@ def test_tables_name_the_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n- 20 steps, 1 seed\n- trained on CPU\n" in table
     statuses = [path for path in Path("runs/experiments").rglob("status.json") if "lstm" in str(path)]
     for path in statuses:  # as if they came from another machine
-        path.write_text(json.dumps({**json.loads(path.read_text()), "device": "NVIDIA H200"}))
+        edit_json(path, device="NVIDIA H200")
     code, _, _ = run_command(capsys, "reproduce", "other.toml", *CPU, "--quiet", "--no-train")
     assert code == 0
     table = Path("results/other/table.md").read_text()

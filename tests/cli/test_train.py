@@ -210,10 +210,10 @@ def test_resume_twice_after_sigkill_and_with_a_damaged_checkpoint(
 def test_a_full_disk_keeps_the_last_checkpoint(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full_at_40(path: Path, data: bytes, *, durable: bool = True) -> None:
+    def full_at_40(path: Path, data: bytes, *, durable: bool = True, is_real_folder: bool = False) -> None:
         if "000000040" in path.name:
             raise OSError(28, "No space left on device")
-        write_atomic(path, data, durable=durable)
+        write_atomic(path, data, durable=durable, is_real_folder=is_real_folder)
 
     monkeypatch.setattr("sdssm.runs.folder.write_atomic", full_at_40)
     code, out, err = run_command(capsys, "train", "parity", "--steps", "60", "--quiet", *IN_PARITY, *SMALL)

@@ -26,6 +26,7 @@ from sdssm.training.group import ReplicaGroup
 from sdssm.training.progress import SilentProgress
 from sdssm.training.queue import GROUPS_AT_ONCE, MEMORY_SHARE, TrainingQueue
 from sdssm.training.trainer import train_runs
+from tests.edited_files import edit_json
 from tests.training.plans import STATES, plan_groups
 
 
@@ -76,7 +77,7 @@ def outcome(out: Path) -> dict[str, Any]:
     """Return the weights and the events (without times) of each run, by its folder."""
     results = {}
     for path in sorted(out.rglob("seed-*")):
-        events = [{**json.loads(line), "seconds": 0} for line in (path / "events.jsonl").open()]
+        events = [{**event, "seconds": 0} for event in RunFolder.open(path).events()]
         results[str(path.relative_to(out))] = ((path / "model.safetensors").read_bytes(), events)
     return results
 
@@ -184,9 +185,9 @@ def test_other_groups_are_saved_if_one_cannot_start(tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped):
         train_runs(tmp_path, plan_groups(tmp_path), device="cpu", progress=Recorder(stop=5))
     path = tmp_path / "state-5" / "seed-0" / "config.json"
-    config = json.loads(path.read_text())
-    config["model"]["mixer"]["state"] = 7
-    path.write_text(json.dumps(config))
+    model = json.loads(path.read_text())["model"]
+    model["mixer"]["state"] = 7
+    edit_json(path, model=model)
     with pytest.raises(RunError, match="but the config says"):
         resume(tmp_path, device="cpu")
     folders = {str(path.relative_to(tmp_path)): RunFolder.open(path) for path in tmp_path.rglob("seed-*")}

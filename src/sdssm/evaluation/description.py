@@ -50,6 +50,7 @@ def _flatten(settings: Settings) -> dict[str, Any]:
 def canonical_task_name(task: Task) -> str:
     """Return the name of the task as the library spells it, if it is a task of the library.
 
+    >>> from sdssm.tasks import get_task
     >>> canonical_task_name(get_task("C2xC4")), canonical_task_name(get_task("even-pairs"))
     ('c2xc4', 'even_pairs')
     >>> canonical_task_name(get_task("regex:A*"))  # an expression is case-sensitive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -39,16 +39,17 @@ def untrained_model(
 ) -> TokenModel:
     """Return an untrained model, a function of its settings and the seed alone.
 
-    `limit` is how many numbers it may have; None: as many as the memory of this machine holds. Larger models raise an
-    error before they are allocated.
+    `limit` is how many numbers it may have; None: as many as the memory of this machine holds, for modules of others
+    without a limit. Larger models raise an error before they are allocated.
 
     >>> untrained_model(ModelSettings(name="lstm"), 2, 3, seed=0).name
     'lstm'
     """
     entry = find_recorded_entry(settings.name, settings.import_path, trust=False, source="the config")
-    with limit or memory_limit():
-        if isinstance(settings, ModuleSettings):
+    if isinstance(settings, ModuleSettings):
+        with limit or nullcontext():
             return build_module(entry, settings, n_symbols, n_classes, seed)
+    with limit or memory_limit():
         return Classifier(settings, n_symbols, n_classes, generator=torch.Generator().manual_seed(seed))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from sdssm.errors import ModelError
@@ -91,7 +92,8 @@ def _result_size(func: Callable[..., Any], args: tuple[Any, ...], given: Mapping
         return int(given.get("steps", args[2] if len(args) > 2 else 0))
     if func in COUNTED:
         return _first(args)
-    return _broadcast_size([value for value in (*args, *given.values()) if isinstance(value, Tensor)])
+    values = (*args, *given.values())
+    return _broadcast_size([value for value in values if isinstance(value, Tensor) and not is_lazy(value)])
 
 
 def _whole_numbers(value: Any) -> list[int]:
