@@ -9,7 +9,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from sdssm.extras import import_extra
-from sdssm.printable import make_printable
 from sdssm.text_tables import fit_table, terminal_width, wrap_text
 
 if TYPE_CHECKING:
@@ -48,11 +47,11 @@ class ResultTable:
 
         Columns that do not fit are wrapped or left out, as `fit_table` describes. Title and notes are wrapped.
         """
-        lines = wrap_text(make_printable(self.title), width) if self.title else []  # it may hold the name of a task
+        lines = wrap_text(self.title, width) if self.title else []
         if self.rows:
             fitted = fit_table(self.headers, self.rows, right=self.right, width=width)
             lines += [*fitted.header, *fitted.body, *fitted.note("to see them, widen the terminal", width)]
-        return "\n".join([*lines, *(line for note in self.notes for line in wrap_text(make_printable(note), width))])
+        return "\n".join([*lines, *(line for note in self.notes for line in wrap_text(note, width))])
 
     def to_html(self) -> str:
         """Return the table as HTML; a wide one scrolls sideways."""

@@ -133,7 +133,7 @@ def test_a_result_that_cannot_be_written_is_printed_with_a_warning(runs: Path, c
     assert [line.split()[2] for line in out.splitlines()[3:6]] == ["0", "1", "2"]
     lines = err.splitlines()
     assert all(line.startswith("sdssm: warning:") for line in lines)
-    assert "counts as missing" in lines[0] and "not kept" in lines[-1] and len(lines) <= 3
+    assert "is damaged" in lines[0] and "not kept" in lines[-1] and len(lines) <= 3
 
 
 def test_a_saved_model_is_evaluated_with_its_task(runs: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sdssm.display import Displayed, ResultTable
+from sdssm.printable import make_printable
 
 #: Characters of a misclassified string that are printed.
 MOST_CHARACTERS = 80
@@ -125,7 +126,7 @@ class Certificate(Displayed):
         return ResultTable(
             ["arithmetic", "proved up to length"],
             rows,
-            title=f"{self.task or 'certificate'}: {self._claim()}",
+            title=f"{make_printable(self.task or 'certificate')}: {self._claim()}",
             notes=self._explain(where),
             right=["proved up to length"],
         )

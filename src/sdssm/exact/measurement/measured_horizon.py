@@ -23,6 +23,7 @@ from sdssm.exact.watch import Watch, open_watch
 from sdssm.formatting import format_chance, format_percent
 from sdssm.limits import MOST_STRINGS
 from sdssm.models import TokenModel
+from sdssm.printable import make_printable
 from sdssm.progress import ProgressOption
 from sdssm.settings import check_between
 from sdssm.tasks import Task
@@ -110,7 +111,7 @@ class Horizon(Displayed):
         ]
         balanced = ["balanced %", "chance %"] if is_balanced else []
         headers = ["length", "positions", "labels", "accuracy %", "best constant %", *balanced, "distance"]
-        title = f"{self.task}: {self.strings} strings, {self.method}, {self.seconds:.0f} s"
+        title = f"{make_printable(self.task)}: {self.strings} strings, {self.method}, {self.seconds:.0f} s"
         right = [header for header in headers if header != "positions"]
         return ResultTable(headers, rows, title=title, notes=self._explain(), right=right)
 
