@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from sdssm.cli.figure import KINDS as DESCRIBED
 from sdssm.report.figures import FIGURES
-from sdssm.runs.folder import EXTRACTION_FILE, STATES_FILE
+from sdssm.runs.own_files import EXTRACTION_FILE, STATES_FILE
 from tests.programs import run_command
 from tests.report.page.sample_runs import train_samples
 

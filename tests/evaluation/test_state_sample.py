@@ -28,7 +28,7 @@ from sdssm.layers import SelectiveDenseSettings
 from sdssm.layers.mixer import flatten_state
 from sdssm.models import Classifier, ModelSettings, TokenModel
 from sdssm.runs import RunFolder
-from sdssm.runs.folder import STATES_FILE
+from sdssm.runs.own_files import STATES_FILE
 from sdssm.runs.schema import resolve_settings
 from sdssm.tasks import Task, get_task
 from sdssm.tasks.evaluation_strings import EvaluationStrings

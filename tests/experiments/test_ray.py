@@ -27,7 +27,7 @@ from sdssm.experiments.planning.remaining import training_groups
 from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import release_folder
-from sdssm.runs.folder import EVENTS_FILE
+from sdssm.runs.own_files import EVENTS_FILE
 from sdssm.training.progress import SilentProgress
 from sdssm.training.trainer import TrainingStopped
 from tests.strangers import SUM, stranger

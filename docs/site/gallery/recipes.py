@@ -10,7 +10,7 @@ from sdssm.evaluation.stored import EVALUATION_FILE
 from sdssm.exact import certify, extract, horizon, store_result
 from sdssm.models.model_folder import CERTIFICATE_FILE
 from sdssm.runs import RunFolder
-from sdssm.runs.folder import EXTRACTION_FILE, HORIZON_FILE, STATES_FILE
+from sdssm.runs.own_files import EXTRACTION_FILE, HORIZON_FILE, STATES_FILE
 
 #: Seconds that a proof or an extraction may take, and the greatest length at which a run is measured.
 MAX_SECONDS, MAX_LENGTH = 60.0, 100_000

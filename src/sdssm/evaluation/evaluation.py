@@ -35,7 +35,7 @@ from sdssm.files import format_path
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import RunFolder, load
-from sdssm.runs.folder import STATES_FILE
+from sdssm.runs.own_files import STATES_FILE
 from sdssm.runs.schema import RunConfig, Settings
 from sdssm.tasks import Task, get_task
 

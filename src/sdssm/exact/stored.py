@@ -14,7 +14,7 @@ from sdssm.exact.measurement import Horizon
 from sdssm.files import format_path
 from sdssm.models.model_folder import CERTIFICATE_FILE
 from sdssm.runs import RunFolder
-from sdssm.runs.folder import EXTRACTION_FILE, HORIZON_FILE
+from sdssm.runs.own_files import EXTRACTION_FILE, HORIZON_FILE
 
 ExactResult = Certificate | Extraction | Horizon
 

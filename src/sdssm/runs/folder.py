@@ -42,11 +42,8 @@ from sdssm.runs.disk import encode_json, read_json, write_errors
 from sdssm.runs.own_files import (
     CHECKPOINTS,
     EVENTS_FILE,
-    EXTRACTION_FILE,
-    HORIZON_FILE,
     OWN_FILES,
     RESULTS,
-    STATES_FILE,
     STATUS_FILE,
     check_no_links,
     is_leftover,
@@ -58,17 +55,7 @@ from sdssm.runs.schema import RunConfig
 from sdssm.runs.status import FINAL_STATUSES, EndStatus, RunStatus, derive_status, event_step
 from sdssm.settings import build_settings
 
-__all__ = [
-    "EVENTS_FILE",
-    "EXTRACTION_FILE",
-    "FINAL_STATUSES",
-    "HORIZON_FILE",
-    "STATES_FILE",
-    "STATUS_FILE",
-    "EndStatus",
-    "RunFolder",
-    "RunStatus",
-]
+__all__ = ["FINAL_STATUSES", "EndStatus", "RunFolder", "RunStatus"]
 
 if TYPE_CHECKING:
     from torch import Tensor

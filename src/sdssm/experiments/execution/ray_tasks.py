@@ -24,7 +24,7 @@ from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held, release_folder, reserve_open_files
-from sdssm.runs.folder import CHECKPOINTS
+from sdssm.runs.own_files import CHECKPOINTS
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
 from sdssm.training.planning import RunPlan

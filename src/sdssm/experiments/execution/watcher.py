@@ -16,7 +16,7 @@ from sdssm.experiments.planning.plan import PlannedRun
 from sdssm.files import open_regular_file, read_regular_file
 from sdssm.runs.constant_answers import training_constants
 from sdssm.runs.events import decode_event
-from sdssm.runs.folder import EVENTS_FILE, STATUS_FILE
+from sdssm.runs.own_files import EVENTS_FILE, STATUS_FILE
 from sdssm.training.progress import Progress
 from sdssm.training.schedules import last_step
 

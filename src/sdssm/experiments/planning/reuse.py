@@ -17,7 +17,7 @@ from sdssm.files import format_path
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.runs.find import natural_sort_key
-from sdssm.runs.folder import STATUS_FILE
+from sdssm.runs.own_files import STATUS_FILE
 
 #: Cheap comparison of two runs before all of their settings are read: digest of the task, model, seed, steps.
 RunKey = tuple[Any, ...]

@@ -28,7 +28,7 @@ from sdssm.report.page.symbol_matrices import SymbolMatrices, compute_symbol_mat
 from sdssm.report.page.weight_files import read_tensors
 from sdssm.report.plots import describe_plot, make_figure
 from sdssm.runs.disk import read_json
-from sdssm.runs.folder import EXTRACTION_FILE
+from sdssm.runs.own_files import EXTRACTION_FILE
 
 
 def make_run_figure(kind: str, paths: Sequence[Path | str], options: FigureOptions | None = None) -> PaperFigure:

@@ -13,7 +13,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.report.page.page_types import PageProblem
 from sdssm.report.page.results_data import RESULTS_FILE
 from sdssm.runs.find import natural_sort_key
-from sdssm.runs.folder import STATUS_FILE
+from sdssm.runs.own_files import STATUS_FILE
 
 
 @dataclass

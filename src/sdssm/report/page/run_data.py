@@ -21,7 +21,8 @@ from sdssm.report.page.run_files import RunFiles
 from sdssm.report.page.stored_evaluation import MeasuredValues, StoredEvaluation
 from sdssm.report.page.task_data import load_run_task, task_identifier
 from sdssm.runs.claim import is_held
-from sdssm.runs.folder import EXTRACTION_FILE, HORIZON_FILE, STATUS_FILE, RunFolder
+from sdssm.runs.folder import RunFolder
+from sdssm.runs.own_files import EXTRACTION_FILE, HORIZON_FILE, STATUS_FILE
 from sdssm.runs.repeating import repeat_command
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task

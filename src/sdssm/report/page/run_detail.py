@@ -37,7 +37,7 @@ from sdssm.report.page.symbol_matrices import compute_symbol_matrices, is_single
 from sdssm.report.page.weight_files import Tensors, read_tensors
 from sdssm.runs.disk import read_json
 from sdssm.runs.events import read_complete_lines
-from sdssm.runs.folder import EVENTS_FILE, EXTRACTION_FILE, STATES_FILE
+from sdssm.runs.own_files import EVENTS_FILE, EXTRACTION_FILE, STATES_FILE
 
 #: The parts of a detail in the order in which they are added to a page; those of `LIGHT_PARTS` together.
 LIGHT_PARTS = ("evaluation", "events", "extracted")

@@ -7,7 +7,7 @@ import numpy as np
 from sdssm.errors import RunError
 from sdssm.report.page.page_types import StateCloud
 from sdssm.report.page.weight_files import Tensors
-from sdssm.runs.folder import STATES_FILE
+from sdssm.runs.own_files import STATES_FILE
 
 #: The tensors of the file: T lengths, S strings, N entries of a state.
 SHAPES = {
