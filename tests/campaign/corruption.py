@@ -296,7 +296,7 @@ ATTACKS = (
         name="corruption",
         subject="every file of a run or an experiment: flipped bits, truncated, zeroed, edited, deleted",
         attempt=attack_files,
-        share=3.0,
+        share=5.0,
         patience=120.0,
     ),
 )

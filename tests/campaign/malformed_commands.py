@@ -154,7 +154,7 @@ ATTACKS = (
         name="malformed-commands",
         subject="mutated arguments, machines and experiments through every command",
         attempt=attack_commands,
-        share=2.0,
+        share=3.0,
         patience=240.0,
     ),
 )
