@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from tests.campaign.attack import Attack, Trial
-from tests.campaign.corruption import flip_bit, name_of
+from tests.campaign.corruption import flip_bit, has_same_values, name_of
 from tests.campaign.sandbox import Outcome, call_main, describe_crash, find_fault
 from tests.campaign.templates import FINISHED, inside, make_templates
 
@@ -81,7 +81,10 @@ def attack_bits(random: Random, folder: Path) -> Iterator[Trial]:
     data = path.read_bytes()
     with inside(folder):
         for _ in range(FLIPS):
-            path.write_bytes(flip_bit(random, data, b""))
+            damaged = flip_bit(random, data)
+            while has_same_values(file, data, damaged):  # as in the last digit of a float, which is no damage
+                damaged = flip_bit(random, data)
+            path.write_bytes(damaged)
             problem = find_silence(file)
             path.write_bytes(data)
             yield Trial(kind="checkpoint" if "/" in file else file, problem=problem)

@@ -222,7 +222,7 @@ ATTACKS = (
         name="certificates",
         subject="perturbed compiled and trained models: no string within a certificate is misclassified",
         attempt=attack_certificate,
-        share=2.0,
+        share=4.0,
         prepare=lambda: [*map(trained_weights, TRAINED), *map(compiled_model, COMPILED)],
     ),
 )

@@ -76,7 +76,7 @@ def _judge(
         model = folder / NEW / "model.safetensors"
         if not model.is_file() or model.read_bytes() != make_templates().trained:
             return "the weights are not those of one training alone"
-    leftovers = [path.name for path in folder.glob("runs/**/*.part")]
+    leftovers = [path.name for path in [*folder.glob("runs/**/*.part"), *folder.glob("runs/**/plan-*")]]
     if leftovers:
         return f"{leftovers[0]} was left behind"
     check = _finish([_start(("runs", "runs", "--json"), folder)])[0]
@@ -88,7 +88,7 @@ ATTACKS = (
         name="concurrency",
         subject="two commands at once in one folder: two trainers, or a reader beside a training or an evaluation",
         attempt=attack_folder,
-        share=1.5,
+        share=2.0,
         patience=240.0,
     ),
 )

@@ -72,8 +72,11 @@ def find_difference(folder: Path) -> str | None:
     model = folder / RUN / "model.safetensors"
     if not model.is_file() or model.read_bytes() != make_templates().trained:
         return "the weights differ from those of a run that was not killed"
-    left = [path.name for path in folder.glob("runs/**/*.part")]
-    return f"{left[0]} was left behind" if left else None
+    left = [path.name for path in [*folder.glob("runs/**/*.part"), *folder.glob("runs/**/plan-*")]]
+    if left:
+        return f"{left[0]} was left behind"
+    verified = run_sdssm(("runs", "runs", "--verify"), folder, memory=None)
+    return None if verified.code == 0 else f"--verify: {verified.crash or verified.text.strip()[-200:]}"
 
 
 ATTACKS = (

@@ -274,6 +274,8 @@ def mutate(arguments: Sequence[str], random: Random) -> list[str]:
             text = changed[place]
             cut = random.randrange(len(text) + 1)
             changed[place] = text[:cut] + random.choice(("\x1b", "\0", "9" * 30, "\u202e", "*", ",", "=")) + text[cut:]
+    if "--dry-run" in arguments and "--dry-run" not in changed:  # otherwise a valid command would train for hours
+        changed.append("--dry-run")
     return changed
 
 

@@ -260,7 +260,7 @@ ATTACKS = (
         name="hostile-folders",
         subject="links, pipes, devices, sparse files and absurd numbers in a run folder, with bounded memory and time",
         attempt=attack_folder,
-        share=2.0,
+        share=3.0,
         patience=180.0,
     ),
 )

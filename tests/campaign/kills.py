@@ -32,7 +32,21 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.jo
 #: Seconds after which a process counts as hanging.
 PATIENCE = 240.0
 #: How often a training is killed again while it resumes.
-MAX_KILLS = 3
+MIN_KILLS, MAX_KILLS = 2, 4
+#: An experiment of two groups of two runs.
+SPEC = """name = "tiny"
+seeds = 2
+tasks = ["parity"]
+[evaluate]
+max_length = 12
+strings = 16
+[[rows]]
+model = "sd-ssm"
+settings = { state = 6, batch = 8, steps = 60, train_length = 6, checkpoint_every = 10 }
+[[rows]]
+model = "lstm"
+settings = { state = 6, batch = 8, steps = 60, train_length = 6, checkpoint_every = 10 }
+"""
 
 #: Tried, held, and what did not hold.
 Outcome = tuple[int, int, list[str]]
@@ -44,6 +58,17 @@ class Case:
 
     name: str
     options: tuple[str, ...]
+    is_experiment: bool = False  #: whether the same command continues it, and where its runs and tables are
+
+    def command(self, out: Path) -> list[str]:
+        """Return the command that starts or continues it, with all that it writes below `out`."""
+        if self.is_experiment:
+            out.mkdir(exist_ok=True)
+            (out / "tiny.toml").write_text(SPEC)
+            words = [str(out / word) if word.endswith(".toml") else word for word in self.options]
+            return [*words, "--out", str(out / "runs"), "--reuse", "--results", str(out / "results")]
+        has_started = any(out.rglob("config.json")) or any(out.glob("plan-*.json"))
+        return ["train", "--resume", str(out)] if has_started else ["train", *self.options, "--out", str(out)]
 
 
 CASES = (
@@ -53,6 +78,17 @@ CASES = (
     # So many seeds that most kills hit the creation of their folders, or their first and last checkpoints.
     Case("folders", ("parity", "--seeds", "40", "--steps", "20", *SMALL)),
 )
+
+
+EXPERIMENTS = (
+    Case("reproduce", ("reproduce", "tiny.toml", "--device", "cpu", "--quiet"), is_experiment=True),
+    Case(
+        "sweep",
+        ("sweep", "parity", "--grid", "lr=1e-3,1e-2,1e-4", "--seeds", "1", "--max-length", "12", "--device", "cpu",
+         "--quiet", "--set", "steps=60", "state=6", "batch=8", "train_length=6", "checkpoint_every=10"),
+        is_experiment=True,
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,33 +112,52 @@ BLOWS = (
 
 
 def kill_training(random: Random, folder: Path) -> Outcome:
-    """Kill a training, perhaps several times, resume it to its end, and compare its weights."""
-    case, out = random.choice(CASES), folder / "out"
+    """Kill a training several times, resume it to its end, and compare its weights."""
+    return _kill_often(random.choice(CASES), random, folder)
+
+
+def kill_experiment(random: Random, folder: Path) -> Outcome:
+    """Kill an experiment or a sweep several times, repeat its command, and compare its weights and its table."""
+    return _kill_often(random.choice(EXPERIMENTS), random, folder)
+
+
+def prepare_training() -> None:
+    """Run the trainings without kills, once for all attempts."""
+    for case in CASES:
+        _reference(case)
+
+
+def prepare_experiments() -> None:
+    """Run the experiments without kills, once for all attempts."""
+    for case in EXPERIMENTS:
+        _reference(case)
+
+
+def _kill_often(case: Case, random: Random, folder: Path) -> Outcome:
+    """Kill a command several times, let it end, and compare what it leaves; each kill counts."""
+    out = folder / "out"
     expected, seconds = _reference(case)
-    told = []
-    for _ in range(random.randint(1, MAX_KILLS)):
+    told = list[str]()
+    kills = random.randint(MIN_KILLS, MAX_KILLS)
+    for _ in range(kills):
         blow = random.choice(BLOWS)
-        has_started = any(out.rglob("config.json")) or any(out.glob("plan-*.json"))
-        command = ["--resume", str(out)] if has_started else [*case.options, "--out", str(out)]
         # Twice as often in the first third, where folders are created.
         delay = random.uniform(0.0, seconds * random.choice((0.1, 0.3, 1.0)))
-        code, problem = _kill(command, out, blow, delay)
+        code, problem = _kill(case.command(out), out, blow, delay)
         told.append(f"{blow.name} {delay:.2f} s after its start, exit code {code}")
         if problem is not None:
-            return 1, 0, [f"{case.name}: {'; '.join(told)}: {problem}"]
-    has_started = any(out.rglob("config.json")) or any(out.glob("plan-*.json"))
-    command = ["--resume", str(out)] if has_started else [*case.options, "--out", str(out)]
-    code, text = _run(command)
+            return len(told), 0, [f"{case.name}: {'; '.join(told)}: {problem}"]
+    code, text = _run(case.command(out))
     problem = None
     if code != 0:
-        problem = f"the resume ended with {code}: {text.strip().splitlines()[-1:]}"
+        problem = f"the last command ended with {code}: {text.strip().splitlines()[-1:]}"
     elif (found := _hashes(out)) != expected:
         missing = sorted(expected.keys() - found.keys())
         different = sorted(name for name in found if found[name] != expected.get(name))
         problem = f"missing {missing}, different {different}"
-    elif any(out.glob("plan-*")):
-        problem = f"a plan was left: {[path.name for path in out.glob('plan-*')]}"
-    return 1, int(problem is None), [] if problem is None else [f"{case.name}: {'; '.join(told)}: {problem}"]
+    elif any(out.rglob("plan-*")):
+        problem = f"a plan was left: {[path.name for path in out.rglob('plan-*')]}"
+    return kills, 0 if problem else kills, [f"{case.name}: {'; '.join(told)}: {problem}"] if problem else []
 
 
 def flood_with_signals(random: Random, folder: Path) -> Outcome:
@@ -138,7 +193,7 @@ def _reference(case: Case) -> tuple[dict[str, str], float]:
     """Return the hashes of the weights of an uninterrupted training, and its seconds from its first folder on."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        with _start([*case.options, "--out", str(out)]) as process:
+        with _start(case.command(out)) as process:
             _wait_for_start(process, out)
             start = time.monotonic()
             process.communicate(timeout=PATIENCE)
@@ -147,7 +202,7 @@ def _reference(case: Case) -> tuple[dict[str, str], float]:
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "sdssm", "train", *arguments]
+    command = [sys.executable, "-m", "sdssm", *arguments]
     pipe = subprocess.PIPE
     # A session of its own: no signal of this process's group reaches it, and signals to its group reach nothing else.
     return subprocess.Popen(
@@ -171,7 +226,7 @@ def _wait_for_start(process: subprocess.Popen[str], out: Path) -> None:
     """Wait until a training writes: its plan, its folders, or the mark of its process in them."""
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
-        if any(out.glob("plan-*")) or any(out.rglob("owner")):
+        if any(out.rglob("plan-*")) or any(out.rglob("owner")):
             return
         time.sleep(0.001)
 
@@ -207,8 +262,9 @@ def _kill(arguments: Sequence[str], out: Path, blow: Blow, delay: float) -> tupl
 
 
 def _hashes(out: Path) -> dict[str, str]:
-    files = out.rglob("model.safetensors")
-    return {str(file.parent.relative_to(out)): sha256(file.read_bytes()).hexdigest() for file in files}
+    """Return the hashes of all weights and tables."""
+    files = [*out.rglob("model.safetensors"), *out.rglob("table.csv"), *out.rglob("ranking.csv")]
+    return {str(file.relative_to(out)): sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def main() -> None:

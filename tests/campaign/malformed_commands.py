@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -113,6 +114,12 @@ def _as_typed(words: Sequence[str]) -> list[str]:
     ]
 
 
+def is_bounded(word: str, folder: Path) -> bool:
+    """Return whether a word is no folder outside of the campaign's, such as / or /proc: a search there takes long."""
+    path = os.path.realpath(os.path.join(folder, word))  # noqa: PTH118  # a Path refuses some hostile words
+    return not os.path.isdir(path) or Path(path).is_relative_to(os.path.realpath(folder.parent))  # noqa: PTH112
+
+
 def write_files(random: Random, arguments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     """Write a mutated machine and a mutated experiment, and return the command with their names."""
     ending = random.choice(("json", "dot", "att"))
@@ -135,6 +142,7 @@ def attack_commands(random: Random, folder: Path) -> Iterator[Trial]:
             has_file = "MACHINE" in base or "SPEC" in base
             written = write_files(random, base, folder)
             arguments = list(written) if has_file and random.random() < 0.7 else mutate_command(random, written)
+        arguments = [word if is_bounded(word, folder) else "/nonexistent" for word in arguments]
         fault = find_fault(run_sdssm(arguments, folder))
         shown = join(word if len(word) <= 60 else word[:50] + f"...({len(word)})" for word in arguments)
         problem = None if fault is None else f"{fault} for {shown!r}"
@@ -146,7 +154,7 @@ ATTACKS = (
         name="malformed-commands",
         subject="mutated arguments, machines and experiments through every command",
         attempt=attack_commands,
-        share=2.0,
+        share=3.0,
         patience=240.0,
     ),
 )

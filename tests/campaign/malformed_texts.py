@@ -161,7 +161,7 @@ ATTACKS = (
         name="malformed-texts",
         subject="mutated machines, expressions, experiments and settings through every parser",
         attempt=attack_parsers,
-        share=1.5,
+        share=1.0,
         patience=180.0,
     ),
 )

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+from sdssm.runs import RunFolder
 from tests.campaign.sandbox import call_main
 
 #: An experiment of two runs.
@@ -27,6 +28,8 @@ strings = 16
 """
 #: Names that are the same in every copy.
 RUNS, FINISHED, STOPPED, RESULTS = "runs", "runs/parity/seed-0", "runs/stopped/seed-0", "results/tiny"
+#: A training that was killed after it had created the first of its two run folders: its plan is still there.
+KILLED = "killed"
 TINY = ("--steps", "20", "--batch", "16", "--state", "8", "--set", "checkpoint_every=10", "--quiet")
 TRAIN = ("train", "parity", "--out", "runs/new", "--seeds", "1", *TINY)
 EVALUATE = ("evaluate", "--max-length", "20", "--strings", "16", "--quiet", "--json")
@@ -41,7 +44,7 @@ class Templates:
 
     def copy(self, target: Path, *parts: str) -> Path:
         """Copy the folder, or only these parts of it, into another one, and return that."""
-        for part in parts or (RUNS, "experiments", "results", "tiny.toml"):
+        for part in parts or (RUNS, KILLED, "experiments", "results", "tiny.toml"):
             source = self.folder / part
             (target / part).parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
@@ -70,6 +73,7 @@ def make_templates() -> Templates:
         call_quietly(["train", "parity", "--out", "runs/stopped", "--seeds", "1", *TINY])
         trained = Path(STOPPED, "model.safetensors").read_bytes()
         stop_at(Path(STOPPED), 10)
+        start_and_kill(Path(KILLED))
         call_quietly(["reproduce", "tiny.toml", "--out", "experiments", "--reuse", "--results", "results", "--quiet"])
         call_quietly(["report", "runs", "results", "-o", "report.html"])
         Path("report.html").unlink()
@@ -78,11 +82,19 @@ def make_templates() -> Templates:
 
 def stop_at(run: Path, step: int) -> None:
     """Make a finished run one that was stopped at an earlier checkpoint."""
-    from sdssm.runs import RunFolder
-
     folder = RunFolder.open(run)
     folder.rewind(step)
     folder.finish("stopped")
+
+
+def start_and_kill(out: Path) -> None:
+    """Leave what a training leaves that is killed while it creates its second run folder."""
+    from sdssm.runs.plan_file import StartPlan
+
+    call_quietly(["train", "parity", "--out", str(out), "--seeds", "2", *TINY])
+    configs = {run.absolute(): RunFolder.open(run).config for run in (out / "seed-0", out / "seed-1")}
+    StartPlan(file=out.absolute() / "plan-0123abcd.json", configs=configs).write()
+    shutil.rmtree(out / "seed-1")
 
 
 def call_quietly(arguments: Sequence[str]) -> str:

@@ -265,6 +265,7 @@ def test_tables_import_only_the_foundation_and_rendering() -> None:
     tree = ast.parse(Path(tables.__file__).read_text())
     names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name for name in names if name.startswith("sdssm")} == {
+        "sdssm.checksums",
         "sdssm.errors",
         "sdssm.files",
         "sdssm.formatting",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sdssm.checksums import FILE_SEAL, ChecksumError
 from sdssm.errors import OutputError
-from sdssm.files import describe_file_error, format_path
+from sdssm.files import describe_file_error, format_path, read_regular_file
 from sdssm.formatting import format_chance, format_percent
 from sdssm.report.rendering import NOTHING, Grid, Table, to_csv, to_latex, to_markdown, write_table
 
@@ -53,9 +53,9 @@ def write_tables(folder: Path, results: Mapping[str, Any] | None = None) -> Tabl
 def _read_results(folder: Path) -> Mapping[str, Any]:
     path = folder / "results.json"
     try:
-        results: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = describe_file_error(error) if isinstance(error, OSError) else "not JSON"
+        results: Mapping[str, Any] = FILE_SEAL.open(read_regular_file(path, follow_links=True))[0]
+    except (OSError, ChecksumError) as error:
+        reason = describe_file_error(error) if isinstance(error, OSError) else str(error)
         raise OutputError(f"cannot read {format_path(path)}: {reason}; sdssm reproduce writes it") from None
     return results
 

@@ -26,6 +26,9 @@ from sdssm.files import (
 #: The end of a line that was written in full, and perhaps one more byte: a damaged line end.
 _HAS_CHECKSUM = re.compile(rb'"crc": "[0-9a-f]{8}"\}.?$', re.DOTALL)
 
+#: Bytes that no line has: JSON escapes control characters and, here, all letters beyond ASCII.
+_FOREIGN = re.compile(rb"[^\x20-\x7e]")
+
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
     """Encode an event as one line of strict JSON with its checksum, and with null for numbers that are not finite.
@@ -98,6 +101,7 @@ class LogLines(NamedTuple):
     events: list[dict[str, Any]]
     damaged: list[int]
     unverified: int
+    is_cut_off: bool = False  #: whether an incomplete last line follows, which may be being written right now
 
 
 def read_complete_lines(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
@@ -114,8 +118,11 @@ def read_log(path: Path) -> LogLines:
         return LogLines([], [], 0)
     except OSError as error:
         raise RunError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
-    if _HAS_CHECKSUM.search(last):  # only its line end is missing, or damaged
+    is_cut_off = bool(last)
+    # Only its line end is missing or damaged, or it has bytes that no event has, so that no writer is in the middle.
+    if _HAS_CHECKSUM.search(last) or _FOREIGN.search(last):
         lines.append(last)
+        is_cut_off = False
     events, damaged, unverified = list[dict[str, Any]](), list[int](), 0
     for number, line in enumerate(lines, start=1):
         event, is_verified = decode_event(line)
@@ -124,7 +131,7 @@ def read_log(path: Path) -> LogLines:
         else:
             events.append(event)
             unverified += not is_verified
-    return LogLines(events, damaged, unverified)
+    return LogLines(events, damaged, unverified, is_cut_off)
 
 
 def write(path: Path, events: Iterable[Mapping[str, Any]]) -> None:

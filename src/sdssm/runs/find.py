@@ -16,6 +16,7 @@ from sdssm.formatting import format_setting
 from sdssm.models.catalogue import DEFAULT_MODEL, default_preset
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs.folder import RunFolder
+from sdssm.runs.own_files import CHECKPOINTS, STATUS_FILE
 from sdssm.runs.schema import Settings, choose_preset, chooses_state_size, resolve_settings
 from sdssm.tasks import Task
 
@@ -35,7 +36,11 @@ def find_runs(path: Path | str) -> list[RunFolder]:
         return [RunFolder.open(path)]
     runs, errors = [], list[RunError]()
     for folder, subfolders, files in os.walk(path):
-        if CONFIG_FILE in files:
+        if STATUS_FILE in files and CHECKPOINTS in subfolders and CONFIG_FILE not in files:
+            subfolders.clear()
+            name = format_path(Path(folder))
+            errors.append(RunError(f"{name} has checkpoints of a run, but its {CONFIG_FILE} is missing; restore it"))
+        elif CONFIG_FILE in files:
             subfolders.clear()  # a run contains no other runs
             try:
                 runs.append(RunFolder.open(folder))

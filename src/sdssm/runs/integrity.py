@@ -17,6 +17,7 @@ from sdssm.runs.disk import open_json
 from sdssm.runs.events import read_log
 from sdssm.runs.folder import RunFolder, RunStatus
 from sdssm.runs.own_files import CHECKPOINTS, EVENTS_FILE, RESULTS, STATUS_FILE
+from sdssm.runs.status import describe_log_gap
 from sdssm.settings import build_settings
 
 FileState = Literal["intact", "unverified", "damaged", "missing"]
@@ -107,8 +108,9 @@ def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
     else:
         progress = None if run is None else _derive_status(run)
     yield status
-    if (path / EVENTS_FILE).exists() or (path / EVENTS_FILE).is_symlink():
-        yield _check_log(path)
+    log = _check_log(path, run, progress if status.state == "intact" else None)
+    if log is not None:
+        yield log
     for file in sorted((path / CHECKPOINTS).glob("step-*.safetensors")):
         yield _check_tensors(path, f"{CHECKPOINTS}/{file.name}", is_checkpoint=True)
     has_weights = (path / WEIGHTS_FILE).exists() or (path / WEIGHTS_FILE).is_symlink()
@@ -146,7 +148,8 @@ def _check_json(path: Path, name: str) -> FileCheck:
     return _readable(name, is_verified)
 
 
-def _check_log(path: Path) -> FileCheck:
+def _check_log(path: Path, run: RunFolder | None, status: RunStatus | None) -> FileCheck | None:
+    """Check the log; None if there is none and the run need not have one. `status` is None if it is not verified."""
     try:
         lines = read_log(path / EVENTS_FILE)
     except RunError as error:
@@ -154,6 +157,15 @@ def _check_log(path: Path) -> FileCheck:
     if lines.damaged:
         others = f" and {len(lines.damaged) - 1} more" if len(lines.damaged) > 1 else ""
         return FileCheck(name=EVENTS_FILE, state="damaged", detail=f"line {lines.damaged[0]}{others} is damaged")
+    is_there = (path / EVENTS_FILE).exists() or (path / EVENTS_FILE).is_symlink()
+    gap = None
+    if run is not None and status is not None:
+        every = run.config.train.log_every
+        gap = describe_log_gap(lines, status=status.status, step=status.step, steps=status.steps, log_every=every)
+    if gap is not None:
+        return FileCheck(name=EVENTS_FILE, state="damaged" if is_there else "missing", detail=gap)
+    if not is_there:
+        return None
     return _readable(EVENTS_FILE, not lines.unverified)
 
 

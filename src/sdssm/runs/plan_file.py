@@ -125,20 +125,43 @@ class StartPlan:
         except OSError:  # it was completed and removed meanwhile
             return True
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Show other processes that this one creates the runs; at the end remove the plan if all of them exist."""
-        descriptor = os.open(self.file, os.O_RDONLY)
-        try:
+    def _open_locked(self, *, is_new: bool) -> int:
+        while True:
+            try:
+                descriptor = os.open(self.file, os.O_RDONLY)
+            except FileNotFoundError:
+                if not is_new:
+                    raise
+                self.write()
+                continue
             with suppress(OSError):  # a file system without locks
                 if fcntl is not None:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.file.exists() or not is_new:
+                return descriptor
+            os.close(descriptor)
+
+    @contextmanager
+    def hold(self, *, is_new: bool = False) -> Iterator[None]:
+        """Show other processes that this one creates the runs; at the end remove the plan if all of them exist.
+
+        is_new: write the plan again if another process that starts now has removed it before it was held.
+        """
+        descriptor = self._open_locked(is_new=is_new)
+        try:
             yield
         finally:
             if not self.missing():
                 with suppress(OSError):
                     self.file.unlink()
             os.close(descriptor)
+
+
+def _is_folder_held(folder: Path) -> bool:
+    try:
+        return is_held(folder) is True
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -157,9 +180,15 @@ def planned_start(out: Path, configs: Mapping[Path, RunConfig], *, overwrite: bo
         file=file, configs={folder.absolute(): config for folder, config in configs.items()}, overwrite=overwrite
     )
     plan.write()
-    _supersede_plans(plan)
-    with plan.hold():
-        yield
+    with plan.hold(is_new=True):
+        _supersede_plans(plan)
+        try:
+            yield
+        except RunError:
+            # Another process has the folders. A resume must not replace its runs later by those of this plan.
+            if len(plan.missing()) == len(plan.configs) and any(map(_is_folder_held, plan.configs)):
+                file.unlink(missing_ok=True)
+            raise
 
 
 def find_plans(path: Path, *, below: bool = False) -> list[StartPlan]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sdssm.runs.events import LogLines
+
 EndStatus = Literal["finished", "stopped", "diverged"]
 #: The statuses of runs that are not trained further, the better one first.
 FINAL_STATUSES = ("finished", "diverged")
@@ -55,6 +57,24 @@ def derive_status(
         loss=last["loss"],
         accuracy=last["accuracy"],
     )
+
+
+def describe_log_gap(log: LogLines, *, status: str, step: int, steps: int, log_every: int | None) -> str | None:
+    """Return in words what the log of an ended run lacks, or None; that of a running one may end within a line.
+
+    A finished run has logged its last step. Any other has logged something once it was trained for `log_every` steps;
+    None is the default, of which this knows an upper bound.
+    """
+    if status == "running":
+        return None
+    if log.is_cut_off:
+        return "its last line is incomplete"
+    last = max((event_step(event) for event in log.events), default=0)
+    if status == "finished" and last < steps:
+        return f"it ends at step {last} of {steps}"
+    if last == 0 and step >= (log_every or max(10, steps // 200)):
+        return f"it has no event, but the run was trained for {step} steps"
+    return None
 
 
 def event_step(event: Mapping[str, Any]) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.errors import OutputError
+from sdssm.checksums import FILE_SEAL
+from sdssm.errors import OutputError, RunWarning
 from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.results.cells import make_cells, shown_runs
@@ -63,13 +65,22 @@ def write_results(
         pruned: candidates of a search that were stopped early. They fill no cell and are ranked last, as are those
             that an earlier search left in cells that the plan does not select.
     """
-    previous, new = read_json(folder / RESULTS) or {}, make_records(plan)
+    previous, new = _read_previous(folder / RESULTS), make_records(plan)
     old = [record for record in previous.get("runs", []) if set(record) >= REQUIRED_KEYS]
     records = merge_records(plan, old, new)
     pruned = [*pruned, *previously_pruned(plan, previous.get("ranking", []), pruned)]
     results = _make_results(plan.spec, plan, records, pruned)
     save_results(plan.spec, folder, results, command=command, device=device)
     return results
+
+
+def _read_previous(path: Path) -> dict[str, Any]:
+    """Return the results of earlier commands; a damaged file is a warning, because it is replaced."""
+    results = read_json(path)
+    if results is None and path.exists():
+        text = f"{format_path(path)} is damaged; it is written again without the runs that only earlier commands had"
+        warnings.warn(text, RunWarning, stacklevel=4)
+    return results or {}
 
 
 def selected_results(plan: Plan, pruned: Sequence[PrunedCandidate] = ()) -> dict[str, Any]:
@@ -127,7 +138,8 @@ def results_header(spec: Spec) -> dict[str, Any]:
 def save_results(spec: Spec, folder: Path, results: Mapping[str, Any], *, command: str, device: str) -> None:
     """Write results into a folder, after spec.json, which says to which experiment the folder belongs."""
     open_results(spec, folder, command=command, device=device)
-    _write(folder, RESULTS, json.dumps(to_json_value(results)))
+    text = json.dumps(to_json_value(results)).encode()
+    _write(folder, RESULTS, FILE_SEAL.seal(text).decode())
 
 
 def open_results(spec: Spec, folder: Path, *, command: str, device: str) -> None:

@@ -17,8 +17,9 @@ def forward(dictionary: Tensor, weights: Tensor, p: Tensor | None) -> tuple[Tens
     mixed = torch.bmm(weights, dictionary.view(R, K, N * N)).view(R, -1, N, N)
     if p is None:
         return mixed, empty_placeholder(mixed), empty_placeholder(mixed)
-    # A number instead of a tensor for a single replica: torch has faster code for the powers 1 and 2.
-    exponent = float(p[0]) if R == 1 else p[:, None, None, None]
+    # A number instead of a tensor for a single replica: torch has faster code for the powers 1 and 2. A stranger's
+    # weights may hold 0, of which only a tensor has an inverse, and then the matrices are NaN.
+    exponent = float(p[0]) if R == 1 and bool(p[0]) else p[:, None, None, None]
     powers = mixed.abs().pow_(exponent)
     sums = powers.sum(-2, keepdim=True)
     norms = sums.pow(1 / exponent)

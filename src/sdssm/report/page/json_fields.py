@@ -153,6 +153,6 @@ def round_percent(value: float | None) -> float | None:
     >>> round_percent(99.99609), round_percent(100.0), round_percent(None)
     (99.99, 100, None)
     """
-    if value is None or not math.isfinite(value):
+    if value is None or not math.isfinite(value * 100):  # a huge number of a damaged file becomes infinite
         return None
     return round_number(math.floor(value * 100 + 1e-6) / 100, 2)

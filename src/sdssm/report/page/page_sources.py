@@ -13,7 +13,7 @@ from sdssm.models.settings import CONFIG_FILE
 from sdssm.report.page.page_types import PageProblem
 from sdssm.report.page.results_data import RESULTS_FILE
 from sdssm.runs.find import natural_sort_key
-from sdssm.runs.own_files import STATUS_FILE
+from sdssm.runs.own_files import CHECKPOINTS, STATUS_FILE
 
 
 @dataclass
@@ -64,6 +64,11 @@ class PageSources:
                 if STATUS_FILE in files or not is_model_folder(folder):
                     is_empty = False
                     self._keep(self.runs, folder)
+            elif STATUS_FILE in files and CHECKPOINTS in folders:
+                folders.clear()
+                is_empty = False
+                message = f"{CONFIG_FILE} of this run is missing; restore it"
+                self.problems.append({"path": format_path(folder), "message": message})
             elif RESULTS_FILE in files:
                 is_empty = False
                 self._keep(self.results, folder)

@@ -36,8 +36,9 @@ from sdssm.report.page.stored_evaluation import MeasuredValues
 from sdssm.report.page.symbol_matrices import compute_symbol_matrices, is_single_sd_ssm
 from sdssm.report.page.weight_files import Tensors, read_tensors
 from sdssm.runs.disk import read_json
-from sdssm.runs.events import read_complete_lines
+from sdssm.runs.events import LogLines, read_log
 from sdssm.runs.own_files import EVENTS_FILE, EXTRACTION_FILE, STATES_FILE
+from sdssm.runs.status import describe_log_gap
 
 #: The parts of a detail in the order in which they are added to a page; those of `LIGHT_PARTS` together.
 LIGHT_PARTS = ("evaluation", "events", "extracted")
@@ -123,12 +124,14 @@ class DetailReader:
         }
 
     def _read_events(self) -> EventValues:
-        lines, damaged = read_complete_lines(self._folder / EVENTS_FILE)
-        if damaged:
-            self.run.data["problems"].append(f"line {damaged[0]} of {EVENTS_FILE} is not an event; ignored")
+        log = read_log(self._folder / EVENTS_FILE)
+        if log.damaged:
+            self.run.data["problems"].append(f"line {log.damaged[0]} of {EVENTS_FILE} is not an event; ignored")
+        elif gap := self._describe_log_gap(log):
+            self.run.data["problems"].append(f"{EVENTS_FILE} is damaged: {gap}")
         events = [
             (step, _number(event.get("loss")), _number(event.get("accuracy")))
-            for event in lines
+            for event in log.events
             if isinstance(step := event.get("step"), int) and not isinstance(step, bool) and 0 <= step < 2**53
         ]
         events = [event for event in events if event[1:] != (None, None)]
@@ -140,6 +143,14 @@ class DetailReader:
             "loss": [None if loss is None else float(f"{loss:.4g}") for _, loss, _ in kept],
             "accuracy": [round_percent(accuracy) for _, _, accuracy in kept],
         }
+
+    def _describe_log_gap(self, log: LogLines) -> str | None:
+        """Return in words what the log of an ended run lacks, or None."""
+        data, config = self.run.data, self.run.config
+        if config is None:
+            return None
+        every = config.train.log_every
+        return describe_log_gap(log, status=data["status"], step=data["step"], steps=data["steps"], log_every=every)
 
     def _read_extracted(self) -> MachineData:
         if self.run.data["extraction"] is None:
