@@ -59,7 +59,7 @@ def collect_problems(data: ReportData) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs with all files; tests damage the first and repair it afterwards."""
-    folder = tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("damaged") / "runs"
     write_run(folder / "damaged")
     write_run(folder / "intact", seed=1)
     shutil.copytree(folder / "damaged", folder.parent / "copy-of-damaged")
