@@ -129,6 +129,6 @@ ATTACKS = (
         name="bit-flips",
         subject="single flipped bits in every file of a run: runs --verify and load name the file",
         attempt=attack_bits,
-        share=1.5,
+        share=0.7,
     ),
 )
