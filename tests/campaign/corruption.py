@@ -109,7 +109,8 @@ def replace_weights(random: Random, data: bytes, *, is_sealed: bool = False) -> 
         return data
     start = size + 4 * random.randrange((len(data) - size) // 4)
     count = random.choice((1, (len(data) - start) // 4))
-    value = random.choice((b"\x00\x00\xc0\x7f", b"\x00\x00\x80\xff", *(() if is_sealed else (bytes(4),))))
+    values = [b"\x00\x00\xc0\x7f", b"\x00\x00\x80\xff"]
+    value = random.choice(values if is_sealed else [*values, bytes(4)])
     changed = data[:start] + value * count + data[start + 4 * count :]
     if not is_sealed:
         return changed
@@ -211,8 +212,9 @@ def judge(name: str, file: str, damage: str, outcome: Outcome) -> str | None:
         return fault
     named = _is_named(file, outcome.text) or _names_more(file, outcome.value, before.value)
     if name == "verify":
-        if damage == "deleted" and Path(file).name in OPTIONAL:
-            return None  # as if it had never been measured
+        is_optional = Path(file).name in OPTIONAL or (file.startswith(FINISHED) and "checkpoints/" in file)
+        if damage == "deleted" and is_optional:
+            return None  # as if it had never been measured; and a finished run needs no checkpoint
         return None if named else f"--verify does not name the damage: {(outcome.err or outcome.out)[-100:]!r}"
     if outcome.code != 0:
         return None if named else f"the error does not name the file: {outcome.err.strip()[-200:]!r}"
@@ -234,7 +236,9 @@ def _judge_deleted(file: str, outcome: Outcome, before: Outcome) -> str | None:
         return None if "running" not in outcome.out else "without status.json a finished run counts as unfinished"
     if file.endswith("config.json") and re.search(r"\b1 (of 2 )?seed", outcome.out):
         return None  # a table of the other run, which says so
-    shown = re.sub(r"(?m)^.*\b(has no|have no|were not|was not)\b.*$", "", outcome.out)  # counts what is missing
+    # Lines that count what is missing, or name the file.
+    counted = rf"(?m)^.*(\b(has no|have no|were not|was not)\b|{re.escape(name_of(file))}).*$"
+    shown = re.sub(counted, "", outcome.out)
     new = _numbers(shown) - _numbers(before.out)
     return f"with the file deleted it shows other numbers: {sorted(new)[:5]}" if new else None
 

@@ -223,12 +223,31 @@ def _run(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def _wait_for_start(process: subprocess.Popen[str], out: Path) -> None:
-    """Wait until a training writes: its plan, its folders, or the mark of its process in them."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until a training writes: its plan, or the mark of its process in a folder."""
+    deadline, before = time.monotonic() + PATIENCE, set(out.rglob("plan-*"))
     while process.poll() is None and time.monotonic() < deadline:
-        if any(out.rglob("plan-*")) or any(out.rglob("owner")):
+        if set(out.rglob("plan-*")) - before or any(_owner(path) == process.pid for path in out.rglob("owner")):
             return
-        time.sleep(0.001)
+        time.sleep(0.002)
+
+
+def _owner(path: Path) -> int | None:
+    """Return the process that an owner file names, None if there is no such file or it is just being written."""
+    try:
+        return int(path.read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _is_unsaved(run: RunFolder, process: int) -> bool:
+    """Return whether a process that has ended on a signal has left a run that it trained as it was.
+
+    A run may also be running since an earlier process was killed, if this one has not come to claim it.
+    """
+    if run.status != "running":
+        return False
+    owner = _owner(run.path / "owner")
+    return owner == process or (owner is None and run.progress.step > max(run.checkpoints(), default=0))
 
 
 def _kill(arguments: Sequence[str], out: Path, blow: Blow, delay: float) -> tuple[int, str | None]:
@@ -256,8 +275,9 @@ def _kill(arguments: Sequence[str], out: Path, blow: Blow, delay: float) -> tupl
     runs = [RunFolder.open(path.parent) for path in out.rglob("config.json")]
     if any(is_held(run.path) for run in runs):
         return code, "a folder is still held"
-    if code == 128 + number and any(run.status == "running" for run in runs):
-        return code, f"not saved: {[run.path.name for run in runs if run.status == 'running']}"
+    unsaved = [run.path.name for run in runs if code == 128 + number and _is_unsaved(run, process.pid)]
+    if unsaved:
+        return code, f"not saved: {unsaved}"
     return code, None
 
 

@@ -11,8 +11,11 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load, save
 
 import sdssm.exact
+from sdssm.checksums import JsonSeal, check_tensors, seal_tensors
 from sdssm.errors import SdssmError
 from tests.campaign import (
     bit_flips,
@@ -170,6 +173,52 @@ def test_a_flipped_bit_that_no_command_names_is_found(monkeypatch: pytest.Monkey
     assert bit_flips.find_silence("status.json") is None
     monkeypatch.setattr(bit_flips, "call_captured", lambda arguments: silent)
     assert "does not name" in (bit_flips.find_silence("status.json") or "")
+
+
+def test_without_checksums_flipped_bits_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The attack on a real run: it holds, and fails as soon as checksums are not compared."""
+
+    class Trained:
+        def copy(self, folder: Path, *parts: str) -> Path:
+            sdssm.train(
+                "parity",
+                settings={"state": 8, "batch": 16, "steps": 20},
+                out=folder / Path(FINISHED).parent,
+                seeds=1,
+                progress=False,
+            )
+            return folder
+
+    monkeypatch.setattr(bit_flips, "make_templates", Trained)
+    monkeypatch.setattr(bit_flips, "FILES", ("status.json",))
+    monkeypatch.setattr(bit_flips, "OTHER_FILES", {})
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    assert not problems(bit_flips.attack_bits(Random(0), tmp_path / "a"))
+    monkeypatch.setattr(JsonSeal, "_matches", lambda *args: True)
+    assert problems(bit_flips.attack_bits(Random(0), tmp_path / "b"))
+
+
+def test_weights_that_are_not_finite_get_the_checksum_that_belongs_to_them() -> None:
+    data = seal_tensors(save({"weight": torch.zeros(4)}), {"step": "3"})
+    changed = corruption.replace_weights(Random(0), data, is_sealed=True)
+    assert check_tensors(changed) == ({"step": "3"}, True)
+    assert not load(changed)["weight"].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "is_same"),
+    [
+        ("a.json", b'{"x": 1e-05}', b'{"x": 1E-05}', True),
+        ("a.json", b'{"x": 51.062656093907954}', b'{"x": 51.062656093907956}', True),
+        ("a.json", b'{"x": 1}', b'{"x": 1.0}', False),
+        ("a.json", b'{"x": 1}', b'{"x": ', False),
+        ("a.jsonl", b'{"x": 1}\n{"x": 2}\n', b'{"x": 1}\n', False),
+        ("a.safetensors", b"1", b"2", False),
+    ],
+)
+def test_only_a_change_of_values_is_damage(name: str, before: bytes, after: bytes, is_same: bool) -> None:
+    assert corruption.has_same_values(name, before, after) is is_same
 
 
 def test_markup_in_a_page_is_found() -> None:

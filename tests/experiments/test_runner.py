@@ -38,6 +38,8 @@ from sdssm.experiments.specs.parsing import parse_spec
 from sdssm.experiments.specs.spec import Spec
 from sdssm.progress import ProgressEvent
 from sdssm.report import make_curves
+from sdssm.report.page.results_data import ResultsFile
+from sdssm.report.tables import write_tables
 from sdssm.runs import RunFolder
 from sdssm.runs.folder import EndStatus
 from sdssm.training.progress import SilentProgress
@@ -116,6 +118,13 @@ def test_results_folder_contents(spec: Spec, finished: Path, tmp_path: Path) -> 
     results = write_results(plan, tmp_path / "tiny", command="sdssm reproduce tiny.toml", device="CPU")
     stored = json.loads((tmp_path / "tiny" / "results.json").read_text())
     assert stored.pop("checksum").startswith("sha256:") and stored == results
+    whole = (tmp_path / "tiny" / "results.json").read_text()
+    (tmp_path / "tiny" / "results.json").write_text(whole.replace('"steps": ', '"steps": 1', 1))
+    with pytest.raises(RunError, match="do not match its checksum"):
+        ResultsFile(tmp_path / "tiny")
+    with pytest.raises(OutputError, match="do not match its checksum"):
+        write_tables(tmp_path / "tiny")
+    (tmp_path / "tiny" / "results.json").write_text(whole)
     identity = json.loads((tmp_path / "tiny" / "spec.json").read_text())
     assert (identity["name"], identity["source"]) == ("tiny", "tiny.toml")
     (made,) = identity["made"]

@@ -19,7 +19,8 @@ from sdssm.cli import main
 from sdssm.errors import ModelError, RunError, RunWarning
 from sdssm.experiments.execution.evaluations import read_evaluations
 from sdssm.experiments.specs.spec import EvaluationSpec
-from sdssm.runs import RunFolder
+from sdssm.report.page.page_sources import PageSources
+from sdssm.runs import RunFolder, find_runs
 from sdssm.runs.checkpoint import restore_model_file
 from sdssm.runs.events import decode_event
 from sdssm.runs.integrity import check_folder
@@ -257,3 +258,31 @@ def test_a_damaged_end_of_the_last_line_is_noticed(sample: Path) -> None:
     path.write_bytes(complete[:-1] + b"\x0b")
     with pytest.warns(RunWarning, match="line 4 of"):
         assert len(RunFolder.open(sample).events()) == 3
+
+
+@pytest.mark.parametrize(("kept", "state"), [(None, "missing"), (0, "damaged"), (-9, "damaged"), (-1, "damaged")])
+def test_a_log_that_lacks_its_end_is_damaged_once_the_run_has_ended(sample: Path, kept: int | None, state: str) -> None:
+    """-1 is a log without its last line, at a line end; a running run may be about to write more."""
+    log = sample / "events.jsonl"
+    data = log.read_bytes()
+    last = data.rstrip(b"\n").rfind(b"\n") + 1
+    log.unlink()
+    if kept is not None:
+        log.write_bytes(data[:last] if kept == -1 else data[:kept])
+    check = check_folder(sample).find("events.jsonl")
+    assert check is not None and check.state == state
+
+
+def test_zeros_at_the_end_of_a_log_are_damage(sample: Path) -> None:
+    log = sample / "events.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data[:-20] + bytes(20))
+    with pytest.warns(RunWarning, match="is damaged"):
+        RunFolder.open(sample).events()
+
+
+def test_a_run_whose_config_is_lost_is_named(sample: Path) -> None:
+    (sample / "config.json").unlink()
+    with pytest.raises(RunError, match=r"has checkpoints of a run, but its config\.json is missing"):
+        find_runs(sample.parent)
+    assert "config.json of this run is missing" in PageSources.find([sample.parent]).problems[0]["message"]

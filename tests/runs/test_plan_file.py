@@ -222,3 +222,29 @@ def test_a_stop_while_the_plan_of_an_earlier_training_is_completed(
     assert [folder.name for folder in missing_runs(tmp_path)] == ["seed-3"]
     train(tmp_path, resume=True)
     assert weights(tmp_path) == uninterrupted
+
+
+def test_a_plan_that_is_superseded_before_it_is_held_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trainings that overwrite and start at the same moment: one of them must succeed."""
+    write, removed = StartPlan.write, list[Path]()
+
+    def write_and_lose(plan: StartPlan) -> None:
+        write(plan)
+        if not removed:  # by the other process
+            removed.append(plan.file)
+            plan.file.unlink()
+
+    monkeypatch.setattr(StartPlan, "write", write_and_lose)
+    train(tmp_path, overwrite=True)
+    assert removed and not list(tmp_path.glob(PATTERN))
+
+
+def test_a_start_whose_folders_are_taken_leaves_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a later resume would replace the runs of the other process."""
+    folder = tmp_path / "seed-0"
+    monkeypatch.setattr("sdssm.runs.plan_file.is_held", lambda path: path == folder)
+    with pytest.raises(RunError, match="taken"), planned_start(tmp_path, {folder: make_config()}, overwrite=True):
+        raise RunError("taken")
+    assert not list(tmp_path.glob(PATTERN))

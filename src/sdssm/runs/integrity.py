@@ -113,6 +113,10 @@ def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
         yield log
     for file in sorted((path / CHECKPOINTS).glob("step-*.safetensors")):
         yield _check_tensors(path, f"{CHECKPOINTS}/{file.name}", is_checkpoint=True)
+    if progress is not None and status.state == "intact" and progress.status == "stopped" and progress.step:
+        name = f"{CHECKPOINTS}/step-{progress.step:09d}.safetensors"
+        if not (path / name).exists():
+            yield FileCheck(name=name, state="missing", detail=f"the run was stopped at step {progress.step}")
     has_weights = (path / WEIGHTS_FILE).exists() or (path / WEIGHTS_FILE).is_symlink()
     if has_weights:
         yield _check_weights(path, {"format": 0, "model": {"import_path": _import_path(run)}})

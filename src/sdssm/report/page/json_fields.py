@@ -150,8 +150,8 @@ def round_number(value: float | None, digits: int) -> float | None:
 def round_percent(value: float | None) -> float | None:
     """Round an accuracy down to two decimals, so that only 100 % becomes 100, as `format_percent` does.
 
-    >>> round_percent(99.99609), round_percent(100.0), round_percent(None)
-    (99.99, 100, None)
+    >>> round_percent(99.99609), round_percent(100.0), round_percent(None), round_percent(1e308)
+    (99.99, 100, None, None)
     """
     if value is None or not math.isfinite(value * 100):  # a huge number of a damaged file becomes infinite
         return None
