@@ -97,6 +97,17 @@ def test_weights_that_are_not_finite_are_refused_even_with_a_checksum(sample: Pa
             sdssm.load(sample)
 
 
+def test_weights_of_zero_are_refused_in_one_line(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stranger computes a right checksum too; the power of the column norm is then 0."""
+    path = sample / "model.safetensors"
+    weights = {name: torch.zeros_like(value) for name, value in load_tensors(path.read_bytes()).items()}
+    path.write_bytes(seal_tensors(save(weights)))
+    for command in ("evaluate", "horizon"):
+        assert main([command, str(sample), "--max-length", "5", "--quiet"]) == 2
+        error = capsys.readouterr().err
+        assert "p holds 0.0; a norm needs a finite p of at least 1" in error and error.count("\n") == 1
+
+
 def test_a_saved_model_has_checksums_and_may_hold_what_its_owner_saved(tmp_path: Path) -> None:
     model = sdssm.compile("parity")
     model.save(tmp_path / "model")
