@@ -236,8 +236,8 @@ def _judge_deleted(file: str, outcome: Outcome, before: Outcome) -> str | None:
         return None if "running" not in outcome.out else "without status.json a finished run counts as unfinished"
     if file.endswith("config.json") and re.search(r"\b1 (of 2 )?seed", outcome.out):
         return None  # a table of the other run, which says so
-    # Lines that count what is missing, or name the file.
-    counted = rf"(?m)^.*(\b(has no|have no|were not|was not)\b|{re.escape(name_of(file))}).*$"
+    # Lines that count what is there or missing, or name the file.
+    counted = rf"(?m)^.*(\.html: |\b(has no|have no|were not|was not)\b|{re.escape(name_of(file))}).*$"
     shown = re.sub(counted, "", outcome.out)
     new = _numbers(shown) - _numbers(before.out)
     return f"with the file deleted it shows other numbers: {sorted(new)[:5]}" if new else None

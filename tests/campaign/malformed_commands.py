@@ -16,9 +16,11 @@ from tests.campaign.attack import Attack, Trial
 from tests.campaign.corpus_files import read_commands
 from tests.campaign.malformed_texts import valid_texts
 from tests.campaign.mutation import HOSTILE_PIECES, mutate_text
-from tests.campaign.sandbox import find_fault, run_sdssm
+from tests.campaign.sandbox import CPU_LIMIT, find_fault, run_sdssm
 from tests.campaign.templates import EVALUATE, FINISHED, make_templates
 
+#: Seconds of processor time for commands that time training steps.
+MEASURING_LIMIT = 30
 #: Commands of one attempt, which share a copy of the folders.
 COMMANDS = 6
 #: Valid commands that take less than a second. Words in capitals are replaced: MACHINE by a mutated file, SPEC by a
@@ -143,7 +145,9 @@ def attack_commands(random: Random, folder: Path) -> Iterator[Trial]:
             written = write_files(random, base, folder)
             arguments = list(written) if has_file and random.random() < 0.7 else mutate_command(random, written)
         arguments = [word if is_bounded(word, folder) else "/nonexistent" for word in arguments]
-        fault = find_fault(run_sdssm(arguments, folder))
+        # A sweep times a few training steps of every size before it shows a plan.
+        limit = MEASURING_LIMIT if "sweep" in arguments[:1] else CPU_LIMIT
+        fault = find_fault(run_sdssm(arguments, folder, cpu_limit=limit))
         shown = join(word if len(word) <= 60 else word[:50] + f"...({len(word)})" for word in arguments)
         problem = None if fault is None else f"{fault} for {shown!r}"
         yield Trial(kind=f"sdssm {arguments[0]}" if arguments[0].isalpha() else "sdssm", problem=problem)

@@ -19,8 +19,9 @@ import numpy as np
 from sdssm.automata.machine import Machine
 from sdssm.errors import FormatError, format_value
 
-#: Limits on the size of an expression: its pieces after repetitions are expanded, the moves between them that read no
+#: Limits on the size of an expression: its characters, its pieces after repetitions are expanded, the moves between them that read no
 #: letter, the total size of the sets of states, and the states of its machine. Within them it takes a second or two.
+MOST_CHARACTERS = 100_000
 MOST_PIECES = 10_000
 MOST_MOVES = 1_000_000
 MOST_WORK = 20_000_000
@@ -65,6 +66,8 @@ def regex_machine(pattern: str, alphabet: str | None = None) -> Machine:
     >>> even_ones.output("0110"), even_ones.output("010"), even_ones.n_states
     (1, 0, 2)
     """
+    if len(pattern) > MOST_CHARACTERS:
+        raise FormatError(f"the expression has {len(pattern):,} characters; write at most {MOST_CHARACTERS:,}")
     nfa = _Nfa([], [])
     try:
         letters = _RegexParser(pattern, None).letters() if alphabet is None else alphabet

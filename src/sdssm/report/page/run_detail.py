@@ -8,6 +8,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from sdssm.automata import Machine
 from sdssm.errors import RunError, SdssmError, first_line
 from sdssm.models.settings import WEIGHTS_FILE
@@ -169,7 +171,10 @@ class DetailReader:
         path = self._folder / WEIGHTS_FILE
         if not path.exists():
             raise RunError(f"there is no {WEIGHTS_FILE}: it is written when the training ends")
-        return read_tensors(path)
+        weights = read_tensors(path)
+        if not all(np.isfinite(value).all() for value in weights.values()):
+            raise RunError(f"{WEIGHTS_FILE} is damaged: it holds NaN or infinite values")
+        return weights
 
     def _read_matrices(self) -> MatrixData:
         config = self.run.config
