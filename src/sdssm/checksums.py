@@ -90,11 +90,13 @@ class JsonSeal:
                 raise ChecksumError("the name of its checksum is damaged")
             return value, False
         checksum = value.pop(self.field)
+        if not isinstance(checksum, str) or not re.fullmatch(self.pattern, checksum):
+            raise ChecksumError("its checksum is damaged")
         if not self._matches(text, value, checksum):
             raise ChecksumError("its contents do not match its checksum")
         return value, True
 
-    def _matches(self, text: bytes, value: dict[str, Any], checksum: Any) -> bool:
+    def _matches(self, text: bytes, value: dict[str, Any], checksum: str) -> bool:
         field = f',"{self.field}":"{checksum}"}}'.encode()
         compact = _compact(text)
         if compact.endswith(field) and self.compute(compact.removesuffix(field) + b"}") == checksum:
@@ -203,13 +205,15 @@ def _parse_header(data: bytes) -> _Header:
         fields: Any = json.loads(data[8 : 8 + size] if 0 < size <= len(data) - 8 else b"")
         metadata = fields.pop("__metadata__", {})
         entries = {
-            name: _Entry(entry["dtype"], entry["shape"], *(int(place) for place in entry["data_offsets"]))
-            for name, entry in fields.items()
+            name: _Entry(entry["dtype"], entry["shape"], *entry["data_offsets"]) for name, entry in fields.items()
         }
-        is_valid = all(isinstance(value, str) for value in metadata.values())
+        # An error for whatever is not a string, and for a string with half of a character.
+        "".join([*metadata.values(), *entries, *(entry.dtype for entry in entries.values())]).encode()
+        numbers = [number for entry in entries.values() for number in (*entry.shape, entry.start, entry.end)]
+        is_valid = all(type(number) is int and number >= 0 for number in numbers)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ChecksumError("it is truncated or not a safetensors file") from None
-    if not is_valid or any(not 0 <= entry.start <= entry.end for entry in entries.values()):
+    if not is_valid or any(entry.start > entry.end for entry in entries.values()):
         raise ChecksumError("it is truncated or not a safetensors file")
     return _Header(metadata, entries, size)
 

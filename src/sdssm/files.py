@@ -16,12 +16,21 @@ from pathlib import Path
 
 from sdssm.errors import format_value, most_similar
 
+
+def memory_bytes() -> int:
+    """Return the memory of this machine in bytes; 0 if the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
 #: The suffix of files that are being written. A killed process may leave such a file; it is never read.
 PARTIAL_SUFFIX = ".part"
 #: The error numbers of a full disk.
 DISK_FULL_ERRNOS = (ENOSPC, EDQUOT)
 #: Files in a run folder are read up to these sizes: JSON files and logs, and files of tensors.
-MAX_TEXT_BYTES, MAX_TENSOR_BYTES = 1 << 28, 1 << 31
+MAX_TEXT_BYTES, MAX_TENSOR_BYTES = 1 << 28, max(1 << 31, memory_bytes() // 4)
 #: Why a link is refused.
 LINK_REFUSED = "it is a symbolic link, which is not followed here; replace it by a file or folder of its own"
 #: Flags that not every system has. Without O_NOFOLLOW links are looked for just before a file is opened.
@@ -100,9 +109,9 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True, is_real_folde
 
 
 def write_together(files: Mapping[Path, bytes], *, durable: bool = True, is_real_folder: bool = False) -> None:
-    """Write files that belong together, each as `write_atomic` does; on an error leave all old files unchanged.
+    """Write files that belong together, each as `write_atomic` does.
 
-    None is renamed before the bytes of all of them are written, so that a full disk does not mix old and new files.
+    None is renamed before the bytes of all of them are written: a full disk leaves all old files unchanged.
     """
     with ExitStack() as stack:
         opened = {folder: stack.enter_context(_open_folder(folder, is_real_folder)) for folder in _folders(files)}

@@ -19,8 +19,9 @@ import numpy as np
 from sdssm.automata.machine import Machine
 from sdssm.errors import FormatError, format_value
 
-#: Limits on the size of an expression: its characters, its pieces after repetitions are expanded, the moves between them that read no
-#: letter, the total size of the sets of states, and the states of its machine. Within them it takes a second or two.
+#: Limits on the size of an expression: its characters, its pieces after repetitions are expanded, the moves between
+#: them that read no letter, the total size of the sets of states, and the states of its machine. Within them it takes
+#: a second or two.
 MOST_CHARACTERS = 100_000
 MOST_PIECES = 10_000
 MOST_MOVES = 1_000_000

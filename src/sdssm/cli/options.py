@@ -139,7 +139,8 @@ def parse_seeds(text: str) -> int | list[int]:
     >>> parse_seeds("3"), parse_seeds("0,1,5"), parse_seeds("7,")
     (3, [0, 1, 5], [7])
     """
-    if not re.fullmatch(r"\d{1,18}(,\d{1,18})*,?", text, re.ASCII) or text == "0":
+    is_list = re.fullmatch(r"\d{1,19}(,\d{1,19})*,?", text, re.ASCII) is not None
+    if not is_list or ("," not in text and int(text) == 0):
         raise argparse.ArgumentTypeError(
             f"{format_value(text)} is neither a number of seeds, such as 3, nor a list of seeds, such as 0,1,5"
         )
@@ -148,6 +149,8 @@ def parse_seeds(text: str) -> int | list[int]:
             raise argparse.ArgumentTypeError(f"{text} seeds are too many; give at most {MOST_SEEDS:,}, or a list")
         return int(text)
     seeds = [int(part) for part in text.split(",") if part]
+    if max(seeds) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"the seed {max(seeds)} is too large; the largest is {LARGEST_SEED:,}")
     if len(seeds) > MOST_SEEDS:
         raise argparse.ArgumentTypeError(f"{len(seeds):,} seeds are too many; give at most {MOST_SEEDS:,}")
     if len(set(seeds)) != len(seeds):

@@ -70,10 +70,10 @@ def build_model(config: Mapping[str, Any], weights: Mapping[str, Tensor], source
 
 
 def prepare_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], source: str) -> TokenModel:
-    """Build the model that a config describes, for weights of these shapes, as the header of their file states them.
+    """Build the model that a config describes, for weights of these shapes.
 
-    A config that describes other weights is an error, however large the model is that it describes: the shapes are
-    compared before the weights are read, and nothing much larger than they are is allocated.
+    A config that describes other weights is an error, however large the model is that it describes: nothing much larger
+    than the weights is allocated.
     """
     with _mismatches(source):
         settings = build_model_settings(config["model"])

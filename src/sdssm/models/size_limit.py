@@ -7,7 +7,6 @@ matrices are refused at once, in a line, and not by the operating system.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from sdssm.errors import ModelError
+from sdssm.files import memory_bytes
 
 #: A model has temporary tensors while it is built: so many times its numbers, and at least so many, are allowed.
 TEMPORARY_COPIES, TEMPORARY_NUMBERS = 4, 1 << 24
@@ -63,10 +63,7 @@ class NumberLimit(TorchFunctionMode):
 
 def memory_limit() -> NumberLimit:
     """Return the limit for a new model: the memory of this machine."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        memory = UNKNOWN_MEMORY
+    memory = memory_bytes() or UNKNOWN_MEMORY
     return NumberLimit(memory // BYTES, f"this machine has {memory / 1e9:,.0f} GB of memory")
 
 

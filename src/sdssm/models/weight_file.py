@@ -32,13 +32,14 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Ten
         weights = load(data)
     except OSError as error:
         raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
-    except (ChecksumError, SafetensorError) as error:
+    except (ChecksumError, SafetensorError, KeyError) as error:  # KeyError: a dtype that torch does not have
         raise ModelError(f"{format_path(path)} is damaged and cannot be read: {first_line(error)}; {advice}") from None
     if is_run or not is_verified:
         # Modules of others may keep a mask with infinities; none keeps NaN.
         allows_infinity = config["model"].get("import_path") is not None
         for name, value in weights.items():
-            is_valid = ~value.isnan() if allows_infinity else value.isfinite()
+            number = value.float() if value.is_floating_point() else value  # torch compares no 8-bit numbers
+            is_valid = ~number.isnan() if allows_infinity else number.isfinite()
             if not bool(is_valid.all()):
                 raise ModelError(
                     f"{format_path(path)} is damaged: {format_value(name)} holds NaN or infinite values; {advice}"

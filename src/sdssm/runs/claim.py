@@ -124,7 +124,7 @@ def _open_locked(path: Path) -> int:
     """Open and lock the folder; return its file descriptor."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        _lock(descriptor)
+        lock(descriptor)
     except BlockingIOError:
         os.close(descriptor)
         raise RunError(
@@ -135,7 +135,7 @@ def _open_locked(path: Path) -> int:
     return descriptor
 
 
-def _lock(descriptor: int, attempts: int = 5) -> None:
+def lock(descriptor: int, attempts: int = 5) -> None:
     """Lock the folder, with a few attempts: a process that calls `is_held` holds it for a moment."""
     for remaining in reversed(range(attempts)):
         try:

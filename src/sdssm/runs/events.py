@@ -8,14 +8,13 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from errno import EINVAL
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from sdssm.checksums import LINE_SEAL, ChecksumError
 from sdssm.errors import RunError, RunWarning
 from sdssm.files import (
-    MAX_TEXT_BYTES,
-    check_file_size,
     describe_file_error,
     format_path,
     open_regular_file,
@@ -26,6 +25,8 @@ from sdssm.files import (
 #: The end of a line that was written in full, and perhaps one more byte: a damaged line end.
 _HAS_CHECKSUM = re.compile(rb'"crc": "[0-9a-f]{8}"\}.?$', re.DOTALL)
 
+#: Logs are read up to this size, which is that of millions of events. The longest line is much shorter than the other.
+MAX_LOG_BYTES, MAX_LINE_BYTES = 1 << 29, 1 << 20
 #: Bytes that no line has: JSON escapes control characters and, here, all letters beyond ASCII.
 _FOREIGN = re.compile(rb"[^\x20-\x7e]")
 
@@ -69,7 +70,6 @@ def append(path: Path, event: Mapping[str, Any]) -> None:
     An incomplete last line, which a killed process or a full disk may leave, is removed first.
     """
     with os.fdopen(open_regular_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b") as file:
-        check_file_size(file.fileno(), MAX_TEXT_BYTES)
         end = _complete_size(file)
         file.truncate(end)
         file.write(encode_event(event))
@@ -83,8 +83,12 @@ def _complete_size(file: BinaryIO) -> int:
     file.seek(size - 1)
     if file.read(1) == b"\n":
         return size
-    file.seek(0)
-    return file.read().rfind(b"\n") + 1
+    start = max(0, size - MAX_LINE_BYTES)
+    file.seek(start)
+    complete = file.read().rfind(b"\n") + 1
+    if start and not complete:
+        raise OSError(EINVAL, "its last line is too long for an event")
+    return start + complete
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -113,7 +117,7 @@ def read_complete_lines(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
 def read_log(path: Path) -> LogLines:
     """Return all complete lines of a log; none if there is no such file. Raise a RunError if it cannot be read."""
     try:
-        *lines, last = read_regular_file(path).split(b"\n")
+        *lines, last = read_regular_file(path, MAX_LOG_BYTES).split(b"\n")
     except FileNotFoundError:
         return LogLines([], [], 0)
     except OSError as error:

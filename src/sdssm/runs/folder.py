@@ -15,6 +15,7 @@ owner                                      while it trains: the mark of the proc
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -209,8 +210,11 @@ class RunFolder:
         """Return the steps of the checkpoints, newest first; damage is detected when they are loaded."""
         if self._checkpoints.is_symlink():
             raise link_error(self._checkpoints)
-        matches = (re.fullmatch(r"step-(\d+)\.safetensors", item.name) for item in self._checkpoints.glob("step-*"))
-        return sorted((int(match[1]) for match in matches if match), reverse=True)
+        matches = (
+            re.fullmatch(r"step-(\d{9,18})\.safetensors", item.name) for item in self._checkpoints.glob("step-*")
+        )
+        steps = {int(match[1]) for match in matches if match}
+        return sorted((step for step in steps if os.path.lexists(self._checkpoint_file(step))), reverse=True)
 
     def save_checkpoint(
         self,
@@ -252,7 +256,7 @@ class RunFolder:
             try:
                 return self._load(newest)
             except RunError as error:
-                if not self._checkpoint_file(newest).exists():  # the run trains: newer checkpoints have replaced it
+                if self.checkpoints() != steps:  # the run trains: newer checkpoints have replaced it
                     return self.load_checkpoint()
                 warnings.warn(f"{error}; using an older one", CheckpointWarning, stacklevel=2)
         raise RunError(f"every checkpoint of {format_path(self.path)} is damaged; start again with --overwrite")

@@ -16,7 +16,7 @@ from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
 from sdssm.runs.disk import open_json
 from sdssm.runs.events import read_log
 from sdssm.runs.folder import RunFolder, RunStatus
-from sdssm.runs.own_files import CHECKPOINTS, EVENTS_FILE, RESULTS, STATUS_FILE
+from sdssm.runs.own_files import CHECKPOINTS, EVENTS_FILE, RESULTS, STATUS_FILE, link_error
 from sdssm.runs.status import describe_log_gap
 from sdssm.settings import build_settings
 
@@ -111,8 +111,13 @@ def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
     log = _check_log(path, run, progress if status.state == "intact" else None)
     if log is not None:
         yield log
+    if (path / CHECKPOINTS).is_symlink():
+        yield FileCheck(name=CHECKPOINTS, state="damaged", detail=str(link_error(path / CHECKPOINTS)))
+        return
     for file in sorted((path / CHECKPOINTS).glob("step-*.safetensors")):
-        yield _check_tensors(path, f"{CHECKPOINTS}/{file.name}", is_checkpoint=True)
+        check = _check_tensors(path, f"{CHECKPOINTS}/{file.name}", is_checkpoint=True)
+        if os.path.lexists(file):  # otherwise a training has replaced it meanwhile
+            yield check
     if progress is not None and status.state == "intact" and progress.status == "stopped" and progress.step:
         name = f"{CHECKPOINTS}/step-{progress.step:09d}.safetensors"
         if not (path / name).exists():

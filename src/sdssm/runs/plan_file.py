@@ -23,7 +23,7 @@ from typing import Any, Self
 from sdssm.errors import RunError, RunWarning, SdssmError
 from sdssm.files import PARTIAL_SUFFIX, format_path, is_abandoned_part, write_atomic
 from sdssm.models.settings import CONFIG_FILE
-from sdssm.runs.claim import is_held, release_folder
+from sdssm.runs.claim import is_held, lock, release_folder
 from sdssm.runs.disk import encode_json, open_json, write_errors
 from sdssm.runs.folder import RunFolder
 from sdssm.runs.schema import RunConfig
@@ -136,7 +136,7 @@ class StartPlan:
                 continue
             with suppress(OSError):  # a file system without locks
                 if fcntl is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock(descriptor)
             if self.file.exists() or not is_new:
                 return descriptor
             os.close(descriptor)

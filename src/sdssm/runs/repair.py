@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 from sdssm.errors import ModelError, RunError
@@ -34,8 +35,7 @@ def repair_folder(path: Path) -> list[Repair]:
     The model is restored from the last checkpoint, the status derived from the other files, damaged lines of the log
     and damaged results are removed: `sdssm evaluate` and the like compute results again.
     """
-    check = check_folder(path)
-    broken = {file.name: file for file in check.files if file.state in ("damaged", "missing")}
+    broken = _find_broken(path)
     if not broken:
         return []
     if CONFIG_FILE in broken:
@@ -50,9 +50,14 @@ def repair_folder(path: Path) -> list[Repair]:
     except RunError as error:
         return [Repair(path=path, is_done=False, text=f"not repaired: {error}")]
     try:
-        return list(_repair_files(run, broken))
+        return list(_repair_files(run, _find_broken(path)))  # looked for again: a training may have ended meanwhile
     finally:
         release_folder(path)
+
+
+def _find_broken(path: Path) -> dict[str, FileCheck]:
+    """Return the files of a folder that are damaged or missing, by name."""
+    return {file.name: file for file in check_folder(path).files if file.state in ("damaged", "missing")}
 
 
 def _repair_files(run: RunFolder, broken: dict[str, FileCheck]) -> Iterator[Repair]:
@@ -60,40 +65,62 @@ def _repair_files(run: RunFolder, broken: dict[str, FileCheck]) -> Iterator[Repa
     if EVENTS_FILE in broken:
         yield _repair_log(run)
     if STATUS_FILE in broken:
-        status = run.derive_status()
-        run.write_status(status)
-        yield _done(run.path, STATUS_FILE, f"written again: {status.status}, step {status.step:,}")
+        yield _try(run.path, STATUS_FILE, lambda: _repair_status(run))
     if WEIGHTS_FILE in broken:
-        try:
-            yield _done(run.path, WEIGHTS_FILE, write_model_again(run))
-        except RunError as error:
-            yield _refuse(run.path, WEIGHTS_FILE, str(error))
+        yield _try(run.path, WEIGHTS_FILE, lambda: write_model_again(run))
     for name in broken:
         if name.startswith(f"{CHECKPOINTS}/"):
-            yield _repair_checkpoint(run, name)
+            yield _try(run.path, name, partial(_repair_checkpoint, run, name))
+        elif name == CHECKPOINTS:
+            yield _refuse(run.path, name, broken[name].detail)
         elif any(fnmatch(name, pattern) for pattern in RESULTS):
-            run.remove_result(name)
-            yield _done(run.path, name, "removed, to be computed again")
+            yield _try(run.path, name, partial(_remove_result, run, name))
+
+
+def _try(path: Path, name: str, repair: Callable[[], str]) -> Repair:
+    """Repair a file with a function that returns what it did; if it fails, the others are repaired all the same."""
+    try:
+        return _done(path, name, repair())
+    except RunError as error:
+        return _refuse(path, name, str(error))
+
+
+def _repair_status(run: RunFolder) -> str:
+    status = run.derive_status()
+    run.write_status(status)
+    return f"written again: {status.status}, step {status.step:,}"
+
+
+def _remove_result(run: RunFolder, name: str) -> str:
+    run.remove_result(name)
+    return "removed, to be computed again"
 
 
 def _repair_log(run: RunFolder) -> Repair:
+    """Remove damaged lines; events that are lost cannot be restored, and a log without its end stays damaged."""
+    text = "the events that are lost cannot be restored; all else of the run can be used"
+    if not (run.path / EVENTS_FILE).exists():
+        return _refuse(run.path, EVENTS_FILE, text)
     try:
         count = run.remove_damaged_events()
     except RunError as error:
         return _refuse(run.path, EVENTS_FILE, str(error))
-    return _done(run.path, EVENTS_FILE, f"{count} damaged {'line' if count == 1 else 'lines'} removed")
+    removed = f"{count} damaged {'line' if count == 1 else 'lines'} removed"
+    if EVENTS_FILE in _find_broken(run.path):
+        return _refuse(run.path, EVENTS_FILE, f"{removed}, but {text}")
+    return _done(run.path, EVENTS_FILE, removed)
 
 
-def _repair_checkpoint(run: RunFolder, name: str) -> Repair:
+def _repair_checkpoint(run: RunFolder, name: str) -> str:
     """Remove a damaged checkpoint if the run does not need it: another one is intact, or the run has ended."""
     others = check_folder(run.path)
     weights = others.find(WEIGHTS_FILE)
     has_other = any(file.name.startswith(CHECKPOINTS) and file.state == "intact" for file in others.files)
     has_ended = run.status == "finished" and weights is not None and weights.state in ("intact", "unverified")
     if not has_other and not has_ended:
-        return _refuse(run.path, name, "there is no other checkpoint; train again with --overwrite")
+        raise RunError("there is no other checkpoint; train again with --overwrite")
     run.remove_checkpoint_file(Path(name).name)
-    return _done(run.path, name, "removed; " + ("another one is intact" if has_other else "the run has ended"))
+    return "removed; " + ("another one is intact" if has_other else "the run has ended")
 
 
 def write_model_again(run: RunFolder) -> str:

@@ -1,4 +1,4 @@
-"""Creating the run folders of a training, all of them or none that is forgotten."""
+"""Create the run folders of a training; a plan file lists those that are still missing."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_weights_that_are_not_finite_are_no_matrices(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     save_file({**weights, "dictionary": weights["dictionary"] * np.nan}, folder / "model.safetensors")
     detail = read_detail(folder)
-    assert detail["matrices"] is None and detail["missing"]["matrices"] == "its weights are not finite numbers"
+    assert detail["matrices"] is None and "holds NaN or infinite" in detail["missing"]["matrices"]
 
 
 def test_states_are_projected_onto_the_axes_of_most_variance() -> None:

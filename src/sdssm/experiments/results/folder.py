@@ -75,11 +75,13 @@ def write_results(
 
 
 def _read_previous(path: Path) -> dict[str, Any]:
-    """Return the results of earlier commands; a damaged file is a warning, because it is replaced."""
+    """Return the results of earlier commands; a damaged file is kept under another name, with a warning."""
     results = read_json(path)
     if results is None and path.exists():
-        text = f"{format_path(path)} is damaged; it is written again without the runs that only earlier commands had"
-        warnings.warn(text, RunWarning, stacklevel=4)
+        kept = path.with_name(f"damaged-{path.name}")
+        path.replace(kept)
+        text = f"{format_path(path)} is damaged; it is kept as {kept.name}, and written again without the runs that"
+        warnings.warn(f"{text} only earlier commands had", RunWarning, stacklevel=4)
     return results or {}
 
 
