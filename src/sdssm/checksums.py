@@ -46,24 +46,31 @@ _TORCH_NAMES = {
 
 
 class ChecksumError(SdssmError):
-    """A file that is damaged; the message says how, without naming the file."""
+    """A file that is damaged; the message says how, without naming the file.
+
+    `advice` ends a message about the file, if someone may have edited it on purpose.
+    """
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class JsonSeal:
+class JsonChecksum:
     """How JSON objects of one kind carry their checksum: the last field, and the checksum of a compact text."""
 
     field: str
     compute: Callable[[bytes], str]
     pattern: str  #: what every checksum matches
 
-    def seal(self, text: bytes) -> bytes:
+    def add(self, text: bytes) -> bytes:
         r"""Return the text of a JSON object with its checksum as the last field.
 
-        >>> LINE_SEAL.seal(b'{"step": 3}')
+        >>> LINE_CHECKSUM.add(b'{"step": 3}')
         b'{"step": 3, "crc": "232fcf13"}'
         """
         body = text.rstrip()[:-1].rstrip()
@@ -73,7 +80,7 @@ class JsonSeal:
         field = b'"%s": "%s"' % (self.field.encode(), self.compute(_compact(body + b"}")).encode())
         return body + comma + field + (b"\n}" if is_indented else b"}")
 
-    def open(self, text: bytes) -> tuple[Any, bool]:
+    def verify(self, text: bytes) -> tuple[Any, bool]:
         """Return the value of a JSON text without its checksum, and whether it has one.
 
         Raises a `ChecksumError` if the text is not JSON, or not what the checksum belongs to.
@@ -93,7 +100,8 @@ class JsonSeal:
         if not isinstance(checksum, str) or not re.fullmatch(self.pattern, checksum):
             raise ChecksumError("its checksum is damaged")
         if not self._matches(text, value, checksum):
-            raise ChecksumError("its contents do not match its checksum")
+            advice = f"; if it was edited on purpose, remove its field {self.field}"
+            raise ChecksumError("its contents do not match its checksum", advice=advice)
         return value, True
 
     def _matches(self, text: bytes, value: dict[str, Any], checksum: str) -> bool:
@@ -119,14 +127,14 @@ def _crc32(text: bytes) -> str:
 
 
 #: The checksum of a JSON file.
-FILE_SEAL = JsonSeal("checksum", _sha256, "sha256:[0-9a-f]{64}")
+FILE_CHECKSUM = JsonChecksum("checksum", _sha256, "sha256:[0-9a-f]{64}")
 #: The checksum of a line of a log.
-LINE_SEAL = JsonSeal("crc", _crc32, "[0-9a-f]{8}")
+LINE_CHECKSUM = JsonChecksum("crc", _crc32, "[0-9a-f]{8}")
 
 
-def encode_sealed_json(values: Mapping[str, Any]) -> bytes:
+def encode_json_with_checksum(values: Mapping[str, Any]) -> bytes:
     """Return the text of a JSON file with its checksum; NaN is an error."""
-    return FILE_SEAL.seal(json.dumps(values, indent=1, allow_nan=False).encode()) + b"\n"
+    return FILE_CHECKSUM.add(json.dumps(values, indent=1, allow_nan=False).encode()) + b"\n"
 
 
 # -- safetensors -------------------------------------------------------------------------------------------------------
@@ -151,7 +159,7 @@ class _Header(NamedTuple):
         return 8 + self.size + max((entry.end for entry in self.entries.values()), default=0)
 
 
-def seal_tensors(data: bytes, metadata: Mapping[str, str] | None = None) -> bytes:
+def add_tensor_checksum(data: bytes, metadata: Mapping[str, str] | None = None) -> bytes:
     """Return a safetensors file with this metadata and with its checksum; equal tensors give equal bytes."""
     header = _parse_header(data)
     values = dict(metadata or {})

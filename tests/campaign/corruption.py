@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from sdssm.checksums import TENSOR_CHECKSUM, seal_tensors
+from sdssm.checksums import TENSOR_CHECKSUM, add_tensor_checksum
 from tests.campaign.attack import Attack, Trial
 from tests.campaign.mutation import mutate_bytes
 from tests.campaign.sandbox import Outcome, find_fault, run_isolated, run_sdssm
@@ -116,7 +116,7 @@ def replace_weights(random: Random, data: bytes, *, is_sealed: bool = False) -> 
         return changed
     metadata = json.loads(data[8:size]).get("__metadata__", {})
     metadata.pop(TENSOR_CHECKSUM, None)
-    return seal_tensors(changed, metadata)
+    return add_tensor_checksum(changed, metadata)
 
 
 def has_same_values(name: str, data: bytes, damaged: bytes) -> bool:

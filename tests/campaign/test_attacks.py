@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load, save
 
 import sdssm.exact
-from sdssm.checksums import JsonSeal, check_tensors, seal_tensors
+from sdssm.checksums import JsonChecksum, add_tensor_checksum, check_tensors
 from sdssm.errors import SdssmError
 from tests.campaign import (
     bit_flips,
@@ -195,12 +195,12 @@ def test_without_checksums_flipped_bits_are_found(monkeypatch: pytest.MonkeyPatc
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     assert not problems(bit_flips.attack_bits(Random(0), tmp_path / "a"))
-    monkeypatch.setattr(JsonSeal, "_matches", lambda *args: True)
+    monkeypatch.setattr(JsonChecksum, "_matches", lambda *args: True)
     assert problems(bit_flips.attack_bits(Random(0), tmp_path / "b"))
 
 
 def test_weights_that_are_not_finite_get_the_checksum_that_belongs_to_them() -> None:
-    data = seal_tensors(save({"weight": torch.zeros(4)}), {"step": "3"})
+    data = add_tensor_checksum(save({"weight": torch.zeros(4)}), {"step": "3"})
     changed = corruption.replace_weights(Random(0), data, is_sealed=True)
     assert check_tensors(changed) == ({"step": "3"}, True)
     assert not load(changed)["weight"].isfinite().all()

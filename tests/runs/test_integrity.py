@@ -14,7 +14,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 
 import sdssm
-from sdssm.checksums import FILE_SEAL, seal_tensors
+from sdssm.checksums import FILE_CHECKSUM, add_tensor_checksum
 from sdssm.cli import main
 from sdssm.errors import ModelError, RunError, RunWarning
 from sdssm.experiments.execution.evaluations import read_evaluations
@@ -53,7 +53,7 @@ def read_content(data: bytes, name: str) -> Any:
         return {key: (value.dtype, value.tolist()) for key, value in load_tensors(data).items()}
     if name.endswith(".jsonl"):
         return [decode_event(line) for line in data.split(b"\n")[:-1]]
-    return FILE_SEAL.open(data)
+    return FILE_CHECKSUM.verify(data)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,7 +92,7 @@ def test_weights_that_are_not_finite_are_refused_even_with_a_checksum(sample: Pa
     for value in (float("nan"), float("inf")):
         weights = load_tensors(path.read_bytes())
         weights["dictionary"][0, 0, 0] = value
-        path.write_bytes(seal_tensors(save(weights)))
+        path.write_bytes(add_tensor_checksum(save(weights)))
         with pytest.raises(ModelError, match=r"model.safetensors is damaged: 'dictionary' holds NaN or infinite"):
             sdssm.load(sample)
 
@@ -101,7 +101,7 @@ def test_weights_of_zero_are_refused_in_one_line(sample: Path, capsys: pytest.Ca
     """A stranger computes a right checksum too; the power of the column norm is then 0."""
     path = sample / "model.safetensors"
     weights = {name: torch.zeros_like(value) for name, value in load_tensors(path.read_bytes()).items()}
-    path.write_bytes(seal_tensors(save(weights)))
+    path.write_bytes(add_tensor_checksum(save(weights)))
     for command in ("evaluate", "horizon"):
         assert main([command, str(sample), "--max-length", "5", "--quiet"]) == 2
         error = capsys.readouterr().err

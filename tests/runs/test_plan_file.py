@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sdssm
-from sdssm.checksums import encode_sealed_json
+from sdssm.checksums import encode_json_with_checksum
 from sdssm.cli import main
 from sdssm.errors import RunError, RunWarning
 from sdssm.runs import RunFolder, find_runs
@@ -183,7 +183,7 @@ def test_damaged_and_hostile_plans_start_nothing(tmp_path: Path, change: str) ->
     content = json.loads(plan.file.read_text())
     content["runs"][0]["folder"], checksum = name, content.pop("checksum")
     content["format"] = 2 if change == "newer" else 1
-    text = encode_sealed_json(content).decode()  # a stranger can compute checksums too
+    text = encode_json_with_checksum(content).decode()  # a stranger can compute checksums too
     if change == "flip":
         content["configs"][0]["train"]["lr"] *= 2
         text = json.dumps({**content, "checksum": checksum})

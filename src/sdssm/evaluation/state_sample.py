@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from sdssm.checksums import seal_tensors
+from sdssm.checksums import add_tensor_checksum
 from sdssm.evaluation.correct_counts import EvaluatedModel, split_to_memory
 from sdssm.evaluation.measurement import choose_reader
 from sdssm.layers.mixer import flatten_state
@@ -64,7 +64,7 @@ class StateSample:
     def encode(self, digest: str) -> bytes:
         """Return the contents of a safetensors file; `digest` is the fingerprint of the task."""
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return seal_tensors(save(tensors), {"sdssm": json.dumps({"digest": digest, "sampling": self.sampling})})
+        return add_tensor_checksum(save(tensors), {"sdssm": json.dumps({"digest": digest, "sampling": self.sampling})})
 
 
 def sample_states(

@@ -9,7 +9,7 @@ from typing import Any
 
 from sdssm.automata import Machine
 from sdssm.automata.formats import write_text
-from sdssm.checksums import encode_sealed_json
+from sdssm.checksums import encode_json_with_checksum
 from sdssm.display import Displayed, ResultTable
 from sdssm.errors import OutputError
 from sdssm.exact.certification import Certificate
@@ -89,7 +89,7 @@ class SnappedModel(Displayed):
         """Save the model, for `sdssm.load`, with the extraction and the certificate next to it."""
         check_snap_folder_free(Path(folder), overwrite=overwrite)
         self.model.save(folder, overwrite=overwrite)
-        write_text(Path(folder) / EVIDENCE_FILE, encode_sealed_json(self.to_json()).decode())
+        write_text(Path(folder) / EVIDENCE_FILE, encode_json_with_checksum(self.to_json()).decode())
 
 
 def check_snap_folder_free(folder: Path, *, overwrite: bool = False, option: str = "overwrite=True") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdssm.checksums import FILE_SEAL, ChecksumError
+from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import RunWarning
 from sdssm.files import describe_file_error, format_path, read_regular_file
 from sdssm.models.model_folder import CERTIFICATE_FILE, EVALUATION_FILE, EVIDENCE_FILE, is_model_folder
@@ -105,7 +105,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        values, _ = FILE_SEAL.open(read_regular_file(path, follow_links=is_model_folder(path.parent)))
+        values, _ = FILE_CHECKSUM.verify(read_regular_file(path, follow_links=is_model_folder(path.parent)))
     except (OSError, ChecksumError) as error:
         reason = describe_file_error(error) if isinstance(error, OSError) else str(error)
         warnings.warn(f"{format_path(path)} is damaged: {reason}; ignored", RunWarning, stacklevel=2)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from sdssm.checksums import encode_sealed_json
+from sdssm.checksums import encode_json_with_checksum
 from sdssm.errors import ModelError, OutputError, first_line, format_value
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -82,7 +82,7 @@ def save_pretrained(
     files = {CARD_FILE: make_card(model, evidence, license=license, repository=repository).encode()}
     for name, values in ((EVALUATION_FILE, evidence.evaluation), (CERTIFICATE_FILE, evidence.certificate)):
         if values is not None:
-            files[name] = encode_sealed_json(dict(values))
+            files[name] = encode_json_with_checksum(dict(values))
     config = model.to_config()
     if repository is not None and is_file_path(config["model"].get("import_path")):
         config["model"]["import_path"] = None  # a file of this machine, whose path concerns no one else

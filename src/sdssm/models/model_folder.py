@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.automata import from_json, to_json
-from sdssm.checksums import FILE_SEAL, ChecksumError, encode_sealed_json
+from sdssm.checksums import FILE_CHECKSUM, ChecksumError, encode_json_with_checksum
 from sdssm.errors import ModelError, OutputError, SdssmError
 from sdssm.files import describe_file_error, format_path, read_regular_file, write_together
 from sdssm.models.settings import CONFIG_FILE, WEIGHTS_FILE
@@ -41,7 +41,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG_FILE
     try:
-        config, _ = FILE_SEAL.open(read_regular_file(path, follow_links=True))
+        config, _ = FILE_CHECKSUM.verify(read_regular_file(path, follow_links=True))
     except (FileNotFoundError, NotADirectoryError):
         raise ModelError(
             f"{format_path(folder)} has no {CONFIG_FILE}; pass a folder that a model or a run was saved in"
@@ -49,8 +49,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise ModelError(f"{format_path(path)} cannot be read: {describe_file_error(error)}") from None
     except ChecksumError as error:
-        edited = f"; if it was edited on purpose, remove its field {FILE_SEAL.field}" if "match" in str(error) else ""
-        raise ModelError(f"{format_path(path)} is damaged and cannot be read: {error}{edited}") from None
+        raise ModelError(f"{format_path(path)} is damaged and cannot be read: {error}{error.advice}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise ModelError(f"{path} does not describe a model; pass a folder that a model or a run was saved in")
     return config
@@ -113,12 +112,12 @@ def write_model_folder(
     """
     check_model_folder_free(folder, overwrite=overwrite)
     replaces_model = is_model_folder(folder)
-    files = {CONFIG_FILE: encode_sealed_json(config), WEIGHTS_FILE: weights, **(descriptions or {})}
+    files = {CONFIG_FILE: encode_json_with_checksum(config), WEIGHTS_FILE: weights, **(descriptions or {})}
     foreign = next((name for name in files if not replaces_model and (folder / name).exists()), None)
     if foreign is not None:
         raise OutputError(f"{format_path(folder)} holds another {foreign}; choose an empty or a new folder")
     if task is not None:
-        files[TASK_FILE] = FILE_SEAL.seal(_task_to_json(task).encode()) + b"\n"
+        files[TASK_FILE] = FILE_CHECKSUM.add(_task_to_json(task).encode()) + b"\n"
     try:
         outdated = _own_descriptions(folder) if replaces_model else ()
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +154,7 @@ def load_saved_task(folder: str | Path) -> Task | None:
     if not path.exists() or not is_model_folder(Path(folder)):
         return None
     try:
-        values, _ = FILE_SEAL.open(read_regular_file(path, follow_links=True))
+        values, _ = FILE_CHECKSUM.verify(read_regular_file(path, follow_links=True))
         machine, valid = (
             None if values[key] is None else from_json(json.dumps(values[key])) for key in ("machine", "valid")
         )

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from sdssm.checksums import seal_tensors
+from sdssm.checksums import add_tensor_checksum
 from sdssm.errors import ModelError
 from sdssm.models.evidence import Evidence
 from sdssm.models.model_folder import write_model_folder
@@ -160,7 +160,7 @@ class TokenModel(nn.Module, ABC):
         """Return the weights as the bytes of a safetensors file with a checksum."""
         # A copy of each: the format refuses tensors that share memory, as tied weights do.
         copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors_for_file(self).items()}
-        return seal_tensors(save(copies))
+        return add_tensor_checksum(save(copies))
 
     # -- the Hugging Face Hub ------------------------------------------------------------------------------------------
 

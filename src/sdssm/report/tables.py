@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.checksums import FILE_SEAL, ChecksumError
+from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, read_regular_file
 from sdssm.formatting import format_chance, format_percent
@@ -53,7 +53,7 @@ def write_tables(folder: Path, results: Mapping[str, Any] | None = None) -> Tabl
 def _read_results(folder: Path) -> Mapping[str, Any]:
     path = folder / "results.json"
     try:
-        results: Mapping[str, Any] = FILE_SEAL.open(read_regular_file(path, follow_links=True))[0]
+        results: Mapping[str, Any] = FILE_CHECKSUM.verify(read_regular_file(path, follow_links=True))[0]
     except (OSError, ChecksumError) as error:
         reason = describe_file_error(error) if isinstance(error, OSError) else str(error)
         raise OutputError(f"cannot read {format_path(path)}: {reason}; sdssm reproduce writes it") from None

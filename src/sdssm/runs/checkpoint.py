@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from sdssm.checksums import ChecksumError, check_tensors, seal_tensors
+from sdssm.checksums import ChecksumError, add_tensor_checksum, check_tensors
 from sdssm.errors import RunError
 
 #: Prefixes of the names in a checkpoint that belong to the training, not to the model.
@@ -57,7 +57,7 @@ def encode(step: int, tensors: Mapping[str, Tensor]) -> bytes:
     """
     # Copied, because safetensors refuses tensors that share memory, such as the rows of several replicas.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    return seal_tensors(save(copies), {"step": str(step)})
+    return add_tensor_checksum(save(copies), {"step": str(step)})
 
 
 def decode(data: bytes) -> Checkpoint:
@@ -88,4 +88,4 @@ def restore_model_file(checkpoint: Checkpoint) -> bytes:
         for name, value in checkpoint.tensors.items()
         if name.startswith(BEST_PREFIX)
     }
-    return seal_tensors(save({**select_model_tensors(checkpoint.tensors), **best}))
+    return add_tensor_checksum(save({**select_model_tensors(checkpoint.tensors), **best}))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sdssm.checksums import FILE_SEAL, ChecksumError, encode_sealed_json
+from sdssm.checksums import FILE_CHECKSUM, ChecksumError, encode_json_with_checksum
 from sdssm.errors import RunError, SdssmError
 from sdssm.files import DISK_FULL_ERRNOS, describe_file_error, format_path, read_regular_file
 from sdssm.runs.events import to_json_value
@@ -30,7 +30,7 @@ def write_errors(path: Path) -> Iterator[None]:
 
 def encode_json(value: Mapping[str, Any]) -> bytes:
     """Encode a mapping as a JSON file with its checksum, and with null for NaN."""
-    return encode_sealed_json(to_json_value(value))
+    return encode_json_with_checksum(to_json_value(value))
 
 
 def read_json(path: Path) -> Any:
@@ -44,9 +44,8 @@ def read_json(path: Path) -> Any:
 def open_json(path: Path) -> tuple[Any, bool]:
     """Return what `read_json` returns, and whether the file has a checksum."""
     try:
-        return FILE_SEAL.open(read_regular_file(path))
+        return FILE_CHECKSUM.verify(read_regular_file(path))
     except OSError as error:
         raise RunError(f"cannot read {format_path(path)}: {describe_file_error(error)}") from None
     except ChecksumError as error:
-        edited = f"; if it was edited on purpose, remove its field {FILE_SEAL.field}" if "match" in str(error) else ""
-        raise RunError(f"{format_path(path)} is damaged: {error}{edited}") from None
+        raise RunError(f"{format_path(path)} is damaged: {error}{error.advice}") from None

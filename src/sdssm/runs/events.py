@@ -12,7 +12,7 @@ from errno import EINVAL
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from sdssm.checksums import LINE_SEAL, ChecksumError
+from sdssm.checksums import LINE_CHECKSUM, ChecksumError
 from sdssm.errors import RunError, RunWarning
 from sdssm.files import (
     describe_file_error,
@@ -37,13 +37,13 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
     >>> encode_event({"step": 3, "loss": float("nan")})
     b'{"step": 3, "loss": null, "crc": "a7fcd08e"}\\n'
     """
-    return LINE_SEAL.seal(json.dumps(to_json_value(event), allow_nan=False).encode()) + b"\n"
+    return LINE_CHECKSUM.add(json.dumps(to_json_value(event), allow_nan=False).encode()) + b"\n"
 
 
 def decode_event(line: bytes) -> tuple[dict[str, Any] | None, bool]:
     """Return the event of a line, None if the line is damaged, and whether it has a checksum."""
     try:
-        event, is_verified = LINE_SEAL.open(line)
+        event, is_verified = LINE_CHECKSUM.verify(line)
     except ChecksumError:
         return None, False
     return (event, is_verified) if isinstance(event, dict) else (None, False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from sdssm.checksums import FILE_SEAL
+from sdssm.checksums import FILE_CHECKSUM
 from sdssm.experiments.planning.plan import PlannedRun
 from sdssm.files import open_regular_file, read_regular_file
 from sdssm.runs.constant_answers import training_constants
@@ -45,7 +45,7 @@ def read_progress(folder: Path) -> RunProgress:
         accuracy = event["accuracy"] if isinstance(event.get("accuracy"), float) else accuracy
         diverged = bool(event.get("diverged", False))
     with suppress(OSError, ValueError):  # a damaged file is a ValueError too
-        status, _ = FILE_SEAL.open(read_regular_file(folder / STATUS_FILE))
+        status, _ = FILE_CHECKSUM.verify(read_regular_file(folder / STATUS_FILE))
         step, diverged = max(step, int(status["step"])), diverged or status["status"] == "diverged"
     return RunProgress(step=step, loss=loss, accuracy=accuracy, diverged=diverged)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sdssm.checksums import FILE_SEAL
+from sdssm.checksums import FILE_CHECKSUM
 from sdssm.errors import OutputError, RunWarning
 from sdssm.experiments.json_files import read_json
 from sdssm.experiments.planning.plan import Plan
@@ -141,7 +141,7 @@ def save_results(spec: Spec, folder: Path, results: Mapping[str, Any], *, comman
     """Write results into a folder, after spec.json, which says to which experiment the folder belongs."""
     open_results(spec, folder, command=command, device=device)
     text = json.dumps(to_json_value(results)).encode()
-    _write(folder, RESULTS, FILE_SEAL.seal(text).decode())
+    _write(folder, RESULTS, FILE_CHECKSUM.add(text).decode())
 
 
 def open_results(spec: Spec, folder: Path, *, command: str, device: str) -> None:
