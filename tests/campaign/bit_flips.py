@@ -16,23 +16,11 @@ from random import Random
 from tests.campaign.attack import Attack, Trial
 from tests.campaign.corruption import flip_bit, has_same_values, name_of
 from tests.campaign.sandbox import Outcome, call_main, describe_crash, find_fault
-from tests.campaign.templates import FINISHED, KILLED, RESULTS, inside, make_templates
+from tests.campaign.templates import FINISHED, KILLED, RESULTS, RUN_FILES, inside, make_templates
 
 #: Flips of one attempt, each in the undamaged file.
 FLIPS = 20
-FILES = (
-    "config.json",
-    "status.json",
-    "events.jsonl",
-    "model.safetensors",
-    "evaluation.json",
-    "evaluation-states.safetensors",
-    "certificate.json",
-    "extraction.json",
-    "horizon.json",
-    "checkpoints/step-000000010.safetensors",
-    "checkpoints/step-000000020.safetensors",
-)
+FILES = (*RUN_FILES, "checkpoints/step-000000010.safetensors", "checkpoints/step-000000020.safetensors")
 
 
 def call_captured(arguments: tuple[str, ...]) -> Outcome:

@@ -13,23 +13,11 @@ from typing import Any
 from tests.campaign.attack import Attack, Trial
 from tests.campaign.corpus_files import read_corpus
 from tests.campaign.sandbox import BUSY_CPU_SECONDS, find_fault, run_sdssm
-from tests.campaign.templates import FINISHED, RESULTS, make_templates
+from tests.campaign.templates import FINISHED, RESULTS, RUN_FILES, make_templates
 
 #: What lies outside of the folder. No command may change it, print it, or add to it.
 SECRET = "the-text-of-a-file-outside"
-FILES = (
-    "config.json",
-    "status.json",
-    "events.jsonl",
-    "model.safetensors",
-    "evaluation.json",
-    "evaluation-states.safetensors",
-    "certificate.json",
-    "extraction.json",
-    "horizon.json",
-    "checkpoints/step-000000020.safetensors",
-    "owner",
-)
+FILES = (*RUN_FILES, "checkpoints/step-000000020.safetensors", "owner")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("evaluate", FINISHED, "--quiet"),
     ("runs", "runs"),

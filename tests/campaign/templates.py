@@ -15,6 +15,18 @@ from tempfile import mkdtemp
 from sdssm.runs import RunFolder
 from tests.campaign.sandbox import call_main
 
+#: The files of a finished run, besides its checkpoints.
+RUN_FILES = (
+    "config.json",
+    "status.json",
+    "events.jsonl",
+    "model.safetensors",
+    "evaluation.json",
+    "evaluation-states.safetensors",
+    "certificate.json",
+    "extraction.json",
+    "horizon.json",
+)
 #: An experiment of two runs.
 SPEC = """name = "tiny"
 tasks = ["parity"]

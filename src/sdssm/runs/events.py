@@ -93,10 +93,10 @@ def _complete_size(file: BinaryIO) -> int:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return all events, without an incomplete last line: it may be being written right now."""
-    events, damaged = read_complete_lines(path)
-    for number in damaged:
+    log = read_log(path)
+    for number in log.damaged:
         warnings.warn(f"line {number} of {format_path(path)} is damaged; ignored", RunWarning, stacklevel=3)
-    return events
+    return log.events
 
 
 class LogLines(NamedTuple):
@@ -106,12 +106,6 @@ class LogLines(NamedTuple):
     damaged: list[int]
     unverified: int
     is_cut_off: bool = False  #: whether an incomplete last line follows, which may be being written right now
-
-
-def read_complete_lines(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the events of all complete lines, and the numbers of the lines, from 1, that are damaged."""
-    lines = read_log(path)
-    return lines.events, lines.damaged
 
 
 def read_log(path: Path) -> LogLines:

@@ -146,7 +146,7 @@ class RunFolder:
     def progress(self) -> RunStatus:
         """The contents of status.json, read from disk at each call; without it, what the other files say."""
         try:
-            if (self.path / STATUS_FILE).exists() or (self.path / STATUS_FILE).is_symlink():
+            if os.path.lexists(self.path / STATUS_FILE):
                 data = read_json(self.path / STATUS_FILE)
                 return build_settings(RunStatus, data if isinstance(data, dict) else {})
         except (TypeError, RunError, SettingsError):
@@ -156,7 +156,7 @@ class RunFolder:
 
     def derive_status(self) -> RunStatus:
         """Return the status that follows from checkpoints, events and model, without status.json."""
-        logged, _ = events.read_complete_lines(self.path / EVENTS_FILE)
+        logged = events.read_log(self.path / EVENTS_FILE).events
         has_model = (self.path / MODEL).exists()
         return derive_status(self.config.train.steps, self.checkpoints(), logged, has_model=has_model)
 
@@ -333,7 +333,7 @@ class RunFolder:
         Raises a RunError that names the file if it is damaged.
         """
         path = self.path / name
-        return read_json(path) if path.exists() or path.is_symlink() else None
+        return read_json(path) if os.path.lexists(path) else None
 
     def remove_result(self, name: str) -> None:
         """Remove the file of a result, so that it is computed again."""
@@ -342,10 +342,10 @@ class RunFolder:
     def remove_damaged_events(self) -> int:
         """Remove the damaged lines of events.jsonl, and return their number."""
         self.claim()
-        kept, damaged = events.read_complete_lines(self.path / EVENTS_FILE)
+        log = events.read_log(self.path / EVENTS_FILE)
         with write_errors(self.path):
-            events.write(self.path / EVENTS_FILE, kept)
-        return len(damaged)
+            events.write(self.path / EVENTS_FILE, log.events)
+        return len(log.damaged)
 
     def remove_checkpoint_file(self, name: str) -> None:
         """Remove a checkpoint by the name of its file."""

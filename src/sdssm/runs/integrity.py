@@ -80,13 +80,12 @@ def check_folder(path: Path) -> FolderCheck:
 
 def _check_files(path: Path) -> Iterator[FileCheck]:
     is_run = (path / STATUS_FILE).exists() or (path / CHECKPOINTS).exists() or (path / EVENTS_FILE).exists()
-    config, run = _check_json(path, CONFIG_FILE), None
+    (config, content), run = _read_json(path, CONFIG_FILE), None
     if config.state in ("intact", "unverified"):
-        content, _ = open_json(path / CONFIG_FILE)
         if isinstance(content, dict) and "format" not in content and not is_run:
             yield config
             yield _check_weights(path, content)
-            yield from (_check_json(path, name) for name in DESCRIPTIONS if _is_json_there(path, name))
+            yield from (_read_json(path, name)[0] for name in DESCRIPTIONS if _has_json_file(path, name))
             return
         try:
             run = RunFolder.open(path)
@@ -98,10 +97,9 @@ def _check_files(path: Path) -> Iterator[FileCheck]:
 
 def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
     """Check all files but the config; without a config nothing says whether the run should have a model."""
-    status = _check_json(path, STATUS_FILE)
+    status, values = _read_json(path, STATUS_FILE)
     if status.state in ("intact", "unverified"):
         try:
-            values = open_json(path / STATUS_FILE)[0]
             progress: RunStatus | None = build_settings(RunStatus, values)
         except (TypeError, AttributeError, SettingsError) as error:
             progress, status = None, FileCheck(name=STATUS_FILE, state="damaged", detail=str(error))
@@ -122,14 +120,13 @@ def _check_run_files(path: Path, run: RunFolder | None) -> Iterator[FileCheck]:
         name = f"{CHECKPOINTS}/step-{progress.step:09d}.safetensors"
         if not (path / name).exists():
             yield FileCheck(name=name, state="missing", detail=f"the run was stopped at step {progress.step}")
-    has_weights = (path / WEIGHTS_FILE).exists() or (path / WEIGHTS_FILE).is_symlink()
-    if has_weights:
+    if os.path.lexists(path / WEIGHTS_FILE):
         yield _check_weights(path, {"format": 0, "model": {"import_path": _import_path(run)}})
     elif progress is not None and progress.status == "finished":
         yield FileCheck(name=WEIGHTS_FILE, state="missing", detail="the run is finished")
     for pattern in RESULTS:
         for file in sorted(path.glob(pattern)):
-            yield _check_json(path, file.name) if file.suffix == ".json" else _check_tensors(path, file.name)
+            yield _read_json(path, file.name)[0] if file.suffix == ".json" else _check_tensors(path, file.name)
 
 
 def _derive_status(run: RunFolder) -> RunStatus | None:
@@ -143,18 +140,19 @@ def _import_path(run: RunFolder | None) -> str | None:
     return "" if run is None else run.config.model.import_path
 
 
-def _is_json_there(path: Path, name: str) -> bool:
+def _has_json_file(path: Path, name: str) -> bool:
     return name.endswith(".json") and (path / name).exists()
 
 
-def _check_json(path: Path, name: str) -> FileCheck:
-    if not (path / name).exists() and not (path / name).is_symlink():
-        return FileCheck(name=name, state="missing", detail="there is no such file")
+def _read_json(path: Path, name: str) -> tuple[FileCheck, Any]:
+    """Return the state of a JSON file, and its contents; None if it cannot be read."""
+    if not os.path.lexists(path / name):
+        return FileCheck(name=name, state="missing", detail="there is no such file"), None
     try:
-        _, is_verified = open_json(path / name)
+        content, is_verified = open_json(path / name)
     except RunError as error:
-        return FileCheck(name=name, state="damaged", detail=str(error))
-    return _readable(name, is_verified)
+        return FileCheck(name=name, state="damaged", detail=str(error)), None
+    return _readable(name, is_verified), content
 
 
 def _check_log(path: Path, run: RunFolder | None, status: RunStatus | None) -> FileCheck | None:
@@ -166,7 +164,7 @@ def _check_log(path: Path, run: RunFolder | None, status: RunStatus | None) -> F
     if lines.damaged:
         others = f" and {len(lines.damaged) - 1} more" if len(lines.damaged) > 1 else ""
         return FileCheck(name=EVENTS_FILE, state="damaged", detail=f"line {lines.damaged[0]}{others} is damaged")
-    is_there = (path / EVENTS_FILE).exists() or (path / EVENTS_FILE).is_symlink()
+    is_there = os.path.lexists(path / EVENTS_FILE)
     gap = None
     if run is not None and status is not None:
         every = run.config.train.log_every
@@ -193,7 +191,7 @@ def _check_tensors(path: Path, name: str, *, is_checkpoint: bool = False) -> Fil
 def _check_weights(path: Path, config: dict[str, Any]) -> FileCheck:
     from sdssm.models.weight_file import read_weights  # needs torch, which listing runs does not
 
-    if not (path / WEIGHTS_FILE).exists() and not (path / WEIGHTS_FILE).is_symlink():
+    if not os.path.lexists(path / WEIGHTS_FILE):
         return FileCheck(name=WEIGHTS_FILE, state="missing", detail="there is no such file")
     try:
         _, is_verified = read_weights(path, config)

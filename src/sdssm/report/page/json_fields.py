@@ -1,4 +1,4 @@
-"""Checked access to JSON values that another program, or nobody, may have written."""
+"""Checked access to JSON values that another program may have written, or that are damaged."""
 
 from __future__ import annotations
 
