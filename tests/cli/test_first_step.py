@@ -54,7 +54,7 @@ def test_a_training_imports_nothing_slow_that_it_does_not_need(tmp_path: Path) -
 def test_kernels_compile_no_string_formatting(
     case: str, compiles_strings: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numba compiles the text of an error into `out[:] = source`, which takes seconds; the planted one shows it."""
+    """Numba compiles the text of an error into `out[:] = source`, which takes long; the planted one shows it."""
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # an empty cache: everything is compiled
     assert ("numba.cpython.unicode" in run_script(COMPILE, case)) == compiles_strings

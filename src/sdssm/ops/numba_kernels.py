@@ -22,7 +22,7 @@ def copy_vector(source, out):
     """Copy a vector, entry by entry.
 
     Not `out[:] = source`: numba compiles the error message for shapes that do not fit into every kernel with such a
-    line, string formatting included, which took 3 of the 4 seconds that the kernels of a training compiled.
+    line, string formatting included: a third of the time that the kernels of a first training took to compile.
     """
     for i in range(len(out)):
         out[i] = source[i]
