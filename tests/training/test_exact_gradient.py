@@ -40,9 +40,10 @@ def test_the_label_keeps_its_gradient_near_a_loss_of_zero(exact: bool) -> None:
     config = create_config(task, 0, resolve_settings("sd-ssm", "paper", "parity", values), "paper")
     engine = TrainingEngine(task, [config], torch.device("cpu"))
     replicas = engine.replicas
-    bias = replicas.leaf("readout.bias")
+    weight, bias = replicas.leaf("readout.weight"), replicas.leaf("readout.bias")
+    assert weight is not None and bias is not None
     with torch.no_grad():
-        replicas.leaf("readout.weight").zero_()
+        weight.zero_()
         bias[0] = torch.tensor([25.0, 0.0])  # every string is predicted to have label 0, with a loss of 1e-11
     inputs = {"tokens": torch.zeros(1, 4, 3, dtype=torch.int64), "labels": torch.zeros(1, 4, dtype=torch.int64)}
     _, correct, gradient = replicas.gradient(inputs, {})
