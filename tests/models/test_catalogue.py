@@ -36,6 +36,8 @@ COUNTS = {
     ("complex-diagonal", "paper-b0-mlp", "d30"): 57_920,
     ("complex-diagonal", "paper-linear", "d30"): 41_664,
     ("complex-diagonal", "paper", "c2xc30"): 58_176,
+    # embedding of 9 symbols, MLP of the transitions, B, readout
+    ("complex-diagonal", "paper", "arithmetic"): 9 * 9 + 10 * 256 + 257 * 128 + 128 * 9 + 129 * 128 + 129 * 5,
     ("regular-lrnn", "paper", "a5"): 308_736 + 64 * 2 + 65 * 60,
     ("regular-lrnn", "paper", "cycle"): 308_736 + 64 * 3 + 65 * 5,
     ("rnn", "paper", "a5"): 64 * (2 + 64 + 2) + 64 * 60,
@@ -46,6 +48,20 @@ COUNTS = {
 @pytest.mark.parametrize("which", COUNTS, ids=" ".join)
 def test_number_of_parameters_as_published(which: tuple[str, str, str]) -> None:
     assert count(build_model(*which)) == COUNTS[which]
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "symbols"), [("paper", "arithmetic", 9), ("default", "arithmetic", 8), ("paper", "cycle", 3)]
+)
+def test_initial_embedding_of_the_complex_diagonal_model(preset: str, name: str, symbols: int) -> None:
+    """Uniform within symbols^-1/2, as a linear map of one-hot vectors; published arithmetic has a ninth symbol."""
+    largest = 0.0
+    for seed in range(40):
+        task, settings = get_task(name), resolve_settings("complex-diagonal", preset, name).model
+        model = Classifier(settings, task.n_symbols, task.n_classes, generator=torch.Generator().manual_seed(seed))
+        assert model.embedding is not None and model.embedding.shape == (symbols, symbols)
+        largest = max(largest, model.embedding.abs().max().item())
+    assert 0.98 * symbols**-0.5 < largest <= symbols**-0.5
 
 
 def test_transition_parameters_are_those_the_paper_compares() -> None:
