@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+import sdssm
 from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import MIXERS
 from sdssm.models import PRESETS, Classifier, default_preset, get_preset
 from sdssm.runs.schema import resolve_settings
 from sdssm.settings import settings_to_dict
 from sdssm.tasks import get_task
+from tests.edited_files import edit_json
 
 #: The settings of sd-ssm: the defaults, and what each preset changes for each task. A new setting is not listed.
 SD_SSM = json.loads((Path(__file__).parents[1] / "data" / "sd-ssm-presets.json").read_text())
@@ -62,6 +64,30 @@ def test_initial_embedding_of_the_complex_diagonal_model(preset: str, name: str,
         assert model.embedding is not None and model.embedding.shape == (symbols, symbols)
         largest = max(largest, model.embedding.abs().max().item())
     assert 0.98 * symbols**-0.5 < largest <= symbols**-0.5
+
+
+@pytest.mark.parametrize(("model", "gated"), [("delta-net", False), ("delta-product", True)])
+def test_a_folder_without_output_gate_has_the_gate_of_its_time(model: str, gated: bool, tmp_path: Path) -> None:
+    """Before there was the setting, DeltaProduct had an output gate and DeltaNet had none."""
+    saved = build_model(model, "default", "parity", output_gate=gated)
+    saved.save(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())["model"]
+    del config["mixer"]["output_gate"]
+    edit_json(tmp_path / "model" / "config.json", model=config)
+    loaded = sdssm.load(tmp_path / "model")
+    assert isinstance(loaded, Classifier) and loaded.settings == saved.settings
+    assert ("layers.0.mixer.gate.weight" in dict(loaded.named_parameters())) == gated
+    tokens = torch.tensor([[0, 1, 1, 0, 1]])
+    torch.testing.assert_close(loaded(tokens), saved(tokens))
+
+
+def test_a_folder_with_an_embedding_wider_than_its_symbols_loads(tmp_path: Path) -> None:
+    """The preset `paper` had embedding=9 on arithmetic, with a row for each of its eight symbols."""
+    saved = build_model("complex-diagonal", "paper", "arithmetic", embedding=9, width=None)
+    assert saved.embedding is not None and saved.embedding.shape == (8, 9)
+    saved.save(tmp_path / "model")
+    tokens = torch.tensor([[0, 7, 1, 5, 2]])
+    torch.testing.assert_close(sdssm.load(tmp_path / "model")(tokens), saved(tokens))
 
 
 def test_transition_parameters_are_those_the_paper_compares() -> None:
