@@ -102,7 +102,7 @@ class TrainSettings:
     validate_every: int = setting(5_000, "steps between validations", least=1, most=MOST_STEPS)
     evaluate_every: int | None = setting(
         None,
-        "steps between evaluations at every length up to the test length; they are recorded in the event log and change "
+        "steps between evaluations at every length up to the test length; they are recorded in the log and change "
         "nothing; none: no evaluation during training",
         least=1,
         most=MOST_STEPS,
