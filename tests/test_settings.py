@@ -104,6 +104,7 @@ OTHERS: dict[str, Other] = {
     "exact_gradient": Other("true", True),
     "validate_length": Other("5", 5),
     "validate_every": Other("1", 1),
+    "evaluate_every": Other("1", 1),
     "checkpoint_every": Other("1", 1),
     "log_every": Other("1", 1),
 }

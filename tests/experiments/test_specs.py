@@ -26,7 +26,7 @@ from sdssm.runs.schema import choose_preset
 EXPECTED = {
     "table1", "length-efficiency", "runtime", "c2xc30-d30", "two-layers", "mlp-readout", "complex-layers", "claims",
     "default", "groups", "short", "more-models", "official", "beyond", "literature-search", "overview",
-    "regular-21", "word-problem",
+    "regular-21", "word-problem", "exact-gradient",
 }  # fmt: skip
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "experiments.md"
 TRAINED = sorted(EXPECTED - {"runtime", "claims"})

@@ -269,6 +269,7 @@ def test_tables_import_only_the_foundation_and_rendering() -> None:
         "sdssm.errors",
         "sdssm.files",
         "sdssm.formatting",
+        "sdssm.report.histories",
         "sdssm.report.rendering",
     }
 

@@ -283,6 +283,27 @@ def test_validation_is_balanced_if_uniform_strings_do_not_cover_the_machine(tmp_
     assert score != pytest.approx(evaluation.mean)
 
 
+def test_evaluations_during_training_are_recorded_and_change_nothing(tmp_path: Path) -> None:
+    settings = {"train_length": 5, "evaluate_every": 25, "log_every": 10}
+    runs = train(tmp_path / "evaluated", settings=settings)
+    others = train(tmp_path / "other", settings={**settings, "evaluate_every": None})
+    for run, other in zip(runs, others, strict=True):
+        a, b = weights(run.path), weights(other.path)
+        assert all(torch.equal(a[name], b[name]) for name in a)
+        events = {event["step"]: event for event in run.events() if "beyond" in event}
+        assert list(events) == [25, 50, 60]
+        assert not any("beyond" in event for event in other.events())
+        last = sdssm.evaluate(run, measures=()).runs[0]  # at the last step the model is the one that is saved
+        assert (last.mean, last.mean_within, last.mean_beyond) == tuple(
+            events[60][name] for name in ("all", "within", "beyond")
+        )
+    with pytest.raises(TrainingStopped):
+        train(tmp_path / "interrupted", settings=settings, progress=StopAt(50))
+    sdssm.resume(tmp_path / "interrupted", device="cpu")
+    for run in runs:
+        assert is_same_run(run.path, tmp_path / "interrupted" / run.path.name)
+
+
 def test_latest_of_equal_validation_scores_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     equal = SimpleNamespace(runs=[SimpleNamespace(headline=100.0)])
     monkeypatch.setattr(sys.modules["sdssm.training.group"], "evaluate", lambda *_, **__: equal)

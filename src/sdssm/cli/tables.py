@@ -59,6 +59,7 @@ def _write_plots(folder: Path, results: dict[str, Any], progress: bool) -> int:
     """
     from sdssm.experiments.results.records import record_key
     from sdssm.report import save_plot
+    from sdssm.report.history_plot import HISTORY, save_history_plot
     from sdssm.runs import folder_name
 
     shown_keys = {tuple(key) for key in results.get("shown", [])}
@@ -73,12 +74,18 @@ def _write_plots(folder: Path, results: dict[str, Any], progress: bool) -> int:
     if one_per_column:
         plots = {f"curves-{folder_name(name)}": [run for run in runs if run["column"] == name] for name in columns}
     paths = [folder / f"{name}{suffix}" for name, plotted in plots.items() if plotted for suffix in (".png", ".svg")]
+    if any(run.get("history") for run in runs):
+        paths += [folder / f"{HISTORY}{suffix}" for suffix in (".png", ".svg")]
     with report_progress(progress) as reporter:
         reporter.start("draw curves", total=len(paths), unit="files")
         for done, path in enumerate(paths):
             reporter.update(done)
-            save_plot({"runs": plots[path.stem]}, path)
-    for old in (*folder.glob("curves*.png"), *folder.glob("curves*.svg")):
+            if path.stem == HISTORY:
+                save_history_plot(runs, path)
+            else:
+                save_plot({"runs": plots[path.stem]}, path)
+    patterns = [f"{name}.{suffix}" for name in ("curves*", HISTORY) for suffix in ("png", "svg")]
+    for old in (path for pattern in patterns for path in folder.glob(pattern)):
         if old not in paths:
             old.unlink()
     return len(paths) // 2

@@ -100,6 +100,13 @@ class TrainSettings:
         most=LONGEST_STRING,
     )
     validate_every: int = setting(5_000, "steps between validations", least=1, most=MOST_STEPS)
+    evaluate_every: int | None = setting(
+        None,
+        "steps between evaluations at every length up to the test length; they are recorded in the log and change "
+        "nothing; none: no evaluation during training",
+        least=1,
+        most=MOST_STEPS,
+    )
     checkpoint_every: int | None = setting(
         None, "steps between checkpoints; none: about every minute", least=1, most=MOST_STEPS
     )

@@ -12,6 +12,7 @@ from sdssm.checksums import FILE_CHECKSUM, ChecksumError
 from sdssm.errors import OutputError
 from sdssm.files import describe_file_error, format_path, read_regular_file
 from sdssm.formatting import format_chance, format_percent
+from sdssm.report.histories import history_grids
 from sdssm.report.rendering import NOTHING, Grid, Table, to_csv, to_latex, to_markdown, write_table
 
 CAPTION = "max / average over seeds ± its 95 % band, in %"
@@ -91,6 +92,7 @@ def _accuracy_table(results: Mapping[str, Any]) -> Table:
             grid = _with_levels(grid, shown, "best_constant", CONSTANT, format_percent)
             grid = _with_levels(grid, cells, "chance", CHANCE, format_chance)
         grids.append(grid)
+    grids += history_grids(measured)
     return Table(results["title"], grids, [_facts(cell) for cell in cells], [*_notes(cells, first), *missing])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -79,6 +80,7 @@ class ReplicaGroup:
         self._log_every = schedules.log_every(self.train)
         self._windows: list[WindowMeans] = []  # closed but not yet written
         self._best: BestWeights | None = None  # with a validation
+        self._evaluated_step = self._step  # an evaluation at the step of a checkpoint is in the log already
         self._tensorboard = tensorboard
         self._board: TensorBoard | None = None
 
@@ -209,14 +211,16 @@ class ReplicaGroup:
     def advance(self, windows: float, stop: Callable[[], bool], turn_seconds: float = math.inf) -> Iterator[None]:
         """Train up to `windows` logging windows, or a part of one if it is below 1, and yield after each turn.
 
-        It stops earlier at a step with a checkpoint or a validation. On a CPU a turn also ends after `turn_seconds`.
+        It stops earlier at a step with a checkpoint, a validation or an evaluation. On a CPU a turn also ends after
+        `turn_seconds`.
         """
         engine = self.engine
         end = min(self.end_step, (engine.step // self._log_every + max(1, int(windows))) * self._log_every)
         if windows < 1:  # whole blocks, so that the steps are divided into CUDA graphs as in a whole window
             block = STEPS_PER_BLOCK["cuda"]
             end = min(end, engine.step + max(1, int(windows * self._log_every) // block) * block)
-        for every in (self.train.checkpoint_every, self.train.validate_every if self._best is not None else None):
+        validate_every = self.train.validate_every if self._best is not None else None
+        for every in (self.train.checkpoint_every, self.train.evaluate_every, validate_every):
             if every is not None:
                 end = min(end, (engine.step // every + 1) * every)
         while engine.step < end and not stop():
@@ -242,12 +246,14 @@ class ReplicaGroup:
         return stop() or (self.engine.step > start and monotonic() >= deadline)
 
     def write_results(self, message: Callable[[str], None], errors: DeferredErrors) -> None:
-        """Log the windows since the last call, then validate and save if due. This waits for the device."""
+        """Log the windows since the last call, then validate, evaluate and save if due. This waits for the device."""
         if self.is_consistent:
             with errors:
                 self._log_windows(message)
             with errors:
                 self._validate_if_due()
+            with errors:
+                self._evaluate_if_due()
             with errors:
                 self._save_if_due()
 
@@ -316,6 +322,22 @@ class ReplicaGroup:
                     folder.log({"step": step, "validation": score})
                     if score is not None:
                         self._best.update(replica, score)
+        errors.raise_first()
+
+    def _evaluate_if_due(self) -> None:
+        """Record the accuracy up to the test length at the steps that the settings say; the training ignores it."""
+        step, every = self.engine.step, self.train.evaluate_every
+        if every is None or step == self._evaluated_step or (step % every and step != self.train.steps):
+            return
+        self._evaluated_step = step
+        errors = DeferredErrors()
+        for replica, folder in enumerate(self.folders):
+            if self.alive[replica]:
+                with errors:
+                    task = replace(self.tasks[replica], train_length=folder.config.train_length)
+                    result = evaluate(self.engine.model(replica), task=task, measures=()).runs[0]
+                    means = {"all": result.mean, "within": result.mean_within, "beyond": result.mean_beyond}
+                    folder.log({"step": step, **means})
         errors.raise_first()
 
     def _best_model(self, replica: int) -> TokenModel:

@@ -8,6 +8,7 @@ from typing import Any
 from sdssm.evaluation.description import changed_settings
 from sdssm.experiments.execution.evaluations import read_evaluations
 from sdssm.experiments.planning.plan import Plan, PlannedRun
+from sdssm.experiments.results.history import read_history
 from sdssm.experiments.specs.scores import Score
 from sdssm.experiments.specs.spec import Spec
 from sdssm.runs import FINAL_STATUSES, RunFolder
@@ -29,7 +30,8 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
     evaluation = spec.evaluate
     curve, listed = read_evaluations(run.folder, run.task, evaluation)
     config = run.config
-    progress = RunFolder.open(run.folder).progress
+    folder = RunFolder.open(run.folder)
+    progress = folder.progress
     if curve is None and progress.status != "diverged":
         return None
     longest = evaluation.max_length or run.task.test_length
@@ -76,6 +78,8 @@ def _make_record(spec: Spec, run: PlannedRun) -> Record | None:
         record["first_below_99"] = first_below_99 if first_below_99 is None or first_below_99 <= longest else None
         values = curve["accuracy"][:longest]
         record["accuracy"] = [None if value is None else round(value, 2) for value in values]
+    if config.train.evaluate_every is not None:
+        record["history"] = read_history(folder.events())
     return record
 
 
