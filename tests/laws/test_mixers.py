@@ -65,8 +65,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"generator": "separate"},
         {"generator": "separate", "input_matrix": False},
     ],
-    "delta-net": [{"conv": None, "negative_eigenvalues": False}],
-    "delta-product": [{"householders": 3, "forget_gate": False, "conv": 2}],
+    "delta-net": [{"conv": None, "negative_eigenvalues": False}, {"output_gate": True}],
+    "delta-product": [
+        {"householders": 3, "forget_gate": False, "conv": 2},
+        {"forget_gate": False, "output_gate": False, "conv": None},
+    ],
     "pd-ssm": [
         {"input_matrix": False},
         {"initial_state": "zero", "expansion": 1},

@@ -20,6 +20,9 @@ CASES: list[tuple[type[DeltaRule], DeltaNetSettings]] = [
     (DeltaNet, DeltaNetSettings(**SMALL, conv=None, negative_eigenvalues=False)),
     (GatedDeltaProduct, GatedDeltaProductSettings(**SMALL)),
     (GatedDeltaProduct, GatedDeltaProductSettings(**SMALL, householders=3, forget_gate=False, conv=2)),
+    (DeltaNet, DeltaNetSettings(**SMALL, output_gate=True)),
+    # without gates and convolution, as in the published experiments on state tracking
+    (GatedDeltaProduct, GatedDeltaProductSettings(**SMALL, forget_gate=False, output_gate=False, conv=None)),
 ]
 every = pytest.mark.parametrize(("kind", "settings"), CASES, ids=[f"{k.name}-{i}" for i, (k, _) in enumerate(CASES)])
 
@@ -59,10 +62,10 @@ def by_hand(layer: DeltaRule, u: Tensor) -> Tensor:
                 beta = 2 * beta if settings.negative_eigenvalues else beta
                 S[h] = S[h] @ (torch.eye(D, dtype=u.dtype) - beta * torch.outer(k, k)) + beta * torch.outer(v, k)
             q = x[t, h * D : h * D + D]
-            o = S[h] @ (q / (q @ q + 1e-6).sqrt())
+            o = S[h] @ (q / (q @ q + 1e-6).sqrt() / math.sqrt(D))
             heads.append(o / (o.square().mean() + 1e-5).sqrt() * layer.gain)
         joined = torch.cat(heads)
-        if isinstance(layer, GatedDeltaProduct):
+        if settings.output_gate:
             assert layer.gate is not None
             joined = joined * functional.silu(u[t] @ layer.gate.weight.mT)
         rows.append(joined @ layer.output.weight.mT)
@@ -73,7 +76,10 @@ def by_hand(layer: DeltaRule, u: Tensor) -> Tensor:
 def test_outputs_follow_the_equations(kind: type[DeltaRule], settings: DeltaNetSettings) -> None:
     layer, u = make_layer(kind, settings), random_tensor(7, 5)
     with torch.no_grad():
-        torch.testing.assert_close(layer(u[None])[0][0], by_hand(layer, u))
+        # Small inputs make small outputs S q, for which the epsilon of the norm matters, and with it the scale of q.
+        for scale in (1.0, 1e-2):
+            expected = by_hand(layer, scale * u)
+            torch.testing.assert_close(layer(scale * u[None])[0][0], expected, rtol=1e-12, atol=1e-12)
 
 
 @every
@@ -95,6 +101,14 @@ def test_gradients_are_finite_at_length_500(kind: type[Any]) -> None:
     y[:, -1].square().sum().backward()
     assert y.isfinite().all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_settings_turn_gates_and_convolution_off() -> None:
+    settings = GatedDeltaProductSettings(**SMALL, forget_gate=False, output_gate=False, conv=None)
+    names = {name for name, _ in make_layer(GatedDeltaProduct, settings).named_parameters()}
+    assert names == {"projection.weight", "strength.weight", "gain", "output.weight"}
+    gated = make_layer(DeltaNet, DeltaNetSettings(**SMALL, output_gate=True))
+    assert gated.gate is not None and make_layer(DeltaNet, DeltaNetSettings(**SMALL)).gate is None
 
 
 def test_number_of_parameters() -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+import sdssm
 from sdssm.errors import SettingsError, UnknownNameError
 from sdssm.layers import MIXERS
 from sdssm.models import PRESETS, Classifier, default_preset, get_preset
 from sdssm.runs.schema import resolve_settings
 from sdssm.settings import settings_to_dict
 from sdssm.tasks import get_task
+from tests.edited_files import edit_json
 
 #: The settings of sd-ssm: the defaults, and what each preset changes for each task. A new setting is not listed.
 SD_SSM = json.loads((Path(__file__).parents[1] / "data" / "sd-ssm-presets.json").read_text())
@@ -36,6 +38,8 @@ COUNTS = {
     ("complex-diagonal", "paper-b0-mlp", "d30"): 57_920,
     ("complex-diagonal", "paper-linear", "d30"): 41_664,
     ("complex-diagonal", "paper", "c2xc30"): 58_176,
+    # embedding of 9 symbols, MLP of the transitions, B, readout
+    ("complex-diagonal", "paper", "arithmetic"): 9 * 9 + 10 * 256 + 257 * 128 + 128 * 9 + 129 * 128 + 129 * 5,
     ("regular-lrnn", "paper", "a5"): 308_736 + 64 * 2 + 65 * 60,
     ("regular-lrnn", "paper", "cycle"): 308_736 + 64 * 3 + 65 * 5,
     ("rnn", "paper", "a5"): 64 * (2 + 64 + 2) + 64 * 60,
@@ -46,6 +50,44 @@ COUNTS = {
 @pytest.mark.parametrize("which", COUNTS, ids=" ".join)
 def test_number_of_parameters_as_published(which: tuple[str, str, str]) -> None:
     assert count(build_model(*which)) == COUNTS[which]
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "symbols"), [("paper", "arithmetic", 9), ("default", "arithmetic", 8), ("paper", "cycle", 3)]
+)
+def test_initial_embedding_of_the_complex_diagonal_model(preset: str, name: str, symbols: int) -> None:
+    """Uniform within symbols^-1/2, as a linear map of one-hot vectors; published arithmetic has a ninth symbol."""
+    largest = 0.0
+    for seed in range(40):
+        task, settings = get_task(name), resolve_settings("complex-diagonal", preset, name).model
+        model = Classifier(settings, task.n_symbols, task.n_classes, generator=torch.Generator().manual_seed(seed))
+        assert model.embedding is not None and model.embedding.shape == (symbols, symbols)
+        largest = max(largest, model.embedding.abs().max().item())
+    assert 0.98 * symbols**-0.5 < largest <= symbols**-0.5
+
+
+@pytest.mark.parametrize(("model", "gated"), [("delta-net", False), ("delta-product", True)])
+def test_a_folder_without_output_gate_has_the_gate_of_its_time(model: str, gated: bool, tmp_path: Path) -> None:
+    """Before there was the setting, DeltaProduct had an output gate and DeltaNet had none."""
+    saved = build_model(model, "default", "parity", output_gate=gated)
+    saved.save(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())["model"]
+    del config["mixer"]["output_gate"]
+    edit_json(tmp_path / "model" / "config.json", model=config)
+    loaded = sdssm.load(tmp_path / "model")
+    assert isinstance(loaded, Classifier) and loaded.settings == saved.settings
+    assert ("layers.0.mixer.gate.weight" in dict(loaded.named_parameters())) == gated
+    tokens = torch.tensor([[0, 1, 1, 0, 1]])
+    torch.testing.assert_close(loaded(tokens), saved(tokens))
+
+
+def test_a_folder_with_an_embedding_wider_than_its_symbols_loads(tmp_path: Path) -> None:
+    """The preset `paper` had embedding=9 on arithmetic, with a row for each of its eight symbols."""
+    saved = build_model("complex-diagonal", "paper", "arithmetic", embedding=9, width=None)
+    assert saved.embedding is not None and saved.embedding.shape == (8, 9)
+    saved.save(tmp_path / "model")
+    tokens = torch.tensor([[0, 7, 1, 5, 2]])
+    torch.testing.assert_close(sdssm.load(tmp_path / "model")(tokens), saved(tokens))
 
 
 def test_transition_parameters_are_those_the_paper_compares() -> None:

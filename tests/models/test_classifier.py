@@ -48,6 +48,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "skip": {"skip": True},
     "temperature": {"temperature": 0.3},
     "wide": {"width": 9, "query": True},
+    "embedding of wide inputs": {"embedding": 5, "embedding_init": "linear", "width": 9, "query": True},
     "stack": {"layers": 2, "embedding": 6},
     "stack of one-hot with query and skip": {"layers": 3, "query": True, "skip": True},
 }
@@ -309,7 +310,6 @@ def test_length_efficiency_settings() -> None:
         ({"dropout": 1.0, "readout": "mlp"}, "below 1"),
         ({"temperature": 0.0}, "above 0"),
         ({"scale": -1}, "above 0"),
-        ({"embedding": 4, "width": 4}, "leave width out"),
         ({"state_embedding": 8}, "initial_state=given"),
     ],
 )

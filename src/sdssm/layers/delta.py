@@ -33,7 +33,6 @@ class DeltaRule(Mixer):
         steps: int,
         *,
         forget: bool,
-        gated: bool,
         generator: torch.Generator,
     ) -> None:
         super().__init__(width, settings)
@@ -47,7 +46,7 @@ class DeltaRule(Mixer):
         self.rate: nn.Parameter | None = None
         if forget:
             self.decay, self.rate = forget_gate(width, H, generator)
-        self.gate = initial.linear(width, self.inner, generator, bias=False) if gated else None
+        self.gate = initial.linear(width, self.inner, generator, bias=False) if settings.output_gate else None
         self.gain = nn.Parameter(torch.ones(settings.head_size))
         self.output = initial.linear(self.inner, width, generator, bias=False)
 
@@ -106,14 +105,18 @@ class DeltaRule(Mixer):
         return self.read(o, parts), (window, S)
 
     def vectors(self, x: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Convolve x (B, L, C) -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs."""
+        """Convolve x (B, L, C) -> q (B, L, H, D), k and v (B, L, n, H, D), and the last inputs.
+
+        k has norm 1 and q norm D^-1/2. `read` divides by the norm of the outputs, so the factor of q only decides how
+        large they are beside its epsilon.
+        """
         B, L, C = x.shape
         H, D, n = self.settings.heads, self.settings.head_size, self.steps
         filters = x.new_ones(1, C) if self.filters is None else self.filters
         x, last = causal_filter(x, filters, before=window, vectors=H * (1 + n), size=D)
         q, k, v = torch.split(x, [self.inner, self.inner * n, self.inner * n], -1)
         q, k, v = q.reshape(B, L, H, D), k.reshape(B, L, n, H, D), v.reshape(B, L, n, H, D)
-        return q, k, v, None if self.filters is None else last
+        return q * D**-0.5, k, v, None if self.filters is None else last
 
     def read(self, o: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
         """Normalise and gate the outputs of the heads (..., H, D), and map them to outputs (..., F)."""
@@ -126,10 +129,11 @@ class DeltaRule(Mixer):
 class DeltaNet(DeltaRule):
     """DeltaNet: S_t = S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T for each head, read as S_t q_t.
 
-        q, k, v = SiLU(conv(W_q u)), SiLU(conv(W_k u)), SiLU(conv(W_v u)); q and k are then divided by their l2 norm
+        q, k, v = SiLU(conv(W_q u)), SiLU(conv(W_k u)), SiLU(conv(W_v u)); q and k are then divided by their l2 norm,
+                  and q by the square root of the head size
         beta_t  = 2 sigmoid(W_b u_t), or sigmoid(W_b u_t) without negative_eigenvalues
         S_t     = S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T, from S_0 = 0
-        y_t     = W_o RMSNorm(S_t q_t), the norm over each head
+        y_t     = W_o RMSNorm(S_t q_t), the norm over each head; with output_gate W_o (RMSNorm(S_t q_t) * SiLU(W_g u_t))
 
     conv is a causal depthwise convolution; no map has a bias. The eigenvalues of I - beta k k^T lie in (-1, 1];
     a reflection, beta = 2, is reached only by rounding. Equations: Yang et al. 2024 (Parallelizing Linear Transformers
@@ -153,7 +157,7 @@ class DeltaNet(DeltaRule):
     )
 
     def __init__(self, width: int, settings: DeltaNetSettings | None = None, *, generator: torch.Generator) -> None:
-        super().__init__(width, settings or DeltaNetSettings(), 1, forget=False, gated=False, generator=generator)
+        super().__init__(width, settings or DeltaNetSettings(), 1, forget=False, generator=generator)
 
 
 class GatedDeltaProduct(DeltaRule):
@@ -162,7 +166,7 @@ class GatedDeltaProduct(DeltaRule):
         alpha_t = exp(-exp(A) softplus(W_a u_t + a)), a scalar for each head; 1 without forget_gate
         S_t     = alpha_t S_{t-1}, then for each of the n_h keys, values and beta of u_t in turn
                   S_t = S_t (I - beta k k^T) + beta v k^T
-        y_t     = W_o (RMSNorm(S_t q_t) * SiLU(W_g u_t))
+        y_t     = W_o (RMSNorm(S_t q_t) * SiLU(W_g u_t)); W_o RMSNorm(S_t q_t) without output_gate
 
     The rest as in `DeltaNet`. Equations: Siems et al. 2025 (DeltaProduct: Improving State-Tracking in Linear RNNs via
     Householder Products); the gate is that of Yang et al. 2025 (Gated Delta Networks). Details and initial values:
@@ -185,9 +189,7 @@ class GatedDeltaProduct(DeltaRule):
         self, width: int, settings: GatedDeltaProductSettings | None = None, *, generator: torch.Generator
     ) -> None:
         settings = settings or GatedDeltaProductSettings()
-        super().__init__(
-            width, settings, settings.householders, forget=settings.forget_gate, gated=True, generator=generator
-        )
+        super().__init__(width, settings, settings.householders, forget=settings.forget_gate, generator=generator)
 
 
 def forget_gate(width: int, heads: int, generator: torch.Generator) -> tuple[nn.Linear, nn.Parameter]:

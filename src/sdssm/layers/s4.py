@@ -175,7 +175,7 @@ class S4(LtiMixer):
     """S4: y = K * u + D u with K_l = C Abar^l Bbar and A = diag(lambda) - P P^*; then GELU, Linear, GLU.
 
     Every channel has N / 2 modes with its own B, C, P and dt; A is initialised to HiPPO-LegS. The kernel of every
-    length comes from the same C, which is not rewritten for longer inputs. Gu, Goel and Re 2022,
+    length comes from the same C, which is trained itself; the authors train C (I - Abar^L). Gu, Goel and Re 2022,
     "Efficiently Modeling Long Sequences with Structured State Spaces".
 
     >>> layer = S4(3, S4Settings(state=8), generator=torch.Generator().manual_seed(0))

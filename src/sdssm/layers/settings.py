@@ -319,6 +319,7 @@ class DeltaNetSettings(MixerSettings):
     head_size: int = setting(16, "rows and columns of the matrix of a head", least=1, most=TRITON_LARGEST_HEAD)
     conv: int | None = setting(4, "taps of the convolution before the scan; none: no convolution", least=2, most=64)
     negative_eigenvalues: bool = setting(True, "beta up to 2 instead of 1: eigenvalues down to -1")
+    output_gate: bool = setting(False, "multiply the outputs of the heads by SiLU(W_g u_t)")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -330,6 +331,7 @@ class GatedDeltaProductSettings(DeltaNetSettings):
 
     householders: int = setting(2, "delta-rule updates for each symbol", least=1, most=64)
     forget_gate: bool = setting(True, "alpha, which decays the matrix before the updates")
+    output_gate: bool = setting(True, "multiply the outputs of the heads by SiLU(W_g u_t)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,8 +106,8 @@ _TRANSFORMER: Values = {
 }
 
 
-def _complex(lr: float, embedding: int = 0) -> Values:
-    return {**_COMPLEX, **_PUBLISHED, "lr": lr, "embedding": embedding}
+def _complex(lr: float, width: int | None = None) -> Values:
+    return {**_COMPLEX, **_PUBLISHED, "lr": lr, "width": width}
 
 
 def _regular_lrnn(lr: float, weight_decay: float) -> Values:
@@ -118,13 +118,12 @@ def _mamba(state: int, lr: float) -> Values:
     return {**_MAMBA, **_PUBLISHED, "state": state, "lr": lr}
 
 
-#: The published one-hot vectors of arithmetic have a ninth symbol, a blank that never occurs. Here the embedding has
-#: the same width, but no row for the blank.
+#: The published one-hot vectors of arithmetic have a ninth entry, for a blank that never occurs.
 _COMPLEX_PAPER = {
     "parity": _complex(5e-4),
     "even_pairs": _complex(1e-3),
     "cycle": _complex(5e-4),
-    "arithmetic": _complex(1e-4, embedding=9),
+    "arithmetic": _complex(1e-4, width=9),
     "c2xc4": _complex(5e-3),
     "d4": _complex(1e-4),
     "a5": _complex(1e-3),

@@ -56,18 +56,21 @@ class ModelSettings:
     )
     embedding: int | None = setting(
         None,
-        "width of a learned embedding; 0: the number of symbols; none: one-hot",
+        "width of a learned embedding; 0: that of the one-hot inputs; none: one-hot",
         least=0,
         most=LARGEST_WIDTH,
     )
     embedding_init: str = setting(
         "normal",
-        "initial embedding; normal: N(0, 1); small: N(0, 0.02^2); linear: as torch.nn.Linear",
+        "initial embedding; normal: N(0, 1); small: N(0, 0.02^2); linear: as torch.nn.Linear of the one-hot inputs",
         choices=("normal", "small", "linear"),
     )
     embedding_scale: float = setting(1.0, "factor of the embedding", above=0)
     width: int | None = setting(
-        None, "width of one-hot inputs; none: the number of symbols, plus the query", least=1, most=LARGEST_WIDTH
+        None,
+        "width of the one-hot inputs, which are the rows of an embedding; none: the number of symbols, plus the query",
+        least=1,
+        most=LARGEST_WIDTH,
     )
     query: bool = setting(False, "read every prefix after one extra learned step")
     norm: str = setting(
@@ -103,11 +106,6 @@ class ModelSettings:
         self._build_mixer_settings()  # first, because the valid settings depend on the name
         check_settings(self)
         self._check_dropout()
-        if self.embedding is not None and self.width is not None:
-            raise SettingsError(
-                f"width is {self.width}, but it is the width of one-hot inputs and embedding is {self.embedding}; "
-                "leave width out, or set embedding=none"
-            )
         if self.feed_forward is not None and self.blocks not in ("pre-norm", "post-norm"):
             raise SettingsError(
                 f"feed_forward needs a residual block, but block is {self.blocks!r}; set block=pre-norm"

@@ -27,15 +27,16 @@ class Stack(nn.Module):
         super().__init__()
         check_at_least("n_symbols", n_symbols, 1)
         self.settings, self.n_symbols = settings, n_symbols
-        inputs = n_symbols + settings.query
-        embedded = settings.embedding is not None
-        width = (settings.embedding or inputs) if embedded else settings.width or inputs
-        if not embedded and width < inputs:
+        needed = n_symbols + settings.query
+        inputs = settings.width or needed  # entries of a one-hot input; those between symbols and query are unused
+        if inputs < needed:
+            query = " and the query" if settings.query else ""
             raise ModelError(
-                f"width is {width}, but {n_symbols} symbols{' and the query' if settings.query else ''} need {inputs}; "
-                f"set width={inputs}, or leave it out"
+                f"width is {inputs}, but {n_symbols} symbols{query} need {needed}; set width={needed}, or leave it out"
             )
-        self.query = (inputs if embedded else width) - 1 if settings.query else None
+        embedded = settings.embedding is not None
+        width = settings.embedding or inputs
+        self.query = inputs - 1 if settings.query else None
         self.embedding = initial.embedding(settings.embedding_init, inputs, width, generator) if embedded else None
         blocks = []
         for layer in range(settings.layers):

@@ -24,6 +24,7 @@ FORMS: list[dict[str, Any]] = [
     {"mixer": {"transition": "stochastic", "constraint": 0.4}},
     {"embedding": 5, "embedding_scale": 3.0},
     {"embedding": 0, "query": True},
+    {"embedding": 3, "width": 7, "query": True},
     {"query": True},
     {"width": 7},
 ]

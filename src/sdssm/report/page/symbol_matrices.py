@@ -137,14 +137,15 @@ class _TransitionForm:
 
 def input_vectors(model: ModelSettings, weights: Weights, n_symbols: int, *, with_query: bool = False) -> Floats:
     """Return the input vectors (V, D) of the symbols and, last, of the query if the model has one and it is wanted."""
-    rows = n_symbols + (with_query and model.query)
-    if model.embedding is None:  # one-hot; the query is the last entry, and entries before it may be unused
-        width = model.width or n_symbols + model.query
-        return np.eye(width, dtype=np.float32)[[*range(n_symbols), *[width - 1] * (rows - n_symbols)]]
+    # One-hot inputs: the query is the last entry, and entries before it may be unused.
+    width = model.width or n_symbols + model.query
+    rows = [*range(n_symbols), *([width - 1] if with_query and model.query else [])]
+    if model.embedding is None:
+        return np.eye(width, dtype=np.float32)[rows]
     table = _tensor(weights, "embedding", (None, None))
-    if len(table) < rows:
-        raise ModelError(f"embedding has {len(table)} rows, but there are {rows} symbols")
-    return table[:rows] * np.float32(model.embedding_scale)
+    if len(table) <= max(rows):
+        raise ModelError(f"embedding has {len(table)} rows, but {max(rows) + 1} are needed")
+    return table[rows] * np.float32(model.embedding_scale)
 
 
 def _tensor(weights: Weights, name: str, shape: tuple[int | None, ...]) -> Floats:
