@@ -147,8 +147,8 @@ def describe_unnamed(records: Sequence[LanguageRecord]) -> list[str]:
     balanced = least_share(records, lambda record: _score(record, "balanced", length) >= LEARNED)
     return [
         f"{count_unnamed()} more languages of the 980 in results/mlregtest were looked at while the loss was found, "
-        f"and their names were not recorded. If all of them are among these {len(records)}: of the {count} others at least "
-        f"{balanced:.1f} % reach the first target, and at least {least_share(records, is_equal):.1f} % the second"
+        f"and their names were not recorded. If all of them are among these {len(records)}: of the {count} others at "
+        f"least {balanced:.1f} % reach the first target, and at least {least_share(records, is_equal):.1f} % the second"
     ]
 
 
