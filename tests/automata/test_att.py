@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sdssm.automata import Machine, from_att, get_machine, read_machine, to_att, write_machine
 from sdssm.automata.att import ESCAPES
 from sdssm.automata.formats import find_att_files
-from sdssm.automata.groups import MOST_STATES
 from sdssm.errors import FormatError, FormatWarning, SdssmError
+from sdssm.limits import MOST_STATES_BUILT
 from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS, get_task
 from sdssm.tasks.library import spell_task
 from tests.programs import run_command
@@ -189,8 +189,10 @@ def test_bad_input_is_one_line_with_exit_code_2(text: str, tmp_path: Path, capsy
 
 def test_too_many_states(tmp_path: Path) -> None:
     path = tmp_path / "long.att"
-    path.write_text("".join(f"{q}\t{q + 1}\ta\ta\n" for q in range(MOST_STATES)))
-    with pytest.raises(SdssmError, match=f"would have {MOST_STATES + 1:,} states; the most is {MOST_STATES:,}"):
+    path.write_text("".join(f"{q}\t{q + 1}\ta\ta\n" for q in range(MOST_STATES_BUILT)))
+    with pytest.raises(
+        SdssmError, match=f"would have {MOST_STATES_BUILT + 1:,} states; the most is {MOST_STATES_BUILT:,}"
+    ):
         read_machine(path)
 
 
