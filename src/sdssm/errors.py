@@ -65,6 +65,10 @@ class StudioError(SdssmError):
     """An address that cannot be served, or a request that a studio refuses."""
 
 
+class FormatWarning(UserWarning):
+    """A file with a machine is read, but part of it looks like a mistake."""
+
+
 class RunWarning(UserWarning):
     """Part of a run folder is damaged or unavailable and is ignored."""
 

@@ -13,6 +13,8 @@ LONGEST_TRAINED, MOST_STEPS = 100_000, 10**12
 LARGEST_SEED, MOST_SEEDS = (1 << 63) - 1, 10_000
 #: A machine: its states, its transitions (states times symbols), and the letters of a name.
 MOST_STATES, MOST_TRANSITIONS, LONGEST_NAME = 100_000, 1 << 22, 1_000
+#: The most states of a machine that is built from a name, an expression or an .att file.
+MOST_STATES_BUILT = 10_000
 #: The classes of a model, which are the outputs of its machine.
 MOST_CLASSES = 1 << 31
 #: The most short strings that a certificate checks one by one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from sdssm.automata import Machine, from_att, get_machine, read_machine, to_att, write_machine
 from sdssm.automata.att import ESCAPES
 from sdssm.automata.formats import find_att_files
-from sdssm.automata.groups import MOST_STATES
-from sdssm.errors import FormatError, SdssmError
+from sdssm.errors import FormatError, FormatWarning, SdssmError
+from sdssm.limits import MOST_STATES_BUILT
 from sdssm.tasks import EXAMPLE_TASKS, PAPER_TASKS, get_task
 from sdssm.tasks.library import spell_task
 from tests.programs import run_command
@@ -188,8 +189,10 @@ def test_bad_input_is_one_line_with_exit_code_2(text: str, tmp_path: Path, capsy
 
 def test_too_many_states(tmp_path: Path) -> None:
     path = tmp_path / "long.att"
-    path.write_text("".join(f"{q}\t{q + 1}\ta\ta\n" for q in range(MOST_STATES)))
-    with pytest.raises(SdssmError, match=f"would have {MOST_STATES + 1:,} states; the most is {MOST_STATES:,}"):
+    path.write_text("".join(f"{q}\t{q + 1}\ta\ta\n" for q in range(MOST_STATES_BUILT)))
+    with pytest.raises(
+        SdssmError, match=f"would have {MOST_STATES_BUILT + 1:,} states; the most is {MOST_STATES_BUILT:,}"
+    ):
         read_machine(path)
 
 
@@ -255,3 +258,68 @@ def test_train_and_load_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.unlink()  # the run keeps its machine
     run = RunFolder.open(Path("run") / "seed-0")
     assert run.config.load_task().name == "even"
+
+
+# -- states that look mistyped -----------------------------------------------------------------------------------------
+
+
+def warnings_of(path: Path) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_machine(path)
+    assert {warning.category for warning in caught} <= {FormatWarning}
+    return [str(warning.message).removeprefix(f"{path}: ") for warning in caught]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_state_of_mlregtest_looks_mistyped(path: Path) -> None:
+    assert warnings_of(path) == []
+
+
+DEAD = "has no transitions and is not final, so all strings that reach it are rejected; is its name mistyped?"
+UNREACHED = "is not reached from the start state, so its lines are ignored; is its name mistyped?"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 1 a a\n1 0 b b\n0\n", []),  # missing transitions are no mistake
+        ("0 1 a\n0 0 b\n1", []),  # a final state needs no transitions
+        ("0 1 a a\n1 O b b\n0\n", [f"line 2: state 'O' {DEAD}"]),
+        ("0 1 a a\n1 0 b b\n11 0 a a\n0\n", [f"line 3: state '11' {UNREACHED}"]),
+        ("0 1 a a\n1 0 b b\n7\n0\n", [f"line 3: state '7' {UNREACHED}"]),  # a final line alone
+        ("0 0 a a\n0 0 b b\n0\n1 2 a a\n2 3 a a\n3 3 a a\n", [f"line 4: state '1' {UNREACHED}"]),  # a chain: its first
+        ("0 0 a a\n0\n1 2 a a\n2 1 a a\n", [f"line 3: state '1' {UNREACHED}"]),  # a cycle
+        ("0 0 a a\n0\n1 1 a a\n", [f"line 3: state '1' {UNREACHED}"]),  # a loop is no way into a state
+        ("q0 q1 a a\nq1 ql b b\nq1\nq2\n", [f"line 2: state 'ql' {DEAD}", f"line 4: state 'q2' {UNREACHED}"]),
+        ("0 1 a x\n0 2 b y\n", []),  # a Mealy machine: the last transition has an output too
+        ("0 1 a x\n1 1 a y\n5 1 a y\n", [f"line 3: state '5' {UNREACHED}"]),
+    ],
+)
+def test_states_that_look_mistyped_are_named(text: str, expected: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.att"
+    path.write_text(text)
+    assert warnings_of(path) == expected
+
+
+def test_only_a_few_states_that_look_mistyped_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.att"
+    for count, lines in ((1, 1), (4, 4), (5, 4), (90, 4)):
+        path.write_text("0 0 a a\n0\n" + "".join(f"{k} 0 a a\n" for k in range(1, count + 1)))
+        texts = warnings_of(path)
+        assert len(texts) == lines
+    assert texts[-1] == "87 more states: each is not reached from the start state, so its lines are ignored"
+
+
+def test_a_text_without_a_file_warns_too() -> None:
+    with pytest.warns(FormatWarning, match="^line 2: state 'O' has no transitions"):
+        from_att("0 1 a a\n1 O b b\n0\n")
+
+
+def test_the_command_line_prints_one_line_for_a_mistyped_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.att").write_text("0 1 a a\n1 O b b\n0 0 b b\n1\n")
+    code, _, err = run_command(capsys, "tasks", "show", "mine.att")
+    assert (code, err) == (0, f"sdssm: warning: mine.att: line 2: state 'O' {DEAD}\n")

@@ -277,7 +277,9 @@ def test_tables_import_only_the_foundation_and_rendering() -> None:
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/table.csv")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "path", sorted(RESULTS.rglob("table.csv")), ids=lambda path: str(path.parent.relative_to(RESULTS))
+)
 def test_no_stored_accuracy_stands_without_the_best_constant_answer(path: Path) -> None:
     rows = list(csv.DictReader(path.open(encoding="utf-8")))
     scored = [row for row in rows if row.get("max") and not row["score"].startswith("passes")]

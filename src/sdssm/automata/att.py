@@ -15,17 +15,18 @@ to a Moore machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sdssm.automata.att_states import AttTransition, find_suspicious_states
 from sdssm.automata.groups import check_n_states
 from sdssm.automata.machine import Machine
 from sdssm.automata.mealy import mealy_table, number_outputs
 from sdssm.automata.partial import build_machine, names_or_none
 from sdssm.automata.sources import as_machine
 from sdssm.automata.validation import check_size, format_names
-from sdssm.errors import FormatError, format_value
+from sdssm.errors import FormatError, FormatWarning, format_value
 
 #: How HFST writes symbols that would separate fields or lines.
 ESCAPES = {" ": "@_SPACE_@", "\t": "@_TAB_@", "\n": "@_NEWLINE_@"}
@@ -41,24 +42,14 @@ EXPECTED = "expected 'source target symbol symbol' for a transition, or 'state' 
 WEIGHT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class AttTransition:
-    """A line with a transition."""
-
-    line: int
-    source: str
-    target: str
-    symbol: str
-    output: str
-
-
-def from_att(text: str, *, sink: bool = True, symbols: Sequence[str] | None = None) -> Machine:
-    """Return the machine that an AT&T text describes.
+def from_att(text: str, *, sink: bool = True, symbols: Sequence[str] | None = None, file: str | None = None) -> Machine:
+    """Return the machine that an AT&T text describes, with a `FormatWarning` for states that look mistyped.
 
     Args:
         text: the contents of the file.
         sink: has no effect; missing transitions always lead to a sink state, as the format defines it.
         symbols: the alphabet, if it has more symbols than the file; also fixes their numbers.
+        file: the name of the file, for warnings.
 
     >>> from_att("0 1 a a\\n1 0 b b\\n0").to_regex()
     '(ab)*'
@@ -76,6 +67,8 @@ def from_att(text: str, *, sink: bool = True, symbols: Sequence[str] | None = No
     table = _table(transitions, number, alphabet)
     names, symbol_names = names_or_none(states), names_or_none(alphabet)
     mealy = next((edge for edge in transitions if edge.symbol != edge.output), None)
+    for sentence in find_suspicious_states(transitions, final, start, is_acceptor=mealy is None):
+        warnings.warn(sentence if file is None else f"{file}: {sentence}", FormatWarning, stacklevel=2)
     if mealy is None:
         outputs = [int(state in final) for state in states]
         return build_machine(
@@ -166,21 +159,21 @@ def _unescape(name: str) -> str:
 # -- lines -----------------------------------------------------------------------------------------------------------
 
 
-def _parse(text: str) -> tuple[list[AttTransition], set[str], str]:
-    """Return the transitions, the final states and the start state."""
+def _parse(text: str) -> tuple[list[AttTransition], dict[str, int], str]:
+    """Return the transitions, the final states with their lines, and the start state."""
     lines = [
         (k, fields) for k, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1) if (fields := _split(line))
     ]
     if not lines:
         raise FormatError(f"the file is empty; {EXPECTED}")
     n_symbols = _count_symbols([fields for _, fields in lines])
-    transitions, final = [], set()
+    transitions, final = list[AttTransition](), dict[str, int]()
     for line, fields in lines:
         if len(fields) <= 2:
             if fields[-1].isdigit() and len(fields) == 2:  # a transition without a symbol, rather than a weight
                 raise _malformed(line, fields)
             _check_weight(line, fields[1:], fields)
-            final.add(fields[0])
+            final.setdefault(fields[0], line)
             continue
         if not 2 + n_symbols <= len(fields) <= 3 + n_symbols:
             raise _malformed(line, fields)
@@ -233,10 +226,10 @@ def _malformed(line: int, fields: list[str]) -> FormatError:
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _order_states(transitions: list[AttTransition], final: set[str], start: str) -> list[str]:
+def _order_states(transitions: list[AttTransition], final: Mapping[str, int], start: str) -> list[str]:
     """Return the states: by number, or in order of appearance if some have names."""
     names = dict.fromkeys([start, *(state for edge in transitions for state in (edge.source, edge.target))])
-    states = [*names, *sorted(final - names.keys())]
+    states = [*names, *sorted(final.keys() - names.keys())]
     if all(re.fullmatch("0|[1-9][0-9]{0,17}", state) for state in states):
         states.sort(key=int)
     return states

@@ -87,14 +87,15 @@ def read_machine(path: str | PathLike[str], *, sink: bool = False, symbols: Sequ
     """Return the machine in a `.json`, `.dot` or `.att` file.
 
     A missing transition is an error, or with `sink` leads to a state that is never left; in an `.att` file it always
-    does. `symbols` is the alphabet of an `.att` file, if it has more symbols than the file shows.
+    does. `symbols` is the alphabet of an `.att` file, if it has more symbols than the file shows. A state of
+    such a file that looks mistyped is a `FormatWarning`.
     """
     path = Path(path)
     reader, _ = _get_format(path, "read from")
-    if symbols is not None:
-        if path.suffix != ".att":
-            raise FormatError(f"{format_path(path)}: an alphabet is given for .att files only; add it to the file")
-        reader = partial(from_att, symbols=symbols)
+    if path.suffix == ".att":
+        reader = partial(from_att, symbols=symbols, file=format_path(path))
+    elif symbols is not None:
+        raise FormatError(f"{format_path(path)}: an alphabet is given for .att files only; add it to the file")
     text = _read_text(path)
     try:
         return reader(text, sink=sink)

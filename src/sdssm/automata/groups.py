@@ -15,9 +15,8 @@ import numpy as np
 from sdssm.automata.machine import Machine
 from sdssm.automata.refinement import Ints
 from sdssm.errors import AutomatonError
+from sdssm.limits import MOST_STATES_BUILT
 
-#: The most states a named machine may have.
-MOST_STATES = 10_000
 #: The most elements of a group of which every element is a symbol.
 MOST_ELEMENTS = 1_000
 #: Draws of random generators before giving up.
@@ -90,9 +89,9 @@ class FiniteGroup:
 
 def check_n_states(name: str, n_states: int) -> None:
     """Raise an error if a machine would be too large, before anything of its size is built."""
-    if n_states > MOST_STATES:
+    if n_states > MOST_STATES_BUILT:
         raise AutomatonError(
-            f"{name} would have {n_states:,} states; the most is {MOST_STATES:,}, choose a smaller one"
+            f"{name} would have {n_states:,} states; the most is {MOST_STATES_BUILT:,}, choose a smaller one"
         )
 
 
@@ -101,7 +100,7 @@ def _check_factorial(name: str, n: int) -> None:
     digits = lgamma(n + 1) / log(10)
     if digits > 6:
         raise AutomatonError(
-            f"{name} would have about 10^{digits:.0f} states; the most is {MOST_STATES:,}, choose a smaller one"
+            f"{name} would have about 10^{digits:.0f} states; the most is {MOST_STATES_BUILT:,}, choose a smaller one"
         )
 
 

@@ -18,15 +18,15 @@ import numpy as np
 
 from sdssm.automata.machine import Machine
 from sdssm.errors import FormatError, format_value
+from sdssm.limits import MOST_STATES_BUILT
 
 #: Limits on the size of an expression: its characters, its pieces after repetitions are expanded, the moves between
-#: them that read no letter, the total size of the sets of states, and the states of its machine. Within them it takes
+#: them that read no letter, and the total size of the sets of states. Within them, and `MOST_STATES_BUILT`, it takes
 #: a second or two.
 MOST_CHARACTERS = 100_000
 MOST_PIECES = 10_000
 MOST_MOVES = 1_000_000
 MOST_WORK = 20_000_000
-MOST_STATES = 10_000
 #: The most letters of a range such as a-z.
 MOST_IN_RANGE = 256
 
@@ -311,8 +311,10 @@ def _subset_construction(nfa: _Nfa, first: int, last: int, letters: str) -> Mach
             raise FormatError("the expression can be read in too many ways at once; write it with fewer options")
         for next_subset in map(frozenset, targets.values()):
             if next_subset not in number:
-                if len(number) >= MOST_STATES:
-                    raise FormatError(f"the expression needs more than {MOST_STATES:,} states; write a smaller one")
+                if len(number) >= MOST_STATES_BUILT:
+                    raise FormatError(
+                        f"the expression needs more than {MOST_STATES_BUILT:,} states; write a smaller one"
+                    )
                 number[next_subset] = len(number)
                 order.append(next_subset)
         rows.append([number[frozenset(states)] for states in targets.values()])

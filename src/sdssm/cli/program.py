@@ -12,7 +12,7 @@ from typing import TextIO
 
 from sdssm.cli.options import BAD_INPUT
 from sdssm.cli.parser import make_parser
-from sdssm.errors import RunWarning, SdssmError, first_line, format_value
+from sdssm.errors import FormatWarning, RunWarning, SdssmError, first_line, format_value
 from sdssm.printable import make_lines_printable, printable_output, shorten_line
 
 
@@ -84,7 +84,8 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print warnings of this package in one line, and all others with their place in the code."""
-    text = f"{shorten_line(f'sdssm: warning: {message}')}\n" if issubclass(category, RunWarning) else None
+    is_ours = issubclass(category, (FormatWarning, RunWarning))
+    text = f"{shorten_line(f'sdssm: warning: {message}')}\n" if is_ours else None
     text = text or make_lines_printable(warnings.formatwarning(message, category, filename, lineno, line))
     print(text, end="", file=file or sys.stderr)
 

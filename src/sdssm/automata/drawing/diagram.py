@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # used in annotations only: an import at run time would be ci
 
 
 #: The most states and arrows of a diagram.
-MOST_STATES, MOST_ARROWS = 200, 2_000
+MOST_STATES_DRAWN, MOST_ARROWS = 200, 2_000
 #: The width of a letter of the title, which is bold, relative to the font size.
 BOLD_LETTER = 0.7
 
@@ -72,9 +72,9 @@ def make_diagram(machine: Any, *, title: str | None = None) -> Diagram:
     (2, [(1,), (0,), (0,)])
     """
     machine = as_machine(machine)
-    if machine.n_states > MOST_STATES:
+    if machine.n_states > MOST_STATES_DRAWN:
         raise AutomatonError(
-            f"a diagram shows at most {MOST_STATES} states and this machine has {machine.n_states:,}; "
+            f"a diagram shows at most {MOST_STATES_DRAWN} states and this machine has {machine.n_states:,}; "
             "draw the minimal machine (minimise), or a smaller one of the same family"
         )
     arrows, is_labelled = merge_transitions(machine)

@@ -21,7 +21,7 @@ ENCODINGS = ("one-hot", "orthogonal", "independent")
 #: The selection logit of a symbol's own matrix; all others are 0. exp(-1000) is 0 in float64 too.
 SATURATED = 1000.0
 #: Limit on the number of machine states, which is the size of the model's state.
-MOST_STATES = 4_096
+MOST_STATES_COMPILED = 4_096
 #: Limit on the bytes of the matrices, one for each symbol.
 MOST_BYTES = 2 << 30
 
@@ -81,11 +81,11 @@ def compile_dense(
 def _check_size(machine: Machine) -> None:
     """Raise an error if the model would be too large, before it takes any time or memory."""
     needed = 4 * machine.n_symbols * machine.n_states**2
-    if machine.n_states <= MOST_STATES and needed <= MOST_BYTES:
+    if machine.n_states <= MOST_STATES_COMPILED and needed <= MOST_BYTES:
         return
     problem = (
-        f"the machine has {machine.n_states:,} states, and a state has at most {MOST_STATES:,} entries"
-        if machine.n_states > MOST_STATES
+        f"the machine has {machine.n_states:,} states, and a state has at most {MOST_STATES_COMPILED:,} entries"
+        if machine.n_states > MOST_STATES_COMPILED
         else f"the {machine.n_symbols:,} matrices of {machine.n_states:,} x {machine.n_states:,} entries need "
         f"{needed / 2**30:,.1f} GiB, and the limit is {MOST_BYTES >> 30} GiB"
     )

@@ -15,7 +15,7 @@ from sdssm.exact.extraction.token_matrices import TokenMatrices, Word
 from sdssm.exact.watch import Watch
 
 #: States from which the next symbols are read at each length, and a limit on the multiplications of each length.
-MOST_STATES, LEAST_STATES, MOST_WORK = 48, 8, 1 << 26
+WIDEST, NARROWEST, MOST_WORK = 48, 8, 1 << 26
 #: States that are nearer than this to one found before (all have norm 1) lead to nothing new.
 NEAR = 0.02
 #: The states found last with which new ones are compared, and the new ones of each length that may be continued.
@@ -42,7 +42,7 @@ class ScoutedStrings:
     def __init__(self, matrices: TokenMatrices, watch: Watch) -> None:
         self.matrices, self.watch = matrices, watch
         work = matrices.n_symbols * len(matrices.start) ** 2
-        self.width = int(np.clip(MOST_WORK // work, LEAST_STATES, MOST_STATES))
+        self.width = int(np.clip(MOST_WORK // work, NARROWEST, WIDEST))
         self.lengths: list[ScoutedLength] = []
         self._seen = self._states = matrices.start[None]
         self._rows = np.zeros(1, dtype=np.int64)

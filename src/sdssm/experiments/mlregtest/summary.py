@@ -140,24 +140,30 @@ def describe_unnamed(records: Sequence[LanguageRecord]) -> list[str]:
     In the worst case all of these are among the records and reach the targets; without them the shares are lowest.
     There is no line if all records may be of such languages, or none is of MLRegTest.
     """
-    unnamed = STUDIED_COUNT - len(studied_names())
-    count = len(records) - unnamed
-    if not unnamed or count <= 0 or all(record.kind == OTHER for record in records):
+    count = len(records) - count_unnamed()
+    if not count_unnamed() or count <= 0 or all(record.kind == OTHER for record in records):
         return []
     length = longest_length(records)
-    balanced = sum(_score(record, "balanced", length) >= LEARNED for record in records)
-    equal = sum(map(is_equal, records))
-    shares = [100 * max(0, reached - unnamed) / count for reached in (balanced, equal)]
+    balanced = least_share(records, lambda record: _score(record, "balanced", length) >= LEARNED)
     return [
-        f"{unnamed} more languages of the 980 in results/mlregtest were looked at while the loss was found, and their "
-        f"names were not recorded. If all of them are among these {len(records)}: of the {count} others at least "
-        f"{_floor(shares[0])} % reach the first target, and at least {_floor(shares[1])} % the second"
+        f"{count_unnamed()} more languages of the 980 in results/mlregtest were looked at while the loss was found, "
+        f"and their names were not recorded. If all of them are among these {len(records)}: of the {count} others at "
+        f"least {balanced:.1f} % reach the first target, and at least {least_share(records, is_equal):.1f} % the second"
     ]
 
 
-def _floor(percent: float) -> str:
-    """Return a lower bound with one digit, rounded down."""
-    return f"{int(10 * percent) / 10:.1f}"
+def count_unnamed() -> int:
+    """Return how many languages were looked at while the loss was found, but have no name in studied.txt."""
+    return STUDIED_COUNT - len(studied_names())
+
+
+def least_share(records: Sequence[LanguageRecord], has_property: Callable[[LanguageRecord], bool]) -> float:
+    """Return a lower bound of the share with a property, in percent, without the studied languages that have no name.
+
+    It is lowest if all of them have the property. It is rounded down to one digit.
+    """
+    others = max(0, sum(map(has_property, records)) - count_unnamed())
+    return 1_000 * others // (len(records) - count_unnamed()) / 10
 
 
 def describe_time(records: Sequence[LanguageRecord]) -> str:

@@ -17,7 +17,7 @@ from sdssm.tasks.library import get_library_task
 from sdssm.tasks.machine_facts import format_machine_facts
 
 #: Facts are computed for machines up to this many states; some take seconds for larger ones.
-MOST_STATES = 2_000
+MOST_STATES_WITH_FACTS = 2_000
 
 
 def load_run_task(config: RunConfig) -> Task:
@@ -71,7 +71,7 @@ def make_task_data(task: Task) -> TaskData:
 
 
 def _collect_facts(task: Task) -> dict[str, str]:
-    if task.machine.n_states > MOST_STATES:
+    if task.machine.n_states > MOST_STATES_WITH_FACTS:
         return {"states": f"{task.machine.n_states:,}", "facts": "sdssm tasks show prints them; that takes a while"}
     try:
         return {**format_machine_facts(task), **describe_task(task).to_lines()}
