@@ -1,9 +1,10 @@
 """Check that nothing has become slower: `python -m benchmarks.check [--update] [--rows NAME ...]`, a minute on a CPU.
 
 Each row is our time over that of a baseline in the same run, in processor time on one thread, so that other programs
-matter little. Each row has a process of its own, in which both run in turn and the least time of each counts. A row fails if its ratio is more than
-15 % above the stored one (benchmarks/check.json) in each of four attempts; then the exit code is 1. `--update` measures
-three times and stores the medians: after a change that is meant to move them, and on a new machine.
+matter little. Each row has a process of its own, in which both run in turn, and the least time of each counts. A row
+fails if its ratio is more than 15 % above the stored one (benchmarks/check.json) in each of four attempts; then the
+exit code is 1. `--update` measures three times and stores the medians: after a change that is meant to move them, and
+on a new machine.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How time and memory of the SD-SSM scan grow with length, state size, batch and replicas: `python -m benchmarks.growth`."""
+"""Measure how time and memory of the SD-SSM scan grow with length, state size, batch and replicas."""

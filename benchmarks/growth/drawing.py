@@ -72,7 +72,7 @@ def make_figure(documents: Sequence[Mapping[str, Any]]) -> Any:
     figure.text(0.1, height - 0.1, title, transform=inches, va="top", size=12, weight="bold")
     fixed = ", ".join(f"{SYMBOLS[name]} = {value}" for name, value in BASE.items())
     notes = [
-        f"float32, K = 8 matrices in the dictionary; what does not vary: {fixed}. Memory is the peak beyond the inputs.",
+        f"float32, K = 8 matrices in the dictionary; what does not vary: {fixed}. Memory: the peak beyond the inputs.",
         "A cross: the next point of this curve takes more than the limit of time or memory, and was not measured.",
     ]
     for number, note in enumerate(notes):

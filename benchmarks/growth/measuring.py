@@ -142,7 +142,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     head = json.dumps({**document, "points": []}, indent=1).removesuffix("[]\n}")
     scratch = path.with_suffix(".tmp")
     scratch.write_text(head + "[\n  " + ",\n  ".join(lines) + "\n ]\n}\n" if lines else head + "[]\n}\n")
-    os.replace(scratch, path)
+    scratch.replace(path)
 
 
 def round_numbers(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The methods that are compared: each computes the same last state of the SD-SSM recurrence, forward and backward.
 
-dictionary (R, K, N, N), weights (R, B, L, K), b (R, B, L, N) -> the last state (R, B, N). R replicas are R dictionaries.
+dictionary (R, K, N, N), weights (R, B, L, K), b (R, B, L, N) -> the last state (R, B, N): a dictionary per replica.
 """
 
 from __future__ import annotations
