@@ -59,7 +59,7 @@ def measure_here(point: Point, device: str, limits: Limits) -> dict[str, Any]:
     except (MemoryError, RuntimeError) as problem:
         if isinstance(problem, scan.WrongResultError):
             return {"ended": "wrong", "why": str(problem)}
-        if isinstance(problem, MemoryError) or "memory" in str(problem).lower():
+        if isinstance(problem, MemoryError) or any(text in str(problem) for text in ("memory", "bad_alloc")):
             return {"ended": "memory"}
         return {"ended": "error", "why": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
 
