@@ -34,6 +34,8 @@ SYMBOLS = {"length": "L", "size": "N", "batch": "B", "replicas": "R"}
 BASE = {"length": 256, "size": 64, "batch": 1, "replicas": 1}
 #: What a row shows: the field of a point, and the name of the axis.
 ROWS = {"ms": "time (ms)", "mib": "peak memory (MiB)"}
+#: Every second tick has a label if the labels of all have more characters than this.
+MOST_CHARACTERS = 18
 #: Inches: width of the figure, of a panel's height, between columns and rows, margins, and of texts at the top.
 WIDTH, HEIGHT, GAP, ROW_GAP, LEFT, BOTTOM, TOP = 11.0, 2.3, 0.5, 0.22, 0.72, 0.55, 1.0
 
@@ -73,7 +75,7 @@ def make_figure(documents: Sequence[Mapping[str, Any]]) -> Any:
     fixed = ", ".join(f"{SYMBOLS[name]} = {value}" for name, value in BASE.items())
     notes = [
         f"float32, K = 8 matrices in the dictionary; what does not vary: {fixed}. Memory: the peak beyond the inputs.",
-        "A cross: the next point of this curve takes more than the limit of time or memory, and was not measured.",
+        "A cross: the next point of the curve exceeds a limit. " + _endings(documents),
     ]
     for number, note in enumerate(notes):
         y = height - 0.36 - 0.17 * number
@@ -85,6 +87,12 @@ def make_figure(documents: Sequence[Mapping[str, Any]]) -> Any:
         _draw_device(figure, document, y, width)
         y -= _block_height()
     return figure
+
+
+def _endings(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Return which limits end the curves."""
+    reasons = {row["ended"] for document in documents for row in document["points"] if "ended" in row}
+    return f"Limits that were exceeded: {', '.join(sorted(reasons))}." if reasons else ""
 
 
 def _block_height() -> float:
@@ -135,10 +143,6 @@ def _draw_panel(axes: Any, document: Mapping[str, Any], column: str, field: str)
         reason = ending(document, method, column)
         if reason is not None:
             axes.plot(x[-1:], y[-1:], color=style.colour, marker="x", ms=8, mew=2, zorder=4, clip_on=False)
-            axes.annotate(
-                reason, (x[-1], y[-1]), (7, 0), textcoords="offset points", va="center", size=SCREEN.remark,
-                color=style.colour, zorder=5,
-            )  # fmt: skip
         labels.append(LineLabel(NAMES[method], style, y[-1]))
     return labels
 
@@ -150,19 +154,10 @@ def _set_axes(axes: Any, column: str, values: Sequence[float]) -> None:
     lines = axes.get_lines()
     ticks = sorted({int(x) for line in lines for x in line.get_xdata()})
     axes.set_xlim(ticks[0] / 1.15, ticks[-1] * 1.15)
-    shown = ticks if len(ticks) <= 6 else ticks[::2]
-    axes.set_xticks(shown, [_short(tick) for tick in shown])
+    width = sum(len(f"{tick:,}") for tick in ticks)
+    axes.set_xticks(ticks, [f"{tick:,}" if width <= MOST_CHARACTERS or k % 2 else "" for k, tick in enumerate(ticks)])
     axes.minorticks_off()
     axes.grid(color=GRID_COLOUR, lw=0.8)
     axes.set_axisbelow(True)
     axes.spines[["left", "bottom"]].set_color(CHANCE_COLOUR)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-
-
-def _short(number: int) -> str:
-    """Return a number as a tick label.
-
-    >>> _short(512), _short(65_536)
-    ('512', '65,536')
-    """
-    return f"{number:,}"
