@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks import check
+from benchmarks import check, train
+from sdssm import ops
+from sdssm.tasks.evaluation_strings import EvaluationStrings
+from sdssm.training.engine import new_model
 
 
 class FakeClock:
@@ -48,40 +53,66 @@ def test_only_a_slowdown_of_more_than_15_percent_fails(
     ours: tuple[float, ...], verdict: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = FakeClock()
-    rows: dict[str, check.Row] = {"row": lambda: (clock.run(repeat(*ours)), clock.run(repeat(2.0)))}
-    ratios, failed = check.check_rows(rows, {"row": 0.5}, clock)
-    assert ratios == {"row": pytest.approx(min(ours) / 2)} and failed == (["row"] if verdict == "SLOWER" else [])
+
+    def measure(name: str) -> float:
+        return check.measure_ratio(clock.run(repeat(*ours)), clock.run(repeat(2.0)), clock)
+
+    assert measure("row") == pytest.approx(min(ours) / 2)
+    assert check.check_rows(["row"], {"row": 0.5}, measure) == (["row"] if verdict == "SLOWER" else [])
     assert capsys.readouterr().out.splitlines()[-1].endswith(verdict)
 
 
-def test_a_row_that_fails_is_measured_again() -> None:
-    clock = FakeClock()
-    disturbed = iter([3.0] * (check.PAIRS + 1) + [1.0] * 100)  # the first attempt alone
-    ratio = check.measure_row(lambda: (clock.run(disturbed), clock.run(repeat(2.0))), 0.5, clock)
-    assert ratio == 0.5
+def test_a_row_that_fails_is_measured_again_after_the_others() -> None:
+    measured = list[str]()
+    ratios = {"disturbed": iter([1.5, 0.5]), "slow": repeat(1.5), "good": iter([0.5])}
+
+    def measure(name: str) -> float:
+        measured.append(name)
+        return next(ratios[name])
+
+    assert check.check_rows(ratios, dict.fromkeys(ratios, 0.5), measure) == ["slow"]
+    assert measured == ["disturbed", "slow", "good", "disturbed", *["slow"] * (check.ATTEMPTS - 1)]
+
+
+def test_the_loop_of_the_evaluation_counts_as_the_model_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "LONGEST", 12)
+    model, strings = new_model(train.paper_config(0)), EvaluationStrings(train.TASK, 64, 1, check.CPU)
+    with torch.no_grad(), ops.use_backend("reference"):
+        [(tokens, labels)] = strings.blocks(12)
+        predictions = model.advance(tokens)[0].argmax(-1)
+    counts = (predictions == labels).sum(0).tolist()
+    assert check.count_in_loop(model, strings) == counts and sum(counts) > 0
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    clock, ours = FakeClock(), [1.0]
-
-    def row() -> tuple[check.Run, check.Run]:
-        return clock.run(repeat(ours[0])), clock.run(repeat(2.0))
-
     monkeypatch.setattr(check, "STORED", tmp_path / "check.json")
-    monkeypatch.setattr(check, "ROWS", {"fast": row, "other": row})
-    monkeypatch.setattr(check, "check_rows", lambda rows, stored: original(rows, stored, clock))
-    assert check.main([]) == 1 and "--update" in capsys.readouterr().out  # nothing is stored
-    assert check.main(["--update"]) == 0 and check.main([]) == 0
-    ours[0] = 1.2
-    assert check.main([]) == 1
-    assert check.main(["--update", "--rows", "fast"]) == 0
-    assert json.loads(check.STORED.read_text())["ratios"] == {"fast": 0.6, "other": 0.5}
+    monkeypatch.setattr(check, "ROWS", dict.fromkeys(("fast", "other"), check.run_start))
+
+    def run(*arguments: str, ratios: tuple[float, ...] = (0.5,)) -> int:
+        values = repeat(*ratios)
+        return check.main(list(arguments), lambda name: next(values))
+
+    assert run() == 1 and "--update" in capsys.readouterr().out  # nothing is stored
+    assert run("--update") == 0 and run() == 0
+    assert run(ratios=(0.6,)) == 1
+    assert run("--update", "--rows", "fast", ratios=(0.1, 0.9, 0.6)) == 0
+    assert json.loads(check.STORED.read_text())["ratios"] == {"fast": 0.6, "other": 0.5}  # the median
     with pytest.raises(SystemExit):
-        check.main(["--rows", "slow"])
+        run("--rows", "slow")
+
+
+def test_a_row_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = list[list[str]]()
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command[1:])
+        return subprocess.CompletedProcess(command, len(commands) - 1, "0.25\n", "out of memory")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert check.measure_in_process("row") == 0.25 and commands == [["-m", "benchmarks.check", "--measure", "row"]]
+    with pytest.raises(SystemExit, match="out of memory"):
+        check.measure_in_process("row")
 
 
 def test_every_row_is_stored() -> None:
     assert list(json.loads(check.STORED.read_text())["ratios"]) == list(check.ROWS)
-
-
-original = check.check_rows
