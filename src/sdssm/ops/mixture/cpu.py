@@ -117,9 +117,7 @@ class MixtureTransitions(Transitions):
     ) -> tuple[Tensor, Tensor]:
         if is_available():
             exponents = self.row_exponents()
-            return compiled.forward(
-                self.dictionary, self.weights, exponents, self.norms, drive, x0, lengths, rescale
-            )
+            return compiled.forward(self.dictionary, self.weights, exponents, self.norms, drive, x0, lengths, rescale)
         all_states, all_factors, x = [], [], x0
         for steps in self.ranges():
             remaining = None if lengths is None else (lengths - steps.start).clamp(0, steps.stop - steps.start)

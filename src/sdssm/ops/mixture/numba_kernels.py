@@ -21,6 +21,7 @@ from sdssm.ops.numba_kernels import (
     FAST,
     add_columns,
     add_outside_gradient,
+    copy_vector,
     finish_row,
     rescale_state,
     start_state,
@@ -37,7 +38,9 @@ MANTISSA, BIAS, ONE_BIT = np.int32(23), np.int32(127), np.int32(1)
 #: Beyond these the power is 0 or infinite in float32.
 LEAST_POWER, GREATEST_POWER = np.float32(-200), np.float32(200)
 #: Entries of a matrix that are mixed at a time.
-TILE = 512
+TILE = 1024
+#: Bytes of a line of the cache. A vector that lies across two lines is loaded in twice the time.
+LINE = 64
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SMALLEST = np.finfo(np.float32).tiny
 
@@ -46,7 +49,7 @@ SMALLEST = np.finfo(np.float32).tiny
 def power32(value, exponent):
     """Return |value|^exponent in float32, by instructions that vectorise; 0 stays 0 and NaN stays NaN.
 
-    The exponent is not 0. Denormal numbers count as 0.
+    The exponent is not 0. Denormal numbers count as 0, and a result above 2^127 may become infinite.
     """
     size = np.float32(value).view(np.int32) & SIZE_BITS
     k = (size - ROOT_HALF_BITS) >> MANTISSA
@@ -90,6 +93,14 @@ def column_norms(matrix, p, sums, out):
     add_powers(sums, 1 / p, out)
 
 
+@njit(nogil=True, cache=True)
+def aligned_rows(count, width, like):
+    """Return an array (count, width) of the type of `like`, not initialised, that starts at a line of the cache."""
+    buffer = np.empty(count * width + LINE // like.itemsize, like.dtype)
+    start = -buffer.ctypes.data % LINE // like.itemsize
+    return buffer[start : start + count * width].reshape(count, width)
+
+
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def mix(dictionary, weights, out):
     """Fill out (T, N N) with sum_k weights[t, k] dictionary[k], for weights (T, K) and dictionary (K, N N).
@@ -101,7 +112,7 @@ def mix(dictionary, weights, out):
         for t in range(len(weights)):
             tile = out[t, start:end]
             tile[:] = 0
-            add_columns(dictionary[:, start:end], weights[t], tile)
+            add_tiles(dictionary, start, end, weights[t], tile)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -110,32 +121,51 @@ def add_mixing_gradients(dictionary, weights, grads, grad_dictionary, grad_weigh
     for start in range(0, grads.shape[1], TILE):
         end = min(start + TILE, grads.shape[1])
         for k in range(len(dictionary)):
-            add_columns(grads[:, start:end], weights[:, k], grad_dictionary[k, start:end])
+            add_tiles(grads, start, end, weights[:, k], grad_dictionary[k, start:end])
         for t in range(len(grads)):
-            add_inner_products(dictionary[:, start:end], grads[t, start:end], grad_weights[t])
+            add_inner_products(dictionary, start, end, grads[t, start:end], grad_weights[t])
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def add_inner_products(vectors, x, out):
-    """Add the inner product of each of the vectors with x to out."""
+def add_tiles(rows, start, end, x, out):
+    """Add sum_k x[k] rows[k, start:end] to out, four rows at a time.
+
+    A slice of one row is contiguous for the compiler, rows[:, start:end] is not and its loops are not vectorised.
+    """
+    count = len(x)
+    multiple = count - count % 4
+    for k in range(0, multiple, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        r0, r1, r2, r3 = rows[k, start:end], rows[k + 1, start:end], rows[k + 2, start:end], rows[k + 3, start:end]
+        for i in range(len(out)):
+            out[i] += (r0[i] * x0 + r1[i] * x1) + (r2[i] * x2 + r3[i] * x3)
+    for k in range(multiple, count):
+        x0, r0 = x[k], rows[k, start:end]
+        for i in range(len(out)):
+            out[i] += r0[i] * x0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def add_inner_products(rows, start, end, x, out):
+    """Add the inner product of each of rows[:, start:end] with x to out, four rows at a time."""
     multiple = len(out) - len(out) % 4
     for k in range(0, multiple, 4):
-        v0, v1, v2, v3 = vectors[k], vectors[k + 1], vectors[k + 2], vectors[k + 3]
-        total0 = total1 = total2 = total3 = x[0] * 0
+        r0, r1, r2, r3 = rows[k, start:end], rows[k + 1, start:end], rows[k + 2, start:end], rows[k + 3, start:end]
+        total0, total1, total2, total3 = out[k], out[k + 1], out[k + 2], out[k + 3]
         for i in range(len(x)):
-            total0 += v0[i] * x[i]
-            total1 += v1[i] * x[i]
-            total2 += v2[i] * x[i]
-            total3 += v3[i] * x[i]
-        out[k] += total0
-        out[k + 1] += total1
-        out[k + 2] += total2
-        out[k + 3] += total3
+            total0 += r0[i] * x[i]
+            total1 += r1[i] * x[i]
+            total2 += r2[i] * x[i]
+            total3 += r3[i] * x[i]
+        out[k] = total0
+        out[k + 1] = total1
+        out[k + 2] = total2
+        out[k + 3] = total3
     for k in range(multiple, len(out)):
-        total = x[0] * 0
+        total, r0 = out[k], rows[k, start:end]
         for i in range(len(x)):
-            total += vectors[k, i] * x[i]
-        out[k] += total
+            total += r0[i] * x[i]
+        out[k] = total
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -145,9 +175,9 @@ def forward(first, last, dictionary, weights, p, drive, x0, lengths, least, bloc
     p (P,), and norms (P, L, N) to be filled, are empty without normalisation. The matrices of `block` steps exist at
     a time.
     """
-    rows, length, size = states.shape
+    rows, _, size = states.shape
     x, scaled, total = states[0, 0].copy(), states[0, 0].copy(), states[0, 0].copy()
-    mixed = np.empty((block, size * size), states.dtype)
+    mixed = aligned_rows(block, size * size, states)
     matrices = mixed.reshape(block, size, size)
     per_replica = rows // len(dictionary)
     for row in range(first, last):
@@ -157,23 +187,19 @@ def forward(first, last, dictionary, weights, p, drive, x0, lengths, least, bloc
             mix(dictionary[row // per_replica], weights[row, start:end], mixed)
             for t in range(start, end):
                 z, matrix = states[row, t], matrices[t - start]
-                scaled[:] = x
+                copy_vector(x, scaled)
                 if len(p):
                     column_norms(matrix, p[row], total, norms[row, t])
                     for j in range(size):
                         scaled[j] = x[j] / norms[row, t, j]
-                for i in range(size):
-                    value = matrix[i, 0] * scaled[0]
-                    for j in range(1, size):
-                        value += matrix[i, j] * scaled[j]
-                    z[i] = value
+                z[:] = 0
                 if len(drive):
-                    for i in range(size):
-                        z[i] += drive[row, t, i]
+                    copy_vector(drive[row, t], z)
+                add_inner_products(matrix, 0, size, scaled, z)
                 if len(factors):
                     factors[row, t] = rescale_state(z)
                 store_without_denormals(z, least, x)
-                z[:] = x
+                copy_vector(x, z)
         states[row, lengths[row] :] = 0
         if len(p):
             norms[row, lengths[row] :] = 1
@@ -229,9 +255,9 @@ def backward(
     grad_dictionary (R, G, K, N N) is a sum for each of G groups of the rows of a replica, and group g of replica r has
     the number r G + g. The groups, and so the results, do not depend on the number of threads.
     """
-    rows, length, size = states.shape
+    rows, _, size = states.shape
     carry, before, pullback = states[0, 0].copy(), states[0, 0].copy(), states[0, 0].copy()
-    mixed = np.empty((block, size * size), states.dtype)
+    mixed = aligned_rows(block, size * size, states)
     matrices = mixed.reshape(block, size, size)
     groups, per_replica = grad_dictionary.shape[1], rows // len(dictionary)
     for number in range(first, last):
@@ -253,12 +279,12 @@ def backward(
                     if t == 0:
                         start_state(x0, row, before)
                     else:
-                        before[:] = states[row, t - 1]
+                        copy_vector(states[row, t - 1], before)
                     if len(p):
                         normalised_step(matrix, p[row], before, norms[row, t], adjoint, pullback)
                     else:
                         plain_step(matrix, before, adjoint, pullback)
-                    carry[:] = pullback
+                    copy_vector(pullback, carry)
                 grad_mixed = mixed[: end - start]
                 add_mixing_gradients(own, weights[row, start:end], grad_mixed, grad_own, grad_weights[row, start:end])
             finish_row(row, lengths[row], grad_final, carry, grad_x0)
