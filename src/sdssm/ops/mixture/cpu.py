@@ -9,6 +9,8 @@ from torch import Tensor
 
 from sdssm.ops import chunks
 from sdssm.ops.block_diagonal.cpu import BlockTransitions
+from sdssm.ops.compiled import is_available
+from sdssm.ops.mixture import compiled
 from sdssm.ops.transitions import Transitions, cut_into_chunks, no_factors, previous_states
 
 #: Entries of the mixed matrices that exist at a time: few enough to stay in the caches, many enough for one call.
@@ -62,6 +64,10 @@ class MixtureTransitions(Transitions):
         assert self.p is not None
         return self.weights.new_tensor(self.p).repeat_interleave(self.rows // len(self.p))[:, None, None]
 
+    def row_exponents(self) -> Tensor | None:
+        """Return the p of each row, (P,), or None for no normalisation."""
+        return None if self.p is None else self.per_row().flatten()
+
     def normalised(self, steps: slice) -> Tensor:
         """Return the matrices of a range of steps with normalised columns: (P, T, N, N).
 
@@ -109,6 +115,9 @@ class MixtureTransitions(Transitions):
     def forward(
         self, drive: Tensor | None, x0: Tensor | None, lengths: Tensor | None, rescale: bool, like: Tensor
     ) -> tuple[Tensor, Tensor]:
+        if is_available():
+            exponents = self.row_exponents()
+            return compiled.forward(self.dictionary, self.weights, exponents, self.norms, drive, x0, lengths, rescale)
         all_states, all_factors, x = [], [], x0
         for steps in self.ranges():
             remaining = None if lengths is None else (lengths - steps.start).clamp(0, steps.stop - steps.start)
@@ -244,6 +253,19 @@ def backward(
     flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in (grad_states, grad_final, lengths, x0)]
     flat_states = states.flatten(0, 1)
     flat_factors = factors.flatten(0, 1) if rescale else factors
+    if mode != "parallel" and is_available():
+        grad_dictionary, grad_weights, adjoints, grad_x0 = compiled.backward(
+            dictionary,
+            transitions.weights,
+            transitions.row_exponents(),
+            transitions.norms,
+            *(flat[0], flat[1], flat[3], flat[2]),
+            flat_states,
+            flat_factors,
+            rescale,
+        )
+        grad_b = None if b is None else adjoints.reshape(b.shape)
+        return grad_dictionary, grad_weights.reshape(weights.shape), grad_b, grad_x0.reshape(*weights.shape[:2], -1)
     gradients = ParameterGradients(transitions, previous_states(flat_states, flat[3]))
     if mode == "parallel":
         adjoints, grad_x0 = chunks.backward(transitions, flat[0], flat[1], flat[2], flat_states, flat_factors, rescale)
