@@ -159,7 +159,9 @@ def count_models_on_fresh_strings(
     correct, drawn, overflowed = count_by_label(models, strings, lengths, on_read)
     is_known = drawn.sum(1) > 0
     return [
-        CorrectCounts(correct=np.where(is_known, own.sum(1), -1), strings=strings.count, overflowed=bool(has_overflowed))
+        CorrectCounts(
+            correct=np.where(is_known, own.sum(1), -1), strings=strings.count, overflowed=bool(has_overflowed)
+        )
         for own, has_overflowed in zip(correct, overflowed, strict=True)
     ]
 
