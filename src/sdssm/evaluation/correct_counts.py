@@ -98,11 +98,11 @@ def count_models_on_prefixes(
     overflowed = torch.zeros(len(models), dtype=torch.bool, device=strings.device)
     with _inference(models):
         for rows, positions, labels, outputs in _prefix_logits(models, strings, longest):
-            for number, logits in outputs:
-                correct, finite = _is_correct(logits, labels)  # (B, T)
-                overflowed[number] |= ~finite
-                counts[number, positions] += correct.sum(0)
-                scores[number, rows] += correct.float() @ weight[positions]  # sums of integers: exact
+            for some_models, logits in outputs:
+                correct, finite = _is_correct(logits, labels)  # (r, B, T), (r,)
+                overflowed[some_models] |= ~finite
+                counts[some_models, positions] += correct.sum(1)
+                scores[some_models, rows] += correct.float() @ weight[positions]  # sums of integers: exact
                 on_read(correct.numel())
     # Only now: every copy to the host waits for the device.
     host_counts, host_scores, host_overflowed = counts.cpu().numpy(), scores.mT.cpu().numpy(), overflowed.tolist()
@@ -191,10 +191,10 @@ def count_by_label(
                 continue
             for tokens, labels, starts in strings.draw_fresh(length):
                 drawn[k].index_add_(0, labels, torch.ones_like(labels))
-                for number, logits in _last_logits(models, tokens, starts, on_read):
-                    is_correct, finite = _is_correct(logits, labels)
-                    correct[number, k].index_add_(0, labels, is_correct.long())
-                    overflowed[number] |= ~finite
+                for some_models, logits in _last_logits(models, tokens, starts, on_read):
+                    is_correct, finite = _is_correct(logits, labels)  # (r, B), (r,)
+                    correct[some_models, k].index_add_(1, labels, is_correct.long())
+                    overflowed[some_models] |= ~finite
     return correct.cpu().numpy(), drawn.cpu().numpy(), overflowed.cpu().numpy()
 
 
@@ -225,7 +225,7 @@ def have_growing_states(
 def _last_logits(
     models: Sequence[EvaluatedModel], tokens: Tensor, starts: Tensor | None, on_read: SymbolCallback
 ) -> Iterator[ModelLogits]:
-    """Yield the logits of each model after whole strings: (B, L) -> (B, C)."""
+    """Yield the logits of the models after whole strings in parts: (B, L) -> (r, B, C)."""
     reading = GroupReading(models, len(tokens), starts)
     if not reading.is_recurrent:  # whole strings, as many at a time as fit into memory
         for number, model in enumerate(models):
@@ -234,15 +234,15 @@ def _last_logits(
             for rows in torch.split(tokens, count):
                 parts.append(model.last_logits(rows))
                 on_read(rows.numel())
-            yield number, torch.cat(parts)
+            yield slice(number, number + 1), torch.cat(parts)[None]
         return
     *before, (end,) = split_to_memory(reading, tokens)
     for (piece,) in before:
         reading.skip(piece)
         on_read(piece.numel() * len(models))
-    for number, logits in reading.finish(end):
-        on_read(end.numel())
-        yield number, logits
+    for some_models, logits in reading.finish(end):
+        on_read(end.numel() * len(logits))
+        yield some_models, logits
 
 
 class HasSize(Protocol):
@@ -264,13 +264,13 @@ def _memory_limit(tokens: Tensor) -> int:
 
 
 def _is_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each prediction is correct, and whether all are finite.
+    """Return whether each prediction is correct (r, B, ...), and whether all of a model are finite (r,).
 
     A prediction is correct if its label has the largest logit, and that logit is finite.
     """
     largest, prediction = logits.max(-1)
     finite = largest.isfinite()
-    return (prediction == labels) & finite, finite.all()
+    return (prediction == labels) & finite, finite.flatten(1).all(1)
 
 
 def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:

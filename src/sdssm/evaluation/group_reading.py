@@ -1,8 +1,9 @@
 """Read the same strings with several models: single-layer SD-SSMs of one shape in one scan, others one by one.
 
 The strings and their labels are drawn once for all models, and the scan has one launch for each piece of the strings
-instead of one for each model. The readout is applied model by model, so that the logits of only one model are in memory
-at a time, and so that each model computes them as it does alone.
+instead of one for each model. On a GPU the readouts of all models are one call too, so that the number of launches does
+not depend on the number of models. On a CPU there is no launch to save, and each readout is applied by itself: its
+products are then summed as they are for that model alone, and the logits are the same bits.
 """
 
 from __future__ import annotations
@@ -12,34 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from sdssm import ops
 from sdssm.layers import SelectiveDense
 from sdssm.layers.mixer import select_rows
-from sdssm.layers.settings import SelectiveDenseSettings
 from sdssm.models import Classifier, State, TokenModel
-from sdssm.models.module_settings import ModuleSettings
 from sdssm.models.rescaled import RescaledModel
-from sdssm.models.settings import ModelSettings
 
 #: A model, or a model whose states are rescaled as it reads.
 EvaluatedModel = TokenModel | RescaledModel
-#: The number of a model of a group, and its logits.
-ModelLogits = tuple[int, Tensor]
-
-
-def can_share_scan(settings: ModelSettings | ModuleSettings) -> bool:
-    """Whether models with these settings are single-layer SD-SSMs, which read strings side by side in one scan.
-
-    >>> can_share_scan(ModelSettings()), can_share_scan(ModelSettings(layers=2, blocks="mlp"))
-    (True, False)
-    """
-    return (
-        isinstance(settings, ModelSettings)
-        and isinstance(settings.mixer, SelectiveDenseSettings)
-        and (settings.layers, settings.blocks) == (1, "bare")
-    )
+#: Which models of a group, and their logits with these models as the first axis.
+ModelLogits = tuple[slice, Tensor]
+#: Whether the readouts of models that share a scan are applied in one call. A product for all of them may sum in another
+#: order than one for each: logits differ in their last digits.
+HAS_JOINT_READOUT = {"cpu": False, "cuda": True}
 
 
 class ScanForm(NamedTuple):
@@ -52,6 +41,7 @@ class ScanForm(NamedTuple):
         first: from start states of the automaton (B,) or None, and the number of strings B, to the first states: (B, N)
             or (N,); None for zero.
         logits: from states (B, T, N) and the symbols before them (B, T) to logits (B, T, C).
+        readout: the model, if its logits are a function of the states alone: `Classifier.logits`.
     """
 
     A: Tensor
@@ -59,6 +49,7 @@ class ScanForm(NamedTuple):
     rescale: bool
     first: Callable[[Tensor | None, int], Tensor | None]
     logits: Callable[[Tensor, Tensor], Tensor]
+    readout: Classifier | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -92,7 +83,40 @@ def _classifier_form(model: Classifier) -> ScanForm:
             return model.logits(model.query_step(symbols, states))
         return model.logits(states if symbols.skip is None else states + select_rows(symbols.skip, tokens))
 
-    return ScanForm(symbols.A, symbols.b, mixer.settings.rescale, first, logits)
+    readout = model if model.query is None and symbols.skip is None else None
+    return ScanForm(symbols.A, symbols.b, mixer.settings.rescale, first, logits, readout)
+
+
+class _Logits(nn.Module):
+    """A module whose `forward` is the readout of a model, for `functional_call`."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.model.logits(states)
+
+
+class JointReadout:
+    """The readouts of R models of one shape in one call: states (R, ..., N) -> logits (R, ..., C)."""
+
+    def __init__(self, models: Sequence[Classifier]) -> None:
+        self._module = _Logits(models[0])
+        modules = [_Logits(model) for model in models]
+        tensors = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
+        prefixes = ("model.norm.", "model.readout.", "model.vectors")
+        self._tensors = {
+            name: torch.stack([own[name] for own in tensors]) for name in tensors[0] if name.startswith(prefixes)
+        }
+
+    def __call__(self, states: Tensor) -> Tensor:
+        logits: Tensor = vmap(self._logits)(self._tensors, states)
+        return logits
+
+    def _logits(self, tensors: dict[str, Tensor], states: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self._module, tensors, (states,))
+        return logits
 
 
 class _Part(ABC):
@@ -104,7 +128,7 @@ class _Part(ABC):
 
     @abstractmethod
     def advance(self, tokens: Tensor) -> Iterator[ModelLogits]:
-        """Read the next symbols (B, T); yield the logits (B, T, C) of each model."""
+        """Read the next symbols (B, T); yield the logits of all models in parts, (r, B, T, C)."""
 
     @abstractmethod
     def skip(self, tokens: Tensor) -> None:
@@ -112,7 +136,7 @@ class _Part(ABC):
 
     @abstractmethod
     def finish(self, tokens: Tensor) -> Iterator[ModelLogits]:
-        """Read the last symbols; yield the logits (B, C) of each model after them."""
+        """Read the last symbols; yield the logits of all models after them in parts, (r, B, C)."""
 
     @abstractmethod
     def states(self) -> Iterator[tuple[int, State]]:
@@ -130,14 +154,14 @@ class _OneModel(_Part):
     def advance(self, tokens: Tensor) -> Iterator[ModelLogits]:
         logits, self._state = self.model.advance(tokens, self._state, starts=self._starts)
         self._starts = None
-        yield self.numbers[0], logits
+        yield _only(self.numbers[0]), logits[None]
 
     def skip(self, tokens: Tensor) -> None:
         self._state = self.model.advance_state(tokens, self._state, starts=self._starts)
         self._starts = None
 
     def finish(self, tokens: Tensor) -> Iterator[ModelLogits]:
-        yield self.numbers[0], self.model.last_logits(tokens, self._state, starts=self._starts)
+        yield _only(self.numbers[0]), self.model.last_logits(tokens, self._state, starts=self._starts)[None]
 
     def states(self) -> Iterator[tuple[int, State]]:
         yield self.numbers[0], self._state
@@ -155,7 +179,10 @@ class _SideBySide(_Part):
         offsets = [form.b for form in forms if form.b is not None]
         self._b = torch.stack(offsets) if offsets else None
         self._x: Tensor | None = None  # (R, B, N)
-        self._is_started = False
+        readouts = [form.readout for form in forms if form.readout is not None]
+        is_joint = HAS_JOINT_READOUT[self._A.device.type] and len(readouts) == len(forms)
+        is_range = numbers == list(range(numbers[0], numbers[-1] + 1))
+        self._readout = JointReadout(readouts) if is_joint and is_range else None
 
     def start(self, starts: Tensor | None, count: int) -> None:
         """Set the first states of `count` strings."""
@@ -168,9 +195,7 @@ class _SideBySide(_Part):
         return states
 
     def advance(self, tokens: Tensor) -> Iterator[ModelLogits]:
-        states = self._scan(tokens)  # (R, B, T, N)
-        for number, form, own in zip(self.numbers, self._forms, states, strict=True):
-            yield number, form.logits(own, tokens)
+        yield from self._logits(self._scan(tokens), tokens)
 
     def skip(self, tokens: Tensor) -> None:
         self._scan(tokens)
@@ -178,13 +203,25 @@ class _SideBySide(_Part):
     def finish(self, tokens: Tensor) -> Iterator[ModelLogits]:
         self._scan(tokens)
         assert self._x is not None
-        for number, form, own in zip(self.numbers, self._forms, self._x, strict=True):
-            yield number, form.logits(own[:, None], tokens[:, -1:])[:, 0]
+        for numbers, logits in self._logits(self._x[:, :, None], tokens[:, -1:]):
+            yield numbers, logits[:, :, 0]
+
+    def _logits(self, states: Tensor, tokens: Tensor) -> Iterator[ModelLogits]:
+        """Yield the logits after states (R, B, T, N)."""
+        if self._readout is not None:
+            yield slice(self.numbers[0], self.numbers[-1] + 1), self._readout(states)
+            return
+        for number, form, own in zip(self.numbers, self._forms, states, strict=True):
+            yield _only(number), form.logits(own, tokens)[None]
 
     def states(self) -> Iterator[tuple[int, State]]:
         assert self._x is not None
         for number, own in zip(self.numbers, self._x, strict=True):
             yield number, (own,)
+
+
+def _only(number: int) -> slice:
+    return slice(number, number + 1)
 
 
 class GroupReading:
@@ -224,7 +261,7 @@ class GroupReading:
         return max(part.numbers_per_symbol for part in self._parts)
 
     def advance(self, tokens: Tensor) -> Iterator[ModelLogits]:
-        """Read the next symbols (B, T); yield the number of each model and its logits (B, T, C)."""
+        """Read the next symbols (B, T); yield parts: which r models, and their logits (r, B, T, C)."""
         for part in self._parts:
             yield from part.advance(tokens)
 
@@ -234,7 +271,7 @@ class GroupReading:
             part.skip(tokens)
 
     def finish(self, tokens: Tensor) -> Iterator[ModelLogits]:
-        """Read the last symbols (B, T); yield the number of each model and its logits after them (B, C)."""
+        """Read the last symbols (B, T); yield parts: which r models, and their logits after them (r, B, C)."""
         for part in self._parts:
             yield from part.finish(tokens)
 

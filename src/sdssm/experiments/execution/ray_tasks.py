@@ -17,6 +17,7 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
+from sdssm.evaluation.prepared import MOST_MODELS
 from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_group, group_files
 from sdssm.experiments.execution.sent_models import SentModel, import_sent_models
 from sdssm.experiments.specs.spec import EvaluationSpec
