@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ SETTINGS = {
     "growing": ModelSettings(mixer={"state": 8, "rescale": False, "column_norm": 2.0}, norm="affine", readout="linear"),
     "input": ModelSettings(mixer={"state": 8, "rescale": False, "input_matrix": True}, norm="affine"),
     "query": ModelSettings(mixer={"state": 8}, query=True),
-    "lstm": ModelSettings(mixer={"name": "lstm"}),
-    "transformer": ModelSettings(mixer={"name": "transformer"}),
+    "lstm": ModelSettings(name="lstm"),
+    "transformer": ModelSettings(name="transformer"),
 }
 LENGTHS = np.array([3, 40, 700])  # beyond a block of 512 positions
 
@@ -161,8 +161,6 @@ def test_command(runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_a_damaged_run_does_not_stop_its_group(runs: list[RunFolder], tmp_path: Path) -> None:
-    import shutil
-
     folders = [Path(shutil.copytree(run.path, tmp_path / run.path.name)) for run in runs[:3]]
     for weights in folders[1].rglob("*.safetensors"):
         weights.unlink()

@@ -26,8 +26,8 @@ from sdssm.models.rescaled import RescaledModel
 EvaluatedModel = TokenModel | RescaledModel
 #: Which models of a group, and their logits with these models as the first axis.
 ModelLogits = tuple[slice, Tensor]
-#: Whether the readouts of models that share a scan are applied in one call. A product for all of them may sum in another
-#: order than one for each: logits differ in their last digits.
+#: Whether the readouts of models that share a scan are applied in one call. A product for all of them may sum in a
+#: different order than one for each: logits differ in their last digits.
 HAS_JOINT_READOUT = {"cpu": False, "cuda": True}
 
 
