@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from sdssm.cli import main
 from sdssm.evaluation import correct_counts, group_reading, measurement, prepared
 from sdssm.evaluation.correct_counts import count_by_label, count_models_on_prefixes, count_on_prefixes
 from sdssm.evaluation.group_reading import GroupReading
+from sdssm.evaluation.prepared import group_subjects
 from sdssm.evaluation.records import RunEvaluation
+from sdssm.evaluation.request import validate_request
+from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution.evaluations import evaluate_file, evaluate_locally, group_files
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import RunFolder
+from sdssm.runs.own_files import STATES_FILE
 from sdssm.tasks import get_task
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 
@@ -31,7 +36,7 @@ SETTINGS = {
     "input": ModelSettings(mixer={"state": 8, "rescale": False, "input_matrix": True}, norm="affine"),
     "query": ModelSettings(mixer={"state": 8}, query=True),
     "lstm": ModelSettings(name="lstm"),
-    "transformer": ModelSettings(name="transformer"),
+    "transformer": ModelSettings(name="transformer", width=16, mixer={"heads": 2}),
 }
 LENGTHS = np.array([3, 40, 700])  # beyond a block of 512 positions
 
@@ -101,7 +106,7 @@ def test_joint_readout_has_nearly_the_same_logits(name: str, monkeypatch: pytest
 
 
 def test_random_start_states() -> None:
-    settings = ModelSettings(mixer={"state": 8}, state_embedding=6, readout="linear")
+    settings = ModelSettings(mixer={"state": 8, "initial_state": "given"}, state_embedding=6, readout="linear")
     models = [Classifier(settings, 2, 60, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     together = sdssm.evaluate(models, task="a5", max_length=20, strings=32)
     assert together.runs == tuple(
@@ -131,6 +136,11 @@ def test_only_equal_settings_and_tasks_share_strings(monkeypatch: pytest.MonkeyP
     assert list(together.runs) == alone  # in the order of the models
     assert sizes == [3, 2]
     assert received == [alone[number] for number in (0, 2, 4, 1, 3)]
+    other_length = replace(get_task("parity"), test_length=33)  # the same machine, and thus the same digest
+    for model in default[1:]:
+        model.task = other_length
+    default[0].task = get_task("parity")
+    assert group_subjects(default, None, validate_request(None, None, 8, 1, False, "cpu")) == [[0], [1, 2]]
     monkeypatch.setitem(prepared.MOST_MODELS, "cpu", 2)
     sdssm.evaluate(default, task="parity", max_length=20, strings=32, device="cpu")
     assert sizes[2:] == [2, 1]
@@ -139,7 +149,7 @@ def test_only_equal_settings_and_tasks_share_strings(monkeypatch: pytest.MonkeyP
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     out = tmp_path_factory.mktemp("runs")
-    options: dict[str, Any] = {"steps": 2, "batch": 4, "device": "cpu"}
+    options: dict[str, Any] = {"steps": 2, "device": "cpu"}
     return [
         RunFolder.open(run.path)
         for task, seeds in (("parity", 3), ("tomita4", 2))
@@ -149,7 +159,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 
 def test_command(runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--max-length", "30", "--strings", "16", "--quiet", "--overwrite"]
-    files = [run.path / name for run in runs for name in ("evaluation.json", "states.safetensors")]
+    files = [run.path / name for run in runs for name in (EVALUATION_FILE, STATES_FILE)]
     for run in runs:
         assert main(["evaluate", str(run.path), *options]) == 0
     alone = [file.read_bytes() for file in files]
@@ -171,7 +181,7 @@ def test_a_damaged_run_does_not_stop_its_group(runs: list[RunFolder], tmp_path: 
 
 def test_experiments(runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     spec = EvaluationSpec(max_length=20, lengths=(30, 600), strings=16)
-    names = ("evaluation.json", "evaluation-lengths.json")
+    names = (EVALUATION_FILE, LENGTHS_FILE)
     files = [(run.path, name) for run in runs for name in names]
     for file in files:
         evaluate_file(file, spec, "cpu")

@@ -145,16 +145,18 @@ def _group_key(subject: EvaluatedSubject, task: str | Task | Machine | None) -> 
         if isinstance(subject, Classifier):
             chosen = subject.task if task is None else get_task(task)
             sizes = (subject.n_symbols, subject.n_classes, subject.device)
-            return None if chosen is None else ("model", chosen.digest, sizes, repr(subject.settings))
+            if chosen is not None:
+                lengths = (chosen.train_length, chosen.test_length)  # not part of the digest
+                return "model", chosen.name, chosen.digest, lengths, sizes, repr(subject.settings)
     except SdssmError:  # a damaged folder, or an unknown task: `prepare` raises it again
         pass
     return None
 
 
 def run_key(run: RunFolder) -> object:
-    """Return what runs agree in that are evaluated side by side: task, training length and model settings."""
+    """Return what runs agree in that are evaluated side by side: task, its lengths, and model settings."""
     config = run.config
-    return "run", config.digest, config.train_length, repr(config.settings.model)
+    return "run", config.digest, config.train_length, config.test_length, repr(config.settings.model)
 
 
 def _device(request: EvaluationRequest) -> torch.device:
