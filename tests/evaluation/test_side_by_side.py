@@ -22,6 +22,7 @@ from sdssm.evaluation.request import validate_request
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE
 from sdssm.experiments.execution.evaluations import evaluate_file, evaluate_locally, group_files
 from sdssm.experiments.specs.spec import EvaluationSpec
+from sdssm.layers.settings import AttentionSettings, SelectiveDenseSettings
 from sdssm.models import Classifier, ModelSettings
 from sdssm.runs import RunFolder
 from sdssm.runs.own_files import STATES_FILE
@@ -32,11 +33,13 @@ CPU = torch.device("cpu")
 #: A scan with rescaled states; one whose states grow, with an input; one with a query; and models without a joint scan.
 SETTINGS = {
     "default": ModelSettings(),
-    "growing": ModelSettings(mixer={"state": 8, "rescale": False, "column_norm": 2.0}, norm="affine", readout="linear"),
-    "input": ModelSettings(mixer={"state": 8, "rescale": False, "input_matrix": True}, norm="affine"),
-    "query": ModelSettings(mixer={"state": 8}, query=True),
+    "growing": ModelSettings(
+        mixer=SelectiveDenseSettings(state=8, rescale=False, column_norm=2.0), norm="affine", readout="linear"
+    ),
+    "input": ModelSettings(mixer=SelectiveDenseSettings(state=8, rescale=False, input_matrix=True), norm="affine"),
+    "query": ModelSettings(mixer=SelectiveDenseSettings(state=8), query=True),
     "lstm": ModelSettings(name="lstm"),
-    "transformer": ModelSettings(name="transformer", width=16, mixer={"heads": 2}),
+    "transformer": ModelSettings(name="transformer", width=16, mixer=AttentionSettings(heads=2)),
 }
 LENGTHS = np.array([3, 40, 700])  # beyond a block of 512 positions
 
@@ -71,7 +74,9 @@ def test_prefixes(name: str) -> None:
     for model, result in zip(models, results, strict=True):
         alone = count_on_prefixes(model, strings, LENGTHS, groups)
         assert np.array_equal(result.correct, alone.correct)
+        assert result.scores is not None and alone.scores is not None
         assert np.array_equal(result.scores, alone.scores)
+        assert result.means is not None and alone.means is not None
         assert np.array_equal(result.means, alone.means)
         assert result.overflowed == alone.overflowed
 
@@ -106,7 +111,9 @@ def test_joint_readout_has_nearly_the_same_logits(name: str, monkeypatch: pytest
 
 
 def test_random_start_states() -> None:
-    settings = ModelSettings(mixer={"state": 8, "initial_state": "given"}, state_embedding=6, readout="linear")
+    settings = ModelSettings(
+        mixer=SelectiveDenseSettings(state=8, initial_state="given"), state_embedding=6, readout="linear"
+    )
     models = [Classifier(settings, 2, 60, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     together = sdssm.evaluate(models, task="a5", max_length=20, strings=32)
     assert together.runs == tuple(
@@ -117,7 +124,7 @@ def test_random_start_states() -> None:
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that receives the number of models whenever strings are read."""
     sizes = []
-    original = measurement.count_models_on_prefixes
+    original = count_models_on_prefixes
 
     def count(models: Any, *arguments: Any) -> Any:
         sizes.append(len(models))

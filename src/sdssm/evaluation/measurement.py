@@ -15,7 +15,6 @@ from sdssm.devices import device_name
 from sdssm.evaluation.correct_counts import (
     PROBED_STRINGS,
     CorrectCounts,
-    EvaluatedModel,
     SymbolCallback,
     count_models_on_fresh_strings,
     count_models_on_prefixes,
@@ -24,6 +23,7 @@ from sdssm.evaluation.correct_counts import (
     ignore_symbols,
 )
 from sdssm.evaluation.description import canonical_task_name
+from sdssm.evaluation.group_reading import EvaluatedModel
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest
 from sdssm.evaluation.sampled_accuracy import SampledAccuracy, choose_lengths

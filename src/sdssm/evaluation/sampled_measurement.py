@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sdssm.evaluation.correct_counts import EvaluatedModel, SymbolCallback, count_by_label, ignore_symbols
+from sdssm.evaluation.correct_counts import SymbolCallback, count_by_label, ignore_symbols
+from sdssm.evaluation.group_reading import EvaluatedModel
 from sdssm.evaluation.sampled_accuracy import SampledAccuracy
 from sdssm.evaluation.statistics import bootstrap_over_lengths, mean, wilson_intervals
 from sdssm.tasks.evaluation_strings import EvaluationStrings
