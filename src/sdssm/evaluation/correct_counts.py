@@ -217,7 +217,7 @@ def have_growing_states(
         for (piece,) in split_to_memory(reading, tokens):
             reading.skip(piece)
             on_read(piece.numel() * len(models))
-        largest = torch.stack([state[0].abs().amax() for state in reading.states()])
+        largest = torch.stack([state[0].abs().amax() for state in reading.states() if state is not None])
         limit = torch.finfo(largest.dtype).max ** 0.4
         return (~(largest <= limit)).tolist()  # type: ignore[no-any-return]  # NaN counts as too large
 

@@ -54,7 +54,7 @@ class RescaledModel:
 
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """Run as `Classifier.advance`, on tokens (B, L)."""
-        z, final = ops.token_scan(self.A, None, tokens, self._first(state, starts, len(tokens)), rescale=True)
+        z, final = ops.token_scan(self.A, None, tokens, self._first(state, starts, tokens), rescale=True)
         return self.logits(z), (final,)
 
     def advance_state(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
@@ -65,11 +65,11 @@ class RescaledModel:
         """Return the logits after the last symbol, as `Classifier.last_logits`."""
         return self.advance(tokens, state, starts=starts)[0][:, -1]
 
-    def _first(self, state: State, starts: Tensor | None, count: int) -> Tensor:
+    def _first(self, state: State, starts: Tensor | None, tokens: Tensor) -> Tensor:
         if state is not None:
             z: Tensor = state[0]
             return z
-        return self.first_states(starts, count)
+        return self.first_states(starts, len(tokens))
 
     def first_states(self, starts: Tensor | None, count: int) -> Tensor:
         """Return [x_0; 1] for `count` strings (B, N + 1), which may start from states of the automaton (B,)."""
