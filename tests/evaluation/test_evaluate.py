@@ -448,9 +448,7 @@ def test_progress_counts_the_symbols_of_all_runs(tmp_path: Path, options: dict[s
         create_run(tmp_path / f"seed-{seed}", tiring_parity(7), seed)
     events: list[ProgressEvent] = []
     evaluate(tmp_path, strings=16, progress=events.append, **options)
-    assert list(dict.fromkeys(event.title for event in events)) == [
-        f"evaluate {tmp_path / name} (run {number} of 2)" for number, name in ((1, "seed-0"), (2, "seed-1"))
-    ]
+    assert {event.title for event in events} == {f"evaluate {tmp_path / 'seed-0'} and 1 more (runs 1 to 2 of 2)"}
     done = [event.done for event in events]
     assert done == sorted(done)
     assert events[-1].done == events[-1].total

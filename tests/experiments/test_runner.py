@@ -182,7 +182,7 @@ def test_nothing_is_trained_or_evaluated_twice(spec: Spec, finished: Path, monke
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("sdssm.experiments.execution.runner.train_runs", never)
-    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", never)
+    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate_subjects", never)
     plan = make_plan(spec, finished)
     run_plan(plan, "cpu")
     evaluate_plan(plan, "cpu")

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from sdssm.errors import RunError
-from sdssm.evaluation import evaluate
+from sdssm.evaluation.evaluation import evaluate_subjects
+from sdssm.evaluation.prepared import MOST_MODELS
 from sdssm.experiments import evaluate_plan, make_plan, run_plan
 from sdssm.experiments.execution.evaluations import missing_evaluations
 from sdssm.experiments.execution.workers import worker_pool
@@ -106,9 +107,10 @@ def test_sigterm_loses_only_the_evaluation_in_progress(tmp_path: Path, monkeypat
         if len(calls) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
-        return evaluate(*arguments, **options)
+        return evaluate_subjects(*arguments, **options)
 
-    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate", interrupt_second)
+    monkeypatch.setattr("sdssm.experiments.execution.evaluations.evaluate_subjects", interrupt_second)
+    monkeypatch.setitem(MOST_MODELS, "cpu", 1)  # groups of one run
     with pytest.raises(KeyboardInterrupt):
         evaluate_plan(plan, "cpu")
     assert [len(missing_evaluations(run.folder, run.task, plan.spec.evaluate)) for run in plan.runs] == [0, 1, 1]

@@ -7,21 +7,21 @@ the model reads new strings for each length, as in the paper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sdssm.models import Classifier, State, TokenModel
+from sdssm.evaluation.group_reading import EvaluatedModel, GroupReading, ModelLogits
+from sdssm.models import Classifier
 from sdssm.models.reading import reading_mode
 from sdssm.models.rescaled import RescaledModel
 from sdssm.tasks.evaluation_strings import EvaluationStrings
 
-#: A model, or a model whose states are rescaled as it reads.
-EvaluatedModel = TokenModel | RescaledModel
 #: Called with the number of symbols that were just read.
 SymbolCallback = Callable[[int], None]
 #: The number of strings on which the growth of states is measured.
@@ -65,10 +65,21 @@ def count_on_prefixes(
     groups: np.ndarray,
     on_read: SymbolCallback = ignore_symbols,
 ) -> CorrectCounts:
-    """Evaluate one set of strings at all of their prefixes.
+    """Evaluate one model on one set of strings at all of their prefixes, see `count_models_on_prefixes`."""
+    return count_models_on_prefixes([model], strings, lengths, groups, on_read)[0]
+
+
+def count_models_on_prefixes(
+    models: Sequence[EvaluatedModel],
+    strings: EvaluationStrings,
+    lengths: np.ndarray,
+    groups: np.ndarray,
+    on_read: SymbolCallback = ignore_symbols,
+) -> list[CorrectCounts]:
+    """Evaluate several models on one set of strings at all of their prefixes.
 
     Args:
-        model: the model.
+        models: the models.
         strings: the strings; the prefixes of their task must be uniformly drawn.
         lengths: the lengths to count, (K,).
         groups: groups of these lengths over which `scores` are summed, bool (G, K).
@@ -82,119 +93,169 @@ def count_on_prefixes(
     for column, group in zip(weights.T, groups, strict=True):
         np.add.at(column, scored_lengths[lengths[group]], 1)
     weight = torch.from_numpy(weights[1:]).to(strings.device)  # (L, G)
-    counts = torch.zeros(longest, dtype=torch.long, device=strings.device)
-    scores = torch.zeros(strings.count, len(groups), dtype=torch.float64, device=strings.device)
-    overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
-    with _inference(model):
-        for rows, positions, logits, labels in _prefix_logits(model, strings, longest):
-            correct, finite = _is_correct(logits, labels)  # (B, T)
-            overflowed |= ~finite
-            counts[positions] += correct.sum(0)
-            scores[rows] += correct.float() @ weight[positions]  # sums of integers: exact
-            on_read(correct.numel())
-    all_counts = np.concatenate([[-1], counts.cpu().numpy()])[scored_lengths]  # (L + 1,)
-    return CorrectCounts(
-        correct=all_counts[lengths],
-        strings=strings.count,
-        scores=scores.T.cpu().numpy(),
-        means=_running_mean(all_counts[1:] / strings.count, all_counts[1:] >= 0)[lengths - 1],
-        overflowed=bool(overflowed),
-    )
+    counts = torch.zeros(len(models), longest, dtype=torch.long, device=strings.device)
+    scores = torch.zeros(len(models), strings.count, len(groups), dtype=torch.float64, device=strings.device)
+    overflowed = torch.zeros(len(models), dtype=torch.bool, device=strings.device)
+    with _inference(models):
+        for rows, positions, labels, outputs in _prefix_logits(models, strings, longest):
+            for some_models, logits in outputs:
+                correct, finite = _is_correct(logits, labels)  # (r, B, T), (r,)
+                overflowed[some_models] |= ~finite
+                counts[some_models, positions] += correct.sum(1)
+                scores[some_models, rows] += correct.float() @ weight[positions]  # sums of integers: exact
+                on_read(correct.numel())
+    # Only now: every copy to the host waits for the device.
+    host_counts, host_scores, host_overflowed = counts.cpu().numpy(), scores.mT.cpu().numpy(), overflowed.tolist()
+    results = []
+    for own_counts, own_scores, has_overflowed in zip(host_counts, host_scores, host_overflowed, strict=True):
+        all_counts = np.concatenate([[-1], own_counts])[scored_lengths]  # (L + 1,)
+        results.append(
+            CorrectCounts(
+                correct=all_counts[lengths],
+                strings=strings.count,
+                scores=own_scores,
+                means=_running_mean(all_counts[1:] / strings.count, all_counts[1:] >= 0)[lengths - 1],
+                overflowed=has_overflowed,
+            )
+        )
+    return results
 
 
 def _prefix_logits(
-    model: EvaluatedModel, strings: EvaluationStrings, longest: int
-) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """Yield the logits after every prefix in parts: rows of strings, positions, logits and labels there."""
-    if model.is_recurrent:
-        state, starts, position = None, strings.start_states(), 0
+    models: Sequence[EvaluatedModel], strings: EvaluationStrings, longest: int
+) -> Iterator[tuple[slice, slice, Tensor, Iterator[ModelLogits]]]:
+    """Yield in parts the rows of strings, the positions, the labels there, and the logits of each model there."""
+    reading = GroupReading(models, strings.count, strings.start_states())
+    if reading.is_recurrent:
+        position = 0
         for tokens, labels in strings.blocks(longest):
-            for piece, piece_labels in split_to_memory(model, tokens, labels):
-                logits, state = model.advance(piece, state, starts=starts)
-                yield slice(None), slice(position, position + piece.shape[1]), logits, piece_labels
-                position, starts = position + piece.shape[1], None
+            for piece, piece_labels in split_to_memory(reading, tokens, labels):
+                end = position + piece.shape[1]
+                yield slice(None), slice(position, end), piece_labels, reading.advance(piece)
+                position = end
         return
     tokens, labels = (torch.cat(blocks, 1) for blocks in zip(*strings.blocks(longest), strict=True))
-    count = max(1, _memory_limit(tokens) // (longest * model.numbers_per_symbol))
+    count = max(1, _memory_limit(tokens) // (longest * reading.numbers_per_symbol))
     for first in range(0, strings.count, count):
         rows = slice(first, first + count)
-        yield rows, slice(None), model.advance(tokens[rows])[0], labels[rows]
+        part = GroupReading(models, len(tokens[rows]))
+        yield rows, slice(None), labels[rows], part.advance(tokens[rows])
 
 
 def count_on_fresh_strings(
     model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, on_read: SymbolCallback = ignore_symbols
 ) -> CorrectCounts:
     """Evaluate new strings for each length, at their last symbol; call `on_read` after each part."""
-    correct, drawn, overflowed = count_by_label(model, strings, lengths, on_read)
-    counts = np.where(drawn.sum(1) > 0, correct.sum(1), -1)
-    return CorrectCounts(correct=counts, strings=strings.count, overflowed=overflowed)
+    return count_models_on_fresh_strings([model], strings, lengths, on_read)[0]
+
+
+def count_models_on_fresh_strings(
+    models: Sequence[EvaluatedModel],
+    strings: EvaluationStrings,
+    lengths: np.ndarray,
+    on_read: SymbolCallback = ignore_symbols,
+) -> list[CorrectCounts]:
+    """Evaluate several models on the same new strings for each length, at their last symbol."""
+    correct, drawn, overflowed = count_by_label(models, strings, lengths, on_read)
+    is_known = drawn.sum(1) > 0
+    return [
+        CorrectCounts(
+            correct=np.where(is_known, own.sum(1), -1), strings=strings.count, overflowed=bool(has_overflowed)
+        )
+        for own, has_overflowed in zip(correct, overflowed, strict=True)
+    ]
 
 
 def count_by_label(
-    model: EvaluatedModel, strings: EvaluationStrings, lengths: np.ndarray, on_read: SymbolCallback = ignore_symbols
-) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Evaluate new strings for each of K lengths, and count those of each of C labels apart.
+    models: Sequence[EvaluatedModel],
+    strings: EvaluationStrings,
+    lengths: np.ndarray,
+    on_read: SymbolCallback = ignore_symbols,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Evaluate R models on new strings for each of K lengths, and count those of each of C labels apart.
 
     Returns:
-        correct: the number of correct strings at each length with each label, (K, C).
+        correct: the number of strings that each model classifies correctly at each length with each label, (R, K, C).
         drawn: the number of strings, (K, C); 0 at a length if no string that short is valid.
-        overflowed: whether any logit was infinite or NaN.
+        overflowed: whether any logit of a model was infinite or NaN, (R,).
     """
-    n_classes = strings.task.n_classes
-    correct, drawn = (torch.zeros(len(lengths), n_classes, dtype=torch.long, device=strings.device) for _ in range(2))
-    overflowed = torch.zeros((), dtype=torch.bool, device=strings.device)
-    with _inference(model):
+    n_classes, device = strings.task.n_classes, strings.device
+    correct = torch.zeros(len(models), len(lengths), n_classes, dtype=torch.long, device=device)
+    drawn = torch.zeros(len(lengths), n_classes, dtype=torch.long, device=device)
+    overflowed = torch.zeros(len(models), dtype=torch.bool, device=device)
+    with _inference(models):
         # The longest first: shorter strings then reuse its memory, and a GPU allocates no more.
         for k in np.argsort(-lengths, kind="stable").tolist():
             length = int(lengths[k])
             if strings.shortest_length > length:
                 continue
             for tokens, labels, starts in strings.draw_fresh(length):
-                is_correct, finite = _is_correct(_last_logits(model, tokens, starts, on_read), labels)
-                correct[k].index_add_(0, labels, is_correct.long())
                 drawn[k].index_add_(0, labels, torch.ones_like(labels))
-                overflowed |= ~finite
-    return correct.cpu().numpy(), drawn.cpu().numpy(), bool(overflowed)
+                for some_models, logits in _last_logits(models, tokens, starts, on_read):
+                    is_correct, finite = _is_correct(logits, labels)  # (r, B), (r,)
+                    correct[some_models, k].index_add_(1, labels, is_correct.long())
+                    overflowed[some_models] |= ~finite
+    return correct.cpu().numpy(), drawn.cpu().numpy(), overflowed.cpu().numpy()
 
 
 def has_growing_states(
     model: Classifier, strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
 ) -> bool:
     """Whether states after strings of this length are too large to be squared, measured on a few strings."""
+    return have_growing_states([model], strings, longest, on_read)[0]
+
+
+def have_growing_states(
+    models: Sequence[Classifier], strings: EvaluationStrings, longest: int, on_read: SymbolCallback = ignore_symbols
+) -> list[bool]:
+    """Return for each model whether its states grow, see `has_growing_states`."""
     if strings.shortest_length > longest:
-        return False
-    state: State = None
+        return [False] * len(models)
     tokens, _, starts = next(replace(strings, count=PROBED_STRINGS).draw_fresh(longest))
-    with _inference(model):
-        for (piece,) in split_to_memory(model, tokens):
-            state, starts = model.advance_state(piece, state, starts=starts), None
-            on_read(piece.numel())
-    assert state is not None
-    return not bool(state[0].abs().amax() <= torch.finfo(state[0].dtype).max ** 0.4)  # NaN counts as too large
+    with _inference(models):
+        reading = GroupReading(models, len(tokens), starts)
+        for (piece,) in split_to_memory(reading, tokens):
+            reading.skip(piece)
+            on_read(piece.numel() * len(models))
+        largest = torch.stack([state[0].abs().amax() for state in reading.states() if state is not None])
+        limit = torch.finfo(largest.dtype).max ** 0.4
+        return (~(largest <= limit)).tolist()  # type: ignore[no-any-return]  # NaN counts as too large
 
 
-def _last_logits(model: EvaluatedModel, tokens: Tensor, starts: Tensor | None, on_read: SymbolCallback) -> Tensor:
-    """Return the logits after whole strings: (B, L) -> (B, C)."""
-    if not model.is_recurrent:  # whole strings, as many at a time as fit into memory
-        count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers_per_symbol))
-        parts = []
-        for rows in torch.split(tokens, count):
-            parts.append(model.last_logits(rows))
-            on_read(rows.numel())
-        return torch.cat(parts)
-    state: State = None
-    *before, (end,) = split_to_memory(model, tokens)
+def _last_logits(
+    models: Sequence[EvaluatedModel], tokens: Tensor, starts: Tensor | None, on_read: SymbolCallback
+) -> Iterator[ModelLogits]:
+    """Yield the logits of the models after whole strings in parts: (B, L) -> (r, B, C)."""
+    reading = GroupReading(models, len(tokens), starts)
+    if not reading.is_recurrent:  # whole strings, as many at a time as fit into memory
+        for number, model in enumerate(models):
+            count = max(1, _memory_limit(tokens) // (tokens.shape[1] * model.numbers_per_symbol))
+            parts = []
+            for rows in torch.split(tokens, count):
+                parts.append(model.last_logits(rows))
+                on_read(rows.numel())
+            yield slice(number, number + 1), torch.cat(parts)[None]
+        return
+    *before, (end,) = split_to_memory(reading, tokens)
     for (piece,) in before:
-        state, starts = model.advance_state(piece, state, starts=starts), None
-        on_read(piece.numel())
-    logits = model.last_logits(end, state, starts=starts)
-    on_read(end.numel())
-    return logits
+        reading.skip(piece)
+        on_read(piece.numel() * len(models))
+    for some_models, logits in reading.finish(end):
+        on_read(end.numel() * len(logits))
+        yield some_models, logits
 
 
-def split_to_memory(model: EvaluatedModel, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+class HasSize(Protocol):
+    """A model, or a group of models that read the same strings."""
+
+    @property
+    def numbers_per_symbol(self) -> int:
+        """Estimate of the numbers in memory for each symbol."""
+
+
+def split_to_memory(reader: HasSize, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split tensors (B, T) along T into pieces whose logits and states fit into memory."""
-    count = max(1, _memory_limit(tensors[0]) // (len(tensors[0]) * model.numbers_per_symbol))
+    count = max(1, _memory_limit(tensors[0]) // (len(tensors[0]) * reader.numbers_per_symbol))
     return zip(*(torch.split(tensor, count, dim=1) for tensor in tensors), strict=True)
 
 
@@ -203,13 +264,13 @@ def _memory_limit(tokens: Tensor) -> int:
 
 
 def _is_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each prediction is correct, and whether all are finite.
+    """Return whether each prediction is correct (r, B, ...), and whether all of a model are finite (r,).
 
     A prediction is correct if its label has the largest logit, and that logit is finite.
     """
     largest, prediction = logits.max(-1)
     finite = largest.isfinite()
-    return (prediction == labels) & finite, finite.all()
+    return (prediction == labels) & finite, finite.flatten(1).all(1)
 
 
 def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -218,6 +279,10 @@ def _running_mean(accuracy: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _inference(model: EvaluatedModel) -> AbstractContextManager[None]:
+@contextmanager
+def _inference(models: Sequence[EvaluatedModel]) -> Iterator[None]:
     """Disable gradients, dropout and the check of tokens, which are valid by construction."""
-    return reading_mode(model.model if isinstance(model, RescaledModel) else model)
+    with ExitStack() as stack:
+        for model in models:
+            stack.enter_context(reading_mode(model.model if isinstance(model, RescaledModel) else model))
+        yield

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import nn
 
 from sdssm.automata import Machine
-from sdssm.devices import resolve_device
 from sdssm.errors import ModelError, RunError, RunWarning, SdssmError
-from sdssm.evaluation.description import changed_settings
-from sdssm.evaluation.measurement import count_symbols, join_notes, measure_model
+from sdssm.evaluation.measurement import count_symbols, measure_models
+from sdssm.evaluation.prepared import EvaluatedSubject, PreparedRun, group_subjects, prepare
 from sdssm.evaluation.records import Evaluation, RunEvaluation
 from sdssm.evaluation.request import EvaluationError, EvaluationRequest, validate_request
 from sdssm.evaluation.sampled_accuracy import MEASURES
-from sdssm.evaluation.sources import (
-    MissingTaskError,
-    SavedModel,
-    Subject,
-    as_token_model,
-    expand_source,
-    import_code,
-    missing_task,
-    own_task,
-)
-from sdssm.evaluation.state_sample import sample_states
-from sdssm.evaluation.stored import store_evaluation, write_file
+from sdssm.evaluation.sources import MissingTaskError, Subject, expand_source, import_code
 from sdssm.evaluation.symbol_meter import SymbolMeter
 from sdssm.files import format_path
 from sdssm.models import TokenModel
 from sdssm.progress import ProgressOption, report_progress
-from sdssm.runs import RunFolder, load
-from sdssm.runs.own_files import STATES_FILE
-from sdssm.runs.schema import RunConfig, Settings
-from sdssm.tasks import Task, get_task
+from sdssm.runs import RunFolder
+from sdssm.tasks import Task
 
 #: The test length of most tasks, for an estimate of the work before the task is known.
 USUAL_LENGTH = 500
+#: The errors of one run that do not stop the evaluation of others.
+EXPECTED = (ModelError, RunError, EvaluationError)
 
 
 def evaluate(
@@ -70,6 +57,8 @@ def evaluate(
     evaluation.json goes a sample of the states of a recurrent model, see `StateSample`. A run that diverged is
     evaluated at its last checkpoint and left out of the aggregate.
 
+    Runs with the same model settings and the same task are read side by side, on strings that are drawn once.
+
     Args:
         source: a model, a run, the path of a run, of a folder of runs or of a saved model, or several of these. A
             model may be any `nn.Module` that maps tokens (B, L) to logits (B, L, C) or (B, C).
@@ -84,7 +73,7 @@ def evaluate(
         overwrite: replace a stored evaluation even if it has longer strings, or more of them.
         trust: import the code of a model that is not part of this package, as its folder names it.
         progress: True shows how far it is on standard error; a function receives each `ProgressEvent`.
-        on_result: called with the result of each run as soon as it is known.
+        on_result: called with the result of each run as soon as it is known; runs of one group follow each other.
 
     >>> from sdssm.models import Classifier, ModelSettings
     >>> model = Classifier(ModelSettings(), 2, 2, generator=torch.Generator().manual_seed(0))
@@ -95,23 +84,24 @@ def evaluate(
     request = validate_request(max_length, lengths, strings, seed, fresh, device, measures)
     subjects = expand_source(source)
     import_code(subjects, trust=trust)
-    results, left_out = [], dict[str, SdssmError]()
-    with report_progress(progress) as reporter:
-        names = [_name(subject) for subject in subjects]
-        meter = SymbolMeter(names, [_expected_symbols(subject, request) for subject in subjects], reporter)
-        for subject, name in zip(subjects, names, strict=True):
-            meter.start_next()
-            try:
-                result = _evaluate_subject(subject, task, request, meter, overwrite=overwrite, trust=trust)
-            except (ModelError, RunError, EvaluationError) as error:
-                is_asked_for = task is not None or isinstance(error, MissingTaskError)  # the caller must decide
-                if len(subjects) == 1 or isinstance(subject, nn.Module) or is_asked_for:
-                    raise
-                left_out[name] = error
-                continue
-            results.append(result)
-            if on_result is not None:
-                on_result(result)
+    left_out = dict[str, SdssmError]()
+
+    def leave_out(subject: EvaluatedSubject, error: SdssmError) -> None:
+        is_asked_for = task is not None or isinstance(error, MissingTaskError)  # the caller must decide
+        if len(subjects) == 1 or isinstance(subject, nn.Module) or is_asked_for:
+            raise error
+        left_out[_name(subject)] = error
+
+    results = evaluate_subjects(
+        subjects,
+        task,
+        request,
+        overwrite=overwrite,
+        trust=trust,
+        progress=progress,
+        on_result=on_result,
+        on_error=leave_out,
+    )
     if left_out:
         name, reason = next(iter(left_out.items()))
         others = f", and so are {len(left_out) - 1} more" if len(left_out) > 1 else ""
@@ -122,103 +112,83 @@ def evaluate(
     return Evaluation(tuple(results))
 
 
-def _name(subject: nn.Module | RunFolder | SavedModel) -> str:
+def evaluate_subjects(
+    subjects: Sequence[EvaluatedSubject],
+    task: str | Task | Machine | None,
+    request: EvaluationRequest,
+    *,
+    overwrite: bool,
+    trust: bool,
+    progress: ProgressOption,
+    on_result: Callable[[RunEvaluation], None] | None,
+    on_error: Callable[[EvaluatedSubject, SdssmError], None],
+) -> list[RunEvaluation]:
+    """Evaluate runs and models, side by side where possible; return the results in the order of the subjects.
+
+    `on_error` is called with a subject that cannot be evaluated, and may raise the error.
+    """
+    groups = group_subjects(subjects, task, request)
+    order = [number for group in groups for number in group]
+    names = [_name(subjects[number]) for number in order]
+    symbols = [_expected_symbols(subjects[number], request) for number in order]
+    results = dict[int, RunEvaluation]()
+    with report_progress(progress) as reporter:
+        meter = SymbolMeter(names, symbols, reporter)
+        for group in groups:
+            meter.start_next(len(group))
+            prepared = dict[int, PreparedRun]()
+            try:
+                for number in group:
+                    try:
+                        prepared[number] = prepare(subjects[number], task, request, trust=trust)
+                    except EXPECTED as error:
+                        on_error(subjects[number], error)
+                for number, measured in _measure_group(prepared, request, meter).items():
+                    try:
+                        if isinstance(measured, SdssmError):
+                            raise measured
+                        results[number] = prepared[number].finish(measured, overwrite=overwrite)
+                    except EXPECTED as error:
+                        on_error(subjects[number], error)
+                        continue
+                    if on_result is not None:
+                        on_result(results[number])
+            finally:
+                for run in prepared.values():
+                    run.release()
+    return [results[number] for number in sorted(results)]
+
+
+def _measure_group(
+    prepared: dict[int, PreparedRun], request: EvaluationRequest, meter: SymbolMeter
+) -> dict[int, RunEvaluation | SdssmError]:
+    """Return the result or the error of each run of a group, by its number."""
+    if not prepared:
+        return {}
+    runs = list(prepared.values())
+    models = [run.model for run in runs]
+    try:
+        results = measure_models(models, runs[0].task, runs[0].train_length, request, meter)
+    except EXPECTED as error:
+        if len(runs) == 1:
+            return dict.fromkeys(prepared, error)
+        # The error may be that of one run only: measure each alone.
+        return {
+            number: result
+            for own in prepared
+            for number, result in _measure_group({own: prepared[own]}, request, meter).items()
+        }
+    return dict(zip(prepared, results, strict=True))
+
+
+def _name(subject: EvaluatedSubject) -> str:
     if isinstance(subject, nn.Module):
         return subject.name if isinstance(subject, TokenModel) else type(subject).__name__
     return format_path(subject.path)
 
 
-def _expected_symbols(subject: nn.Module | RunFolder | SavedModel, request: EvaluationRequest) -> int:
+def _expected_symbols(subject: EvaluatedSubject, request: EvaluationRequest) -> int:
     """Return about how many symbols will be read; the model may turn out to need fresh strings."""
     longest = subject.config.test_length if isinstance(subject, RunFolder) else USUAL_LENGTH
     lengths = np.arange(1, longest + 1) if request.lengths is None else request.lengths
     return count_symbols(lengths, request.strings, request.fresh)
-
-
-def _evaluate_subject(
-    subject: nn.Module | RunFolder | SavedModel,
-    task: str | Task | Machine | None,
-    request: EvaluationRequest,
-    meter: SymbolMeter,
-    *,
-    overwrite: bool,
-    trust: bool,
-) -> RunEvaluation:
-    if isinstance(subject, RunFolder):
-        if task is not None and get_task(task).digest != subject.config.digest:
-            raise own_task(subject.path)
-        return _evaluate_run(subject, request, meter, overwrite=overwrite, trust=trust)
-    if isinstance(subject, nn.Module):
-        own = subject.task if isinstance(subject, TokenModel) else None
-        chosen = own if task is None else task
-        if chosen is None:
-            raise missing_task(None)
-        return _evaluate_model(as_token_model(subject, chosen), chosen, request, meter)
-    model = load(subject.path, device=_device(request), trust=trust)
-    known_task = model.task if task is None else task  # a saved model may carry its task
-    if known_task is None:
-        raise missing_task(subject.path)
-    return replace(_evaluate_model(model, known_task, request, meter), folder=str(subject.path))
-
-
-def _device(request: EvaluationRequest) -> torch.device:
-    return request.device or resolve_device("auto")
-
-
-def _evaluate_model(
-    model: TokenModel, task: str | Task | Machine, request: EvaluationRequest, meter: SymbolMeter
-) -> RunEvaluation:
-    task = get_task(task)
-    device_before = model.device
-    try:
-        result = measure_model(model.to(request.device or device_before), task, task.train_length, request, meter)
-        return replace(result, settings=changed_settings(Settings(model=model.settings), None, task.name))
-    finally:
-        model.to(device_before)
-
-
-def _evaluate_run(
-    run: RunFolder, request: EvaluationRequest, meter: SymbolMeter, *, overwrite: bool, trust: bool
-) -> RunEvaluation:
-    # The status is read before the weights: if training continues meanwhile, the result is not kept.
-    status, step = run.progress, run.step
-    model = load(run, device=_device(request), trust=trust)
-    config = replace(
-        run.config, settings=replace(run.config.settings, model=model.settings)
-    )  # its code is imported now
-    result = measure_model(model, config.load_task(), config.train_length, request, meter)
-    result = replace(
-        result,
-        seed=config.seed,
-        folder=str(run.path),
-        preset=config.preset,
-        settings=changed_settings(config.settings, config.preset, result.task),
-        status=status.status,
-        note=join_notes(result.note, _status_note(status.status, step)),
-    )
-    if status.status == "running":  # the weights of a running training will change
-        return result
-    note = store_evaluation(run, result, overwrite=overwrite)
-    if note is None and result.lengths is None:
-        _store_states(run, model, config, result)
-    return replace(result, note=join_notes(result.note, note))
-
-
-def _store_states(run: RunFolder, model: TokenModel, config: RunConfig, result: RunEvaluation) -> None:
-    """Write a sample of the model's states into the run folder; the evaluation is complete without it."""
-    task, longest, sampling = config.load_task(), result.max_length, config.train.sampling
-    try:
-        sample = sample_states(model, task, longest, config.train_length, seed=result.string_seed, sampling=sampling)
-    except Exception:  # code of others may raise anything, and memory may be too small
-        return
-    if sample is not None:
-        write_file(run, STATES_FILE, sample.encode(task.digest), result.status, stacklevel=6)
-
-
-def _status_note(status: str, step: int) -> str | None:
-    """Return a note on a run that is not finished, or None."""
-    if status == "finished":
-        return None
-    if status == "diverged":
-        return f"diverged: read as it was at step {step:,}, and left out of the best, mean and worst"
-    return f"not finished: read as it was at step {step:,}"

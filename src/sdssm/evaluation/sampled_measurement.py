@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sdssm.evaluation.correct_counts import EvaluatedModel, SymbolCallback, count_by_label, ignore_symbols
+from sdssm.evaluation.correct_counts import SymbolCallback, count_by_label, ignore_symbols
+from sdssm.evaluation.group_reading import EvaluatedModel
 from sdssm.evaluation.sampled_accuracy import SampledAccuracy
 from sdssm.evaluation.statistics import bootstrap_over_lengths, mean, wilson_intervals
 from sdssm.tasks.evaluation_strings import EvaluationStrings
@@ -22,17 +23,45 @@ def measure_sampled(
     lengths: Sequence[int],
     on_read: SymbolCallback = ignore_symbols,
 ) -> SampledAccuracy:
-    """Measure the accuracy on strings that are drawn in one way, fresh for each length.
+    """Measure the accuracy of a model on strings that are drawn in one way, see `measure_models_sampled`."""
+    return measure_models_sampled([model], strings, sampling, lengths, on_read)[0]
+
+
+def measure_models_sampled(
+    models: Sequence[EvaluatedModel],
+    strings: EvaluationStrings,
+    sampling: str,
+    lengths: Sequence[int],
+    on_read: SymbolCallback = ignore_symbols,
+) -> list[SampledAccuracy]:
+    """Measure the accuracy of several models on strings that are drawn in one way, fresh for each length.
 
     Args:
-        model: the model.
+        models: the models.
         strings: what to draw: task, number, seed and device.
         sampling: how to draw them.
         lengths: the lengths, at least one.
         on_read: called after each part, with the number of symbols in it.
     """
     drawn_so = replace(strings, sampling=sampling)
-    correct, drawn, _ = count_by_label(model, drawn_so, np.array(lengths), on_read)
+    correct, drawn, _ = count_by_label(models, drawn_so, np.array(lengths), on_read)
+    if sampling == "balanced":  # exact for these strings: a label may be missing if there are few strings for each
+        constants = 100 / _at_least_1((drawn > 0).sum(1))
+    else:
+        exact = best_constants(strings.task, lengths, sampling)
+        constants = np.array([math.nan if value is None else value for value in exact])
+    return [_summarise(own, drawn, constants, strings, sampling, lengths) for own in correct]
+
+
+def _summarise(
+    correct: np.ndarray,
+    drawn: np.ndarray,
+    constants: np.ndarray,
+    strings: EvaluationStrings,
+    sampling: str,
+    lengths: Sequence[int],
+) -> SampledAccuracy:
+    """Return the accuracy of one model from its correct strings (K, C) of those that were drawn (K, C)."""
     shares = _mean_over_labels(correct, drawn) if sampling == "balanced" else correct.sum(1) / _at_least_1(drawn.sum(1))
     known = drawn.sum(1) > 0
     shares = np.where(known, shares, np.nan)
@@ -42,11 +71,6 @@ def measure_sampled(
         generator = np.random.default_rng(strings.seed)
         low_mean, high_mean = bootstrap_over_lengths(shares[known] * strings.count, strings.count, generator)
         band = 100 * low_mean, 100 * high_mean
-    if sampling == "balanced":  # exact for these strings: a label may be missing if there are few strings for each
-        constants = 100 / _at_least_1((drawn > 0).sum(1))
-    else:
-        exact = best_constants(strings.task, lengths, sampling)
-        constants = np.array([math.nan if value is None else value for value in exact])
     return SampledAccuracy(
         sampling=sampling,
         lengths=tuple(int(length) for length in lengths),

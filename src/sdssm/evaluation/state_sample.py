@@ -17,7 +17,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from sdssm.checksums import add_tensor_checksum
-from sdssm.evaluation.correct_counts import EvaluatedModel, split_to_memory
+from sdssm.evaluation.correct_counts import split_to_memory
+from sdssm.evaluation.group_reading import EvaluatedModel
 from sdssm.evaluation.measurement import choose_reader
 from sdssm.layers.mixer import flatten_state
 from sdssm.models import State, TokenModel

@@ -55,9 +55,7 @@ class RescaledModel:
     def advance(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """Run as `Classifier.advance`, on tokens (B, L)."""
         z, final = ops.token_scan(self.A, None, tokens, self._first(state, starts, tokens), rescale=True)
-        if self.model.query is not None:
-            z = z @ self.A[self.model.query].mT
-        return self._logits(z), (final,)
+        return self.logits(z), (final,)
 
     def advance_state(self, tokens: Tensor, state: State = None, *, starts: Tensor | None = None) -> State:
         """Return the final state, as `Classifier.advance_state`."""
@@ -71,12 +69,20 @@ class RescaledModel:
         if state is not None:
             z: Tensor = state[0]
             return z
+        return self.first_states(starts, len(tokens))
+
+    def first_states(self, starts: Tensor | None, count: int) -> Tensor:
+        """Return [x_0; 1] for `count` strings (B, N + 1), which may start from states of the automaton (B,)."""
         first, mixer = self.model._first(None, starts), self.model.mixers[0]
         assert isinstance(mixer, SelectiveDense)
         x = mixer._start(None if first is None else first[0])
         x = self.A.new_zeros(self.A.shape[-1] - 1) if x is None else x
-        x = x.expand(len(tokens), -1)
+        x = x.expand(count, -1)
         return torch.cat([x, torch.ones_like(x[:, :1])], 1)
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Return the logits (..., C) after states z (..., N + 1), with a query step if the model has one."""
+        return self._logits(z if self.model.query is None else z @ self.A[self.model.query].mT)
 
     def _logits(self, z: Tensor) -> Tensor:
         x, c = z[..., :-1], z[..., -1:]

@@ -13,9 +13,12 @@ from typing import Any
 import torch
 
 from sdssm.devices import resolve_device
-from sdssm.errors import ModelError, RunError
-from sdssm.evaluation import evaluate
+from sdssm.errors import ModelError, RunError, SdssmError
+from sdssm.evaluation.evaluation import evaluate_subjects
+from sdssm.evaluation.prepared import MOST_MODELS, EvaluatedSubject, run_key
 from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
+from sdssm.evaluation.request import validate_request
+from sdssm.evaluation.sources import import_code
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE, read_stored
 from sdssm.experiments.execution.sent_models import SentModel, import_sent_models, send_models
 from sdssm.experiments.execution.workers import worker_pool
@@ -84,37 +87,60 @@ def evaluate_locally(
     has_streams = workers <= 1 and device.type == "cuda"
     is_serial = len(files) <= 1 or (workers <= 1 and not has_streams)
     models = () if is_serial or has_streams else models_of_files(files)
-    call = partial(evaluate_file, spec=spec, device=str(device), models=models)
+    call = partial(evaluate_group, spec=spec, device=str(device), models=models)
     done = 0
 
     def report_part(event: ProgressEvent) -> None:
-        reporter.update(done + (min(event.done / event.total, 1.0) if event.total else 0.0))
+        share = min(event.done / event.total, 1.0) if event.total else 0.0
+        reporter.update(done + share * len(groups[number]))
 
+    # Processes share the runs evenly, in a few parts each.
+    most = MOST_MODELS[device.type]
+    most = min(most, max(1, len(files) // (PARTS * workers))) if workers > 1 else most
+    groups, number = group_files(files, most), 0
     pool_context = nullcontext() if is_serial else stream_pool(device) if has_streams else worker_pool(workers)
     with interrupt_on_signal(), pool_context as pool:
         if pool is None:
-            completed: Iterator[None] = map(partial(call, progress=report_part), files)
+            completed: Iterator[None] = map(partial(call, progress=report_part), groups)
         else:
-            # The runs of a task follow each other, and a process computes the tables of their strings once.
-            size = max(1, len(files) // (PARTS * workers))
-            groups = files_by_task(files) if has_streams else [files]
-            completed = chain.from_iterable(pool.map(call, group, chunksize=size) for group in groups)
-        for number, _ in enumerate(completed):
-            done = number + 1
+            tasks = groups_by_task(groups) if has_streams else [groups]
+            completed = chain.from_iterable(pool.map(call, task_groups) for task_groups in tasks)
+            groups = [group for task_groups in tasks for group in task_groups]
+        for group, _ in zip(groups, completed, strict=True):
+            for _ in group:
+                done += 1
+                if on_evaluated is not None:
+                    on_evaluated(done, len(files))
+            number += 1
             reporter.update(done)
-            if on_evaluated is not None:
-                on_evaluated(number + 1, len(files))
 
 
-def files_by_task(files: Sequence[EvaluationFile]) -> list[list[EvaluationFile]]:
-    """Return the files of each task apart.
+def group_files(files: Sequence[EvaluationFile], most: int) -> list[list[EvaluationFile]]:
+    """Return the files in groups of at most `most` that are computed side by side, those of a task one after another.
+
+    The files of a group have one name, and their runs agree in task and model settings.
+    """
+    by_key = dict[object, list[EvaluationFile]]()
+    digests = dict[object, str]()
+    for folder, name in files:
+        run = RunFolder.open(folder)
+        key = (name, run_key(run))
+        by_key.setdefault(key, []).append((folder, name))
+        digests[key] = run.config.digest
+    places = {digest: place for place, digest in enumerate(dict.fromkeys(digests.values()))}
+    ordered = sorted(by_key, key=lambda key: places[digests[key]])  # a task's tables of strings are computed once
+    return [by_key[key][first : first + most] for key in ordered for first in range(0, len(by_key[key]), most)]
+
+
+def groups_by_task(groups: Sequence[list[EvaluationFile]]) -> list[list[list[EvaluationFile]]]:
+    """Return the groups of each task apart.
 
     One task after the other: the memory of its strings must not be freed while another thread reads them.
     """
-    groups = dict[str, list[EvaluationFile]]()
-    for file in files:
-        groups.setdefault(RunFolder.open(file[0]).config.digest, []).append(file)
-    return list(groups.values())
+    tasks = dict[str, list[list[EvaluationFile]]]()
+    for group in groups:
+        tasks.setdefault(RunFolder.open(group[0][0]).config.digest, []).append(group)
+    return list(tasks.values())
 
 
 @contextmanager
@@ -165,32 +191,53 @@ def models_of_files(files: Sequence[EvaluationFile]) -> tuple[SentModel, ...]:
     return send_models(RunFolder.open(folder).config.model for folder in dict.fromkeys(folder for folder, _ in files))
 
 
-def evaluate_file(
-    file: EvaluationFile,
+def evaluate_file(file: EvaluationFile, spec: EvaluationSpec, device: str) -> None:
+    """Evaluate one run and write one evaluation file into its folder."""
+    evaluate_group([file], spec, device)
+
+
+def evaluate_group(
+    files: Sequence[EvaluationFile],
     spec: EvaluationSpec,
     device: str,
     progress: ProgressOption = False,
     models: Sequence[SentModel] = (),
 ) -> None:
-    """Evaluate one run and write one evaluation file into its folder; `models` are those to import for it."""
+    """Evaluate runs side by side and write the evaluation file of one name into each folder.
+
+    Args:
+        files: the folders, and the name of the file, which is the same for all.
+        spec: what to evaluate.
+        device: where.
+        progress: receives how far it is.
+        models: the models of others to import for the runs.
+    """
     import_sent_models(models)
-    folder, name = file
-    lengths: Sequence[int] | None = spec.lengths if name == LENGTHS_FILE else None
-    try:
-        evaluate(
-            RunFolder.open(folder),
-            max_length=None if lengths else spec.max_length,
-            lengths=lengths,
-            strings=spec.strings,
-            seed=STRING_SEED,
-            fresh=spec.fresh and not lengths,
-            device=device,
-            overwrite=True,  # a stored evaluation may be longer, but is not what the experiment requires
-            progress=progress,
-        )
-    except (ModelError, RunError):
-        if RunFolder.open(folder).status != "diverged":  # a run that diverged at once has no weights to load
-            raise
+    lengths: Sequence[int] | None = spec.lengths if files[0][1] == LENGTHS_FILE else None
+    max_length, fresh = None if lengths else spec.max_length, spec.fresh and not lengths
+    request = validate_request(max_length, lengths, spec.strings, STRING_SEED, fresh, device)
+    runs = [RunFolder.open(folder) for folder, _ in files]
+    import_code(runs, trust=False)
+    errors = list[SdssmError]()
+
+    def collect(subject: EvaluatedSubject, error: SdssmError) -> None:
+        # A run that diverged at once has no weights to load.
+        is_diverged = isinstance(subject, RunFolder) and RunFolder.open(subject.path).status == "diverged"
+        if not (is_diverged and isinstance(error, ModelError | RunError)):
+            errors.append(error)
+
+    evaluate_subjects(
+        runs,
+        None,
+        request,
+        overwrite=True,  # a stored evaluation may be longer, but is not what the experiment requires
+        trust=False,
+        progress=progress,
+        on_result=None,
+        on_error=collect,
+    )
+    if errors:  # after the results of the other runs are stored
+        raise errors[0]
 
 
 def _read(run: RunFolder, name: str) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import torch
 
 from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
-from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_file
+from sdssm.evaluation.prepared import MOST_MODELS
+from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_group, group_files
 from sdssm.experiments.execution.sent_models import SentModel, import_sent_models
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
@@ -131,13 +132,13 @@ def evaluate_files(
     spec: EvaluationSpec,
     share: DeviceShare,
 ) -> TaskOutcome:
-    """Import models of others, and compute and write several evaluation files, one after the other."""
+    """Import models of others, and compute and write several evaluation files, runs of one task side by side."""
     import_sent_models(models)
     check_shared(out, mark)
     log = _MessageLog()
     with log.recording_warnings(), _memory_limit(share):
-        for file in files:
-            evaluate_file(file, spec, share.device)
+        for group in group_files(files, MOST_MODELS[resolve_device(share.device).type]):
+            evaluate_group(group, spec, share.device)
     return TaskOutcome(node=node(), messages=tuple(log.lines))
 
 
