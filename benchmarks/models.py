@@ -169,10 +169,9 @@ class Baseline:
         with ops.use_backend("reference"), torch.no_grad():
             return loss_function(self.tokens).item()
 
-    def step(self, loss_function: LossFunction, effort: Effort) -> float:
-        """Return the seconds per training step with a loss function."""
-
-        def run_steps(steps: int) -> None:
+    def train(self, loss_function: LossFunction, steps: int) -> None:
+        """Do training steps with a loss function."""
+        with ops.use_backend("reference"), ops.unchecked():
             for _ in range(steps):
                 loss = loss_function(self.tokens)
                 self.optimizer.zero_grad()
@@ -181,9 +180,10 @@ class Baseline:
                     nn.utils.clip_grad_norm_(self.model.parameters(), self.run.train.clip)
                 self.optimizer.step()
 
-        with ops.use_backend("reference"), ops.unchecked():
-            run_steps(1)
-            return time_steps(run_steps, self.device, effort, MAX_STEPS)
+    def step(self, loss_function: LossFunction, effort: Effort) -> float:
+        """Return the seconds per training step with a loss function."""
+        self.train(loss_function, 1)
+        return time_steps(lambda steps: self.train(loss_function, steps), self.device, effort, MAX_STEPS)
 
 
 def has_loop(model: TokenModel) -> bool:

@@ -101,6 +101,7 @@ OTHERS: dict[str, Other] = {
     "attraction_gate": Other("4", 4.0),
     "projection_decay": Other("0.5", 0.5),
     "gain_penalty": Other("10", 10.0),
+    "exact_gradient": Other("true", True),
     "validate_length": Other("5", 5),
     "validate_every": Other("1", 1),
     "checkpoint_every": Other("1", 1),

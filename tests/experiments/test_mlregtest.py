@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -23,14 +24,14 @@ from sdssm.experiments.execution.ray_tasks import DeviceShare, make_mark
 from sdssm.experiments.mlregtest.batches import make_batches
 from sdssm.experiments.mlregtest.campaign import Campaign
 from sdssm.experiments.mlregtest.configuration import Configuration
-from sdssm.experiments.mlregtest.languages import read_language
+from sdssm.experiments.mlregtest.languages import STUDIED_COUNT, read_language, studied_names
 from sdssm.experiments.mlregtest.length_strings import draw_test_strings
 from sdssm.experiments.mlregtest.proofs import prove_language
 from sdssm.experiments.mlregtest.ray_batches import run_languages_on_ray, run_sent_batch
 from sdssm.experiments.mlregtest.records import FILE, LanguageRecord, RecordStore
 from sdssm.experiments.mlregtest.reproduction import LanguagePlan, plan_languages, run_languages
-from sdssm.experiments.mlregtest.summary import describe_targets, summarise_classes
-from sdssm.experiments.mlregtest.tables import write_results
+from sdssm.experiments.mlregtest.summary import describe_targets, describe_unnamed, summarise_classes
+from sdssm.experiments.mlregtest.tables import split_parts, write_results
 from sdssm.experiments.mlregtest.timing import Deadline
 from sdssm.tasks import Task
 from sdssm.training.engine import TrainingEngine
@@ -217,6 +218,48 @@ def test_results_are_computed_from_records(trained: tuple[Path, LanguagePlan], t
     with (tmp_path / "languages.csv").open() as file:
         languages = {line["language"]: line for line in csv.DictReader(file)}
     assert float(languages["mine"]["balanced_12"]) == pytest.approx(trained[1].records["mine"].balanced[-1], abs=1e-4)
+
+
+def test_studied_languages_are_reported_apart(trained: tuple[Path, LanguagePlan], tmp_path: Path) -> None:
+    record = next(iter(trained[1].records.values()))
+    seen = min(studied_names())
+    parts = split_parts([replace(record, name=name) for name in ("16.16.LT.2.1.0", seen)])
+    assert {name: [entry.name for entry in part] for name, part in parts.items()} == {
+        "held-out": ["16.16.LT.2.1.0"],
+        "studied": [seen],
+        "tuning": [],
+    }
+    write_results(parts["held-out"] + parts["studied"], tmp_path, command="sdssm", settings=SETTINGS)
+    summary = (tmp_path / "summary.md").read_text()
+    assert "studied languages whose automaton is proved equal" in summary and "## Studied languages" in summary
+    with (tmp_path / "languages.csv").open() as file:
+        assert {line["language"]: line["chosen"] for line in csv.DictReader(file)}[seen] == "studied"
+
+
+def test_the_share_of_languages_never_looked_at_is_a_lower_bound(trained: tuple[Path, LanguagePlan]) -> None:
+    """Without the studied languages of unknown names, which may all have reached the targets, 4 of 10 are left."""
+    unnamed = STUDIED_COUNT - len(studied_names())
+    record = replace(trained[1].records["mine"], verdict="different", balanced=(50.0,) * 3, name="16.16.LT.2.1.0")
+    good = replace(record, verdict="equal", balanced=(100.0,) * 3)
+    lines = describe_unnamed([good] * (unnamed + 4) + [record] * 6)
+    assert len(lines) == 1
+    assert f"{unnamed} more languages" in lines[0] and "of the 10 others at least 40.0 %" in lines[0]
+    assert describe_unnamed([good] * unnamed) == []
+    assert describe_unnamed([replace(good, name="mine")] * (unnamed + 4)) == []
+
+
+def test_readme_has_the_shares_of_the_stored_records() -> None:
+    root = Path(__file__).parents[2]
+    bound = re.search(
+        r"of the (\d+) others at least ([\d.]+) % reach the first target, and at least ([\d.]+) %",
+        (root / "results/mlregtest/summary.md").read_text(),
+    )
+    assert bound is not None
+    readme = " ".join((root / "README.md").read_text().split())
+    assert f"Of {bound[1]} languages of MLRegTest" in readme and f"at least {bound[2]} % are at 99.9 %" in readme
+    assert f"for at least {bound[3]} % the automaton" in readme
+    held_out = split_parts(list(RecordStore(root / "results/mlregtest").load_all(Configuration().fingerprint).values()))
+    assert describe_unnamed(held_out["held-out"])[0] in (root / "results/mlregtest/summary.md").read_text()
 
 
 def test_reasons_of_failures(trained: tuple[Path, LanguagePlan]) -> None:

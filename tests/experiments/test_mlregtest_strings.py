@@ -28,6 +28,7 @@ from sdssm.experiments.mlregtest.languages import (
     list_languages,
     parse_name,
     select_languages,
+    studied_names,
     tuning_names,
 )
 from sdssm.experiments.mlregtest.length_strings import draw_test_strings, stack_strings
@@ -56,9 +57,11 @@ def test_the_choice_of_tuning_languages_is_in_proportion() -> None:
 
 
 def test_parts_of_a_folder() -> None:
-    tuned = min(tuning_names())
-    names = ["mine", tuned, "other"]
+    tuned, seen = min(tuning_names()), min(studied_names())
+    names = ["mine", tuned, "other", seen]
     assert select_languages(names, ["tuning"]) == [tuned]
+    assert select_languages(names, ["studied"]) == [seen]
+    assert select_languages(names, ["all"]) == names
     assert select_languages(names, ["held-out"]) == ["mine", "other"]
     assert select_languages(names, ["tuning", "mine.att"]) == ["mine", tuned]
     with pytest.raises(SettingsError, match="no tuning languages"):

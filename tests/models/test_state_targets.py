@@ -137,7 +137,19 @@ def assert_same_loss(model: Classifier, strings: dict[str, Tensor], next_state: 
 
 def fast_loss(model: Classifier, strings: dict[str, Tensor], next_state: float) -> tuple[Tensor, Tensor]:
     weight = torch.tensor(next_state, dtype=torch.float64)
-    return state_loss(model, **strings, next_state=weight)
+    tokens, labels, states, before, transitions = (
+        strings[name] for name in ("tokens", "labels", "states", "before", "transitions")
+    )
+    return state_loss(
+        model,
+        tokens,
+        labels,
+        states=states,
+        before=before,
+        transitions=transitions,
+        next_state=weight,
+        lengths=strings.get("lengths"),
+    )
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -39,6 +39,7 @@ class Readout:
     norm: bool = True
     cosine: bool = False
     numbers: str = "none"  # or "shared" by all replicas, or "each" its own
+    exact: bool = False  # the gradient near a loss of zero
 
 
 CASES = [
@@ -50,6 +51,9 @@ CASES = [
     Readout((3,), 18, 6, 5, cosine=True, affine=True, numbers="each"),
     Readout((2,), 3, 2, 4, cosine=True, norm=False),
     Readout((), 1, 1, 1, norm=False),
+    Readout((3,), 17, 5, 7, bias=True, affine=True, exact=True),
+    Readout((3,), 18, 6, 5, cosine=True, affine=True, numbers="each", exact=True),
+    Readout((2,), 4, 1, 3, bias=True, norm=False, numbers="each", exact=True),
 ]
 
 
@@ -83,6 +87,7 @@ def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64
             cosine=case.cosine,
             scale=scale,
             attraction=leaves.get("attraction", attraction if case.cosine else None),
+            exact_gradient=case.exact,
         )
 
     return function, {name: leaf.to(device, dtype) for name, leaf in leaves.items()}
@@ -92,11 +97,12 @@ def build(case: Readout, device: str = "cpu", dtype: torch.dtype = torch.float64
 SMALL_LOSSES = [10.0**-exponent for exponent in range(11)]
 
 
-def check_small_loss(loss: float, device: str) -> None:
+def check_small_loss(loss: float, device: str, *, exact: bool) -> None:
     """Compare loss and gradient in float32 with float64, with a largest logit of 300.
 
     x is 1 and the logits have few binary digits, so that every backend computes them exactly. What is left is the
     rounding of the softmax: a few units in the last place of 1, and not of 300, where it would be 250 times as large.
+    With the exact gradient every number has the relative precision of float32.
     """
     gap = round(-math.log(math.expm1(loss) / 2) * 1024) / 1024
     logits = torch.tensor([300.0, 300.0 - gap, 300.0 - gap])
@@ -105,7 +111,7 @@ def check_small_loss(loss: float, device: str) -> None:
     def run(dtype: torch.dtype, place: str) -> tuple[float, Tensor]:
         weight = logits[:, None].to(place, dtype).requires_grad_()
         x = torch.ones(1, 1, dtype=dtype, device=place)
-        value, _ = ops.readout_loss(x, weight, labels.to(place), norm=False)
+        value, _ = ops.readout_loss(x, weight, labels.to(place), norm=False, exact_gradient=exact)
         value.backward()  # type: ignore[no-untyped-call]  # torch's own
         assert weight.grad is not None
         return value.item(), weight.grad[:, 0].cpu()
@@ -114,24 +120,29 @@ def check_small_loss(loss: float, device: str) -> None:
     with ops.use_backend("reference"):
         exact_value, exact_gradient = run(torch.float64, "cpu")
     assert exact_value == pytest.approx(loss, rel=1e-3)  # the gap was rounded
+    if exact:
+        assert value == pytest.approx(exact_value, rel=1e-5, abs=0)
+        torch.testing.assert_close(gradient.double(), exact_gradient, rtol=1e-5, atol=0)
     ulp = torch.finfo(torch.float32).eps
     assert abs(value - exact_value) <= 4 * ulp
     assert (gradient - exact_gradient).abs().max() <= 4 * ulp
     torch.testing.assert_close(gradient[1:].double(), exact_gradient[1:], rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("name", ["reference", "fast"])
 @pytest.mark.parametrize("loss", SMALL_LOSSES)
-def test_small_losses_keep_their_precision(loss: float, name: str, device: str) -> None:
+def test_small_losses_keep_their_precision(loss: float, name: str, exact: bool, device: str) -> None:
     with ops.use_backend(fast(device) if name == "fast" else name):
-        check_small_loss(loss, device)
+        check_small_loss(loss, device, exact=exact)
 
 
 @interpreted
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("loss", SMALL_LOSSES)
-def test_interpreted_small_losses_keep_their_precision(loss: float) -> None:
+def test_interpreted_small_losses_keep_their_precision(loss: float, exact: bool) -> None:
     with ops.use_backend("triton"):
-        check_small_loss(loss, "cpu")
+        check_small_loss(loss, "cpu", exact=exact)
 
 
 def test_all_arguments_can_be_mapped(device: str) -> None:
@@ -270,8 +281,8 @@ READOUT = Operation(
         for C, N in ((60, 64), (256, 256), (130, 100))
         for cosine in (False, True)
     ],
-    small=[dataclasses.replace(CASES[i], B=4, N=3) for i in (1, 5, 6)],
-    mapped=CASES[:7],
+    small=[dataclasses.replace(CASES[i], B=4, N=3) for i in (1, 5, 6, 8)],
+    mapped=[*CASES[:7], *CASES[8:]],
     tiny=[CASES[5]],
     full=[CASES[1]],
     many=Readout((3,), 100, 5, 7, bias=True, affine=True),
@@ -281,8 +292,9 @@ READOUT = Operation(
             "several tiles of classes",
             _use_small_class_tiles,
             [
-                (Readout((2,), 18, 37, 5, cosine=cosine, bias=not cosine, affine=True, numbers="each"), 0)
+                (Readout((2,), 18, 37, 5, cosine=cosine, bias=not cosine, affine=True, numbers="each", exact=exact), 0)
                 for cosine in (False, True)
+                for exact in (False, True)
             ],
         )
     ],

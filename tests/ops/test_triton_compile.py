@@ -134,17 +134,19 @@ def test_mixed_matrices_compile(N: int, dtype: torch.dtype, compiled_kernels: li
 
 
 @pytest.mark.parametrize(
-    ("C", "N", "dtype", "cosine"),
-    [(60, 64, torch.float32, True), (256, 256, torch.float32, False), (5, 7, torch.float64, True)],
+    ("C", "N", "dtype", "cosine", "exact"),
+    [(60, 64, torch.float32, True, False), (256, 256, torch.float32, False, True), (5, 7, torch.float64, True, True)],
 )
-def test_readout_compiles(C: int, N: int, dtype: torch.dtype, cosine: bool, compiled_kernels: list[str]) -> None:
+def test_readout_compiles(
+    C: int, N: int, dtype: torch.dtype, cosine: bool, exact: bool, compiled_kernels: list[str]
+) -> None:
     from sdssm.ops.readout import triton as readout
 
     x, weight, gain, shift = (new(*shape, dtype=dtype) for shape in ((2, 40, N), (2, C, N), (2, N), (2, N)))
     bias, numbers = (None, new(2, dtype=dtype)) if cosine else (new(2, C, dtype=dtype), None)
     tensors = (x, weight, bias, gain, shift, new(2, 40, dtype=torch.int64), numbers, numbers)
-    outputs = readout.forward(*tensors, True, cosine, True)
-    readout.backward(outputs[0], *tensors, *outputs, True, cosine, True)
+    outputs = readout.forward(*tensors, True, cosine, exact, True)
+    readout.backward(outputs[0], *tensors, *outputs, True, cosine, exact, True)
     assert {"forward_kernel", "totals_kernel", "backward_kernel"} <= set(compiled_kernels)
 
 

@@ -38,7 +38,8 @@ def add_language_options(parser: argparse.ArgumentParser) -> None:
         "--languages",
         metavar="NAME",
         nargs="+",
-        help="tuning (the 100 on which settings are chosen), held-out (the others), or names (default: all)",
+        help="tuning (the 100 on which settings are chosen), studied (looked at while the loss was found), held-out "
+        "(the others), or names (default: all)",
     )
     add("--part", metavar="I/N", type=parse_part, help="only the I-th of N equal parts of these languages")
     add(
@@ -194,7 +195,8 @@ def _show_results(plan: LanguagePlan, configuration: Configuration, options: arg
 
 
 def _print_results(records: Sequence[LanguageRecord]) -> None:
-    from sdssm.experiments.mlregtest.summary import count_reasons, describe_targets, describe_time
+    from sdssm.experiments.mlregtest.languages import HELD_OUT
+    from sdssm.experiments.mlregtest.summary import count_reasons, describe_targets, describe_time, describe_unnamed
     from sdssm.experiments.mlregtest.tables import TABLE_NOTE, split_parts, table_rows
 
     parts = {name: part for name, part in split_parts(records).items() if part}
@@ -207,7 +209,7 @@ def _print_results(records: Sequence[LanguageRecord]) -> None:
         print_text(TABLE_NOTE)
         print()
     for name, part in parts.items():
-        for line in describe_targets(part, name):
+        for line in [*describe_targets(part, name), *(describe_unnamed(part) if name == HELD_OUT else ())]:
             print_text(line)
     print_text(describe_time(records))
     for reason, count in count_reasons(records):

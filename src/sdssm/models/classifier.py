@@ -182,6 +182,7 @@ class Classifier(Stack, TokenModel):
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
         gain_penalty: Tensor | None = None,
+        exact_gradient: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss of the predictions for whole strings, and the number of correct predictions.
 
@@ -194,6 +195,7 @@ class Classifier(Stack, TokenModel):
             attraction: (), the weight of the centre loss, see `Readout.loss`; None: cross-entropy only.
             classes: (C,), 1 for the classes that occur in the task.
             gain_penalty: (), the weight of `gain_variance` at the states after the strings; single-layer SD-SSM only.
+            exact_gradient: keep the gradient of the label exact near a loss of zero, see `ops.cross_entropy`.
         """
         noise, first = noise or {}, self._first(None, starts)
         finals = None if gain_penalty is None else self._final_states(tokens, first, lengths)
@@ -206,6 +208,7 @@ class Classifier(Stack, TokenModel):
             noise=noise.get("readout"),
             attraction=attraction,
             classes=classes,
+            exact_gradient=exact_gradient,
         )
         if gain_penalty is None or finals is None:
             return loss, correct

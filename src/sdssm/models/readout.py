@@ -93,6 +93,7 @@ class Readout(nn.Module):
         noise: Tensor | None = None,
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
+        exact_gradient: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the number of correct predictions, for features x (B, F) before the norm.
 
@@ -100,14 +101,15 @@ class Readout(nn.Module):
         is the setting `attraction` (): the mean of |z - W_label|^2, weighted by the margin of correctly classified
         strings and divided by the variance of the class centres W_q. It pulls the features of a class to its centre,
         and still has a gradient when all predictions are correct. `classes` (C,) are 1 for the classes that occur in
-        the task and 0 for the others, which have no centre.
+        the task and 0 for the others, which have no centre. `exact_gradient`: see `ops.cross_entropy`.
 
         With a centre for each state it is the cross-entropy of the labels alone; `state_targets.state_loss` is the loss
         that such a model is trained with.
         """
         if self.hidden is not None or self.centre_labels is not None:
             logits = self(x if norm is None else norm(x), vectors, noise)
-            return functional.cross_entropy(logits, labels), (logits.argmax(-1) == labels).sum()
+            loss = ops.cross_entropy(logits, labels, exact_gradient=exact_gradient)
+            return loss, (logits.argmax(-1) == labels).sum()
         weight = self._rows(vectors)
         if self.projection is not None or attraction is not None:
             x = self._project(x if norm is None else norm(x)) * x.shape[-1] ** -0.5  # h has norm 1
@@ -123,6 +125,7 @@ class Readout(nn.Module):
             cosine=self.scale is not None,
             scale=self.scale,
             attraction=None if attraction is None else attraction / centre_variance(weight, classes),
+            exact_gradient=exact_gradient,
         )
 
     def projection_matrix(self) -> Tensor | None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sdssm import ops
 from sdssm.errors import ModelError
 from sdssm.layers import SelectiveDense
 from sdssm.models.classifier import Classifier
@@ -42,6 +43,7 @@ def state_loss(
     transitions: Tensor,
     next_state: Tensor,
     lengths: Tensor | None = None,
+    exact_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean loss, and the number of strings whose nearest centre has the right label.
 
@@ -54,6 +56,7 @@ def state_loss(
         transitions: (Q, V), the table of the automaton.
         next_state: (), the weight of the next states.
         lengths: (B,), the lengths of the strings; None: all have length L.
+        exact_gradient: keep the gradient of the cross-entropy exact near zero, see `ops.cross_entropy`.
     """
     mixer, readout = model.mixers[0], model.readout
     if not isinstance(mixer, SelectiveDense) or readout.centre_labels is None or readout.scale is None:
@@ -68,7 +71,7 @@ def state_loss(
     x, target = torch.cat([previous, last]), torch.cat([before, states])
     logits = readout.scale * functional.linear(functional.normalize(x, dim=-1), centres)
     logits = torch.where(readout.centre_labels < 0, UNUSED, logits)
-    loss = functional.cross_entropy(logits, target)
+    loss = ops.cross_entropy(logits, target, exact_gradient=exact_gradient)
     with torch.no_grad():
         nearest = logits[len(before) :].argmax(-1)
         correct = (readout.centre_labels[nearest] == labels).sum()

@@ -119,6 +119,7 @@ class TokenModel(nn.Module, ABC):
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
         gain_penalty: Tensor | None = None,
+        exact_gradient: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss of the predictions for whole strings, and the number of correct predictions."""
 

@@ -87,6 +87,11 @@ class TrainSettings:
         "single-layer SD-SSM",
         least=0,
     )
+    exact_gradient: bool = setting(
+        False,
+        "compute the gradient of the label's logit as minus the sum of the others: in float32 it is 0 below a loss of "
+        "3e-8 otherwise, and training becomes unstable",
+    )
     validate_length: int | None = setting(
         None,
         "keep the weights with the best accuracy on lengths up to this, the latest of equals; not a test length; "

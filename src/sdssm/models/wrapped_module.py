@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from sdssm import ops
 from sdssm.errors import ModelError, first_line, format_value
 from sdssm.layers.mixer import map_state
 from sdssm.models.model_entry import ModelEntry
@@ -116,6 +116,7 @@ class WrappedModule(TokenModel):
         attraction: Tensor | None = None,
         classes: Tensor | None = None,
         gain_penalty: Tensor | None = None,
+        exact_gradient: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy of the predictions for whole strings, and the number of correct predictions.
 
@@ -131,7 +132,8 @@ class WrappedModule(TokenModel):
                 logits = logits.gather(1, index)[:, 0]
         elif lengths is not None:
             raise ModelError(f"{self.name} reads whole strings, so all strings of a batch must have the same length")
-        return functional.cross_entropy(logits, labels), (logits.argmax(-1) == labels).sum()
+        loss = ops.cross_entropy(logits, labels, exact_gradient=exact_gradient)
+        return loss, (logits.argmax(-1) == labels).sum()
 
     def _call(self, tokens: Tensor) -> Tensor:
         """Call the module on tokens (B, L) and check the shape of what it returns."""

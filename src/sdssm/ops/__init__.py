@@ -15,6 +15,7 @@ from sdssm.ops.diagonal import diagonal_scan, diagonal_step
 from sdssm.ops.elman import elman_scan, elman_step
 from sdssm.ops.errors import NonFiniteError, OpsError
 from sdssm.ops.filter import causal_filter
+from sdssm.ops.label_losses import cross_entropy
 from sdssm.ops.lstm import lstm_scan, lstm_step
 from sdssm.ops.mixed import mixed_matrices
 from sdssm.ops.mixture import mixture_scan, mixture_step
@@ -33,6 +34,7 @@ __all__ = [
     "column_norm",
     "column_one_hot_scan",
     "column_one_hot_step",
+    "cross_entropy",
     "delta_scan",
     "delta_step",
     "dense_scan",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sdssm.ops.checks import can_read_values, check_dtypes, check_rank, format_shape
 from sdssm.ops.errors import OpsError
+from sdssm.ops.layout import broadcast_shapes
 
 
 def check_p(op: str, p: float | Tensor) -> None:
@@ -59,8 +60,8 @@ def column_norm(A: Tensor, p: float | Tensor) -> Tensor:
         p = p.to(A)
         check_p_values("column_norm", p)
         try:
-            torch.broadcast_shapes(p.shape, A.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
-        except RuntimeError:
+            broadcast_shapes(p.shape, A.shape[:-2])
+        except ValueError:
             raise OpsError(
                 f"column_norm: p has shape {format_shape(p)}; it must broadcast with the leading dimensions of A "
                 f"of shape {format_shape(A)}"

@@ -17,6 +17,17 @@ from numba import njit
 FAST = {"reassoc", "contract", "nsz"}
 
 
+@njit(nogil=True, cache=True)
+def copy_vector(source, out):
+    """Copy a vector, entry by entry.
+
+    Not `out[:] = source`: numba compiles the error message for shapes that do not fit into every kernel with such a
+    line, string formatting included: a third of the time that the kernels of a first training took to compile.
+    """
+    for i in range(len(out)):
+        out[i] = source[i]
+
+
 @njit(nogil=True, cache=True, fastmath=FAST)
 def add_columns(columns, x, out):
     """Add sum_j x[j] columns[j] to out.
@@ -92,15 +103,15 @@ def start_state(x0, row, x):
     """Set x to the start state of the row, zeros without x0."""
     x[:] = 0
     if len(x0):
-        x[:] = x0[row]
+        copy_vector(x0[row], x)
 
 
 @njit(nogil=True, cache=True)
 def finish_row(row, length, grad_final, carry, grad_x0):
     """Store the gradient of x0; for a row of length 0 that is the gradient of the final state."""
-    grad_x0[row] = carry
+    copy_vector(carry, grad_x0[row])
     if length == 0 and len(grad_final):
-        grad_x0[row] = grad_final[row]
+        copy_vector(grad_final[row], grad_x0[row])
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -116,12 +127,12 @@ def token_forward(first, last, columns, index, drive, x0, lengths, least, states
             z = states[row, t]
             z[:] = 0
             if len(drive):
-                z[:] = drive[row, t]
+                copy_vector(drive[row, t], z)
             add_columns(columns[index[row, t]], x, z)
             if len(factors):
                 factors[row, t] = rescale_state(z)
             store_without_denormals(z, least, x)
-            z[:] = x
+            copy_vector(x, z)
         states[row, lengths[row] :] = 0
         if len(factors):
             factors[row, lengths[row] :] = 0
@@ -166,7 +177,7 @@ def block_forward(first, last, A, drive, x0, lengths, least, states, factors):
             if len(factors):
                 factors[row, t] = rescale_state(z)
             store_without_denormals(z, least, x)
-            z[:] = x
+            copy_vector(x, z)
         states[row, lengths[row] :] = 0
         if len(factors):
             factors[row, lengths[row] :] = 0
@@ -206,7 +217,7 @@ def diagonal_forward(first, last, A, drive, x0, lengths, least, states, factors)
             if len(factors):
                 factors[row, t] = rescale_state(x)
             store_without_denormals(x, least, states[row, t])
-            x[:] = states[row, t]
+            copy_vector(states[row, t], x)
         states[row, lengths[row] :] = 0
         if len(factors):
             factors[row, lengths[row] :] = 0

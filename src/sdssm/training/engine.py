@@ -86,6 +86,7 @@ class TrainingEngine:
         self.execution = plan_execution(self.runs, device, self.width, has_one_length=self._has_one_length())
         models = [new_model(run, task) for run, task in zip(self.runs, self.tasks, strict=True)]
         self.replicas = self.execution.build_replicas(models, device, self._new_model)
+        self.replicas.exact_gradient = first.train.exact_gradient
         self.ramped_buffers = list(first.model.ramps())  # by their names inside the module
         # Sums over the current logging window.
         self._loss_sum, self._window_steps = torch.zeros(len(runs), device=device), 0

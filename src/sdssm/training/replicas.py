@@ -33,6 +33,8 @@ class Replicas(ParameterRows):
         super().__init__(models, device)
         #: Whether they read whole strings only, so that strings cannot be padded to a common length.
         self.reads_strings = isinstance(models[0], WrappedModule) and models[0].reads == "strings"
+        #: The setting of the training: keep the gradient of the label exact near a loss of zero.
+        self.exact_gradient = False
 
     @abstractmethod
     def gradient(
@@ -79,20 +81,27 @@ class _Loss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        return loss_on_inputs(self.model, inputs)
+    def forward(self, inputs: Mapping[str, Tensor], exact_gradient: bool) -> tuple[Tensor, Tensor]:
+        return loss_on_inputs(self.model, inputs, exact_gradient=exact_gradient)
 
 
-def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def loss_on_inputs(model: TokenModel, inputs: Mapping[str, Tensor], *, exact_gradient: bool) -> tuple[Tensor, Tensor]:
     """Return loss and number of correct predictions of one model on the inputs of one step, by name."""
     if "transitions" in inputs:
         assert isinstance(model, Classifier)
         targets = {name: inputs[name] for name in ("states", "before", "transitions", "next_state")}
-        return state_loss(model, inputs["tokens"], inputs["labels"], lengths=inputs.get("lengths"), **targets)
+        return state_loss(
+            model,
+            inputs["tokens"],
+            inputs["labels"],
+            lengths=inputs.get("lengths"),
+            exact_gradient=exact_gradient,
+            **targets,
+        )
     noise = {name.removeprefix("noise."): value for name, value in inputs.items() if name.startswith("noise.")}
     names = ("lengths", "starts", "attraction", "classes", "gain_penalty")
     options = {name: inputs[name] for name in names if name in inputs}
-    return model.loss(inputs["tokens"], inputs["labels"], noise=noise, **options)
+    return model.loss(inputs["tokens"], inputs["labels"], noise=noise, exact_gradient=exact_gradient, **options)
 
 
 class SideBySideReplicas(Replicas):
@@ -125,7 +134,11 @@ class SideBySideReplicas(Replicas):
             loss, correct = loss.unsqueeze(0), correct.unsqueeze(0)
         else:
             loss, correct = vmap(self._loss)({**parameters, **constants}, dict(inputs))
-        grads = torch.autograd.grad(loss, self.leaves, self._ones, allow_unused=True)
+        if loss.device.type == "cpu":
+            # The same gradients. With gradients of its outputs given, torch imports sympy: a quarter of a second.
+            grads = torch.autograd.grad(loss.sum(), self.leaves, allow_unused=True)
+        else:  # no kernels for the sum and its gradient
+            grads = torch.autograd.grad(loss, self.leaves, self._ones, allow_unused=True)
         parts = [
             torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(self.leaves, grads, strict=True)
         ]
@@ -133,7 +146,7 @@ class SideBySideReplicas(Replicas):
 
     def _loss(self, tensors: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return loss and number of correct predictions of one replica with these parameters and buffers."""
-        result: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (inputs,))
+        result: tuple[Tensor, Tensor] = functional_call(self.template, tensors, (inputs, self.exact_gradient))
         return result
 
     def noise_shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:

@@ -132,7 +132,7 @@ class SeparateReplicas(Replicas):
             with torch.no_grad():
                 for name, values in ramped.items():
                     model.get_buffer(name).copy_(values[replica])
-            loss, correct = loss_on_inputs(model, own)
+            loss, correct = loss_on_inputs(model, own, exact_gradient=self.exact_gradient)
             if not loss.requires_grad:
                 raise ModelError(
                     f"the logits of {self.model_name} depend on none of its trainable parameters; look for detach(), "

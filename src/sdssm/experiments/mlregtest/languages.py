@@ -26,9 +26,12 @@ OTHER = "other"
 #: The classes in the order in which they are listed: local, piecewise, both, and beyond.
 CLASSES = ("SL", "TSL", "LT", "TLT", "LTT", "TLTT", "SP", "PT", "PLT", "TPLT", "SF", "Zp", "Reg", OTHER)
 #: The parts of a folder that `select_languages` knows.
-TUNING, HELD_OUT, ALL = "tuning", "held-out", "all"
-PARTS = (TUNING, HELD_OUT, ALL)
-TUNING_FILE = "tuning.txt"
+TUNING, STUDIED, HELD_OUT, ALL = "tuning", "studied", "held-out", "all"
+PARTS = (TUNING, STUDIED, HELD_OUT, ALL)
+TUNING_FILE, STUDIED_FILE = "tuning.txt", "studied.txt"
+#: The languages outside of `tuning.txt` whose test lengths were looked at while the loss was found. `studied.txt` has
+#: the names that were written down.
+STUDIED_COUNT = 36
 
 
 class LanguageName(NamedTuple):
@@ -89,7 +92,7 @@ def list_languages(folder: Path) -> dict[str, Path]:
 
 
 def select_languages(names: Sequence[str], chosen: Iterable[str]) -> list[str]:
-    """Return the names of a part of a folder: tuning, held-out, all, or languages by name, in the folder's order.
+    """Return the names of a part of a folder: tuning, studied, held-out, all, or languages by name, in its order.
 
     >>> select_languages(["04.04.SL.2.1.0", "mine"], ["mine"])
     ['mine']
@@ -97,8 +100,10 @@ def select_languages(names: Sequence[str], chosen: Iterable[str]) -> list[str]:
     Traceback (most recent call last):
     sdssm.errors.SettingsError: the folder has no language 'mien'; did you mean 'mine'?
     """
-    tuning = tuning_names()
-    parts = {TUNING: tuning & set(names), HELD_OUT: set(names) - tuning, ALL: set(names)}
+    parts: dict[str, set[str]] = {part: set() for part in PARTS}
+    for name in names:
+        parts[part_of(name)].add(name)
+        parts[ALL].add(name)
     selected = set[str]()
     for word in chosen:
         if word in parts:
@@ -129,13 +134,38 @@ def read_language(path: Path) -> Language:
 
 @cache
 def tuning_names() -> frozenset[str]:
-    """Return the 100 languages on which settings are chosen; all others are held out.
+    """Return the 100 languages on which settings are chosen.
 
     >>> len(tuning_names())
     100
     """
-    text = files("sdssm.experiments.mlregtest").joinpath(TUNING_FILE).read_text()
+    return _listed(TUNING_FILE)
+
+
+@cache
+def studied_names() -> frozenset[str]:
+    """Return the languages, of those named, whose test lengths were looked at while the loss was found.
+
+    >>> studied_names() & tuning_names()
+    frozenset()
+    """
+    return _listed(STUDIED_FILE)
+
+
+def _listed(file: str) -> frozenset[str]:
+    text = files("sdssm.experiments.mlregtest").joinpath(file).read_text()
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def part_of(name: str) -> str:
+    """Return the part that a language belongs to: tuning, studied or held-out.
+
+    >>> part_of("04.03.TSL.4.1.5"), part_of("mine")
+    ('studied', 'held-out')
+    """
+    if name in tuning_names():
+        return TUNING
+    return STUDIED if name in studied_names() else HELD_OUT
 
 
 def choose_tuning(sizes: dict[str, int], count: int = 100, seed: int = 0) -> list[str]:

@@ -12,8 +12,6 @@ from sdssm.experiments.default_folders import RESULTS
 from sdssm.experiments.mlregtest.configuration import Configuration
 from sdssm.experiments.mlregtest.languages import (
     ALL,
-    HELD_OUT,
-    TUNING,
     list_languages,
     read_language,
     select_languages,
@@ -46,7 +44,7 @@ def plan_languages(
     data: Path | str,
     configuration: Configuration,
     *,
-    languages: Iterable[str] = (HELD_OUT, TUNING),
+    languages: Iterable[str] = (ALL,),
     part: tuple[int, int] = (1, 1),
     results: Path | str = RESULTS,
 ) -> LanguagePlan:

@@ -12,13 +12,14 @@ from typing import Any
 
 from sdssm.errors import OutputError
 from sdssm.experiments.mlregtest.configuration import PRESET
-from sdssm.experiments.mlregtest.languages import parse_name, tuning_names
+from sdssm.experiments.mlregtest.languages import HELD_OUT, STUDIED, TUNING, parse_name, part_of, tuning_names
 from sdssm.experiments.mlregtest.records import LEARNED, LanguageRecord
 from sdssm.experiments.mlregtest.summary import (
     ClassSummary,
     count_reasons,
     describe_targets,
     describe_time,
+    describe_unnamed,
     longest_length,
     published_lines,
     summarise_classes,
@@ -42,12 +43,11 @@ NOT_FOUND = (
 
 
 def split_parts(records: Sequence[LanguageRecord]) -> dict[str, list[LanguageRecord]]:
-    """Return the held-out languages and those on which settings were chosen, apart."""
-    chosen = tuning_names()
-    return {
-        "held-out": [record for record in records if record.name not in chosen],
-        "tuning": [record for record in records if record.name in chosen],
-    }
+    """Return the held-out languages, those that were looked at, and those on which settings were chosen, apart."""
+    parts: dict[str, list[LanguageRecord]] = {HELD_OUT: [], STUDIED: [], TUNING: []}
+    for record in records:
+        parts[part_of(record.name)].append(record)
+    return parts
 
 
 def table_rows(records: Sequence[LanguageRecord]) -> tuple[list[str], list[list[str]]]:
@@ -140,12 +140,13 @@ def _summary(records: Sequence[LanguageRecord], command: str, settings: Mapping[
         f"One configuration for every language, one seed. Settings: {values}. {steps} steps, {devices}; "
         f"{seconds:.0f} s of training and measuring in all, {proving:.1f} s of one core for a proof on average.",
         "",
-        f"Automata: {SOURCE}. Settings were chosen on {len(tuning_names())} languages at training lengths (`tuning`); "
-        "the others are held out.",
+        f"Automata: {SOURCE}. Settings were chosen on {len(tuning_names())} languages at training lengths (`tuning`). "
+        "Others were looked at, at test lengths too, while the loss was found (`studied`); the rest is held out.",
         "",
     ]
     for name, group in parts.items():
         lines += [f"- {line}" for line in describe_targets(group, name)]
+        lines += [f"- {line}" for line in describe_unnamed(group) if name == HELD_OUT]
     lines.append(f"- {describe_time(records)}")
     for name, group in parts.items():
         if group:
@@ -226,7 +227,7 @@ def _language_line(record: LanguageRecord) -> dict[str, Any]:
     values = asdict(record)
     name = parse_name(record.name)
     line: dict[str, Any] = {"language": record.name, "class": name.kind, "tier": name.tier, "k": name.k, "t": name.t}
-    line["chosen"] = "tuning" if record.name in tuning_names() else "held-out"
+    line["chosen"] = part_of(record.name)
     for key, value in values.items():
         if key in MEASURES or key == "n_pairs":
             line |= {f"{key}_{length}": score for length, score in zip(record.lengths, value, strict=True)}

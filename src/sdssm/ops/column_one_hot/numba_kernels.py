@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from sdssm.ops.numba_kernels import start_state
+from sdssm.ops.numba_kernels import copy_vector, start_state
 
 
 @njit(nogil=True, cache=True)
@@ -40,11 +40,11 @@ def forward(first, last, D, targets, index, b, x0, lengths, least, states):
             z = states[row, t]
             z[:] = 0
             if len(b):
-                z[:] = b[row, t]
+                copy_vector(b[row, t], z)
             for j in range(len(x)):
                 z[targets[i, j]] += D[i, j] * x[j]
             store(z, least, x)
-            z[:] = x
+            copy_vector(x, z)
         states[row, lengths[row] :] = 0
 
 
@@ -57,12 +57,13 @@ def backward(first, last, D, targets, index, grad_states, grad_final, lengths, l
         adjoints[row, length:] = 0
         carry[:] = 0
         if len(grad_final):
-            carry[:] = grad_final[row]
+            copy_vector(grad_final[row], carry)
         for t in range(length - 1, -1, -1):
             i = index[row, t]
             if len(grad_states):
-                carry += grad_states[row, t]
+                for j in range(len(carry)):
+                    carry[j] += grad_states[row, t, j]
             store(carry, least, adjoints[row, t])
             for j in range(len(carry)):
                 carry[j] = D[i, j].conjugate() * adjoints[row, t, targets[i, j]]
-        dx0[row] = carry
+        copy_vector(carry, dx0[row])

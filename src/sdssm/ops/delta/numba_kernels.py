@@ -14,7 +14,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sdssm.ops.numba_kernels import FAST
+from sdssm.ops.numba_kernels import FAST, copy_vector
+
+
+@njit(nogil=True, cache=True)
+def copy_matrix(source, out):
+    """Copy a matrix row by row; see `copy_vector` for the reason."""
+    for i in range(len(out)):
+        copy_vector(source[i], out[i])
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -112,7 +119,7 @@ def forward(first, last, q, k, v, beta, gate, S0, lengths, steps, least, outputs
             S = final[row, h]
             S[:] = 0
             if len(S0):
-                S[:] = S0[row, h]
+                copy_matrix(S0[row, h], S)
             for t in range(lengths[row]):
                 if len(gate):
                     scale(S, gate[row, t, h], least)
@@ -142,29 +149,29 @@ def backward(
         for h in range(q.shape[2]):
             S[:] = 0
             if len(S0):
-                S[:] = S0[row, h]
+                copy_matrix(S0[row, h], S)
             for t in range(length):
                 if t % T == 0:
-                    checkpoints[t // T] = S
+                    copy_matrix(S, checkpoints[t // T])
                 if len(gate):
                     scale(S, gate[row, t, h], least)
                 for s in range(t * steps, (t + 1) * steps):
                     update(S, k[row, s, h], v[row, s, h], beta[row, s, h], errors[s])
             dS[:] = 0
             if len(grad_final):
-                dS[:] = grad_final[row, h]
+                copy_matrix(grad_final[row, h], dS)
             for t in range(length - 1, -1, -1):
                 i = t % T
                 if i == T - 1 or t == length - 1:  # entering a chunk: recompute its states from the checkpoint
-                    S[:] = checkpoints[t // T]
+                    copy_matrix(checkpoints[t // T], S)
                     for r in range(t - i, t + 1):
-                        states[r % T] = S
+                        copy_matrix(S, states[r % T])
                         if len(gate):
                             scale(S, gate[row, r, h], least)
                         for s in range(r * steps, (r + 1) * steps):
                             add_update(S, k[row, s, h], beta[row, s, h], errors[s])
                 else:
-                    S[:] = states[i + 1]
+                    copy_matrix(states[i + 1], S)
                 if len(grad_outputs):
                     output_backward(S, dS, q[row, t, h], grad_outputs[row, t, h], dq[row, t, h])
                 else:
@@ -177,7 +184,7 @@ def backward(
                     dgate[row, t, h] = inner_product(dS, states[i])
                     scale(dS, gate[row, t, h], least)
             if len(dS0):
-                dS0[row, h] = dS
+                copy_matrix(dS, dS0[row, h])
         dq[row, length:] = 0
         dk[row, length * steps :] = 0
         dv[row, length * steps :] = 0

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sdssm.ops.layout import broadcast_shapes
+
 #: Added to a squared norm before its root, as in the published code of DeltaNet.
 NORM_EPSILON = 1e-6
 
@@ -15,7 +17,7 @@ def prepend(x: Tensor, before: Tensor | None, count: int) -> Tensor:
     if before is None:
         return functional.pad(x, (0, 0, count, 0))
     if before.shape[:-2] != x.shape[:-2]:
-        rows = torch.broadcast_shapes(x.shape[:-2], before.shape[:-2])  # type: ignore[no-untyped-call]  # untyped in torch
+        rows = broadcast_shapes(x.shape[:-2], before.shape[:-2])
         before, x = before.expand(*rows, *before.shape[-2:]), x.expand(*rows, *x.shape[-2:])
     return torch.cat([before, x], -2)
 

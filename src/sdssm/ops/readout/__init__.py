@@ -46,6 +46,7 @@ def readout_loss(
     cosine: bool = False,
     scale: float | Tensor | None = None,
     attraction: float | Tensor | None = None,
+    exact_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy of B states over C classes, and how many are classified correctly.
 
@@ -58,6 +59,7 @@ def readout_loss(
     x (..., B, N), weight (..., C, N), labels (..., B) integers in 0..C-1, bias (..., C), gain and shift (..., N) ->
     loss (...) and correct (...), int64. `scale` and `attraction` (the weight of the centre loss) are numbers or tensors
     over the leading dimensions, by default 1 and 0; scale is not differentiated. The cosine with a zero vector is 0.
+    With `exact_gradient` loss and gradient keep their precision near a loss of zero, see `sdssm.ops.cross_entropy`.
 
     >>> x = torch.tensor([[3.0, 0.0], [0.0, 0.2]])
     >>> loss, correct = readout_loss(x, torch.eye(2), torch.tensor([0, 0]), norm=False, cosine=True, scale=10)
@@ -102,7 +104,15 @@ def readout_loss(
         if uses_reference(chosen, x) or (chosen == "triton" and x.shape[-1] > TRITON_LARGEST_STATE):
             backend.check_backend(op, x, 1)  # the reference computes features that are too wide for the kernels
             return _run_reference(
-                x, weight, labels, (bias, gain, shift), (scale, attraction), lead, norm=norm, cosine=cosine
+                x,
+                weight,
+                labels,
+                (bias, gain, shift),
+                (scale, attraction),
+                lead,
+                norm=norm,
+                cosine=cosine,
+                exact_gradient=exact_gradient,
             )
         backend.check_backend(op, x, x.shape[-1])
         R = (math.prod(lead),)
@@ -118,7 +128,7 @@ def readout_loss(
         loss, correct = OPERATION(
             flat(x, 2), flat(weight, 2), flat(bias, 1), flat(gain, 1), flat(shift, 1), flat(labels.long(), 1),
             flat(scale, 0), flat_attraction,
-            norm, cosine, needs_gradient((x, weight, bias, gain, shift, flat_attraction)), chosen,
+            norm, cosine, exact_gradient, needs_gradient((x, weight, bias, gain, shift, flat_attraction)), chosen,
         )  # fmt: skip
     return loss.reshape(lead), correct.reshape(lead)
 
@@ -165,6 +175,7 @@ def _run_reference(
     *,
     norm: bool,
     cosine: bool,
+    exact_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     """Compute the reference, in float32 for 16-bit dtypes."""
     dtype = x.dtype
@@ -175,6 +186,6 @@ def _run_reference(
     )
     loss, correct = reference.loss_and_correct(
         x.to(wide).expand(*lead, *x.shape[-2:]), weight.to(wide), labels.long().expand(*lead, -1),
-        bias, gain, shift, scale, attraction, norm=norm, cosine=cosine,
+        bias, gain, shift, scale, attraction, norm=norm, cosine=cosine, exact_gradient=exact_gradient,
     )  # fmt: skip
     return loss.to(dtype), correct

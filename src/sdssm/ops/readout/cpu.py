@@ -32,6 +32,7 @@ def forward(
     attraction: Tensor | None,
     norm: bool,
     cosine: bool,
+    exact_gradient: bool,
     with_gradients: bool,
 ) -> tuple[Tensor, ...]:
     """Return loss (R,), correct (R,) and the gradients of x, weight, bias, gain, shift and attraction.
@@ -52,7 +53,11 @@ def forward(
     logits = products if scale is None else products * scale[:, None, None]
     index = labels[..., None]
     log_probabilities = logits.log_softmax(-1)
-    losses = log_probabilities.gather(-1, index)[..., 0].mean(-1).neg_()
+    label_losses = log_probabilities.gather(-1, index)[..., 0].neg_()
+    if exact_gradient:
+        rest = log_probabilities.exp().scatter_(-1, index, 0).sum(-1)  # 1 - p of the label's probability p, (R, B)
+        label_losses = torch.where(rest < 0.5, rest.neg().log1p().neg_(), label_losses)
+    losses = label_losses.mean(-1)
     centre_loss = empty_placeholder(x)
     if attraction is not None:
         centre_index = index.expand(*labels.shape, x.shape[-1])  # the row of `weight` of each label
@@ -66,7 +71,10 @@ def forward(
 
     # g_<name> is the gradient of the loss with respect to <name>.
     g_products = log_probabilities.exp_()
-    g_products.scatter_add_(-1, index, g_products.new_full((1, 1, 1), -1).expand(index.shape))
+    if exact_gradient:
+        g_products.scatter_(-1, index, rest.neg()[..., None])
+    else:
+        g_products.scatter_add_(-1, index, g_products.new_full((1, 1, 1), -1).expand(index.shape))
     g_products.mul_((1 if scale is None else scale[:, None, None]) / labels.shape[-1])
     g_rows, g_h = torch.bmm(g_products.mT, h), torch.bmm(g_products, rows)
     if cosine:  # a cosine does not change with the length of a vector
@@ -90,7 +98,7 @@ def forward(
 
 def backward(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """Multiply the gradients that `forward` saved by the gradient of the loss, (R,)."""
-    saved: Sequence[Tensor] = rest[-9:-3]  # the last three are the settings
+    saved: Sequence[Tensor] = rest[-10:-4]  # the last four are the settings
     return tuple(
         gradient * grad.view(-1, *(1,) * (gradient.dim() - 1)) if gradient.numel() else gradient for gradient in saved
     )

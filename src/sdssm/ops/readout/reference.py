@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sdssm.ops.label_losses import cross_entropy
+
 #: The number that LayerNorm adds to the variance, the default of torch.
 EPSILON = 1e-5
 
@@ -38,6 +40,7 @@ def loss_and_correct(
     *,
     norm: bool,
     cosine: bool,
+    exact_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean loss (...) and the number of correctly classified states (...).
 
@@ -54,10 +57,9 @@ def loss_and_correct(
         logits = logits + bias[..., None, :]
     if scale is not None:
         logits = logits * scale[..., None, None]
-    index = labels[..., None]
-    losses = -logits.log_softmax(-1).gather(-1, index)[..., 0]
-    loss = losses.mean(-1)
+    loss = cross_entropy(logits, labels, exact_gradient=exact_gradient)
     if attraction is not None:
+        index = labels[..., None]
         rows = weight.expand(*labels.shape[:-1], *weight.shape[-2:])
         centres = rows.gather(-2, index.expand(*labels.shape, rows.shape[-1]))  # (..., B, N)
         centre_losses = margins(cosines.detach(), labels) * (h - centres).square().sum(-1)

@@ -23,6 +23,21 @@ from sdssm.ops.readout.reference import EPSILON
 CLASS_ENTRIES = 4096
 #: Multiply float32 by three tensor-core products of its parts, which keeps the precision of float32, unlike TF32.
 PRECISION = "tf32x3"
+#: Up to this probability of all other classes the loss is computed as a power series with so many terms, whose error is
+#: below the precision of float64.
+SMALL, TERMS = tl.constexpr(1 / 64), tl.constexpr(9)
+
+
+@triton.jit
+def small_loss(rest, TERMS: tl.constexpr):
+    """Return -log(1 - rest), the loss of a label with probability 1 - rest, for a rest of at most SMALL.
+
+    The logarithm of a GPU has a small absolute error, which near 1 leaves no correct digit; this power series has.
+    """
+    value = tl.zeros_like(rest)
+    for term in tl.static_range(TERMS, 0, -1):
+        value = (value + 1.0 / term) * rest
+    return value
 
 
 @triton.jit
@@ -54,13 +69,13 @@ def class_tile(
 def forward_kernel(
     x, weight, bias, gain, shift, labels, scale, attraction, losses, centre_losses, hits, dx, parts, B,
     N: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, CT: tl.constexpr, TB: tl.constexpr, ROW: tl.constexpr,
-    EPS: tl.constexpr, NORM: tl.constexpr, COSINE: tl.constexpr, GRADIENTS: tl.constexpr, ACC: tl.constexpr,
-    PRECISION: tl.constexpr,
+    EPS: tl.constexpr, NORM: tl.constexpr, COSINE: tl.constexpr, EXACT: tl.constexpr, GRADIENTS: tl.constexpr,
+    ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute losses, centre losses and hits, (R, tiles) each, and with GRADIENTS the gradients.
 
     Hits are correct predictions. dx is (R, B, N); parts (R, tiles, ROW) holds the sums of a tile for weight, bias, gain
-    and shift.
+    and shift. With EXACT the gradient of the label's logit is minus the sum of the others.
     """
     tile = tl.program_id(0)
     replica = tl.program_id(1).to(tl.int64)
@@ -99,6 +114,7 @@ def forward_kernel(
         c, rows, inverse, products = class_tile(weight, bias, replica, h, 0, N, C, NP, CT, COSINE, ACC, PRECISION)
     top = tl.full((TB,), float("-inf"), ACC)
     total = tl.zeros((TB,), ACC)
+    rest = tl.zeros((TB,), ACC)  # as `total`, without the label
     own = tl.zeros((TB,), ACC)
     other = tl.full((TB,), float("-inf"), ACC)
     prediction = tl.full((TB,), -1, tl.int32)
@@ -111,9 +127,12 @@ def forward_kernel(
         most = tl.max(logits, axis=1)
         prediction = tl.where(most > top, first + tl.argmax(logits, axis=1).to(tl.int32), prediction)
         new = tl.maximum(top, most)
-        total = total * tl.exp(top - new) + tl.sum(tl.exp(logits - new[:, None]), axis=1)
-        top = new
         is_label = c[None, :] == label[:, None]
+        powers = tl.exp(logits - new[:, None])
+        total = total * tl.exp(top - new) + tl.sum(powers, axis=1)
+        if EXACT:
+            rest = rest * tl.exp(top - new) + tl.sum(tl.where(is_label, 0.0, powers), axis=1)
+        top = new
         own += tl.sum(tl.where(is_label, products, 0.0), axis=1)
         if attraction is not None:
             rivals = tl.where(is_label | (c >= C)[None, :], float("-inf"), products)
@@ -122,6 +141,9 @@ def forward_kernel(
     # precision of `top`, which leaves hardly a correct digit near a loss of zero.
     log_total = tl.log(total)
     loss = log_total - (own * s - top)
+    if EXACT:
+        rest = rest / total  # 1 - p of the label's probability p
+        loss = tl.where(rest < SMALL, small_loss(rest, TERMS), loss)
     at = replica * tl.num_programs(0) + tile
     if attraction is not None:
         weight_label = weight + (replica * C + label)[:, None] * N + n[None, :]
@@ -145,7 +167,9 @@ def forward_kernel(
                 )
             logits = tl.where((c < C)[None, :], products * s, float("-inf"))
             one_hot = (c[None, :] == label[:, None]).to(ACC)
-            dproducts = (tl.exp((logits - top[:, None]) - log_total[:, None]) - one_hot) * s
+            dproducts = tl.exp((logits - top[:, None]) - log_total[:, None])
+            dproducts = tl.where(one_hot > 0.0, -rest[:, None], dproducts) if EXACT else dproducts - one_hot
+            dproducts = dproducts * s
             dproducts = tl.where(in_range[:, None], dproducts / B, 0.0)
             dh += tl.dot(dproducts, rows, input_precision=PRECISION, out_dtype=ACC)
             drows = tl.dot(tl.trans(dproducts), h, input_precision=PRECISION, out_dtype=ACC)
@@ -251,7 +275,8 @@ def constants(R: int, B: int, C: int, N: int, dtype: torch.dtype) -> dict[str, A
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, labels: Tensor,
-    scale: Tensor | None, attraction: Tensor | None, norm: bool, cosine: bool, with_gradients: bool,
+    scale: Tensor | None, attraction: Tensor | None, norm: bool, cosine: bool, exact_gradient: bool,
+    with_gradients: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return loss (R,), correct (R,), dx (R, B, N), parts (R, tiles, ROW) and the centre loss (R,).
 
@@ -272,7 +297,7 @@ def forward(
         return loss, correct, dx, parts, centre_loss
     forward_kernel[(tiles, R)](
         x, weight, bias, gain, shift, labels, scale, attraction, losses, centre_losses, hits, dx, parts, B,
-        ROW=row, EPS=EPSILON, NORM=norm, COSINE=cosine, GRADIENTS=with_gradients,
+        ROW=row, EPS=EPSILON, NORM=norm, COSINE=cosine, EXACT=exact_gradient, GRADIENTS=with_gradients,
         ACC=tl.float64 if x.dtype == torch.float64 else tl.float32,
         PRECISION="ieee" if x.dtype == torch.float64 else PRECISION,
         num_warps=4 if sizes["NP"] * x.element_size() <= 256 and sizes["CT"] >= C else 8, **sizes,
@@ -295,7 +320,7 @@ def backward(
     grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, *rest: Any
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of x, weight, bias, gain, shift and attraction, from that of the loss (R,)."""
-    saved, parts, centre_loss = rest[-6:-3]  # the last three are the settings
+    saved, parts, centre_loss = rest[-7:-4]  # the last four are the settings
     R, B, N = x.shape
     gradients = [None if tensor is None else torch.empty_like(tensor) for tensor in (x, weight, bias, gain, shift)]
     dattraction = torch.empty_like(centre_loss) if centre_loss.numel() else None

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
-from sdssm.ops.numba_kernels import FAST
+from sdssm.ops.numba_kernels import FAST, copy_vector
 
 #: exp(v) in float32 as 2^k exp(r) with v = k ln 2 + r and |r| <= ln 2 / 2. ln 2 is split in two parts, the first of few
 #: bits, so that k LN2_HIGH is exact. E2 .. E6 are the Taylor coefficients 1/2! .. 1/6! of exp(r).
@@ -63,7 +63,7 @@ def forward(first, last, x, delta, A, B, C, h0, lengths, rows, least, y, final):
             A_d, h = A[row // rows, d], final[row, d]
             h[:] = 0
             if len(h0):
-                h[:] = h0[row, d]
+                copy_vector(h0[row, d], h)
             for t in range(lengths[row]):
                 delta_t, B_t, C_t = delta[row, t, d], B[row, t], C[row, t]
                 decays(A_d, delta_t, powers, decay)
@@ -94,7 +94,7 @@ def backward(first, last, grad_y, grad_final, x, delta, A, B, C, h0, lengths, ro
             A_d, dA_d = A[row // rows, d], dA[row, d]
             states[0] = 0
             if len(h0):
-                states[0] = h0[row, d]
+                copy_vector(h0[row, d], states[0])
             for t in range(length):
                 delta_t, B_t = delta[row, t, d], B[row, t]
                 decays(A_d, delta_t, powers, decay[t])
@@ -104,7 +104,7 @@ def backward(first, last, grad_y, grad_final, x, delta, A, B, C, h0, lengths, ro
                     states[t + 1, n] = value if abs(value) > least else value * 0
             g[:] = 0
             if len(grad_final):
-                g[:] = grad_final[row, d]
+                copy_vector(grad_final[row, d], g)
             for t in range(length - 1, -1, -1):
                 delta_t, B_t, C_t = delta[row, t, d], B[row, t], C[row, t]
                 drive = delta_t * x[row, t, d]
@@ -125,4 +125,4 @@ def backward(first, last, grad_y, grad_final, x, delta, A, B, C, h0, lengths, ro
                 dx[row, t, d] = ddrive * delta_t
                 ddelta[row, t, d] = ddrive * x[row, t, d] + ddelta_t
             if len(dh0):
-                dh0[row, d] = g
+                copy_vector(g, dh0[row, d])
