@@ -34,10 +34,11 @@ from sdssm.training.progress import Progress, resolve_progress
 from sdssm.training.queue import TrainingQueue, resolve_at_once
 from sdssm.training.rounds import train_queue
 from sdssm.training.schedules import last_step
+from sdssm.training.sharing import Worker, choose_workers
 from sdssm.training.signals import Interrupted, StopFlag, stop_on_signal
 from sdssm.training.starting import create_folders, create_planned
 from sdssm.training.trained_runs import Runs
-from sdssm.training.workers import Worker, WorkerPool
+from sdssm.training.workers import WorkerPool
 
 
 class TrainingStopped(Interrupted):
@@ -133,8 +134,9 @@ def train_runs(
 
     planned: folder, task and config of each run.
     resume: resume the runs that exist, if they are the planned ones, and start the others.
-    at_once: the greatest number of groups that train at once, by default 16 on a GPU, fewer if its memory is too small,
-        and 4 on a CPU. The others wait until one has ended.
+    at_once: the greatest number of groups that train at once, by default 16 on a GPU, fewer if its memory is too small.
+        On a CPU it is one for each core, in a process of its own, or 4 in this process if the training is short. The
+        others wait until one has ended.
     until: stop each run after this share of its steps, as Ctrl-C would; runs that are further are left as they are.
     workers: where the groups are trained, instead of on `device` with `at_once`.
     seconds: estimates of the time of the groups, by the folder of a run; of several devices the first to be free takes
@@ -144,8 +146,7 @@ def train_runs(
     """
     devices, progress = resolve_devices(device), resolve_progress(progress)
     resolve_at_once(at_once, devices[0])
-    workers = choose_workers(devices, at_once) if workers is None else workers
-    if len(workers) > 1:  # a model that no worker can import is an error before a folder is created
+    if len(devices if workers is None else workers) > 1:  # no worker can import it: an error before a folder is created
         send_models(config.model for _, _, config in planned)
     if tensorboard:
         import_extra("tensorboard", "tensorboard=True")
@@ -166,7 +167,7 @@ def train_runs(
             if len(runs) < len(planned):
                 raise TrainingStopped(runs, stop.number)
             groups = _unfinished_groups(members, tensorboard, until, new={folder for folder, _, _ in missing})
-            return _run(runs, groups, workers, progress, stop, seconds)
+            return _run(runs, groups, workers or choose_workers(devices, groups, at_once), progress, stop, seconds)
         finally:
             for folder, _, _ in planned:  # another process may resume them
                 release_folder(folder)
@@ -192,7 +193,7 @@ def resume(
     modules whose state is all in parameters and persistent buffers. A training says at its start if a module keeps
     something else, such as a counter in Python. The arguments are those of `train`.
     """
-    workers, progress = choose_workers(resolve_devices(device)), resolve_progress(progress)
+    devices, progress = resolve_devices(device), resolve_progress(progress)
     if not isinstance(source, Runs | RunFolder | str | Path) or not str(source):
         raise RunError(f"{format_value(source)} holds no runs; pass their folder, a run, or what train returned")
     path = Path(source) if isinstance(source, str | Path) else source.path
@@ -210,7 +211,7 @@ def resume(
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
     with stop_on_signal() as stop:
-        return _run(Runs(path, folders), groups, workers, progress, stop)
+        return _run(Runs(path, folders), groups, choose_workers(devices, groups), progress, stop)
 
 
 def _restore_models(runs: Sequence[RunFolder], progress: Progress) -> None:
@@ -277,6 +278,11 @@ def _run(
     progress.start(names, queue.steps, queue.step, training_constants([folder.config for folder in queue.folders]))
     try:
         queue.claim_folders()
+        if unused := [worker.device for worker in workers[len(groups) :]]:
+            progress.message(
+                f"{', '.join(unused)} stays idle: runs that train side by side are a group, which trains on one "
+                f"device, and there {'is 1 group' if len(groups) == 1 else f'are {len(groups)} groups'}"
+            )
         if len(workers) == 1 or len(groups) == 1:
             train_queue(queue, progress, stop)
         else:
@@ -288,11 +294,6 @@ def _run(
     if stop():  # even if all groups are done: the caller must not start the work that would follow
         raise TrainingStopped(runs, stop.number)
     return runs
-
-
-def choose_workers(devices: Sequence[torch.device], at_once: int | None = None) -> list[Worker]:
-    """Return where groups are trained: on each of several devices, or on the only one, in this process."""
-    return [Worker(str(device), at_once=at_once) for device in devices]
 
 
 def _display_name(path: Path, parent: Path) -> str:

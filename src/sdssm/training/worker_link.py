@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -24,8 +23,6 @@ from sdssm.training.group import ReplicaGroup
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from sdssm.training.worker_process import main; main()"
 )
-#: Variables that limit the CPU threads of a process.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 #: Seconds that a worker may take to exit after its last message.
 EXIT_SECONDS = 10.0
 
@@ -85,15 +82,11 @@ class WorkerLink:
     """A worker process; `receive` is called with each of its messages, in another thread."""
 
     def __init__(self, settings: WorkerSettings, receive: Callable[[FromWorker], None]) -> None:
-        environment = dict(os.environ)
-        if settings.threads is not None:
-            environment |= dict.fromkeys(THREAD_VARIABLES, str(settings.threads))
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which tells the workers.
         self._process = subprocess.Popen(  # noqa: S603  # our own program
             [sys.executable, "-c", PROGRAM, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -7,7 +7,6 @@ numbers of a run do not depend on how many workers there are, or on which of the
 
 from __future__ import annotations
 
-import math
 import queue
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,24 +19,13 @@ from sdssm.formatting import count_of
 from sdssm.models.sent_models import send_models
 from sdssm.runs.claim import release_folder
 from sdssm.training.group import ReplicaGroup
-from sdssm.training.progress import Progress, WarningProgress
+from sdssm.training.progress import Progress, SilentProgress, WarningProgress
+from sdssm.training.sharing import Worker, expected_work, next_groups
 from sdssm.training.signals import StopFlag
 from sdssm.training.worker_link import FromWorker, SentGroup, WorkerLink, WorkerSettings
 
 #: Seconds between two looks at signals and at the workers, if none of them reports anything.
 POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A process that trains groups: its device, its number of CPU threads, and how many groups it trains at once.
-
-    `threads` None: as many as torch chooses. `at_once` None: the default of the device.
-    """
-
-    device: str
-    threads: int | None = None
-    at_once: int | None = None
 
 
 @dataclass
@@ -55,7 +43,7 @@ class WorkerPool:
 
     A worker that fails saves its groups if it can. The others train all groups that have not started, and then the
     first error is raised: after hours of training one broken device must not stop the others. `seconds` are estimates
-    of the time of each group; the longest group starts first.
+    of the time of each group, by the folder of a run; the longest groups start first.
     """
 
     def __init__(
@@ -68,13 +56,16 @@ class WorkerPool:
     ) -> None:
         self.groups, self._progress, self._stop = list(groups), progress, stop
         self._workers = list(workers)[: max(len(self.groups), 1)]
-        self._waiting = start_order(self.groups, seconds or {})
+        #: The expected work of the groups that have not started, by number, and of all groups.
+        self._work = expected_work(self.groups, seconds or {})
+        self._waiting = dict(enumerate(self._work))
         self._states: list[_WorkerState] = []
         self._inbox: queue.Queue[tuple[int, FromWorker]] = queue.Queue()
         #: Step and state of each replica, as the worker of the group reported them last.
         self._reported: dict[int, tuple[int, list[tuple[float, float, bool]]]] = {}
         self._messages: set[str] = set()
-        self._error: BaseException | None = None
+        self._error: BaseException | None = None  # of a worker
+        self._has_failed = False  # whether this process failed
 
     def run(self) -> None:
         """Train all groups; return when they have ended, or are saved after a signal."""
@@ -91,7 +82,13 @@ class WorkerPool:
                 )
                 self._states.append(_WorkerState(worker, WorkerLink(settings, self._receive(number))))
             self._serve()
-        finally:  # after a second signal, or an error of our own, no worker continues
+        except Exception:  # of the display
+            self._progress, self._has_failed = SilentProgress(), True
+            with suppress(Exception):  # the first error is the one to report
+                self._serve()  # until all workers have saved their groups
+            self._end_waiting()
+            raise
+        finally:  # after a second signal no worker continues
             for state in self._states:
                 state.link.close()
         self._end_waiting()
@@ -105,13 +102,16 @@ class WorkerPool:
         """Answer the workers until all have ended."""
         is_told = False
         while any(not state.has_ended for state in self._states):
-            if self._stop() and not is_told:
+            if self._is_stopping() and not is_told:
                 is_told = True
                 for state in self._states:
                     state.link.send("stop", None)
             with suppress(queue.Empty):
                 number, (kind, value) = self._inbox.get(timeout=POLL_SECONDS)
                 self._handle(self._states[number], kind, value)
+
+    def _is_stopping(self) -> bool:
+        return self._stop() or self._has_failed
 
     def _handle(self, state: _WorkerState, kind: str, value: Any) -> None:
         if kind == "take":
@@ -135,18 +135,26 @@ class WorkerPool:
     # -- groups ------------------------------------------------------------------------------------------------------
 
     def _hand_over(self, state: _WorkerState, wanted: int) -> list[SentGroup]:
-        """Return the next groups for a worker: at most its even share, as another worker may start later."""
-        live = [other for other in self._states if not other.has_ended]
-        left = len(self._waiting) + sum(len(other.held) for other in live)
-        count = min(wanted, math.ceil(left / len(live)) - len(state.held))
-        if self._stop() or count < 1:
+        """Return the next groups for a worker: at most its share, as another worker may start later."""
+        if self._is_stopping():
             return []
-        numbers, self._waiting = self._waiting[:count], self._waiting[count:]
+        others = [self._work_left(other) for other in self._states if other is not state and not other.has_ended]
+        numbers = next_groups(self._waiting, self._work_left(state), others, wanted)
         state.held |= set(numbers)
         for number in numbers:
+            del self._waiting[number]
             for folder in self.groups[number].folders:
                 release_folder(folder.path)  # the worker claims it
         return [SentGroup.describe(number, self.groups[number]) for number in numbers]
+
+    def _work_left(self, state: _WorkerState) -> float:
+        """Return the expected work of the groups that a worker holds, as far as it has not reported it as done."""
+        work = 0.0
+        for number in state.held:
+            group = self.groups[number]
+            step = self._reported[number][0] if number in self._reported else group.step
+            work += self._work[number] * (group.end_step - step) / max(group.end_step - group.step, 1)
+        return work
 
     def _end_waiting(self) -> None:
         """Mark the groups that no worker has started as stopped."""
@@ -189,19 +197,3 @@ class WorkerPool:
         steps = max(group.end_step for group in self.groups)
         loss, accuracy, alive = zip(*rows, strict=True)
         self._progress.update(steps * done // total, loss, accuracy, alive)
-
-
-def start_order(groups: Sequence[ReplicaGroup], seconds: Mapping[Path, float]) -> list[int]:
-    """Return the numbers of the groups in the order in which they start: the longest first.
-
-    If the time of some group was not estimated, they are compared by the symbols that they have still to read.
-    """
-
-    def expected(number: int) -> float:
-        group = groups[number]
-        if all(other.folders[0].path in seconds for other in groups):
-            return seconds[group.folders[0].path]
-        length = max(folder.config.train_length for folder in group.folders)
-        return (group.end_step - group.step) * len(group.folders) * group.train.batch * length
-
-    return sorted(range(len(groups)), key=expected, reverse=True)
