@@ -1,15 +1,13 @@
-"""Devices by name, what each kind of device can do, and the limits of the kernels.
+"""Devices by name, and the limits of their kernels.
 
-This is the only module that knows which kinds of GPU there are. torch presents AMD's GPUs (its build for ROCm) as "cuda"
-like NVIDIA's, and Intel's as "xpu".
+torch presents AMD's GPUs (its build for ROCm) as "cuda", like NVIDIA's.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sdssm.errors import DeviceError, format_value, most_similar
 
@@ -25,16 +23,8 @@ TRITON_LARGEST_STATE = 256
 TRITON_LARGEST_MATRIX = 512
 #: The largest head of `delta_scan` in Triton: three matrices of a larger one would not fit the registers.
 TRITON_LARGEST_HEAD = 128
-#: The kinds of GPU, by their names in torch, in the order in which "auto" looks for them.
-GPU_TYPES = ("cuda", "xpu")
-#: The kinds of GPU whose kernel launches torch can capture and replay as a graph; on others steps run eagerly.
-GRAPH_TYPES = ("cuda",)
 #: What users call devices that have another name here.
-SYNONYMS = {"gpu": "cuda", "nvidia": "cuda", "amd": "cuda", "rocm": "cuda", "hip": "cuda", "intel": "xpu"}
-SYNONYMS |= {"cuda0": "cuda:0", "xpu0": "xpu:0"}
-
-
-# -- names -------------------------------------------------------------------------------------------------------------
+SYNONYMS = {"gpu": "cuda", "nvidia": "cuda", "amd": "cuda", "rocm": "cuda", "hip": "cuda", "cuda0": "cuda:0"}
 
 
 def check_device_name(name: object) -> str:
@@ -44,14 +34,14 @@ def check_device_name(name: object) -> str:
     Traceback (most recent call last):
     sdssm.errors.DeviceError: there is no device 'gpu'; did you mean 'cuda'?
     """
-    if isinstance(name, str) and re.fullmatch(r"auto|cpu|(cuda|xpu)(:\d{1,3})?", name, re.ASCII):
+    if isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name, re.ASCII):
         return name
     if isinstance(name, str) and "," in name:
         first = next((part for part in name.split(",") if part), "cuda:0")
         raise DeviceError(f"{format_value(name)} names several devices, but one is used here; give one, as {first}")
     typed = str(name).lower()
-    similar = SYNONYMS.get(typed) or most_similar(typed, ("auto", "cpu", "cuda", "cuda:0", "xpu"))
-    hint = f"did you mean {similar!r}?" if similar else "choose auto, cpu, cuda, cuda:1 or xpu"
+    similar = SYNONYMS.get(typed) or most_similar(typed, ("auto", "cpu", "cuda", "cuda:0"))
+    hint = f"did you mean {similar!r}?" if similar else "choose auto, cpu, cuda or cuda:1"
     raise DeviceError(f"there is no device {format_value(name)}; {hint}")
 
 
@@ -85,7 +75,7 @@ def check_device_names(names: object) -> list[str]:
 
 
 def resolve_device(name: DeviceLike) -> torch.device:
-    """Return the device of this name: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "xpu".
+    """Return the device of this name: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
 
     >>> resolve_device("cpu")
     device(type='cpu')
@@ -95,17 +85,16 @@ def resolve_device(name: DeviceLike) -> torch.device:
     if isinstance(name, torch.device):
         name = str(name)
     if check_device_name(name) == "auto":
-        return torch.device(next((kind for kind in GPU_TYPES if count_gpus(kind)), "cpu"))
-    kind, _, index = name.partition(":")
-    if kind in GPU_TYPES:
-        count = count_gpus(kind)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda"):
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
-            problem = f"{name} was requested, but torch sees no {'GPU' if kind == 'cuda' else 'Intel GPU'} here"
+            problem = f"{name} was requested, but torch sees no GPU here"
             raise DeviceError(f"{problem}; use device='cpu' or 'auto'", shell=f"{problem}; use --device cpu or auto")
-        if int(index or 0) >= count:
-            gpus = "is 1 GPU, which is 0" if count == 1 else f"are {count} GPUs, counted from 0"
-            fix = f"use {kind}:0" if count == 1 else f"use {kind}:{count - 1} or lower"
-            raise DeviceError(f"{name} was requested, but there {gpus}; {fix}")
+        if int(name.partition(":")[2] or 0) >= count:
+            raise DeviceError(
+                f"{name} was requested, but there are {count} GPUs, counted from 0; use cuda:{count - 1} or lower"
+            )
     return torch.device(name)
 
 
@@ -124,67 +113,25 @@ def device_name(device: DeviceLike) -> str:
     >>> device_name("cpu")
     'CPU'
     """
-    device = resolve_device(device)
-    return str(gpu_module(device).get_device_name(device)) if is_gpu(device) else "CPU"
-
-
-# -- what a device can do ----------------------------------------------------------------------------------------------
-
-
-def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU, on which work is queued and the Triton kernels run.
-
-    >>> import torch
-    >>> [is_gpu(torch.device(name)) for name in ("cpu", "cuda:1", "xpu", "meta")]
-    [False, True, True, False]
-    """
-    return device.type in GPU_TYPES
-
-
-def has_graphs(device: torch.device) -> bool:
-    """Return whether torch can capture the work on a device and replay it as a graph (CUDA and HIP graphs)."""
-    return device.type in GRAPH_TYPES
-
-
-def device_kind(device: torch.device) -> str:
-    """Return the key of tables with a column for CPUs and one for GPUs: "cpu" or "cuda"."""
-    return "cuda" if is_gpu(device) else "cpu"
-
-
-def has_triton() -> bool:
-    """Return whether Triton is installed; torch's builds for NVIDIA, AMD and Intel each bring their own."""
-    return find_spec("triton") is not None
-
-
-def gpu_module(device: torch.device | str) -> Any:
-    """Return the module of torch for a kind of GPU: `torch.cuda`, also for AMD, or `torch.xpu`.
-
-    Both have Stream, stream, current_stream, synchronize, empty_cache, memory_reserved, mem_get_info and others.
-    """
     import torch
 
-    kind = device if isinstance(device, str) else device.type
-    return getattr(torch, kind)
-
-
-def count_gpus(kind: str) -> int:
-    """Return how many GPUs of a kind torch sees; 0 also if it was built without support for them."""
-    module = gpu_module(kind)
-    return int(module.device_count()) if module.is_available() else 0
+    device = resolve_device(device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def has_capability(device: torch.device, capabilities: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a device is an NVIDIA GPU with one of these compute capabilities.
+    """Return whether a GPU is one of NVIDIA's with one of these compute capabilities.
 
     AMD's GPUs have pairs of numbers too, which mean other things.
     """
     import torch
 
-    is_nvidia = device.type == "cuda" and torch.version.hip is None
-    return is_nvidia and torch.cuda.get_device_capability(device) in capabilities
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) in capabilities
 
 
 def select_device(device: torch.device) -> None:
     """Make a GPU the current one of this process, for kernels and memory that name none."""
-    if is_gpu(device) and device.index is not None:
-        gpu_module(device).set_device(device)
+    import torch
+
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)

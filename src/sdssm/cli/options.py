@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 #: Exit code for errors that the user can fix.
 BAD_INPUT = 2
 #: Help of options that several commands have.
-DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda, cuda:N or xpu (default: %(default)s)"
+DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda or cuda:N (default: %(default)s)"
 DEVICES_HELP = (
-    "auto (a GPU if there is one), cpu, cuda, cuda:N or xpu; several GPUs share the runs as cuda:0,cuda:1 "
+    "auto (a GPU if there is one), cpu, cuda or cuda:N; several GPUs share the runs as cuda:0,cuda:1 "
     "(default: %(default)s)"
 )
 JSON_HELP = "print JSON instead of tables"

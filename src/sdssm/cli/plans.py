@@ -49,7 +49,7 @@ def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:
 
 
 def _show_groups(groups: Sequence[GroupEstimate], devices: Sequence[str], stored: Path) -> None:
-    from sdssm.devices import device_name, is_gpu, resolve_device
+    from sdssm.devices import device_name, resolve_device
     from sdssm.experiments.planning.estimates import TIME_LIMIT
     from sdssm.training.queue import GROUPS_AT_ONCE
 
@@ -73,8 +73,8 @@ def _show_groups(groups: Sequence[GroupEstimate], devices: Sequence[str], stored
     print()
     print_text(f"Training one group after the other, without evaluation: {total}; nothing was started.")
     if len(devices) > 1 and len(groups) > 1:
-        print_text(f"{', '.join(devices)} share the groups: the first to be free takes the longest that is left.")
-    if is_gpu(resolve_device(devices[0])) and len(groups) > 1:
+        print_text(f"{', '.join(devices)} share the groups: the longest start first.")
+    if resolve_device(devices[0]).type == "cuda" and len(groups) > 1:
         print_text(f"On a GPU up to {GROUPS_AT_ONCE['cuda']} groups train at once, which may take less time.")
     name, file = device_name(devices[0]), format_path(stored)
     print_text(f"Basis: a few training steps of each group, timed on {name} and stored in {file}.")

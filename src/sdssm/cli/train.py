@@ -214,7 +214,7 @@ def _show_groups(options: argparse.Namespace, settings: dict[str, Any], out: Pat
     print()
     print_table(["side by side", "runs", "steps"], rows, right=("runs", "steps"))
     print()
-    print_text(f"The first of {', '.join(devices)} to be free takes the next group.")
+    print_text(f"{', '.join(devices)} share the groups; the longest start first.")
     if len(groups) < len(devices):
         print_text(f"There {'is' if len(groups) == 1 else 'are'} fewer groups than devices; a group trains on one.")
 

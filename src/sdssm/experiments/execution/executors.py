@@ -39,7 +39,7 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Runs plans on this machine: trains on one device or several, and evaluates on the first, in `workers` processes."""
+    """Runs plans on this machine: trains on one or several devices, evaluates on the first in `workers` processes."""
 
     def __init__(self, device: DeviceLike | Sequence[DeviceLike] = "auto", *, workers: int = 1) -> None:
         self.devices, self.workers = [str(name) for name in resolve_devices(device)], workers
