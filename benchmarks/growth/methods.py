@@ -74,7 +74,7 @@ def dense(dictionary: Tensor, weights: Tensor, b: Tensor) -> Tensor:
 def associative(dictionary: Tensor, weights: Tensor, b: Tensor) -> Tensor:
     """Mix the matrices of all steps in torch, then torch's associative_scan."""
     A = mix(dictionary, weights)
-    return baselines.associative(A.flatten(0, 1), b.flatten(0, 1))[:, -1].unflatten(0, b.shape[:2])
+    return baselines.associative(A.flatten(0, 1), b.flatten(0, 1))[:, -1].view(*b.shape[:2], -1)
 
 
 #: The methods in the order of the figure; torch-slices is a layer of its own (`slices_problem`).

@@ -1,14 +1,21 @@
-"""Devices by name, and the limits of their kernels."""
+"""Devices by name, and the limits of their kernels.
+
+torch presents AMD's GPUs (its build for ROCm) as "cuda", like NVIDIA's.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from sdssm.errors import DeviceError, format_value, most_similar
 
 if TYPE_CHECKING:
     import torch
+
+#: A device, or its name.
+DeviceLike: TypeAlias = "str | torch.device"
 
 #: The largest state of most Triton kernels: a larger tile of a transition matrix does not fit one multiprocessor.
 TRITON_LARGEST_STATE = 256
@@ -17,7 +24,7 @@ TRITON_LARGEST_MATRIX = 512
 #: The largest head of `delta_scan` in Triton: three matrices of a larger one would not fit the registers.
 TRITON_LARGEST_HEAD = 128
 #: What users call devices that have another name here.
-SYNONYMS = {"gpu": "cuda", "nvidia": "cuda", "cuda0": "cuda:0"}
+SYNONYMS = {"gpu": "cuda", "nvidia": "cuda", "amd": "cuda", "rocm": "cuda", "hip": "cuda", "cuda0": "cuda:0"}
 
 
 def check_device_name(name: object) -> str:
@@ -29,13 +36,45 @@ def check_device_name(name: object) -> str:
     """
     if isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name, re.ASCII):
         return name
+    if isinstance(name, str) and "," in name:
+        first = next((part for part in name.split(",") if part), "cuda:0")
+        raise DeviceError(f"{format_value(name)} names several devices, but one is used here; give one, as {first}")
     typed = str(name).lower()
     similar = SYNONYMS.get(typed) or most_similar(typed, ("auto", "cpu", "cuda", "cuda:0"))
     hint = f"did you mean {similar!r}?" if similar else "choose auto, cpu, cuda or cuda:1"
     raise DeviceError(f"there is no device {format_value(name)}; {hint}")
 
 
-def resolve_device(name: str | torch.device) -> torch.device:
+def check_device_names(names: object) -> list[str]:
+    """Return the names of one or several devices, separated by commas or in a list, that share a training.
+
+    Whether this machine has them is checked by `resolve_devices`; this needs no torch.
+
+    >>> check_device_names("cuda:0,cuda:1"), check_device_names("cpu")
+    (['cuda:0', 'cuda:1'], ['cpu'])
+    >>> check_device_names("cuda:0,cuda:0")
+    Traceback (most recent call last):
+    sdssm.errors.DeviceError: cuda:0 is given twice in 'cuda:0,cuda:0'; name each GPU once
+    """
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    parts = [str(part) for part in names] if is_list else str(names).split(",")  # type: ignore[attr-defined]
+    if len(parts) == 1 and not is_list:
+        return [check_device_name(names if isinstance(names, str) else str(names))]
+    if not parts:
+        raise DeviceError("the list of devices is empty; give one, as in 'cuda:0', or 'auto'")
+    for part in parts:
+        if not part.strip():
+            raise DeviceError(f"{format_value(names)} names an empty device; write it as cuda:0,cuda:1")
+        check_device_name(part)
+        if len(parts) > 1 and ":" not in part:
+            reason = "only GPUs share a training" if part == "cpu" else "the GPUs of a list are named by their numbers"
+            raise DeviceError(f"{part} is one of several devices, but {reason}; write it as cuda:0,cuda:1")
+        if parts.count(part) > 1:
+            raise DeviceError(f"{part} is given twice in {format_value(','.join(parts))}; name each GPU once")
+    return parts
+
+
+def resolve_device(name: DeviceLike) -> torch.device:
     """Return the device of this name: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
 
     >>> resolve_device("cpu")
@@ -59,7 +98,16 @@ def resolve_device(name: str | torch.device) -> torch.device:
     return torch.device(name)
 
 
-def device_name(device: str | torch.device) -> str:
+def resolve_devices(names: DeviceLike | Sequence[DeviceLike]) -> list[torch.device]:
+    """Return the devices of these names, separated by commas or in a list; see `resolve_device`.
+
+    >>> resolve_devices("cpu"), resolve_devices(["cpu"])
+    ([device(type='cpu')], [device(type='cpu')])
+    """
+    return [resolve_device(name) for name in check_device_names(names)]
+
+
+def device_name(device: DeviceLike) -> str:
     """Return the name of a device: "CPU", or the product name of the GPU.
 
     >>> device_name("cpu")
@@ -69,3 +117,21 @@ def device_name(device: str | torch.device) -> str:
 
     device = resolve_device(device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def has_capability(device: torch.device, capabilities: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a GPU is one of NVIDIA's with one of these compute capabilities.
+
+    AMD's GPUs have pairs of numbers too, which mean other things.
+    """
+    import torch
+
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) in capabilities
+
+
+def select_device(device: torch.device) -> None:
+    """Make a GPU the current one of this process, for kernels and memory that name none."""
+    import torch
+
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)

@@ -13,13 +13,13 @@ import sdssm
 from sdssm.cli import main
 from sdssm.errors import ModelError
 from sdssm.experiments import Selection, SpecError, get_spec, make_plan
-from sdssm.experiments.execution.sent_models import (
+from sdssm.models.registry import find_entry
+from sdssm.models.sent_models import (
     SentModel,
     import_sent_models,
     packages_to_send,
     send_models,
 )
-from sdssm.models.registry import find_entry
 from sdssm.models.settings import default_settings
 from sdssm.report.tables import make_table, write_tables
 from tests.strangers import PACKAGE, SUM, forget_models, is_imported, stranger

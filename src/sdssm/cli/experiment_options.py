@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdssm.cli.options import DEVICE_HELP, parse_budget, parse_device, parse_parallel, parse_seeds
+from sdssm.cli.options import DEVICES_HELP, parse_budget, parse_devices, parse_parallel, parse_seeds
 from sdssm.experiments.default_folders import OUT, RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_experiment_options(parser: argparse.ArgumentParser, default_seeds: str =
         type=parse_seeds,
         help=f"number of seeds, or a list such as 0,1,5 (default: {default_seeds})",
     )
-    add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
+    add("--device", default="auto", type=parse_devices, help=DEVICES_HELP)
     add(
         "--out",
         metavar="DIR",

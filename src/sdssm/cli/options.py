@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sdssm.devices import check_device_name
+from sdssm.devices import check_device_name, check_device_names
 from sdssm.errors import DeviceError, SettingsError, format_value
 from sdssm.limits import LARGEST_SEED, LONGEST_STRING, MOST_PARALLEL, MOST_SEEDS, MOST_STRINGS
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 #: Help of options that several commands have.
 DEVICE_HELP = "auto (a GPU if there is one), cpu, cuda or cuda:N (default: %(default)s)"
+DEVICES_HELP = (
+    "auto (a GPU if there is one), cpu, cuda or cuda:N; several GPUs share the runs as cuda:0,cuda:1 "
+    "(default: %(default)s)"
+)
 JSON_HELP = "print JSON instead of tables"
 RUN_HELP = "folder of a run or of a saved model"
 #: Options of `sdssm train` that are settings under their own names.
@@ -162,6 +166,14 @@ def parse_device(text: str) -> str:
     """Parse the name of a device; whether this machine has it is checked when it is used."""
     try:
         return check_device_name(text)
+    except DeviceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_devices(text: str) -> str:
+    """Parse the names of one or several devices, separated by commas; see `parse_device`."""
+    try:
+        return ",".join(check_device_names(text))
     except DeviceError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdssm.cli.output import print_table, print_text
+from sdssm.devices import check_device_names
 from sdssm.files import format_path
 from sdssm.formatting import UNKNOWN, count_of, format_time_span
 
@@ -35,8 +36,9 @@ def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:
         print(f"{plan.spec.title}\n{count_of(len(runs), 'run')}: {counts}\n")
         shown |= {run.folder for run in runs}
     merged = merge_plans(plans)
-    if groups := estimate_plan(merged, options.device, progress=not options.quiet):
-        _show_groups(groups, options.device, merged.out / FILE)
+    devices = check_device_names(options.device)
+    if groups := estimate_plan(merged, devices[0], progress=not options.quiet):
+        _show_groups(groups, devices, merged.out / FILE)
         return
     left = sum(
         len(missing_evaluations(run.folder, run.task, plan.spec.evaluate))
@@ -46,7 +48,7 @@ def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:
     print("Nothing is left to train" + (f"; {left} evaluations are." if left else ", or to evaluate."))
 
 
-def _show_groups(groups: Sequence[GroupEstimate], device: str, stored: Path) -> None:
+def _show_groups(groups: Sequence[GroupEstimate], devices: Sequence[str], stored: Path) -> None:
     from sdssm.devices import device_name, resolve_device
     from sdssm.experiments.planning.estimates import TIME_LIMIT
     from sdssm.training.queue import GROUPS_AT_ONCE
@@ -70,9 +72,11 @@ def _show_groups(groups: Sequence[GroupEstimate], device: str, stored: Path) -> 
         total = f"{'more than' if unmeasured else 'about'} {total}"
     print()
     print_text(f"Training one group after the other, without evaluation: {total}; nothing was started.")
-    if resolve_device(device).type == "cuda" and len(groups) > 1:
+    if len(devices) > 1 and len(groups) > 1:
+        print_text(f"{', '.join(devices)} share the groups: the longest start first.")
+    if resolve_device(devices[0]).type == "cuda" and len(groups) > 1:
         print_text(f"On a GPU up to {GROUPS_AT_ONCE['cuda']} groups train at once, which may take less time.")
-    name, file = device_name(device), format_path(stored)
+    name, file = device_name(devices[0]), format_path(stored)
     print_text(f"Basis: a few training steps of each group, timed on {name} and stored in {file}.")
     if unmeasured:
         print_text(

@@ -21,6 +21,7 @@ from sdssm.cli.options import declare_command, parse_minutes
 from sdssm.cli.output import print_table, print_text
 from sdssm.cli.plans import report_interrupt, show_plans
 from sdssm.cli.tables import show_results
+from sdssm.devices import check_device_names
 from sdssm.errors import OutputError, SettingsError
 from sdssm.experiments.default_folders import reused_folders
 from sdssm.experiments.mlregtest.reproduction import NAME as MLREGTEST
@@ -199,8 +200,9 @@ def _choose_budget(specs: Sequence[Spec], options: argparse.Namespace) -> float:
     if options.engine != "local":
         raise SettingsError("--minutes measures this machine, but the engine trains on others; give a --budget")
     plan = merge_plans(make_plans(specs, options.out, make_selection(options)))
-    groups = estimate_plan(plan, options.device, progress=not options.quiet)
-    budget = budget_for(groups, 60 * options.minutes)
+    devices = check_device_names(options.device)
+    groups = estimate_plan(plan, devices[0], progress=not options.quiet)
+    budget = budget_for(groups, 60 * options.minutes * max(1, min(len(devices), len(groups))))
     part = f"--budget {budget:g} takes about" if budget < 1 else "all steps take at most"
     print(f"sdssm: {part} {options.minutes:g} minutes on this machine", file=sys.stderr)
     if budget < FEW_STEPS:
@@ -254,7 +256,8 @@ def _run_untrained(spec: Spec, options: argparse.Namespace) -> None:
     from sdssm.experiments.reproduction import measure_untrained
 
     folder, command = options.results / spec.name, _command(options)
-    results = measure_untrained(spec, folder, options.device, command=command, progress=not options.quiet)
+    device = check_device_names(options.device)[0]
+    results = measure_untrained(spec, folder, device, command=command, progress=not options.quiet)
     _finish(folder, results, options)
 
 

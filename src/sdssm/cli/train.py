@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 from sdssm.cli.choices import list_choices
 from sdssm.cli.model_options import add_model_option, add_trust_option, import_models
 from sdssm.cli.options import (
-    DEVICE_HELP,
+    DEVICES_HELP,
     SETTING_OPTIONS,
     collect_settings,
     declare_command,
-    parse_device,
+    parse_devices,
     parse_seeds,
     parse_value,
 )
 from sdssm.cli.output import print_facts, print_table, print_text, quote_argument
+from sdssm.devices import check_device_names
 from sdssm.errors import RunError, SdssmError, SettingsError
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -72,7 +73,7 @@ def add_command(commands: Commands) -> None:
     add("--batch", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="strings per step")
     add("--state", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="entries of the state, or auto")
     add("--train-length", metavar="N", type=parse_value, default=argparse.SUPPRESS, help="longest training string")
-    add("--device", default="auto", type=parse_device, help=DEVICE_HELP)
+    add("--device", default="auto", type=parse_devices, help=DEVICES_HELP)
     add(
         "--out",
         metavar="DIR",
@@ -185,6 +186,37 @@ def _show_plan(facts: Sequence[TaskFacts], out: Path, options: argparse.Namespac
         train = _resolve(options, settings, get_task(name)).train
         steps = f"{count_of(train.steps, 'step')} of {count_of(train.batch, 'string')}"
         print_facts(task_facts.task, {"training": steps, **task_facts.to_lines()})
+    devices = check_device_names(options.device)
+    if len(devices) > 1:
+        _show_groups(options, settings, out, devices)
+
+
+def _show_groups(options: argparse.Namespace, settings: dict[str, Any], out: Path, devices: Sequence[str]) -> None:
+    """Print the groups of runs that several devices would share."""
+    from sdssm.training.planning import group_runs, plan_runs
+
+    _, planned = plan_runs(
+        options.tasks,
+        model=options.model,
+        preset=options.preset,
+        seeds=options.seeds or 1,
+        steps=None,
+        out=out,
+        settings=settings,
+        variants=None,
+        device=None,
+    )
+    groups = group_runs(planned, lambda plan: (plan[2], plan[1]))
+    rows = []
+    for group in groups:
+        names = ", ".join(dict.fromkeys(task.name for _, task, _ in group))
+        rows.append([f"{options.model} on {names}", str(len(group)), f"{group[0][2].train.steps:,}"])
+    print()
+    print_table(["side by side", "runs", "steps"], rows, right=("runs", "steps"))
+    print()
+    print_text(f"{', '.join(devices)} share the groups; the longest start first.")
+    if len(groups) < len(devices):
+        print_text(f"There {'is' if len(groups) == 1 else 'are'} fewer groups than devices; a group trains on one.")
 
 
 def _resolve(options: argparse.Namespace, settings: dict[str, Any], task: Task) -> Settings:
@@ -261,7 +293,8 @@ def _show_runs(runs: Sequence[RunFolder], out: Path, options: argparse.Namespace
             f"{count_of(len(runs), 'run')} in {quote_argument(out)} diverged: the loss was not finite by step "
             f"{max(map(_last_step, runs)):,}; try a smaller learning rate, as in --lr {rate / 10:.2g}"
         )
-    balanced = [measure_at_training_lengths(run, options.device) for run in runs]
+    device = check_device_names(options.device)[0]
+    balanced = [measure_at_training_lengths(run, device) for run in runs]
     constants = training_constants([run.config for run in runs])
     if options.quiet:
         print(_summarise(runs, out, balanced, constants))

@@ -75,13 +75,12 @@ class ReplicaGroup:
         #: False while a step is running, and after one failed: parameters and window sums may belong to two steps.
         self.is_consistent = True
         self._engine: TrainingEngine | None = None
-        self._resume_step = resume_step
+        self.resume_step, self.until, self.tensorboard = resume_step, until, tensorboard
         self._step = resume_step or 0  # while there is no engine
         self._log_every = schedules.log_every(self.train)
         self._windows: list[WindowMeans] = []  # closed but not yet written
         self._best: BestWeights | None = None  # with a validation
         self._evaluated_step = self._step  # an evaluation at the step of a checkpoint is in the log already
-        self._tensorboard = tensorboard
         self._board: TensorBoard | None = None
 
     @property
@@ -120,7 +119,7 @@ class ReplicaGroup:
     @property
     def _logged_step(self) -> int:
         """The last step of the last window that was logged."""
-        return self._resume_step or 0 if self.latest is None else self.latest.step
+        return self.resume_step or 0 if self.latest is None else self.latest.step
 
     # -- start and end -----------------------------------------------------------------------------------------------
 
@@ -133,10 +132,10 @@ class ReplicaGroup:
                 self._best = BestWeights(self._engine.replicas)
             self._seconds_before = [0.0] * len(self.folders)
             self._start_time = self._save_time = monotonic()
-            if self._resume_step is None:
+            if self.resume_step is None:
                 self.save()
             else:
-                self._restore(self._resume_step)
+                self._restore(self.resume_step)
             self._log_execution()
         except BaseException:
             self._engine = self._best = None
@@ -282,10 +281,10 @@ class ReplicaGroup:
                 values = {"accuracy": means.accuracy[replica], "loss": means.loss[replica], "lr": rates[replica]}
                 with errors:
                     folder.log({"step": means.step, **values, "seconds": round(self._seconds(replica), 3)})
-        if self._tensorboard:
+        if self.tensorboard:
             with errors:
                 if self._board is None:
-                    self._board = TensorBoard([folder.path for folder in self.folders], first=self._resume_step or 0)
+                    self._board = TensorBoard([folder.path for folder in self.folders], first=self.resume_step or 0)
                 self._board.update(means.step, means.loss, means.accuracy, means.alive, rates)
 
     def _end_diverged(self, replica: int, step: int, message: Callable[[str], None]) -> None:

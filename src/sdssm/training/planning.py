@@ -44,7 +44,7 @@ def plan_runs(
     out: str | Path | None,
     settings: Mapping[str, Any] | None,
     variants: Mapping[str, Mapping[str, Any]] | None,
-    device: torch.device,
+    device: torch.device | None,
 ) -> tuple[Path, list[RunPlan]]:
     """Check the arguments of `train`; return the folder of all runs and the runs in it."""
     tasks = _resolve_tasks(task)

@@ -149,7 +149,7 @@ class TrainingQueue:
 
         It is first updated when every group in training has done a step.
         """
-        self._show_time = monotonic()
+        self._mark_shown()
         rows = []
         for group in self.groups:
             snapshot = group.snapshot()
@@ -158,6 +158,10 @@ class TrainingQueue:
             rows += snapshot
         loss, accuracy, alive = zip(*rows, strict=True)
         progress.update(self.step, loss, accuracy, alive)
+
+    def _mark_shown(self) -> None:
+        """Remember when the display was updated."""
+        self._show_time = monotonic()
 
     def write_progress(self) -> None:
         """Write the progress of the groups in training into their run folders, if that is due."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
 
-from sdssm.devices import resolve_device
+from sdssm.devices import DeviceLike, resolve_devices
 from sdssm.errors import RunError, SettingsError, format_value
 from sdssm.extras import import_extra
 from sdssm.files import format_path
@@ -20,6 +18,7 @@ from sdssm.models.building import import_recorded_model
 from sdssm.models.import_paths import check_not_importing
 from sdssm.models.recorded_models import use_recorded_name
 from sdssm.models.registry import find_entry
+from sdssm.models.sent_models import send_models
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import FINAL_STATUSES, RunFolder, find_runs, group_by_resume_step
 from sdssm.runs.claim import release_folder, reserve_open_files
@@ -28,24 +27,18 @@ from sdssm.runs.plan_file import create_missing
 from sdssm.runs.repair import restore_model
 from sdssm.runs.schema import RunConfig
 from sdssm.tasks import Task
-from sdssm.training.deferred_errors import DeferredErrors
 from sdssm.training.execution import is_in_catalogue
 from sdssm.training.group import ReplicaGroup
-from sdssm.training.memory import keep_freed_memory
 from sdssm.training.planning import RunPlan, TaskLike, check_folders, group_runs, plan_runs, planned_before
-from sdssm.training.progress import Progress, WarningProgress, resolve_progress
-from sdssm.training.queue import TrainingQueue, out_of_memory_error, resolve_at_once
+from sdssm.training.progress import Progress, resolve_progress
+from sdssm.training.queue import TrainingQueue, resolve_at_once
+from sdssm.training.rounds import train_queue
 from sdssm.training.schedules import last_step
+from sdssm.training.sharing import Worker, choose_workers
 from sdssm.training.signals import Interrupted, StopFlag, stop_on_signal
 from sdssm.training.starting import create_folders, create_planned
 from sdssm.training.trained_runs import Runs
-
-#: Seconds of work that are queued on a GPU before the results are read and signals are checked; on a CPU, seconds
-#: between two updates of the display.
-ROUND_SECONDS = 1.0
-#: The least number of logging windows in a round on a GPU, with which a training starts: if steps are slow, a whole
-#: window may take minutes.
-LEAST_WINDOWS = 1 / 500
+from sdssm.training.workers import WorkerPool
 
 
 class TrainingStopped(Interrupted):
@@ -66,7 +59,7 @@ def train(
     preset: str | None = None,
     seeds: int | Sequence[int] = 1,
     steps: int | None = None,
-    device: str | torch.device = "auto",
+    device: DeviceLike | Sequence[DeviceLike] = "auto",
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     variants: Mapping[str, Mapping[str, Any]] | None = None,
@@ -82,7 +75,8 @@ def train(
     preset: named settings; by default those of the catalogue for the model.
     seeds: the number of seeds, from 0 on, or a list of them. All seeds train at once.
     steps: short for the setting of that name.
-    device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+    device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"; or several GPUs, "cuda:0,cuda:1" or a list, which
+        share the groups of runs that train side by side.
     out: the folder of the runs, which are out/seed-0, ...; with several tasks out/TASK/seed-0, with variants
         out/VARIANT/seed-0, with both out/TASK/VARIANT/seed-0. By default runs/TASK, with the model,
         the preset and the settings that differ from the default, such as runs/a5-paper-state=32.
@@ -101,7 +95,7 @@ def train(
     (['seed-0', 'seed-1'], 'finished')
     """
     check_not_importing("a training")
-    device, progress = resolve_device(device), resolve_progress(progress)
+    devices, progress = resolve_devices(device), resolve_progress(progress)
     if resume and overwrite:
         raise SettingsError("resume continues the runs in a folder and overwrite replaces them; leave one of them out")
     path, planned = plan_runs(
@@ -113,10 +107,10 @@ def train(
         settings=settings,
         steps=steps,
         variants=variants,
-        device=device,
+        device=devices[0],
     )
     return train_runs(
-        path, planned, device=device, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
+        path, planned, device=devices, resume=resume, overwrite=overwrite, progress=progress, tensorboard=tensorboard
     )
 
 
@@ -124,13 +118,15 @@ def train_runs(
     path: Path,
     planned: Sequence[RunPlan],
     *,
-    device: str | torch.device = "auto",
+    device: DeviceLike | Sequence[DeviceLike] = "auto",
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | bool | None = None,
     tensorboard: bool = False,
     at_once: int | None = None,
     until: float = 1.0,
+    workers: Sequence[Worker] | None = None,
+    seconds: Mapping[Path, float] | None = None,
 ) -> Runs:
     """Train planned runs, each in its own folder below `path`.
 
@@ -138,14 +134,20 @@ def train_runs(
 
     planned: folder, task and config of each run.
     resume: resume the runs that exist, if they are the planned ones, and start the others.
-    at_once: the greatest number of groups that train at once, by default 16 on a GPU, fewer if its memory is too small,
-        and 4 on a CPU. The others wait until one has ended.
+    at_once: the greatest number of groups that train at once, by default 16 on a GPU, fewer if its memory is too small.
+        On a CPU it is one for each core, in a process of its own, or 4 in this process if the training is short. The
+        others wait until one has ended.
     until: stop each run after this share of its steps, as Ctrl-C would; runs that are further are left as they are.
+    workers: where the groups are trained, instead of on `device` with `at_once`.
+    seconds: estimates of the time of the groups, by the folder of a run; of several devices the first to be free takes
+        the group that takes longest.
 
     The other arguments are those of `train`.
     """
-    device, progress = resolve_device(device), resolve_progress(progress)
-    resolve_at_once(at_once, device)
+    devices, progress = resolve_devices(device), resolve_progress(progress)
+    resolve_at_once(at_once, devices[0])
+    if len(devices if workers is None else workers) > 1:  # no worker can import it: an error before a folder is created
+        send_models(config.model for _, _, config in planned)
     if tensorboard:
         import_extra("tensorboard", "tensorboard=True")
     started = planned_before(path, planned) if resume else set[Path]()
@@ -165,7 +167,7 @@ def train_runs(
             if len(runs) < len(planned):
                 raise TrainingStopped(runs, stop.number)
             groups = _unfinished_groups(members, tensorboard, until, new={folder for folder, _, _ in missing})
-            return _run(runs, TrainingQueue(groups, device, at_once), progress, stop)
+            return _run(runs, groups, workers or choose_workers(devices, groups, at_once), progress, stop, seconds)
         finally:
             for folder, _, _ in planned:  # another process may resume them
                 release_folder(folder)
@@ -174,7 +176,7 @@ def train_runs(
 def resume(
     source: str | Path | RunFolder | Runs,
     *,
-    device: str | torch.device = "auto",
+    device: DeviceLike | Sequence[DeviceLike] = "auto",
     progress: Progress | bool | None = None,
     tensorboard: bool = False,
     model: Any = None,
@@ -191,7 +193,7 @@ def resume(
     modules whose state is all in parameters and persistent buffers. A training says at its start if a module keeps
     something else, such as a counter in Python. The arguments are those of `train`.
     """
-    device, progress = resolve_device(device), resolve_progress(progress)
+    devices, progress = resolve_devices(device), resolve_progress(progress)
     if not isinstance(source, Runs | RunFolder | str | Path) or not str(source):
         raise RunError(f"{format_value(source)} holds no runs; pass their folder, a run, or what train returned")
     path = Path(source) if isinstance(source, str | Path) else source.path
@@ -209,7 +211,7 @@ def resume(
     groups = _unfinished_groups([(folder, folder.config.load_task()) for folder in folders], tensorboard)
     reserve_open_files(sum(folder.status not in FINAL_STATUSES for folder in folders))
     with stop_on_signal() as stop:
-        return _run(Runs(path, folders), TrainingQueue(groups, device), progress, stop)
+        return _run(Runs(path, folders), groups, choose_workers(devices, groups), progress, stop)
 
 
 def _restore_models(runs: Sequence[RunFolder], progress: Progress) -> None:
@@ -260,26 +262,31 @@ def _config_and_task(member: tuple[RunFolder, Task]) -> tuple[RunConfig, Task]:
     return member[0].config, member[1]
 
 
-def _run(runs: Runs, queue: TrainingQueue, progress: Progress, stop: StopFlag) -> Runs:
-    """Train all groups of the queue until they are done or a signal stops them.
-
-    An error in one group is raised after all groups have been saved.
-    """
-    if not queue.groups:
+def _run(
+    runs: Runs,
+    groups: Sequence[ReplicaGroup],
+    workers: Sequence[Worker],
+    progress: Progress,
+    stop: StopFlag,
+    seconds: Mapping[Path, float] | None = None,
+) -> Runs:
+    """Train all groups until they are done or a signal stops them: in this process, or in one for each worker."""
+    if not groups:
         return runs
+    queue = TrainingQueue(groups, torch.device(workers[0].device), workers[0].at_once)
     names = [_display_name(folder.path, runs.path) for folder in queue.folders]
     progress.start(names, queue.steps, queue.step, training_constants([folder.config for folder in queue.folders]))
     try:
         queue.claim_folders()
-        try:
-            _advance_all(queue, progress, stop)
-        except Exception:
-            with suppress(Exception):  # the first error is the one to report
-                queue.end()
-            raise
-        queue.end()
-    except torch.OutOfMemoryError as error:
-        raise out_of_memory_error(queue.device) from error
+        if unused := [worker.device for worker in workers[len(groups) :]]:
+            progress.message(
+                f"{', '.join(unused)} stays idle: runs that train side by side are a group, which trains on one "
+                f"device, and there {'is 1 group' if len(groups) == 1 else f'are {len(groups)} groups'}"
+            )
+        if len(workers) == 1 or len(groups) == 1:
+            train_queue(queue, progress, stop)
+        else:
+            WorkerPool(groups, workers, progress, stop, seconds).run()
     finally:
         progress.stop()
         for folder in runs:  # another process may resume them
@@ -287,59 +294,6 @@ def _run(runs: Runs, queue: TrainingQueue, progress: Progress, stop: StopFlag) -
     if stop():  # even if all groups are done: the caller must not start the work that would follow
         raise TrainingStopped(runs, stop.number)
     return runs
-
-
-def _advance_all(queue: TrainingQueue, progress: Progress, stop: StopFlag) -> None:
-    """Train in rounds: each advances all groups on the device, and writes what they did."""
-    is_cpu = queue.device.type == "cpu"
-    if is_cpu:
-        keep_freed_memory()
-    windows = 1.0 if is_cpu else LEAST_WINDOWS  # logging windows in a round
-    shown: set[str] = set()  # how models of others are executed
-    while not queue.is_done and not stop():
-        round_start = monotonic()
-        _show_plans(queue.start_groups(), shown, progress)
-        groups = [group for group in queue.training if not group.is_done]
-        errors = DeferredErrors()  # raised when all groups are at the end of the round and can be saved
-        turn_seconds = ROUND_SECONDS / max(len(groups), 1)
-        for _ in _interleave([group.advance(windows, stop, turn_seconds) for group in groups], errors):
-            if is_cpu:  # a GPU has not finished these steps yet
-                queue.show_if_due(progress, ROUND_SECONDS)
-        for group in groups:
-            group.write_results(progress.message, errors)
-        errors.raise_first()
-        queue.show(progress)
-        queue.write_progress()
-        queue.end_done_groups()
-        if not is_cpu:
-            seconds = max(monotonic() - round_start, 1e-3)
-            windows = max(LEAST_WINDOWS, min(2 * windows, windows * ROUND_SECONDS / seconds))
-
-
-def _show_plans(groups: Sequence[ReplicaGroup], shown: set[str], progress: Progress) -> None:
-    """Show how the models of others in these groups are executed, each line once."""
-    for group in groups:
-        if group.execution.is_tested and group.execution.describe() not in shown:
-            shown.add(group.execution.describe())
-            # Without a display messages are warnings, and only an inexact resume is worth one.
-            if group.execution.inexact_resume is not None or not isinstance(progress, WarningProgress):
-                progress.message(group.execution.describe())
-
-
-def _interleave(iterators: list[Iterator[None]], errors: DeferredErrors) -> Iterator[None]:
-    """Take one item of each iterator in turn until all are exhausted or have failed; yield after each pass.
-
-    This queues work of all groups on a GPU at the same time.
-    """
-    while iterators:
-        unfinished = []
-        for iterator in iterators:
-            with errors:
-                for _ in iterator:
-                    unfinished.append(iterator)
-                    break
-        iterators = unfinished
-        yield
 
 
 def _display_name(path: Path, parent: Path) -> str:

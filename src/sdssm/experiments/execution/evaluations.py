@@ -20,10 +20,10 @@ from sdssm.evaluation.records import READ_FRESH, READ_PREFIXES
 from sdssm.evaluation.request import validate_request
 from sdssm.evaluation.sources import import_code
 from sdssm.evaluation.stored import EVALUATION_FILE, LENGTHS_FILE, read_stored
-from sdssm.experiments.execution.sent_models import SentModel, import_sent_models, send_models
 from sdssm.experiments.execution.workers import worker_pool
 from sdssm.experiments.planning.plan import Plan
 from sdssm.experiments.specs.spec import EvaluationSpec
+from sdssm.models.sent_models import SentModel, import_sent_models, send_models
 from sdssm.progress import SILENT, ProgressEvent, ProgressOption, ProgressReporter, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder
 from sdssm.tasks import Task

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-import torch
-
-from sdssm.devices import device_name, resolve_device
+from sdssm.devices import DeviceLike, check_device_names, device_name, resolve_devices
 from sdssm.errors import SettingsError, did_you_mean
 from sdssm.experiments.execution.evaluations import EvaluationCallback, evaluate_plan
 from sdssm.experiments.execution.runner import run_plan
-from sdssm.experiments.execution.sent_models import send_models
 from sdssm.experiments.planning.plan import Plan, TrainingPlan
+from sdssm.models.sent_models import send_models
 from sdssm.progress import ProgressOption
 from sdssm.training.progress import Progress
 
@@ -40,10 +39,15 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Runs plans on one device of this machine, and evaluates in `workers` processes."""
+    """Runs plans on this machine: trains on one or several devices, evaluates on the first in `workers` processes."""
 
-    def __init__(self, device: str | torch.device = "auto", *, workers: int = 1) -> None:
-        self.device, self.workers = str(resolve_device(device)), workers
+    def __init__(self, device: DeviceLike | Sequence[DeviceLike] = "auto", *, workers: int = 1) -> None:
+        self.devices, self.workers = [str(name) for name in resolve_devices(device)], workers
+
+    @property
+    def device(self) -> str:
+        """The device on which runs are evaluated."""
+        return self.devices[0]
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +60,7 @@ class LocalExecutor:
     def run_plan(self, plan: TrainingPlan, progress: Progress | None = None) -> None:
         if self.workers > 1:  # a model that no evaluation process can import is an error before it is trained
             send_models(run.config.model for run in plan.selected_runs())
-        run_plan(plan, self.device, progress)
+        run_plan(plan, self.devices, progress)
 
     def evaluate_plan(
         self, plan: Plan, on_evaluated: EvaluationCallback | None = None, *, progress: ProgressOption = False
@@ -65,7 +69,7 @@ class LocalExecutor:
 
     @property
     def device_name(self) -> str:
-        return device_name(self.device)
+        return ", ".join(dict.fromkeys(map(device_name, self.devices)))
 
 
 #: The names of the executors, as --engine takes them.
@@ -73,7 +77,7 @@ EXECUTORS = ("local", "ray")
 
 
 def get_executor(
-    name: str, *, device: str | torch.device = "auto", workers: int = 1, address: str | None = None
+    name: str, *, device: DeviceLike | Sequence[DeviceLike] = "auto", workers: int = 1, address: str | None = None
 ) -> Executor:
     """Return the executor of this name. It does nothing, and connects to nothing, until it is entered.
 
@@ -89,4 +93,5 @@ def get_executor(
         return LocalExecutor(device, workers=workers)
     from sdssm.experiments.execution.ray_executor import RayExecutor
 
-    return RayExecutor(str(device), workers=workers, address=address)
+    names = device if isinstance(device, str) else ",".join(check_device_names(device))
+    return RayExecutor(names, workers=workers, address=address)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sdssm.errors import SdssmError, format_value
-from sdssm.experiments.execution.sent_models import packages_to_send
 from sdssm.extras import import_extra
+from sdssm.models.sent_models import packages_to_send
 
 #: Seconds allowed for a TCP connection, for joining the cluster, and for the child process that tries it.
 CONNECT_SECONDS, JOIN_SECONDS, PROBE_SECONDS = 4, 6, 30

@@ -35,12 +35,12 @@ from sdssm.experiments.execution.ray_tasks import (
     make_mark,
     train_sent_group,
 )
-from sdssm.experiments.execution.sent_models import send_models
 from sdssm.experiments.execution.watcher import ProgressWatcher, least_step
 from sdssm.experiments.planning.plan import Plan, PlannedRun, TrainingPlan
 from sdssm.experiments.planning.remaining import training_groups, unfinished_runs
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.extras import import_extra
+from sdssm.models.sent_models import send_models
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.progress import ProgressOption, report_progress
 from sdssm.runs import FINAL_STATUSES, RunFolder

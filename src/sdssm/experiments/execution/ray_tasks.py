@@ -19,9 +19,9 @@ from sdssm.devices import resolve_device
 from sdssm.errors import RunError, RunWarning
 from sdssm.evaluation.prepared import MOST_MODELS
 from sdssm.experiments.execution.evaluations import EvaluationFile, evaluate_group, group_files
-from sdssm.experiments.execution.sent_models import SentModel, import_sent_models
 from sdssm.experiments.specs.spec import EvaluationSpec
 from sdssm.files import format_path
+from sdssm.models.sent_models import SentModel, import_sent_models
 from sdssm.models.settings import CONFIG_FILE
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held, release_folder, reserve_open_files

@@ -114,6 +114,12 @@ def estimate_plan(
     return [replace(group, difference=words) for group, words in zip(estimates, differences, strict=True)]
 
 
+def stored_seconds(plan: TrainingPlan, device: str) -> dict[Path, float]:
+    """Return the time that each run has still to train in its group, as far as it was measured before."""
+    estimates = estimate_plan(plan, device, limit=0.0)
+    return {run.folder: group.seconds for group in estimates if group.seconds is not None for run in group.runs}
+
+
 def _make_estimate(runs: Sequence[PlannedRun], time: StepTime | None) -> GroupEstimate:
     steps = max(run.config.train.steps - saved_step(run) for run in runs if run.status not in FINAL_STATUSES)
     if time is None:

@@ -13,6 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
+from sdssm.devices import has_capability
 from sdssm.ops._triton.products import products_kernel
 from sdssm.ops._triton.recurrence import backward_kernel, forward_kernel
 from sdssm.ops._triton.source import Source, accumulator
@@ -180,7 +181,7 @@ def needs_wide_products(source: Source) -> bool:
     """Whether float32 blocks are multiplied in float64, which is faster with tensor cores for it."""
     if not is_on_gpu(source.A):
         return True
-    return torch.cuda.get_device_capability(source.A.device) in FLOAT64_TENSOR_CORES
+    return has_capability(source.A.device, FLOAT64_TENSOR_CORES)
 
 
 def product_columns(source: Source, constants: dict[str, Any]) -> int:
