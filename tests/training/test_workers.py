@@ -18,7 +18,7 @@ from sdssm.errors import ModelError, RunError
 from sdssm.runs import RunFolder
 from sdssm.runs.claim import is_held
 from sdssm.runs.own_files import EVENTS_FILE
-from sdssm.training import TrainingStopped, resume, train, worker_link
+from sdssm.training import TrainingStopped, resume, train, trainer, worker_link
 from sdssm.training.group import ReplicaGroup
 from sdssm.training.planning import plan_runs
 from sdssm.training.progress import SilentProgress

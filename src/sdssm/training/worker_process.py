@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import IO, Any, TextIO
+from typing import IO, TextIO
 
 import torch
 
