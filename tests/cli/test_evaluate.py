@@ -174,7 +174,7 @@ def test_progress_is_shown_on_standard_error(runs: Path, capsys: Capture, monkey
     for more in (["--json"], []):
         code, out, err = run_command(capsys, "evaluate", str(runs), "--max-length", "20", *more)
         assert code == 0
-        assert err.startswith(f"evaluate {runs / 'seed-0'} (run 1 of 3): ") and " symbols, " in err
+        assert err.startswith(f"evaluate {runs / 'seed-0'} and 2 more (runs 1 to 3 of 3): ") and " symbols, " in err
         assert "symbols" not in out
     assert run_command(capsys, "evaluate", str(runs), "--max-length", "20", "--quiet")[2] == ""
 

@@ -369,7 +369,7 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(errors) == 2 and "no .att files" in errors[0] and "broken.att" in errors[1]
     (tmp_path / "broken.att").write_text("0 0 a a\n0 0 b b\n0\n")
     assert main(command(tmp_path, tmp_path / "results")) == 2
-    (tmp_path / "broken.att").write_text("0 0 a a\n1 0 b b\n")
+    (tmp_path / "broken.att").write_text("0 0 a a\n0 0 b b\n")
     assert main(command(tmp_path, tmp_path / "results")) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2 and all("broken.att: the language" in error for error in errors)

@@ -377,7 +377,7 @@ def test_command_reuses_runs(
     device = import_module("sdssm.devices")
     monkeypatch.setattr(device, "resolve_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(device, "device_name", lambda _: "a GPU")
-    monkeypatch.setattr("sdssm.experiments.execution.executors.resolve_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("sdssm.experiments.execution.executors.resolve_devices", lambda _: [torch.device("cuda")])
     monkeypatch.setattr("sdssm.experiments.planning.estimates.device_name", lambda _: "a GPU")
     command(file, "--dry-run", "--reuse", "--device", "cuda")
     assert "On a GPU up to 16 groups train at once" in capsys.readouterr().out

@@ -141,7 +141,7 @@ class Killed(BaseException):
 def test_the_status_is_written_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an update and a status after every step, the result is the same, also after a kill between checkpoints."""
     train(tmp_path / "usual", settings={"log_every": 20})
-    for name in ("trainer.ROUND_SECONDS", "queue.STATUS_SECONDS"):
+    for name in ("rounds.ROUND_SECONDS", "queue.STATUS_SECONDS"):
         monkeypatch.setattr(f"sdssm.training.{name}", 0.0)
     monkeypatch.setattr("sdssm.training.queue.STATUS_SHARE", 1e9)
     reader = StatusReader(tmp_path / "often" / "seed-0", kill=33)

@@ -119,7 +119,7 @@ class JointReadout:
         return logits
 
 
-class _Part(ABC):
+class _GroupPart(ABC):
     """Some models of a group that read the next symbols together; `numbers` are their numbers in the group."""
 
     numbers: list[int]
@@ -143,7 +143,7 @@ class _Part(ABC):
         """Yield the state of each model."""
 
 
-class _OneModel(_Part):
+class _OneModel(_GroupPart):
     """A model that reads by itself, as it does outside of a group."""
 
     def __init__(self, number: int, model: EvaluatedModel, starts: Tensor | None) -> None:
@@ -167,7 +167,7 @@ class _OneModel(_Part):
         yield self.numbers[0], self._state
 
 
-class _SideBySide(_Part):
+class _SideBySide(_GroupPart):
     """R single-layer SD-SSMs of one shape: one scan of R replicas over the same strings."""
 
     is_recurrent = True
@@ -236,7 +236,7 @@ class GroupReading:
     """
 
     def __init__(self, models: Sequence[EvaluatedModel], count: int, starts: Tensor | None = None) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[_GroupPart] = []
         forms = [make_scan_form(model) if len(models) > 1 else None for model in models]
         by_shape: dict[object, list[int]] = {}
         for number, form in enumerate(forms):
