@@ -82,6 +82,9 @@ def _draw_panel(axes: Any, runs: Sequence[Mapping[str, Any]]) -> None:
     axes.set_xlim(0, histories.steps[-1])
     ticks = np.linspace(0, histories.steps[-1], 5)
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    # The first and last number stay within their panel: beside it are those of another.
+    axes.get_xticklabels()[0].set_horizontalalignment("left")
+    axes.get_xticklabels()[-1].set_horizontalalignment("right")
     chance = runs[0]["chance"]
     axes.axhline(chance, color=CHANCE_COLOUR, lw=1.2, ls=(0, (1, 1.5)), zorder=2)
     axes.text(
