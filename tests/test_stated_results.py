@@ -175,3 +175,21 @@ def test_the_word_problems_are_as_the_results_page_says() -> None:
     assert len({(cell["row"], cell["column"]) for cell in small}) == 6 and "All six runs have 100.00" in page
     assert lowest(small, "129..512", "all", "to 50000", "at 50000")["min"] == 100
     assert lowest(small, "passes 99")["min"] == 1_000
+
+
+# -- the loss near zero ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["d4", "a5"])
+@pytest.mark.parametrize("row", ["as published", "exact gradient"])
+def test_histories_of_the_exact_gradient(task: str, row: str) -> None:
+    runs = json.loads((RESULTS / "cpu/exact-gradient/results.json").read_text(encoding="utf-8"))["runs"]
+    late = [
+        beyond
+        for run in runs
+        if (run["column"], run["row"]) == (task, row)
+        for step, _, _, beyond in run["history"]
+        if step > run["steps"] / 2
+    ]
+    share = 100 * sum(beyond >= 99.9 for beyond in late) / len(late)
+    assert f"| `{task}`, {row} | {int(share * 100) / 100:.2f} |" in read_words("results/README.md")
