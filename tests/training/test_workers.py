@@ -84,7 +84,8 @@ def test_workers_share_the_groups(tmp_path: Path, on_one_device: dict[str, Any],
     display = Display()
     runs = train_runs(tmp_path, plan_groups(tmp_path), workers=PAIR, progress=display)
     assert {run.status for run in runs} == {"finished"}
-    assert sorted(name for _, name in handed) == ["state-3", "state-4", "state-5"]  # each exactly once; one worker may take all, if the other starts late
+    # Each group exactly once. One worker may take all of them, if the other starts late.
+    assert sorted(name for _, name in handed) == ["state-3", "state-4", "state-5"]
     assert outcome(tmp_path) == on_one_device  # weights and events, to the last bit
     assert display.is_stopped and set(display.rows) == {6} and display.steps[-1] == 10
     assert display.steps == sorted(display.steps)
