@@ -118,3 +118,15 @@ def test_horizon_shows_gains() -> None:
     assert result.gains is not None and any("an error can grow by 2" in note for note in result.to_table().notes)
     values = json.loads(json.dumps(result.to_json()))
     assert values["gains"]["growth"] == pytest.approx(2) and values["gains"]["word"] == [0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_of_zeros_has_no_gain() -> None:
+    model = sdssm.compile("parity")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    gains = measure_gains(model, get_task("parity"))
+    assert gains is not None and gains.spread is None and gains.growth is None
+    assert gains.describe() == "no gain is known: the model's state is 0, or not finite, after every string"
+    json.dumps(gains.to_json(), allow_nan=False)

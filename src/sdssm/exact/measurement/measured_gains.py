@@ -59,10 +59,13 @@ class MeasuredGains:
     symbols: tuple[str, ...] | None = None
 
     @property
-    def spread(self) -> float:
-        """The root mean square, over the symbols, of the standard deviation of the log gain over the states."""
-        known = self.log_gains[~np.isnan(self.log_gains).any(1)]
-        return float(np.sqrt(known.var(0).mean()))
+    def spread(self) -> float | None:
+        """The root mean square, over the symbols, of the standard deviation of the log gain over the states.
+
+        None if no state has a gain with every symbol.
+        """
+        known = self.log_gains[np.isfinite(self.log_gains).all(1)]
+        return float(np.sqrt(known.var(0).mean())) if len(known) else None
 
     @property
     def rounding_length(self) -> float | None:
@@ -73,6 +76,8 @@ class MeasuredGains:
 
     def describe(self) -> str:
         """Return the growth of an error in one line."""
+        if self.spread is None:
+            return "no gain is known: the model's state is 0, or not finite, after every string"
         spread = f"the log gain varies over the states by {self.spread:.2g} (standard deviation)"
         if self.growth is None:
             return f"{spread}; long strings merge every pair of states, so no error can last"
